@@ -1,0 +1,34 @@
+"""What one step of a recurrent cell is, and the hyper-parameters of its random initialisation."""
+
+from isornn.cells.activations import OptionError
+from isornn.cells.catalogue import CELLS, cell_named
+from isornn.cells.cell import Cell, Reads, Values
+from isornn.cells.gru import GRU, ChoGRU
+from isornn.cells.lstm import LSTM, Peephole
+from isornn.cells.minimal import Minimal
+from isornn.cells.spec import BiasLaw, Gate, Input, Spec, SpecError
+from isornn.cells.typed import TGRU, TLSTM, TRNN
+from isornn.cells.vanilla import Vanilla
+
+__all__ = [
+    "CELLS",
+    "GRU",
+    "LSTM",
+    "TGRU",
+    "TLSTM",
+    "TRNN",
+    "BiasLaw",
+    "Cell",
+    "ChoGRU",
+    "Gate",
+    "Input",
+    "Minimal",
+    "OptionError",
+    "Peephole",
+    "Reads",
+    "Spec",
+    "SpecError",
+    "Values",
+    "Vanilla",
+    "cell_named",
+]

@@ -1,0 +1,52 @@
+"""Pointwise nonlinearities that cells offer as options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Pointwise = Callable[[Any], Any]
+
+
+def hard_sigmoid(u: Any) -> Any:
+    """``clip(0.2 u + 0.5, 0, 1)``: the gate of seed 000's CIFAR-10 model (the formula is Keras's).
+
+    >>> hard_sigmoid(torch.tensor([-3.0, 0.0, 1.0]))
+    tensor([0.0000, 0.5000, 0.7000])
+    """
+    return torch.clamp(0.2 * u + 0.5, min=0.0, max=1.0)
+
+
+def identity(u: Any) -> Any:
+    """``u`` itself: the transition without a nonlinearity of the orthogonal-network experiments.
+
+    >>> identity(3.0)
+    3.0
+    """
+    return u
+
+
+GATE_FUNCTIONS: dict[str, Pointwise] = {"sigmoid": torch.sigmoid, "hard_sigmoid": hard_sigmoid}
+TRANSITIONS: dict[str, Pointwise] = {
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "relu": torch.relu,
+    "identity": identity,
+}
+
+
+class OptionError(ValueError):
+    """A cell option outside what the cell offers."""
+
+
+def choose(table: dict[str, Pointwise], option: str, value: object) -> Pointwise:
+    """The function called ``value`` in ``table``.
+
+    Raises:
+        OptionError: naming the option, the value and what is allowed.
+    """
+    if not isinstance(value, str) or value not in table:
+        raise OptionError(f"options.{option}: {value!r} is not one of {', '.join(table)}")
+    return table[value]

@@ -1,0 +1,85 @@
+"""How a gate's bias is spread over units, beside the normal law: one uniform variate per unit.
+
+All laws of one cell share the unit's variate ``v`` (uniform on (0, 1)), so that a law with ``sign = -1``
+on another gate is the exact mirror of the first, as chrono initialisation has b_i = -b_f unit by unit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class BiasLaw:
+    """``sign * log(r)`` with r drawn per unit; added to ``bias_mean`` and the normal part ``bias_var``.
+
+    Args:
+        kind: ``"chrono"``: r ~ U(1, T-1) (Tallec & Ollivier 2018); ``"timescale"``: r ~ U(low, high), the same
+            with both ends free; ``"uniform_gate"``: sigmoid(log r) ~ U(0, 1) (Gu et al. 2020).
+        low, high: the ends of r for the first two; unused for the third.
+        sign: +1 or -1.
+
+    >>> import torch
+    >>> BiasLaw("chrono", 1.0, 99.0).quantile(torch.tensor([0.5])).exp().round()
+    tensor([50.])
+    """
+
+    kind: str
+    low: float = 0.0
+    high: float = 0.0
+    sign: int = 1
+
+    def quantile(self, v: Tensor) -> Tensor:
+        """The bias of the unit whose uniform variate is ``v`` in (0, 1)."""
+        if self.kind == "uniform_gate":
+            return self.sign * (v / (1 - v)).log()
+        return self.sign * (self.low + (self.high - self.low) * v).log()
+
+    def to_json(self) -> dict[str, Any]:
+        """The form that spec files hold."""
+        value: Any = {
+            "chrono": self.high + 1,
+            "timescale": [self.low, self.high],
+            "uniform_gate": True,
+        }[self.kind]
+        return {self.kind: value} | ({"sign": -1} if self.sign < 0 else {})
+
+
+def bias_law_from_json(value: Any) -> BiasLaw | None:
+    """Read a spec file's ``bias_law``; ``None`` is the normal law.
+
+    Raises:
+        ValueError: with what is allowed.
+
+    >>> bias_law_from_json({"chrono": 200, "sign": -1})
+    BiasLaw(kind='chrono', low=1.0, high=199.0, sign=-1)
+    """
+    allowed = (
+        '"normal", {"chrono": T} with T > 2, {"timescale": [low, high]} with 0 < low < high, '
+        '{"uniform_gate": true}; each object may have "sign": 1 or -1'
+    )
+    if value is None or value == "normal":
+        return None
+    if not isinstance(value, dict):
+        raise ValueError(allowed)
+    sign = value.get("sign", 1)
+    named = [key for key in value if key != "sign"]
+    if isinstance(sign, bool) or sign not in (1, -1) or len(named) != 1:
+        raise ValueError(allowed)
+    argument = value[named[0]]
+    if named == ["uniform_gate"] and argument is True:
+        return BiasLaw("uniform_gate", sign=int(sign))
+    if named == ["chrono"] and _is_number(argument) and argument > 2:
+        return BiasLaw("chrono", 1.0, float(argument) - 1.0, int(sign))
+    if named == ["timescale"] and isinstance(argument, list) and len(argument) == 2:
+        if all(map(_is_number, argument)) and 0 < argument[0] < argument[1]:
+            return BiasLaw("timescale", float(argument[0]), float(argument[1]), int(sign))
+    raise ValueError(allowed)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

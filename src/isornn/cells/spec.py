@@ -1,0 +1,268 @@
+"""A cell with the hyper-parameters of its random initialisation: what every analysis starts from."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from isornn.cells.activations import OptionError
+from isornn.cells.bias_laws import BiasLaw, bias_law_from_json
+from isornn.cells.catalogue import cell_named
+from isornn.cells.cell import Cell
+
+Number = float | Tensor
+Ensemble = Literal["gaussian", "orthogonal"] | float
+LARGEST = 1e12
+
+
+class SpecError(ValueError):
+    """A specification that cannot be: names the field, the value and what is allowed."""
+
+    def __init__(self, where: str, value: object, allowed: str) -> None:
+        super().__init__(f"{where}: {_shown(value)} is not allowed; {allowed}")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Random law of one pre-activation ``u = W r + U x_t + V x_(t-1) + b``.
+
+    Variance convention: ``W_ij ~ N(0, weight_var / N)``, ``U_ij ~ N(0, input_var / D)``,
+    ``V_ij ~ N(0, previous_input_var / D)``, ``b_i ~ N(bias_mean, bias_var)`` plus a draw of ``bias_law`` if there
+    is one. Numbers may be tensors; they broadcast over leading axes and are analysed as a batch.
+
+    Args:
+        ensemble: ``"gaussian"``, ``"orthogonal"``, or a number m: singular values within the margin [1-m, 1+m]
+            (each times sqrt(weight_var)).
+    """
+
+    weight_var: Number = 0.0
+    input_var: Number = 0.0
+    previous_input_var: Number = 0.0
+    bias_mean: Number = 0.0
+    bias_var: Number = 0.0
+    bias_law: BiasLaw | None = None
+    ensemble: Ensemble = "gaussian"
+
+
+@dataclass(frozen=True)
+class Input:
+    """Input sequences a, b: zero mean, i.i.d. over units and time, ``E[x^2] = variance``,
+    ``E[x_a x_b] = variance * correlation``."""
+
+    variance: Number = 1.0
+    correlation: Number = 1.0
+
+
+_VARIANCES = ("weight_var", "input_var", "previous_input_var", "bias_var")
+_NUMBERS = (*_VARIANCES, "bias_mean")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A cell, the law of each of its gates, the input, and how often biases are drawn.
+
+    Args:
+        cell: the cell.
+        gates: law by gate name; gates left out have all numbers 0.
+        input: variance and correlation of the input sequences.
+        biases: ``"redrawn"`` each step (the papers) or ``"fixed"`` (drawn once, as in a real network).
+
+    Raises:
+        SpecError: unknown gate, negative variance, |correlation| > 1, a variance of something the gate does
+            not read, NaN, infinity; names the field, the value and what is allowed.
+
+    >>> from isornn.cells import LSTM, Gate, Spec
+    >>> spec = Spec(LSTM(), {"f": Gate(weight_var=1.0, bias_mean=1.0)})
+    >>> spec.replace("f.bias_mean", 5.0).gates["f"].bias_mean
+    5.0
+    >>> Spec(LSTM(), {"q": Gate()})
+    Traceback (most recent call last):
+    ...
+    isornn.cells.spec.SpecError: gates.q: 'q' is not allowed; lstm has i, f, g, o
+    """
+
+    cell: Cell
+    gates: Mapping[str, Gate] = field(default_factory=dict)
+    input: Input = field(default_factory=Input)
+    biases: Literal["redrawn", "fixed"] = "redrawn"
+
+    def __post_init__(self) -> None:
+        for name in self.gates:
+            if name not in self.cell.gates:
+                raise SpecError(f"gates.{name}", name, f"{self.cell.name} has {', '.join(self.cell.gates)}")
+        object.__setattr__(self, "gates", {name: self.gates.get(name, Gate()) for name in self.cell.gates})
+        for name, gate in self.gates.items():
+            self._check_gate(name, gate)
+        _check_number("input.variance", self.input.variance, 0.0, LARGEST)
+        _check_number("input.correlation", self.input.correlation, -1.0, 1.0)
+        if self.biases not in ("redrawn", "fixed"):
+            raise SpecError("biases", self.biases, 'it is "redrawn" or "fixed"')
+
+    def _check_gate(self, name: str, gate: Gate) -> None:
+        for number in _NUMBERS:
+            low = -LARGEST if number == "bias_mean" else 0.0
+            _check_number(f"gates.{name}.{number}", getattr(gate, number), low, LARGEST)
+        reads = self.cell.gates[name]
+        for number, read in (
+            ("weight_var", reads.state),
+            ("input_var", reads.input),
+            ("previous_input_var", reads.previous_input),
+        ):
+            value = getattr(gate, number)
+            if not read and bool((torch.as_tensor(value) != 0).any()):
+                raise SpecError(
+                    f"gates.{name}.{number}", value, f"it is 0: {self.cell.name}'s {name} does not read that"
+                )
+        if isinstance(gate.ensemble, str):
+            if gate.ensemble not in ("gaussian", "orthogonal"):
+                raise SpecError(f"gates.{name}.ensemble", gate.ensemble, _ENSEMBLES)
+        else:
+            _check_number(f"gates.{name}.ensemble.margin", gate.ensemble, 0.0, LARGEST)
+
+    def replace(self, path: str, value: Any) -> Spec:
+        """The same spec with one field changed: ``"biases"``, ``"input.variance"``, ``"f.bias_mean"``.
+
+        Raises:
+            SpecError: no such field.
+        """
+        head, _, name = path.partition(".")
+        if path == "biases":
+            return replace(self, biases=value)
+        if head == "input" and name in ("variance", "correlation"):
+            return replace(self, input=replace(self.input, **{name: value}))
+        if head in self.gates and name in {f.name for f in fields(Gate)}:
+            return replace(self, gates={**self.gates, head: replace(self.gates[head], **{name: value})})
+        gates = ", ".join(self.gates)
+        raise SpecError(path, value, f"fields are biases, input.*, and GATE.FIELD with GATE of {gates}")
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Leading axes of the hyper-parameters, broadcast together; empty for plain numbers."""
+        numbers = [getattr(g, n) for g in self.gates.values() for n in _NUMBERS]
+        numbers += [self.input.variance, self.input.correlation]
+        shapes = [torch.as_tensor(number).shape for number in numbers]
+        return torch.broadcast_shapes(*shapes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that a spec file holds. Only for plain numbers, not batches."""
+        options = {
+            option.name: getattr(self.cell, option.name)
+            for option in fields(self.cell)
+            if option.default != getattr(self.cell, option.name)
+        }
+        return {
+            "cell": self.cell.name,
+            "input": {"variance": float(self.input.variance), "correlation": float(self.input.correlation)},
+            "biases": self.biases,
+            "options": options,
+            "gates": {name: _gate_to_json(gate) for name, gate in self.gates.items()},
+        }
+
+    @staticmethod
+    def from_json(data: Any) -> Spec:
+        """Read the object that a spec file holds; absent gates and numbers are 0.
+
+        Raises:
+            SpecError, OptionError: anything unknown, missing or outside its range.
+        """
+        _check_keys("spec", data, ("cell", "input", "biases", "options", "gates"))
+        if "cell" not in data:
+            raise SpecError("cell", None, "a spec names its cell")
+        options, gates, given = data.get("options", {}), data.get("gates", {}), data.get("input", {})
+        if not isinstance(options, dict):
+            raise SpecError("options", options, "it is an object")
+        if not isinstance(gates, dict):
+            raise SpecError("gates", gates, "it is an object of gates by name")
+        _check_keys("input", given, ("variance", "correlation"))
+        for name, value in given.items():
+            _check_plain(f"input.{name}", value)
+        return Spec(
+            cell=cell_named(data["cell"], options),
+            gates={name: _gate_from_json(f"gates.{name}", gate) for name, gate in gates.items()},
+            input=Input(**given),
+            biases=data.get("biases", "redrawn"),
+        )
+
+    @staticmethod
+    def load(path: str | Path) -> Spec:
+        """Read a spec file.
+
+        Raises:
+            SpecError, OptionError: the file is missing, is not JSON, or is not a spec.
+        """
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise SpecError("file", str(path), f"it must be readable ({error.strerror})") from None
+        except (ValueError, RecursionError) as error:
+            raise SpecError("file", str(path), f"it must be JSON ({error})") from None
+        return Spec.from_json(data)
+
+
+_ENSEMBLES = '"gaussian", "orthogonal" or {"margin": m} with m >= 0'
+
+
+def _gate_to_json(gate: Gate) -> dict[str, Any]:
+    data: dict[str, Any] = {name: float(getattr(gate, name)) for name in _NUMBERS}
+    if gate.bias_law is not None:
+        data["bias_law"] = gate.bias_law.to_json()
+    if gate.ensemble != "gaussian":
+        data["ensemble"] = gate.ensemble if isinstance(gate.ensemble, str) else {"margin": gate.ensemble}
+    return data
+
+
+def _gate_from_json(where: str, data: Any) -> Gate:
+    _check_keys(where, data, tuple(f.name for f in fields(Gate)))
+    values = dict(data)
+    for name in _NUMBERS:
+        if name in values:
+            _check_plain(f"{where}.{name}", values[name])
+    if "bias_law" in values:
+        try:
+            values["bias_law"] = bias_law_from_json(values["bias_law"])
+        except ValueError as error:
+            raise SpecError(f"{where}.bias_law", values["bias_law"], f"it is {error}") from None
+    ensemble = values.get("ensemble", "gaussian")
+    if isinstance(ensemble, dict) and list(ensemble) == ["margin"]:
+        _check_plain(f"{where}.ensemble.margin", ensemble["margin"])
+        values["ensemble"] = float(ensemble["margin"])
+    elif not isinstance(ensemble, str):
+        raise SpecError(f"{where}.ensemble", ensemble, f"it is {_ENSEMBLES}")
+    return Gate(**values)
+
+
+def _check_keys(where: str, data: Any, allowed: tuple[str, ...]) -> None:
+    if not isinstance(data, dict):
+        raise SpecError(where, data, "it is an object")
+    for key in data:
+        if key not in allowed:
+            raise SpecError(f"{where}.{key}" if where != "spec" else key, data[key], f"fields are {', '.join(allowed)}")
+
+
+def _check_plain(where: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise SpecError(where, value, "it is a number")
+
+
+def _check_number(where: str, value: Number, low: float, high: float) -> None:
+    if isinstance(value, Tensor):
+        inside = bool(((value >= low) & (value <= high)).all())
+    else:
+        inside = math.isfinite(value) and low <= value <= high
+    if not inside:
+        raise SpecError(where, value, f"it is a finite number from {low:g} to {high:g}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+__all__ = ["BiasLaw", "Ensemble", "Gate", "Input", "OptionError", "Spec", "SpecError"]
