@@ -1,0 +1,43 @@
+# `make demo` and `make test` need nothing but Python 3.11 or newer: they make their own .venv.
+# Extra words for pip: make test PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+PYTHON ?= python3
+PIP_ARGS ?=
+WORKERS ?= 2
+BIN := .venv/bin
+INSTALL = $(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
+
+.PHONY: demo test lint format clean
+
+demo: .venv/.made
+	$(BIN)/isornn demo $(DEMO_ARGS)
+
+test: lint
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: .venv/.made-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/.made-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "isornn needs Python 3.11 or newer: make PYTHON=...")'
+	$(PYTHON) -m venv .venv
+
+# The stamps say that .venv was made from the current pyproject and constraints: once, and again when they change.
+.venv/.made: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing isornn into .venv (once)"
+	$(INSTALL) -e .
+	@touch $@
+
+.venv/.made-dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing isornn and its development tools into .venv (once)"
+	$(INSTALL) -e ".[dev]"
+	@touch $@ .venv/.made

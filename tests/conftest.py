@@ -1,0 +1,12 @@
+"""One thread per worker, and property tests that are the same everywhere."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from hypothesis import settings
+
+torch.set_num_threads(1)
+settings.register_profile("everywhere", deadline=None, derandomize=True)
+settings.load_profile("everywhere")
