@@ -18,7 +18,7 @@ from isornn.cells.catalogue import cell_named
 from isornn.cells.cell import Cell
 
 Number = float | Tensor
-Ensemble = Literal["gaussian", "orthogonal"] | float
+Ensemble = Literal["gaussian", "orthogonal", "identity"] | float
 LARGEST = 1e12
 
 
@@ -38,8 +38,8 @@ class Gate:
     is one. Numbers may be tensors; they broadcast over leading axes and are analysed as a batch.
 
     Args:
-        ensemble: ``"gaussian"``, ``"orthogonal"``, or a number m: singular values within the margin [1-m, 1+m]
-            (each times sqrt(weight_var)).
+        ensemble: of ``W / sqrt(weight_var)``: ``"gaussian"``, ``"orthogonal"`` (Haar), ``"identity"``, or a number m:
+            singular values uniform in the margin [1-m, 1+m] between two Haar bases.
     """
 
     weight_var: Number = 0.0
@@ -121,7 +121,7 @@ class Spec:
                     f"gates.{name}.{number}", value, f"it is 0: {self.cell.name}'s {name} does not read that"
                 )
         if isinstance(gate.ensemble, str):
-            if gate.ensemble not in ("gaussian", "orthogonal"):
+            if gate.ensemble not in ("gaussian", "orthogonal", "identity"):
                 raise SpecError(f"gates.{name}.ensemble", gate.ensemble, _ENSEMBLES)
         else:
             _check_number(f"gates.{name}.ensemble.margin", gate.ensemble, 0.0, LARGEST)
@@ -206,7 +206,7 @@ class Spec:
         return Spec.from_json(data)
 
 
-_ENSEMBLES = '"gaussian", "orthogonal" or {"margin": m} with m >= 0'
+_ENSEMBLES = '"gaussian", "orthogonal", "identity" or {"margin": m} with m >= 0'
 
 
 def _gate_to_json(gate: Gate) -> dict[str, Any]:

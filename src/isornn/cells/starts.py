@@ -1,0 +1,194 @@
+"""The named starts of the field, and the papers' own, as hyper-parameters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from isornn.cells.bias_laws import BiasLaw
+from isornn.cells.cell import Cell
+from isornn.cells.lstm import LSTM, Peephole
+from isornn.cells.spec import Gate, Input, Spec, SpecError
+
+STARTS = ("torch", "standard", "orthogonal", "glorot", "identity", "chrono", "uniform_gate")
+PRESETS = ("gilboa-lstm-critical", "gilboa-peephole-critical", "gilboa-standard", "gilboa-peephole-standard")
+
+_REMEMBER = {
+    "lstm": "f",
+    "peephole": "f",
+    "gru": "z",
+    "gru_cho": "z",
+    "minimal": "u",
+    "t_rnn": "f",
+    "t_lstm": "f",
+    "t_gru": "f",
+}
+# Only where writing has a gate of its own: elsewhere 1 - f (or nothing) writes.
+_WRITE = {"lstm": "i", "peephole": "i"}
+# torch's modules add b_ih and b_hh to these pre-activations; a GRU's candidate keeps the two apart.
+_TWO_BIASES = {"lstm": ("i", "f", "g", "o"), "gru": ("r", "z"), "vanilla": ("h",)}
+
+_UNIT_INPUT = Input()
+
+
+def remember_gate(cell: Cell) -> str | None:
+    """The gate that multiplies the old state, whose bias sets the memory; ``None`` where none is known.
+
+    >>> from isornn.cells import GRU, Vanilla
+    >>> remember_gate(GRU()), remember_gate(Vanilla())
+    ('z', None)
+    """
+    return _REMEMBER.get(cell.name)
+
+
+def start(
+    name: str, cell: Cell, hidden: int, inputs: int, length: float | None = None, input: Input = _UNIT_INPUT
+) -> Spec:
+    """The hyper-parameters of the named start for ``cell`` with N ``hidden`` units and D ``inputs``.
+
+    Convention: ``weight_var = N Var(W_ij)``, ``input_var = D Var(U_ij)``, and ``previous_input_var`` as the latter.
+
+    ============== ====================== ================ =====================================================
+    name           recurrent, per gate    input            biases
+    ============== ====================== ================ =====================================================
+    torch          uniform, 1/3           D/(3N)           variance 1/(3N) for each bias the pre-activation sums
+    standard       orthogonal, 1          2D/(D+N)         0; remember gate 1
+    orthogonal     orthogonal, 1          2D/(D+N)         0
+    glorot         Glorot, 1              2D/(D+N)         0
+    identity       identity, 1            2D/(D+N)         0
+    chrono         orthogonal, 1          2D/(D+N)         0; remember gate ln U(1, T-1), write gate its negative
+    uniform_gate   orthogonal, 1          2D/(D+N)         0; sigma(remember gate's) ~ U(0, 1), write gate's mirrored
+    ============== ====================== ================ =====================================================
+
+    The remember gate is f of ``lstm``, ``peephole`` and the typed cells, z of the GRUs, u of ``minimal``; ``vanilla``
+    has none, so its standard is its orthogonal. A write gate of its own have ``lstm`` and ``peephole`` only (i).
+    torch's modules have two biases per pre-activation, which add: variance 2/(3N) (the GRU's nx and nh have one each,
+    1/(3N)). ``minimal``, ``gru_cho``, ``peephole`` and the typed cells are not in torch; their "torch" is the same law
+    with one bias, 1/(3N). chrono and uniform_gate draw biases once (``biases = "fixed"``); the others are "redrawn".
+
+    Args:
+        name: one of ``STARTS``.
+        cell: the cell; one of the user's own has no remember gate that this function knows.
+        hidden, inputs: N and D, at least 1.
+        length: T, the number of steps to bridge; only chrono needs it, T > 2.
+        input: the input sequences' law, copied into the spec.
+
+    Raises:
+        SpecError: unknown name, sizes below 1, chrono without a length above 2, chrono or uniform_gate for a cell
+            without a remember gate.
+
+    Sources: Glorot & Bengio 2010; Saxe et al. 2014 (orthogonal); Gers et al. 2000 and Jozefowicz et al. 2015 (forget
+    bias); Le et al. 2015 (identity); Tallec & Ollivier 2018 (chrono); Gu et al. 2020 (uniform gate).
+
+    >>> from isornn.cells import LSTM
+    >>> start("standard", LSTM(), 128, 49).gates["f"].bias_mean
+    1.0
+    >>> start("chrono", LSTM(), 128, 49, length=200).gates["i"].bias_law
+    BiasLaw(kind='chrono', low=1.0, high=199.0, sign=-1)
+    """
+    for field, size in (("hidden", hidden), ("inputs", inputs)):
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise SpecError(field, size, "it is a whole number of at least 1")
+    if name == "torch":
+        return Spec(cell, _torch(cell, hidden, inputs), input)
+    glorot = 2.0 * inputs / (inputs + hidden)
+    if name == "glorot":
+        return Spec(cell, _textbook(cell, glorot, Gate(weight_var=1.0)), input)
+    if name == "identity":
+        return Spec(cell, _textbook(cell, glorot, Gate(weight_var=1.0, ensemble="identity")), input)
+    spec = Spec(cell, _textbook(cell, glorot, Gate(weight_var=1.0, ensemble="orthogonal")), input)
+    if name == "orthogonal":
+        return spec
+    if name == "standard":
+        keep = remember_gate(cell)
+        return spec.replace(f"{keep}.bias_mean", 1.0) if keep else spec
+    if name == "chrono":
+        return _with_time_scales(name, spec, BiasLaw("chrono", 1.0, _bridged(length) - 1.0))
+    if name == "uniform_gate":
+        return _with_time_scales(name, spec, BiasLaw("uniform_gate"))
+    raise SpecError("init", name, f"starts are {', '.join(STARTS)}")
+
+
+def preset(name: str, hidden: int = 1, inputs: int = 1, input: Input = _UNIT_INPUT) -> Spec:
+    """The initialisations of Gilboa et al. 2019, D.4 (critical) and D.5 (standard), in this library's names.
+
+    - ``gilboa-peephole-critical``: weight_var 1e-5 on i, f, g, o; bias_mean 5 on f; all else 0. The input matrices
+      are 0, so the state carries nothing of the input until the first update.
+    - ``gilboa-lstm-critical``: the unrolled CIFAR-10 model, hard-sigmoid gates; weight_var 1 on o and 1e-5 on i, f, g;
+      input_var 1 on i and g; bias_mean 1 on f, which the paper found by a grid search.
+    - ``gilboa-standard`` (LSTM) and ``gilboa-peephole-standard``: recurrent matrices orthogonal, weight_var 1; input
+      matrices Glorot, input_var 2D/(D+N); bias_mean 1 on f.
+
+    Convention: ``weight_var = N Var(W_ij)``, ``input_var = D Var(U_ij)``; biases are constant, "redrawn" each step.
+
+    Args:
+        name: one of ``PRESETS``.
+        hidden, inputs: N and D, read by the standard ones only; D = N, as in the paper, unless given.
+        input: the input sequences' law, copied into the spec.
+
+    Raises:
+        SpecError: unknown name, sizes below 1.
+
+    >>> preset("gilboa-lstm-critical").cell
+    LSTM(gate='hard_sigmoid')
+    >>> preset("gilboa-peephole-critical").gates["f"].bias_mean
+    5.0
+    """
+    if name == "gilboa-peephole-critical":
+        weak = Gate(weight_var=1e-5)
+        gates = {"i": weak, "f": replace(weak, bias_mean=5.0), "g": weak, "o": weak}
+        return Spec(Peephole(), gates, input)
+    if name == "gilboa-lstm-critical":
+        writes = Gate(weight_var=1e-5, input_var=1.0)
+        gates = {"i": writes, "f": Gate(weight_var=1e-5, bias_mean=1.0), "g": writes, "o": Gate(weight_var=1.0)}
+        return Spec(LSTM(gate="hard_sigmoid"), gates, input)
+    if name == "gilboa-standard":
+        return start("standard", LSTM(), hidden, inputs, input=input)
+    if name == "gilboa-peephole-standard":
+        return start("standard", Peephole(), hidden, inputs, input=input)
+    raise SpecError("preset", name, f"presets are {', '.join(PRESETS)}")
+
+
+def _torch(cell: Cell, hidden: int, inputs: int) -> dict[str, Gate]:
+    """Every entry uniform in +-1/sqrt(N), whose variance is 1/(3N)."""
+    both = _TWO_BIASES.get(cell.name, ())
+    entry = 1.0 / (3.0 * hidden)
+    return {
+        name: Gate(
+            weight_var=hidden * entry * reads.state,
+            input_var=inputs * entry * reads.input,
+            previous_input_var=inputs * entry * reads.previous_input,
+            bias_var=(2 if name in both else 1) * entry,
+        )
+        for name, reads in cell.gates.items()
+    }
+
+
+def _textbook(cell: Cell, glorot: float, recurrent: Gate) -> dict[str, Gate]:
+    """``recurrent`` wherever a gate reads the state, Glorot's variance wherever one reads an input, biases 0."""
+    return {
+        name: replace(
+            recurrent if reads.state else Gate(),
+            input_var=glorot * reads.input,
+            previous_input_var=glorot * reads.previous_input,
+        )
+        for name, reads in cell.gates.items()
+    }
+
+
+def _with_time_scales(name: str, spec: Spec, law: BiasLaw) -> Spec:
+    """Spread the remember gate's bias by ``law`` and mirror it on a write gate of its own."""
+    keep, write = remember_gate(spec.cell), _WRITE.get(spec.cell.name)
+    if keep is None:
+        raise SpecError(
+            "init", name, f"it spreads the bias of a remember gate, and {spec.cell.name} has none known here"
+        )
+    spec = spec.replace(f"{keep}.bias_law", law).replace("biases", "fixed")
+    return spec.replace(f"{write}.bias_law", replace(law, sign=-law.sign)) if write else spec
+
+
+def _bridged(length: float | None) -> float:
+    """``length`` checked: chrono's ln U(1, T-1) is a law for T > 2 only."""
+    if isinstance(length, bool) or not isinstance(length, (int, float)) or not math.isfinite(length) or length <= 2:
+        raise SpecError("length", length, "chrono needs the number of steps to bridge, above 2")
+    return float(length)

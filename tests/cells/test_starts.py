@@ -1,0 +1,147 @@
+"""Named starts as hyper-parameters: every figure of the conventions, and every refusal."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from isornn.cells import CELLS, GRU, LSTM, Cell, Input, Peephole, Spec, SpecError, Vanilla, cell_named
+from isornn.cells.random_specs import random_spec
+from isornn.cells.starts import PRESETS, STARTS, preset, remember_gate, start
+
+N, D = 128, 49
+
+
+def cells() -> list[Cell]:
+    return [cell_named(name) for name in CELLS]
+
+
+STARTS_OF_CELLS = [
+    (name, cell)
+    for name in STARTS
+    for cell in cells()
+    if remember_gate(cell) is not None or name not in ("chrono", "uniform_gate")
+]
+
+
+@pytest.mark.parametrize(("name", "cell"), STARTS_OF_CELLS, ids=lambda part: getattr(part, "name", part))
+def test_every_start_of_every_cell_is_a_spec_that_survives_json(name: str, cell: Cell) -> None:
+    spec = start(name, cell, N, D, length=100, input=Input(2.0, 0.5))
+    assert Spec.from_json(spec.to_json()) == spec
+    assert spec.input == Input(2.0, 0.5)
+    assert spec.biases == ("fixed" if name in ("chrono", "uniform_gate") else "redrawn")
+
+
+def test_torch_counts_the_biases_that_torch_adds() -> None:
+    two, one = 2 / (3 * N), 1 / (3 * N)
+    lstm = start("torch", LSTM(), N, D).gates
+    assert {g.bias_var for g in lstm.values()} == {two}
+    assert all(
+        g.weight_var == pytest.approx(1 / 3) and g.input_var == pytest.approx(D / (3 * N)) for g in lstm.values()
+    )
+    gru = start("torch", GRU(), N, D).gates
+    assert {name: gate.bias_var for name, gate in gru.items()} == {"r": two, "z": two, "nx": one, "nh": one}
+    assert start("torch", Vanilla(), N, D).gates["h"].bias_var == two
+    assert {g.bias_var for g in start("torch", Peephole(), N, D).gates.values()} == {one}
+    typed = start("torch", cell_named("t_lstm"), N, D).gates["f"]
+    assert typed.previous_input_var == typed.input_var == pytest.approx(D / (3 * N))
+
+
+@pytest.mark.parametrize("cell", cells(), ids=lambda cell: cell.name)
+def test_standard_sets_the_remember_gate_once_and_nothing_else(cell: Cell) -> None:
+    spec, keep = start("standard", cell, N, D), remember_gate(cell)
+    for name, gate in spec.gates.items():
+        reads = cell.gates[name]
+        assert gate.bias_mean == (1.0 if name == keep else 0.0)
+        assert gate.bias_var == 0.0 and gate.bias_law is None
+        assert gate.weight_var == (1.0 if reads.state else 0.0)
+        assert gate.ensemble == ("orthogonal" if reads.state else "gaussian")
+        assert gate.input_var == pytest.approx(2 * D / (D + N) if reads.input else 0.0)
+
+
+def test_vanilla_alone_of_the_nine_has_no_remember_gate() -> None:
+    assert [cell.name for cell in cells() if remember_gate(cell) is None] == ["vanilla"]
+
+
+def test_orthogonal_glorot_and_identity_differ_in_the_ensemble_only() -> None:
+    specs = {name: start(name, LSTM(), N, D) for name in ("orthogonal", "glorot", "identity")}
+    assert [specs[name].gates["f"].ensemble for name in specs] == ["orthogonal", "gaussian", "identity"]
+    for spec in specs.values():
+        assert all(gate.weight_var == 1.0 and gate.bias_mean == 0.0 for gate in spec.gates.values())
+
+
+def test_chrono_mirrors_on_a_write_gate_of_its_own_only() -> None:
+    lstm = start("chrono", LSTM(), N, D, length=200).to_json()["gates"]
+    assert lstm["f"]["bias_law"] == {"chrono": 200.0}
+    assert lstm["i"]["bias_law"] == {"chrono": 200.0, "sign": -1}
+    assert "bias_law" not in lstm["g"] and "bias_law" not in lstm["o"]
+    assert all(gate["bias_mean"] == 0.0 for gate in lstm.values())
+    gru = start("chrono", GRU(), N, D, length=200).to_json()["gates"]
+    assert [name for name, gate in gru.items() if "bias_law" in gate] == ["z"]
+
+
+def test_uniform_gate_is_uniform_and_mirrored() -> None:
+    gates = start("uniform_gate", LSTM(), N, D).gates
+    keep, write = gates["f"].bias_law, gates["i"].bias_law
+    assert keep is not None and write is not None
+    v = torch.linspace(0.01, 0.99, 99, dtype=torch.float64)
+    torch.testing.assert_close(torch.sigmoid(keep.quantile(v)), v)
+    torch.testing.assert_close(write.quantile(v), -keep.quantile(v))
+
+
+@pytest.mark.parametrize("length", [None, 2, 1.5, -3, math.nan, math.inf, "long", True])
+def test_chrono_needs_a_length_above_two(length: float | None) -> None:
+    with pytest.raises(SpecError, match="length: .*above 2"):
+        start("chrono", LSTM(), N, D, length=length)
+
+
+@pytest.mark.parametrize("name", ["chrono", "uniform_gate"])
+def test_time_scales_need_a_remember_gate(name: str) -> None:
+    with pytest.raises(SpecError, match="vanilla has none"):
+        start(name, Vanilla(), N, D, length=100)
+
+
+def test_refusals_name_the_field_and_what_is_allowed() -> None:
+    with pytest.raises(SpecError, match="init: 'xavier'.*standard"):
+        start("xavier", LSTM(), N, D)
+    with pytest.raises(SpecError, match="hidden: 0"):
+        start("torch", LSTM(), 0, D)
+    with pytest.raises(SpecError, match="inputs: 1.5"):
+        start("torch", LSTM(), N, 1.5)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="preset: 'gilboa'.*gilboa-standard"):
+        preset("gilboa")
+
+
+def test_presets_are_the_papers() -> None:
+    lstm = preset("gilboa-lstm-critical").gates
+    assert [gate.weight_var for gate in lstm.values()] == [1e-5, 1e-5, 1e-5, 1.0]
+    assert [gate.input_var for gate in lstm.values()] == [1.0, 0.0, 1.0, 0.0]
+    assert [gate.bias_mean for gate in lstm.values()] == [0.0, 1.0, 0.0, 0.0]
+    peephole = preset("gilboa-peephole-critical").gates
+    assert [gate.weight_var for gate in peephole.values()] == [1e-5] * 4
+    assert [gate.bias_mean for gate in peephole.values()] == [0.0, 5.0, 0.0, 0.0]
+    standard = preset("gilboa-standard")
+    assert standard.gates["i"].input_var == 1.0, "D = N, as the paper has it"
+    assert preset("gilboa-standard", N, D) == start("standard", LSTM(), N, D)
+    for name in PRESETS:
+        assert Spec.from_json(preset(name).to_json()) == preset(name)
+
+
+@pytest.mark.parametrize("cell", cells(), ids=lambda cell: cell.name)
+def test_random_specs_obey_their_law_and_their_generator(cell: Cell) -> None:
+    draw = torch.Generator().manual_seed(3)
+    specs = [random_spec(cell, draw) for _ in range(200)]
+    draw.manual_seed(3)
+    assert [random_spec(cell, draw) for _ in range(200)] == specs
+    keep = remember_gate(cell)
+    for spec in specs:
+        assert 0.25 <= float(spec.input.variance) <= 4
+        assert 0 <= float(spec.input.correlation) <= 1
+        for name, gate in spec.gates.items():
+            assert not cell.gates[name].state or 0.01 <= float(gate.weight_var) <= 4
+            assert not cell.gates[name].input or 0.1 <= float(gate.input_var) <= 4
+            assert -1 <= float(gate.bias_mean) <= (3 if name == keep else 1)
+            assert 0 <= float(gate.bias_var) <= 0.5
+    assert 60 < sum(spec.input.correlation == 1.0 for spec in specs) < 140
