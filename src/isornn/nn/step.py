@@ -1,0 +1,56 @@
+"""One step of a cell at finite width: the matrix products that its pre-activations need, then its update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from isornn.cells import Cell, Values
+
+
+def step(
+    cell: Cell,
+    states: Values,
+    drive: Mapping[str, Tensor],
+    multiply: Callable[[str, Tensor], Tensor],
+    x: Tensor | None = None,
+) -> tuple[Values, Values]:
+    """``u_k = drive_k + W_k read_k(s, u)`` for each gate in order, then the cell's pointwise update.
+
+    Args:
+        cell: the cell.
+        states: its states by name, each (..., N).
+        drive: by gate, what the step adds to the recurrent product: input part and bias, (..., N).
+        multiply: ``multiply(gate, r)`` is ``W_gate r``, (..., N); called for gates that read a state.
+        x: the input, where it enters pointwise, (..., N).
+
+    Returns:
+        The new states and this step's pre-activations, by name.
+
+    >>> from isornn.cells import Vanilla
+    >>> new, u = step(Vanilla(), Values(h=torch.ones(3)), {"h": torch.zeros(3)}, lambda gate, r: 0.5 * r)
+    >>> u.h
+    tensor([0.5000, 0.5000, 0.5000])
+    """
+    u = Values()
+    for gate, reads in cell.gates.items():
+        value = drive[gate]
+        if reads.state:
+            value = value + multiply(gate, cell.read(gate, states, u))
+        setattr(u, gate, value)
+    return Values(**cell.update(states, u, x)), u
+
+
+def gates_on_plain_state(cell: Cell) -> tuple[str, ...]:
+    """The gates whose matrix multiplies the first state itself: one product serves them all.
+
+    >>> from isornn.cells import ChoGRU
+    >>> gates_on_plain_state(ChoGRU())
+    ('r', 'z')
+    """
+    states = Values(**{name: torch.zeros(()) for name in cell.states})
+    u = Values(**{gate: torch.zeros(()) for gate in cell.gates})
+    first = getattr(states, cell.states[0])
+    return tuple(gate for gate, reads in cell.gates.items() if reads.state and cell.read(gate, states, u) is first)

@@ -1,0 +1,285 @@
+"""Every layer is its equations, torch's own layers where those exist, and differentiable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from isornn import nn
+from isornn.cells import Cell, OptionError, Reads
+
+T, B, D, N = 5, 2, 3, 4
+sig = torch.sigmoid
+Pre = Callable[[str, Tensor | None], Tensor]
+
+
+# THEORY.md section 1, one line a cell: (pre-activation, states, input) -> (new states, output).
+def vanilla(u: Pre, s: list[Tensor], x: Tensor) -> tuple[list[Tensor], Tensor]:
+    h = torch.tanh(u("h", s[0]))
+    return [h], h
+
+
+def minimal(u: Pre, s: list[Tensor], x: Tensor) -> tuple[list[Tensor], Tensor]:
+    f = sig(u("u", s[0]))
+    h = f * s[0] + (1 - f) * x
+    return [h], h
+
+
+def gru(u: Pre, s: list[Tensor], x: Tensor) -> tuple[list[Tensor], Tensor]:
+    z, r = sig(u("z", s[0])), sig(u("r", s[0]))
+    h = z * s[0] + (1 - z) * torch.tanh(u("nx", None) + r * u("nh", s[0]))
+    return [h], h
+
+
+def gru_cho(u: Pre, s: list[Tensor], x: Tensor) -> tuple[list[Tensor], Tensor]:
+    z, r = sig(u("z", s[0])), sig(u("r", s[0]))
+    h = z * s[0] + (1 - z) * torch.tanh(u("n", r * s[0]))
+    return [h], h
+
+
+def lstm(u: Pre, s: list[Tensor], x: Tensor) -> tuple[list[Tensor], Tensor]:
+    h, c = s
+    c, o = sig(u("f", h)) * c + sig(u("i", h)) * torch.tanh(u("g", h)), sig(u("o", h))
+    return [o * torch.tanh(c), c], o * torch.tanh(c)
+
+
+def peephole(u: Pre, s: list[Tensor], x: Tensor) -> tuple[list[Tensor], Tensor]:
+    (c,) = s
+    new = sig(u("f", c)) * c + sig(u("i", c)) * torch.tanh(u("g", c))
+    return [new], sig(u("o", c)) * torch.tanh(new)
+
+
+def t_rnn(u: Pre, s: list[Tensor], x: Tensor) -> tuple[list[Tensor], Tensor]:
+    f = sig(u("f", None))
+    h = f * s[0] + (1 - f) * u("z", None)
+    return [h], h
+
+
+def t_lstm(u: Pre, s: list[Tensor], x: Tensor) -> tuple[list[Tensor], Tensor]:
+    f = sig(u("f", None))
+    c = f * s[0] + (1 - f) * u("z", None)
+    return [c], c * torch.tanh(u("o", None))
+
+
+def t_gru(u: Pre, s: list[Tensor], x: Tensor) -> tuple[list[Tensor], Tensor]:
+    h = sig(u("f", None)) * s[0] + u("z", None) * torch.tanh(u("o", None))
+    return [h], h
+
+
+LAYERS = {
+    vanilla: nn.VanillaRNN,
+    minimal: nn.MinimalRNN,
+    gru: nn.GRU,
+    gru_cho: nn.ChoGRU,
+    lstm: nn.LSTM,
+    peephole: nn.PeepholeLSTM,
+    t_rnn: nn.TRNN,
+    t_lstm: nn.TLSTM,
+    t_gru: nn.TGRU,
+}
+every_layer = pytest.mark.parametrize(("equations", "kind"), LAYERS.items(), ids=lambda v: getattr(v, "__name__", ""))
+
+
+def made(kind: type[nn.RNN], **options: object) -> nn.RNN:
+    torch.manual_seed(0)
+    return kind(N if kind is nn.MinimalRNN else D, N, dtype=torch.float64, **options)
+
+
+def sequence(layer: nn.RNN, *shape: int) -> Tensor:
+    return torch.randn(*shape, layer.input_size, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def by_hand(equations: Callable, layer: nn.RNN, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    s = [torch.zeros(B, N, dtype=torch.float64) for _ in layer.cell.states]
+    previous, outputs = torch.zeros_like(x[0]), []
+    for t in range(len(x)):
+
+        def u(gate: str, r: Tensor | None, t: int = t, previous: Tensor = previous) -> Tensor:
+            p = layer.gate_parameters(gate)
+            total = torch.zeros(B, N, dtype=torch.float64)
+            for weight, value in ((p.weight_hh, r), (p.weight_ih, x[t]), (p.weight_ph, previous)):
+                if weight is not None:
+                    total = total + value @ (weight if layer.untied_steps is None else weight[t]).mT
+            return total if p.bias is None else total + (p.bias if layer.untied_steps is None else p.bias[t])
+
+        s, out = equations(u, s, x[t])
+        outputs.append(out)
+        previous = x[t]
+    return torch.stack(outputs), s
+
+
+@every_layer
+@pytest.mark.parametrize("options", [{}, {"bias": False}, {"untied_steps": T}], ids=str)
+def test_layer_is_its_equations(equations: Callable, kind: type[nn.RNN], options: dict) -> None:
+    layer = made(kind, **options)
+    x = sequence(layer, T, B)
+    out, state = layer(x)
+    expected, last = by_hand(equations, layer, x)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+    states = state if isinstance(state, tuple) else (state,)
+    assert len(states) == len(layer.cell.states)
+    for found, want in zip(states, last, strict=True):
+        torch.testing.assert_close(found[0], want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", LAYERS.values())
+def test_parameters_are_stacked_by_gate_and_views_write_through(kind: type[nn.RNN]) -> None:
+    layer = made(kind)
+    for k, gate in enumerate(layer.cell.gates):
+        part = layer.gate_parameters(gate)
+        reads = layer.cell.gates[gate]
+        assert (part.weight_hh is not None, part.weight_ih is not None) == (reads.state, reads.input)
+        assert (part.weight_ph is not None) == reads.previous_input
+        with torch.no_grad():
+            for view in (part.weight_hh, part.weight_ih, part.weight_ph, part.bias):
+                if view is not None:
+                    view.fill_(k + 1.0)
+    for name, parameter in layer.named_parameters():
+        in_order = [k + 1.0 for k, gate in enumerate(layer.cell.gates) if layer.gate_slice(name, gate) is not None]
+        first_column = parameter if parameter.dim() == 1 else parameter[:, 0]
+        assert first_column.tolist() == [v for v in in_order for _ in range(N)]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(nn.LSTM, torch.nn.LSTM), (nn.GRU, torch.nn.GRU)])
+def test_torch_layer_with_the_same_weights(ours: type[nn.RNN], theirs: type[torch.nn.RNNBase]) -> None:
+    torch.manual_seed(0)
+    peer = theirs(D, N, batch_first=True)
+    layer = ours(D, N, batch_first=True)
+    with torch.no_grad():
+        layer.weight_ih_l0.copy_(peer.weight_ih_l0)
+        layer.weight_hh_l0.copy_(peer.weight_hh_l0)
+        both = peer.bias_ih_l0 + peer.bias_hh_l0
+        if ours is nn.GRU:
+            both = torch.cat([both[: 2 * N], peer.bias_ih_l0[2 * N :], peer.bias_hh_l0[2 * N :]])
+        layer.bias_l0.copy_(both)
+    x = torch.randn(B, T, D)
+    start = tuple(torch.randn(1, B, N) for _ in layer.cell.states)
+    given = start if len(start) > 1 else start[0]
+    for found, want in zip(layer(x, given), peer(x, given), strict=True):
+        torch.testing.assert_close(found, want, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", LAYERS.values())
+@pytest.mark.parametrize("untied", [None, 3])
+def test_gradients(kind: type[nn.RNN], untied: int | None) -> None:
+    layer = made(kind, untied_steps=untied)
+    names, parameters = zip(*layer.named_parameters(), strict=True)
+    x = sequence(layer, 3, B).requires_grad_()
+    states = tuple(torch.randn(1, B, N, dtype=torch.float64, requires_grad=True) for _ in layer.cell.states)
+
+    def run(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        state = rest[: len(states)]
+        weights = dict(zip(names, rest[len(states) :], strict=True))
+        out, last = torch.func.functional_call(layer, weights, (x, state if len(state) > 1 else state[0]))
+        return (out, *(last if isinstance(last, tuple) else (last,)))
+
+    assert torch.autograd.gradcheck(run, (x, *states, *parameters))
+
+
+@pytest.mark.parametrize("kind", LAYERS.values())
+def test_untied_with_equal_steps_is_tied(kind: type[nn.RNN]) -> None:
+    tied, untied = made(kind), made(kind, untied_steps=T + 2)
+    with torch.no_grad():
+        for name, parameter in tied.named_parameters():
+            getattr(untied, name).copy_(parameter.expand(T + 2, *parameter.shape))
+    x = sequence(tied, T, B)
+    torch.testing.assert_close(untied(x)[0], tied(x)[0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", LAYERS.values())
+def test_chunks_equal_one_run_when_the_previous_input_is_given(kind: type[nn.RNN]) -> None:
+    layer = made(kind)
+    x = sequence(layer, T, B)
+    whole, last = layer(x)
+    first, state = layer(x[:2])
+    carried = {"previous": x[1]} if layer.weight_ph_l0 is not None else {}
+    rest, end = layer(x[2:], state, **carried)
+    torch.testing.assert_close(torch.cat([first, rest]), whole, rtol=0, atol=1e-12)
+    torch.testing.assert_close(end, last, rtol=0, atol=1e-12)
+    if carried:
+        assert not torch.allclose(layer(x[2:], state)[0][0], whole[2])
+
+
+@pytest.mark.parametrize("kind", LAYERS.values())
+def test_layouts_agree(kind: type[nn.RNN]) -> None:
+    layer = made(kind)
+    turned = made(kind, batch_first=True)
+    x = sequence(layer, T, B)
+    out, state = layer(x)
+    turned_out, turned_state = turned(x.transpose(0, 1))
+    torch.testing.assert_close(turned_out.transpose(0, 1), out)
+    torch.testing.assert_close(turned_state, state)
+    single, single_state = layer(x[:, 1])
+    torch.testing.assert_close(single, out[:, 1])
+    pairs = zip(single_state, state, strict=True) if isinstance(state, tuple) else [(single_state, state)]
+    for one, many in pairs:
+        assert one.shape == (1, N)
+        torch.testing.assert_close(one, many[:, 1])
+    assert layer(x[3:, 1], single_state)[0].shape == (2, N)
+
+
+@dataclass(frozen=True)
+class MGU(Cell):
+    """The minimal gated unit, as Cell's docstring has it."""
+
+    name = "mgu"
+    gates = {"f": Reads(), "n": Reads()}
+
+    def read(self, gate, s, u):  # type: ignore[no-untyped-def]
+        return sig(u.f) * s.h if gate == "n" else s.h
+
+    def update(self, s, u, x):  # type: ignore[no-untyped-def]
+        f = sig(u.f)
+        return {"h": (1 - f) * s.h + f * torch.tanh(u.n)}
+
+
+def test_a_users_own_cell_is_a_layer() -> None:
+    def mgu(u: Pre, s: list[Tensor], x: Tensor) -> tuple[list[Tensor], Tensor]:
+        f = sig(u("f", s[0]))
+        h = (1 - f) * s[0] + f * torch.tanh(u("n", f * s[0]))
+        return [h], h
+
+    torch.manual_seed(0)
+    layer = nn.RNN(MGU(), D, N, dtype=torch.float64)
+    x = sequence(layer, T, B)
+    torch.testing.assert_close(layer(x)[0], by_hand(mgu, layer, x)[0], rtol=0, atol=1e-12)
+
+
+def test_default_start_is_torchs() -> None:
+    torch.manual_seed(0)
+    layer = nn.LSTM(30, 100)
+    for parameter in layer.parameters():
+        assert parameter.abs().max() <= 0.1
+        assert float(parameter.detach().var()) == pytest.approx(0.01 / 3, rel=0.15)
+
+
+def test_options_reach_the_cell() -> None:
+    assert nn.LSTM(3, 4, gate="hard_sigmoid").cell.gate == "hard_sigmoid"
+    with pytest.raises(OptionError, match=r"options\.gates"):
+        nn.LSTM(3, 4, gates="hard_sigmoid")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: nn.MinimalRNN(3, 4), "input_size: 3 .* pointwise"),
+        (lambda: nn.LSTM(0, 4), "input_size: 0"),
+        (lambda: nn.LSTM(3, 4, untied_steps=0), "untied_steps: 0"),
+        (lambda: nn.LSTM(3, 4)(torch.zeros(5, 2, 7)), r"x: shape \(5, 2, 7\)"),
+        (lambda: nn.LSTM(3, 4)(torch.zeros(0, 2, 3)), "at least one step"),
+        (lambda: nn.LSTM(3, 4, untied_steps=4)(torch.zeros(5, 2, 3)), "untied_steps = 4"),
+        (lambda: nn.LSTM(3, 4)(torch.zeros(5, 2, 3), torch.zeros(1, 2, 4)), "lstm has h, c"),
+        (lambda: nn.GRU(3, 4)(torch.zeros(5, 2, 3), torch.zeros(2, 4)), r"state\.h: shape \(2, 4\)"),
+        (lambda: nn.GRU(3, 4)(torch.zeros(5, 2, 3), previous=torch.zeros(2, 3)), "gru reads no previous input"),
+        (lambda: nn.TGRU(3, 4)(torch.zeros(5, 2, 3), previous=torch.zeros(3)), r"previous: shape \(3,\)"),
+        (lambda: nn.GRU(3, 4).gate_parameters("f"), "gate: 'f'"),
+        (lambda: nn.GRU(3, 4).gate_slice("weight_hh_l1", "z"), "parameter: 'weight_hh_l1'"),
+    ],
+)
+def test_errors_name_what_is_wrong(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
