@@ -1,0 +1,280 @@
+"""From hyper-parameters to the tensors of a torch module, and back.
+
+Every function that ends in ``_`` sets, in place and without a trace in autograd, all recurrent layers of a module:
+``torch.nn.RNN``, ``LSTM`` and ``GRU`` (each layer, direction and gate on its own), their ``...Cell`` forms, the layers
+of `isornn.nn`, and any module that contains such. Everything else in the module is left alone.
+
+- Convention: ``weight_var = N Var(W_ij)``, ``input_var = D Var(U_ij)`` with D of the layer itself.
+- torch's two biases add: the whole bias goes to ``bias_ih`` and ``bias_hh`` is 0. The GRU's candidate keeps the two
+  apart: nx is in ``bias_ih``, nh in ``bias_hh``.
+- Values are drawn in float64 from ``generator`` (torch's global one if ``None``) and rounded to the module's dtype.
+- Nothing is written unless every layer can be set.
+- ``proj_size`` of an LSTM: the recurrent matrices are (N, P) and read P values, so the convention is per fan-in,
+  ``weight_var = P Var(W_ij)``; orthogonal means orthogonal columns. ``weight_hr`` gets orthonormal rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from isornn.cells import Input, Spec, SpecError
+from isornn.cells.starts import start
+from isornn.nn import draws
+from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable, measured_gate, recurrent_layers
+
+__all__ = [
+    "ModuleError",
+    "apply_",
+    "chrono_",
+    "glorot_",
+    "identity_",
+    "orthogonal_",
+    "spec_of",
+    "standard_",
+    "uniform_gate_",
+]
+
+Module = TypeVar("Module", bound=nn.Module)
+_UNIT_INPUT = Input()
+
+
+def apply_(module: Module, spec: Spec, *, generator: torch.Generator | None = None) -> Module:
+    """Draw every recurrent layer's weights and biases by the law of ``spec``, in place.
+
+    For each gate k: ``W_k,ij ~ N(0, weight_var/N)`` or the gate's ensemble (``"orthogonal"``: Haar times
+    sqrt(weight_var); ``{"margin": m}``: singular values sqrt(weight_var) U(1-m, 1+m) between Haar bases;
+    ``"identity"``), ``U_k,ij ~ N(0, input_var/D)``, ``V_k,ij ~ N(0, previous_input_var/D)``,
+    ``b_k,i ~ N(bias_mean, bias_var)`` plus the gate's bias law. All laws of a layer share one uniform variate per unit,
+    so that a law with sign -1 mirrors its partner unit by unit. ``uniform_gate`` takes the variate from
+    (1/N, 1 - 1/N), as its authors do, and so stays finite.
+
+    A layer with untied steps gets fresh weights for each step, and fresh biases unless ``spec.biases`` is "fixed".
+
+    Args:
+        module: a recurrent module or one that contains some; (N, D) of each layer are its own.
+        spec: plain numbers, no batch; its cell is that of every recurrent layer in the module.
+        generator: source of all draws.
+
+    Returns:
+        ``module``.
+
+    Raises:
+        SpecError: the spec's cell is not the module's; the spec holds a batch of numbers.
+        ModuleError: no recurrent layer; a bias asked for where there is none (``bias=False``); a parametrised weight;
+            identity matrices for an LSTM with ``proj_size``.
+
+    >>> from isornn.cells import LSTM, Gate
+    >>> spec = Spec(LSTM(), {"f": Gate(weight_var=1.0, bias_mean=5.0, ensemble="orthogonal")})
+    >>> lstm = apply_(nn.LSTM(3, 4), spec, generator=torch.Generator().manual_seed(0))
+    >>> (lstm.bias_ih_l0 + lstm.bias_hh_l0)[4:8].tolist()
+    [5.0, 5.0, 5.0, 5.0]
+    """
+    return _set(module, lambda _: spec, generator)
+
+
+def standard_(module: Module, *, generator: torch.Generator | None = None) -> Module:
+    """The textbook start: recurrent matrices orthogonal gate by gate, input matrices Glorot uniform, remember gate 1.
+
+    ``W_k W_k^T = I``; ``U_k,ij ~ U(-a, a)``, ``a^2 = 6/(D+N)``; biases 0 but 1, once, on the remember gate (LSTM f,
+    GRU z, minimal u, typed f; a vanilla network has none). In the spec's convention: weight_var 1,
+    input_var 2D/(D+N).
+
+    Raises:
+        ModuleError: as `apply_`; among others gated modules with ``bias=False``.
+
+    Sources: Glorot & Bengio 2010; Saxe et al. 2014; Jozefowicz et al. 2015 (forget bias 1).
+
+    >>> gru = standard_(nn.GRU(3, 4, num_layers=2, bidirectional=True))
+    >>> (gru.bias_ih_l1_reverse + gru.bias_hh_l1_reverse)[4:8].tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
+    return _named("standard", module, generator)
+
+
+def orthogonal_(module: Module, *, generator: torch.Generator | None = None) -> Module:
+    """`standard_` without the remember gate's bias: ``W_k W_k^T = I``, Glorot uniform ``U_k``, biases 0.
+
+    Raises:
+        ModuleError: no recurrent layer, or a parametrised one.
+
+    Source: Saxe et al. 2014.
+
+    >>> rnn = orthogonal_(nn.RNN(3, 4, bias=False))
+    >>> torch.allclose(rnn.weight_hh_l0 @ rnn.weight_hh_l0.T, torch.eye(4), atol=1e-6)
+    True
+    """
+    return _named("orthogonal", module, generator)
+
+
+def glorot_(module: Module, *, generator: torch.Generator | None = None) -> Module:
+    """Glorot uniform for each gate's own matrices: ``W_k,ij ~ U(-a, a)``, ``a^2 = 6/(2N)``; ``U_k`` with 6/(D+N).
+
+    In the spec's convention weight_var 1 and input_var 2D/(D+N). Biases 0. With ``proj_size`` P the recurrent matrices
+    and ``weight_hr`` have 6/(N+P).
+
+    Raises:
+        ModuleError: no recurrent layer, or a parametrised one.
+
+    Source: Glorot & Bengio 2010, eq. 16.
+
+    >>> rnn = glorot_(nn.RNN(3, 4))
+    >>> bool(rnn.weight_hh_l0.abs().max() <= (6 / 8) ** 0.5)
+    True
+    """
+    return _named("glorot", module, generator)
+
+
+def identity_(module: Module, *, generator: torch.Generator | None = None) -> Module:
+    """Every recurrent matrix the identity, input matrices Glorot uniform, biases 0.
+
+    Raises:
+        ModuleError: no recurrent layer, a parametrised one, or ``proj_size``, where no matrix is square.
+
+    Source: Le, Jaitly & Hinton 2015 (for ReLU networks; their input matrices are N(0, 1e-6)).
+
+    >>> identity_(nn.RNN(3, 2, nonlinearity="relu")).weight_hh_l0.tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    return _named("identity", module, generator)
+
+
+def chrono_(module: Module, length: float, *, generator: torch.Generator | None = None) -> Module:
+    """`standard_` with the remember gate's bias ``ln r``, ``r ~ U(1, T-1)`` for each unit; an LSTM's b_i = -b_f.
+
+    Unit by unit the gate then forgets with a time constant spread over 1 to T - 1 steps.
+
+    Args:
+        module: as `apply_`.
+        length: T, the number of steps to bridge, above 2.
+        generator: source of all draws.
+
+    Raises:
+        SpecError: length, or a cell without a remember gate (vanilla).
+        ModuleError: as `apply_`; among others ``bias=False``.
+
+    Source: Tallec & Ollivier 2018.
+
+    >>> lstm = chrono_(nn.LSTM(3, 4), 100)
+    >>> i, f, _, _ = (lstm.bias_ih_l0 + lstm.bias_hh_l0).chunk(4)
+    >>> bool((0 <= f).all() and (f.exp() <= 99.001).all() and (i == -f).all())
+    True
+    """
+    return _named("chrono", module, generator, length)
+
+
+def uniform_gate_(module: Module, *, generator: torch.Generator | None = None) -> Module:
+    """`standard_` with the remember gate's bias ``ln(v/(1-v))``, ``v ~ U(1/N, 1 - 1/N)``; an LSTM's b_i = -b_f.
+
+    The gate's value is then uniform over the units.
+
+    Raises:
+        SpecError: a cell without a remember gate (vanilla).
+        ModuleError: as `apply_`; among others ``bias=False``.
+
+    Source: Gu, Gulcehre, Paine, Hoffman & Pascanu 2020 (uniform gate initialisation).
+
+    >>> gate = uniform_gate_(nn.GRU(3, 8)).bias_ih_l0[8:16].sigmoid()
+    >>> bool((gate >= 1 / 8).all() and (gate <= 7 / 8).all())
+    True
+    """
+    return _named("uniform_gate", module, generator)
+
+
+def spec_of(module: nn.Module, layer: int = 0, direction: int = 0, input: Input = _UNIT_INPUT) -> Spec:
+    """The hyper-parameters that a module's tensors have, trained or not.
+
+    Per gate: ``weight_var = N mean(W_ij^2)``, ``input_var = D mean(U_ij^2)`` (weights are taken to have mean 0),
+    ``bias_mean`` and ``bias_var`` the mean and variance over units of the sum of the gate's biases. ``ensemble`` is
+    "orthogonal" or "identity" where the matrix is, to 1 %, else "gaussian"; ``bias_law`` is always the normal law with
+    those two moments (chrono's skew is not recovered). ``biases`` is "fixed" as in any real network, or "redrawn"
+    where no gate's bias varies over units, so that the two are the same.
+
+    Args:
+        module: holds one recurrent module.
+        layer, direction: which of its layers; direction 1 is the reverse.
+        input: the law of the input sequences, which tensors do not tell.
+
+    Raises:
+        ModuleError: no or several recurrent modules; no such layer; ``proj_size``, a cell that the theory lacks.
+        SpecError: the tensors hold NaN or infinity; names the field.
+
+    >>> gates = spec_of(standard_(nn.LSTM(49, 128))).gates
+    >>> gates["f"].bias_mean, gates["f"].ensemble, round(gates["f"].weight_var, 4)
+    (1.0, 'orthogonal', 1.0)
+    """
+    chosen = _chosen(recurrent_layers(module), layer, direction)
+    if chosen.projection is not None:
+        raise ModuleError(f"{chosen.where}: an LSTM with proj_size is a cell of its own, for which there is no spec")
+    gates = {name: measured_gate(tensors) for name, tensors in chosen.gates.items()}
+    varies = any(gate.bias_var != 0 for gate in gates.values())
+    return Spec(chosen.cell, gates, input, "fixed" if varies else "redrawn")
+
+
+def _named(name: str, module: Module, generator: torch.Generator | None, length: float | None = None) -> Module:
+    return _set(
+        module,
+        lambda layer: _baseline(name, layer, length),
+        generator,
+        input_entries="uniform",
+        recurrent_entries="uniform" if name == "glorot" else "normal",
+    )
+
+
+def _baseline(name: str, layer: RecurrentLayer, length: float | None) -> Spec:
+    spec = start(name, layer.cell, layer.hidden, layer.inputs, length)
+    if name == "glorot" and layer.projection is not None:
+        # Glorot's variance counts both fans, which only for square matrices is 1 over the fan-in.
+        size = layer.projection.shape[0]
+        for gate in spec.gates:
+            spec = spec.replace(f"{gate}.weight_var", 2.0 * size / (size + layer.hidden))
+    return spec
+
+
+def _set(
+    module: Module,
+    spec_of_layer: Callable[[RecurrentLayer], Spec],
+    generator: torch.Generator | None,
+    *,
+    input_entries: draws.Entries = "normal",
+    recurrent_entries: draws.Entries = "normal",
+) -> Module:
+    """Check all layers, then write all."""
+    plan = [(layer, spec_of_layer(layer)) for layer in recurrent_layers(module)]
+    for layer, spec in plan:
+        _check(layer, spec)
+    with torch.no_grad():
+        for layer, spec in plan:
+            draws.redraw(layer, spec, generator, input_entries, recurrent_entries)
+    return module
+
+
+def _check(layer: RecurrentLayer, spec: Spec) -> None:
+    if layer.cell != spec.cell:
+        raise SpecError("cell", spec.cell, f"{layer.where} has {layer.cell}")
+    if spec.batch_shape:
+        raise SpecError("spec", tuple(spec.batch_shape), "a module is set by plain numbers, not by a batch of them")
+    check_writable(layer)
+    for name, gate in spec.gates.items():
+        tensors = layer.gates[name]
+        wants_bias = gate.bias_law is not None or gate.bias_mean != 0 or gate.bias_var != 0
+        if wants_bias and not tensors.biases:
+            raise ModuleError(f"{layer.where}: gate {name} needs a bias by this start; the module has bias=False")
+        if gate.ensemble == "identity" and layer.projection is not None:
+            raise ModuleError(
+                f"{layer.where}: with proj_size gate {name}'s recurrent matrix is not square, so no identity"
+            )
+
+
+def _chosen(layers: list[RecurrentLayer], layer: int, direction: int) -> RecurrentLayer:
+    if len({id(found.module) for found in layers}) > 1:
+        raise ModuleError(f"module: it holds several recurrent modules, name one: {', '.join(f.where for f in layers)}")
+    for found in layers:
+        if (found.layer, found.direction) == (layer, direction):
+            return found
+    raise ModuleError(
+        f"layer, direction: {layer}, {direction} are not allowed; the module has {', '.join(f.where for f in layers)}"
+    )

@@ -1,0 +1,214 @@
+"""Where each gate's weights lie in the tensors of a recurrent module, torch's or ours, and what law they have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from isornn.cells import GRU, LSTM, Cell, Gate, Vanilla
+from isornn.cells.spec import Ensemble
+from isornn.nn.rnn import RNN
+
+# W W^T = s^2 I and W = s I are recognised to this part of s^2 and s: half precision rounds to 4e-3.
+_TOLERANCE = 1e-2
+
+
+class ModuleError(ValueError):
+    """A module that cannot be read or set as asked: names it and says why."""
+
+
+@dataclass(frozen=True)
+class GateTensors:
+    """One gate's tensors, as views into the module's parameters.
+
+    Shapes: ``recurrent`` (N, P), P = N unless the module projects its state; ``input`` and ``previous_input`` (N, D);
+    each of ``biases`` (N,). An untied layer has a leading axis of steps on all of them. ``None``, or no biases, where
+    the module has no such tensor. The pre-activation adds all ``biases``.
+    """
+
+    recurrent: Tensor | None
+    input: Tensor | None
+    previous_input: Tensor | None
+    biases: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class RecurrentLayer:
+    """One layer and direction of a recurrent module.
+
+    Args:
+        where: what error messages call it.
+        module: the module that owns it.
+        cell: what one step of it is.
+        layer, direction: its place in the module, from 0; direction 1 is the reverse.
+        gates: tensors by the cell's gate names, in the cell's order.
+        projection: ``weight_hr`` (P, N) of an LSTM with ``proj_size``.
+    """
+
+    where: str
+    module: nn.Module
+    cell: Cell
+    layer: int
+    direction: int
+    gates: Mapping[str, GateTensors]
+    projection: Tensor | None = None
+
+    @property
+    def hidden(self) -> int:
+        """N."""
+        first = next(iter(self.gates.values()))
+        return next(t.shape[-2] for t in (first.recurrent, first.input, first.previous_input) if t is not None)
+
+    @property
+    def inputs(self) -> int:
+        """D of this layer, which for a deeper one is N of the one below, or 2N if that has two directions."""
+        return next(gate.input.shape[-1] for gate in self.gates.values() if gate.input is not None)
+
+
+def recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
+    """Every layer and direction of every recurrent module in ``module``, itself included.
+
+    Raises:
+        ModuleError: there is none.
+
+    >>> [layer.where for layer in recurrent_layers(nn.GRU(3, 5, num_layers=2, bidirectional=True))]
+    ['GRU l0', 'GRU l0_reverse', 'GRU l1', 'GRU l1_reverse']
+    """
+    found = [
+        layer
+        for name, child in module.named_modules()
+        for layer in _layers_of(child, f"{name} ({_kind(child)})" if name else _kind(child))
+    ]
+    if not found:
+        raise ModuleError(
+            f"module: {type(module).__name__} holds no recurrent layer; those are torch.nn.RNN, LSTM, GRU, their "
+            f"...Cell forms, and isornn's layers"
+        )
+    return found
+
+
+def check_writable(layer: RecurrentLayer) -> None:
+    """Refuse a module whose weights are computed from other parameters: what is written to them is lost.
+
+    Raises:
+        ModuleError: with the reason.
+    """
+    owned = {_storage(parameter) for parameter in layer.module.parameters(recurse=False)}
+    for name, gate in layer.gates.items():
+        for tensor in (gate.recurrent, gate.input, gate.previous_input, *gate.biases):
+            if tensor is not None and _storage(tensor) not in owned:
+                raise ModuleError(
+                    f"{layer.where}: a weight or bias of gate {name} is not a parameter of the module but computed "
+                    f"from others (parametrised, weight norm), so values written to it are lost; set the module first"
+                )
+
+
+def measured_gate(tensors: GateTensors) -> Gate:
+    """The law that a gate's tensors look drawn from; steps of an untied layer are pooled.
+
+    ``weight_var = P mean(W_ij^2)``, ``input_var = D mean(U_ij^2)``, ``previous_input_var`` likewise; mean and variance
+    over units of the biases' sum; "orthogonal" or "identity" where W is, to 1 %, else "gaussian".
+
+    >>> gate = measured_gate(GateTensors(2 * torch.eye(3), None, None, (torch.ones(3), torch.zeros(3))))
+    >>> gate.weight_var, gate.bias_mean, gate.ensemble
+    (4.0, 1.0, 'identity')
+    """
+    total = sum((_double(bias) for bias in tensors.biases), torch.zeros((), dtype=torch.float64))
+    # Equal biases would otherwise keep a variance of rounding errors.
+    constant = bool(total.max() == total.min())
+    return Gate(
+        weight_var=_fan_in_variance(tensors.recurrent),
+        input_var=_fan_in_variance(tensors.input),
+        previous_input_var=_fan_in_variance(tensors.previous_input),
+        bias_mean=float(total.max() if constant else total.mean()),
+        bias_var=0.0 if constant else float(total.var(correction=0)),
+        ensemble=_ensemble(tensors.recurrent),
+    )
+
+
+def _fan_in_variance(weight: Tensor | None) -> float:
+    return 0.0 if weight is None else weight.shape[-1] * float(_double(weight).square().mean())
+
+
+def _ensemble(weight: Tensor | None) -> Ensemble:
+    square = _fan_in_variance(weight)
+    # A 1 x 1 matrix is orthogonal whatever its law.
+    if weight is None or weight.shape[-1] != weight.shape[-2] or weight.shape[-1] < 2 or not square > 0:
+        return "gaussian"
+    w, eye = _double(weight), torch.eye(weight.shape[-1], dtype=torch.float64)
+    if bool(((w @ w.transpose(-2, -1) - square * eye).abs() > _TOLERANCE * square).any()):
+        return "gaussian"
+    is_identity = bool(((w - square**0.5 * eye).abs() <= _TOLERANCE * square**0.5).all())
+    return "identity" if is_identity else "orthogonal"
+
+
+def _double(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", torch.float64)
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _kind(module: nn.Module) -> str:
+    # A parametrised module's class is made up; what the user called it is the class below.
+    kind = type(module)
+    return kind.__mro__[1].__name__ if parametrize.is_parametrized(module) else kind.__name__
+
+
+def _layers_of(module: nn.Module, where: str) -> Iterator[RecurrentLayer]:
+    if isinstance(module, RNN):
+        gates = {name: module.gate_parameters(name) for name in module.cell.gates}
+        tensors = {
+            name: GateTensors(g.weight_hh, g.weight_ih, g.weight_ph, () if g.bias is None else (g.bias,))
+            for name, g in gates.items()
+        }
+        yield RecurrentLayer(where, module, module.cell, 0, 0, tensors)
+    elif isinstance(module, nn.RNNCellBase):
+        yield RecurrentLayer(where, module, _torch_cell(module), 0, 0, _torch_gates(module, ""))
+    elif isinstance(module, nn.RNNBase):
+        for layer in range(module.num_layers):
+            for direction in range(2 if module.bidirectional else 1):
+                name = f"l{layer}" + ("_reverse" if direction else "")
+                yield RecurrentLayer(
+                    f"{where} {name}",
+                    module,
+                    _torch_cell(module),
+                    layer,
+                    direction,
+                    _torch_gates(module, f"_{name}"),
+                    getattr(module, f"weight_hr_{name}", None),
+                )
+
+
+def _torch_cell(module: nn.RNNBase | nn.RNNCellBase) -> Cell:
+    if isinstance(module, nn.LSTM | nn.LSTMCell):
+        return LSTM()
+    if isinstance(module, nn.GRU | nn.GRUCell):
+        return GRU()
+    return Vanilla(nonlinearity=str(module.nonlinearity))
+
+
+def _torch_gates(module: nn.RNNBase | nn.RNNCellBase, suffix: str) -> dict[str, GateTensors]:
+    """The stacked tensors cut by gate: LSTM i, f, g, o; GRU r, z, n, the last of which is our nx and nh."""
+    cell = _torch_cell(module)
+    order = ("r", "z", "n") if isinstance(cell, GRU) else tuple(cell.gates)
+
+    def cut(name: str) -> dict[str, Tensor | None]:
+        stack: Tensor | None = getattr(module, name + suffix, None)
+        return dict.fromkeys(order) if stack is None else dict(zip(order, stack.chunk(len(order)), strict=True))
+
+    hh, ih, bias_ih, bias_hh = cut("weight_hh"), cut("weight_ih"), cut("bias_ih"), cut("bias_hh")
+    gates = {
+        gate: GateTensors(hh[gate], ih[gate], None, tuple(b for b in (bias_ih[gate], bias_hh[gate]) if b is not None))
+        for gate in order
+    }
+    if isinstance(cell, GRU):
+        n = gates.pop("n")
+        gates["nx"] = GateTensors(None, n.input, None, n.biases[:1])
+        gates["nh"] = GateTensors(n.recurrent, None, None, n.biases[1:])
+    return gates

@@ -1,0 +1,430 @@
+"""Hyper-parameters to tensors and back, for torch's modules, their cells and our own layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from isornn.cells import CELLS, GRU, LSTM, BiasLaw, Cell, Gate, Input, Spec, SpecError, Vanilla, cell_named
+from isornn.cells.random_specs import random_spec
+from isornn.cells.starts import remember_gate, start
+from isornn.init import (
+    ModuleError,
+    apply_,
+    chrono_,
+    glorot_,
+    identity_,
+    orthogonal_,
+    spec_of,
+    standard_,
+    uniform_gate_,
+)
+from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
+from isornn.nn.rnn import RNN
+
+D, N = 24, 48
+
+STACKS: dict[str, Callable[..., nn.RNNBase]] = {
+    "lstm": nn.LSTM,
+    "gru": nn.GRU,
+    "tanh": nn.RNN,
+    "relu": lambda *sizes, **options: nn.RNN(*sizes, nonlinearity="relu", **options),
+}
+STEPPERS: dict[str, Callable[..., nn.RNNCellBase]] = {"lstm": nn.LSTMCell, "gru": nn.GRUCell, "vanilla": nn.RNNCell}
+BASELINES: dict[str, Callable[..., nn.Module]] = {
+    "standard": standard_,
+    "orthogonal": orthogonal_,
+    "glorot": glorot_,
+    "identity": identity_,
+    "chrono": lambda module, **options: chrono_(module, 100, **options),
+    "uniform_gate": uniform_gate_,
+}
+NEEDS_BIAS = ("standard", "chrono", "uniform_gate")
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def tensors_of(layer: RecurrentLayer, gate: str) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    """(recurrent, input, summed bias) of one gate in float64."""
+    found = layer.gates[gate]
+    double = [None if w is None else w.detach().double() for w in (found.recurrent, found.input)]
+    return double[0], double[1], torch.stack([b.detach().double() for b in found.biases]).sum(0)
+
+
+def assert_recovered(found: Gate, wanted: Gate, hidden: int, inputs: int) -> None:
+    """Within five standard errors of the sample; a mean square of n normal entries has relative error sqrt(2/n)."""
+    for value, true, entries in (
+        (found.weight_var, wanted.weight_var, hidden * hidden),
+        (found.input_var, wanted.input_var, hidden * inputs),
+        (found.previous_input_var, wanted.previous_input_var, hidden * inputs),
+        (found.bias_var, wanted.bias_var, hidden),
+    ):
+        assert abs(float(value) - float(true)) <= 5 * float(true) * math.sqrt(2 / entries) + 1e-12
+    error = math.sqrt(float(wanted.bias_var) / hidden)
+    assert abs(float(found.bias_mean) - float(wanted.bias_mean)) <= 5 * error + 1e-6
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_spec_of_recovers_what_apply_drew_for_every_cell(name: str) -> None:
+    generator = seeded(7)
+    cell = cell_named(name)
+    inputs = N if cell.input_enters_pointwise else D
+    for _ in range(5):
+        spec = random_spec(cell, generator)
+        found = spec_of(apply_(RNN(cell, inputs, N), spec, generator=generator), input=spec.input)
+        assert found.cell == cell and found.input == spec.input
+        for gate, wanted in spec.gates.items():
+            assert_recovered(found.gates[gate], wanted, N, inputs)
+
+
+@pytest.mark.parametrize("kind", STACKS)
+def test_spec_of_recovers_every_layer_and_direction_of_torch(kind: str) -> None:
+    module = STACKS[kind](D, N, num_layers=2, bidirectional=True)
+    layers = recurrent_layers(module)
+    assert [layer.inputs for layer in layers] == [D, D, 2 * N, 2 * N]
+    generator = seeded(1)
+    spec = random_spec(layers[0].cell, generator)
+    apply_(module, spec, generator=generator)
+    for layer in layers:
+        found = spec_of(module, layer.layer, layer.direction)
+        for gate, wanted in spec.gates.items():
+            assert_recovered(found.gates[gate], wanted, N, layer.inputs)
+
+
+@pytest.mark.parametrize("kind", STEPPERS)
+def test_spec_of_recovers_torch_cells(kind: str) -> None:
+    generator = seeded(2)
+    spec = random_spec(cell_named(kind), generator)
+    found = spec_of(apply_(STEPPERS[kind](D, N), spec, generator=generator))
+    for gate, wanted in spec.gates.items():
+        assert_recovered(found.gates[gate], wanted, N, D)
+
+
+def test_the_sampling_error_of_the_round_trip_falls_with_width() -> None:
+    """Relative error of weight_var is sqrt(2)/N for a Gaussian matrix: slope -1 in N."""
+    widths, generator = (16, 32, 64, 128), seeded(3)
+    spec = Spec(Vanilla(), {"h": Gate(weight_var=2.0)})
+    errors = []
+    for width in widths:
+        module = nn.RNN(1, width)
+        draws = [float(spec_of(apply_(module, spec, generator=generator)).gates["h"].weight_var) for _ in range(100)]
+        errors.append(torch.tensor(draws).sub(2.0).square().mean().sqrt().log())
+    x = torch.tensor(widths).log()
+    slope = float(((x - x.mean()) * torch.stack(errors)).sum() / (x - x.mean()).square().sum())
+    assert slope == pytest.approx(-1.0, abs=0.15)
+
+
+def test_torchs_own_default_reads_back_as_the_torch_start() -> None:
+    torch.manual_seed(0)
+    for module, cell in ((nn.LSTM(49, 128), LSTM()), (nn.GRU(49, 128), GRU()), (nn.RNN(49, 128), Vanilla())):
+        wanted = start("torch", cell, 128, 49)
+        found = spec_of(module)
+        for gate in wanted.gates:
+            assert_recovered(found.gates[gate], wanted.gates[gate], 128, 49)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_the_remember_bias_is_one_and_not_doubled_in_every_layer_and_direction(kind: str) -> None:
+    module = standard_(STACKS[kind](D, N, num_layers=3, bidirectional=True), generator=seeded())
+    layers = recurrent_layers(module)
+    assert len(layers) == 6
+    for layer in layers:
+        for gate in layer.gates:
+            bias = tensors_of(layer, gate)[2]
+            assert bias.eq(1.0 if gate == remember_gate(layer.cell) else 0.0).all(), (layer.where, gate)
+
+
+@pytest.mark.parametrize("baseline", [standard_, orthogonal_])
+@pytest.mark.parametrize("kind", STACKS)
+def test_recurrent_matrices_are_orthogonal_gate_by_gate(kind: str, baseline: Callable[..., nn.Module]) -> None:
+    module = baseline(STACKS[kind](D, N, num_layers=2, bidirectional=True), generator=seeded())
+    for layer in recurrent_layers(module):
+        bound = math.sqrt(6 / (N + layer.inputs))
+        for gate, reads in layer.cell.gates.items():
+            w, u, _ = tensors_of(layer, gate)
+            if reads.state:
+                assert w is not None
+                torch.testing.assert_close(w @ w.T, torch.eye(N, dtype=torch.float64), atol=1e-5, rtol=0)
+            if reads.input:
+                assert u is not None and bool(u.abs().max() <= bound) and bool(u.abs().max() > 0.95 * bound)
+        assert spec_of(module, layer.layer, layer.direction).biases == "redrawn"
+    stacked = module.get_parameter("weight_hh_l0").detach()
+    if kind in ("lstm", "gru"):
+        gram = stacked.T @ stacked
+        assert not torch.allclose(gram, torch.eye(N), atol=0.5), "orthogonal as one stacked matrix"
+
+
+def test_glorot_is_uniform_by_gate_and_not_by_stack() -> None:
+    layer = recurrent_layers(glorot_(nn.LSTM(D, N), generator=seeded()))[0]
+    for gate in layer.gates:
+        w, u, bias = tensors_of(layer, gate)
+        assert w is not None and u is not None
+        for weight, bound in ((w, math.sqrt(6 / (2 * N))), (u, math.sqrt(6 / (D + N)))):
+            assert 0.98 * bound < float(weight.abs().max()) <= bound
+            assert float(weight.var()) == pytest.approx(bound**2 / 3, rel=0.1)
+        assert not bias.any()
+
+
+def test_identity_is_the_identity_and_is_read_back() -> None:
+    module = identity_(nn.GRU(D, N, num_layers=2), generator=seeded())
+    for layer in (0, 1):
+        gates = spec_of(module, layer).gates
+        assert {gate: g.ensemble for gate, g in gates.items()} == {
+            "r": "identity",
+            "z": "identity",
+            "nx": "gaussian",
+            "nh": "identity",
+        }
+        assert gates["r"].weight_var == 1.0
+
+
+def test_chrono_has_its_law_and_its_mirror() -> None:
+    length, hidden = 200, 4000
+    lstm = chrono_(nn.LSTM(2, hidden // 10, num_layers=10), length, generator=seeded())
+    remember, write = (
+        torch.cat([tensors_of(layer, gate)[2] for layer in recurrent_layers(lstm)]) for gate in ("f", "i")
+    )
+    assert torch.equal(remember, -write)
+    uniform = (remember.exp() - 1) / (length - 2)
+    assert float(uniform.min()) >= -1e-6 and float(uniform.max()) <= 1 + 1e-6
+    distance = (uniform.sort().values - torch.arange(hidden) / hidden).abs().max()
+    assert float(distance) < 1.63 / math.sqrt(hidden), "Kolmogorov-Smirnov at 1 %"
+    assert spec_of(lstm).biases == "fixed"
+
+
+def test_uniform_gate_is_uniform_and_finite_at_every_width() -> None:
+    for hidden in (1, 2, 3, 512):
+        gate = recurrent_layers(uniform_gate_(nn.LSTM(2, hidden), generator=seeded()))[0]
+        remember, write = (torch.sigmoid(tensors_of(gate, name)[2]) for name in ("f", "i"))
+        assert (
+            float(remember.min()) >= min(1 / hidden, 0.5) - 1e-6
+            and float(remember.max()) <= 1 - 1 / max(hidden, 2) + 1e-6
+        )
+        torch.testing.assert_close(write, 1 - remember)
+    assert float((remember.sort().values - torch.arange(512) / 512).abs().max()) < 1.63 / math.sqrt(512)
+
+
+def test_margin_bounds_the_singular_values_and_fills_the_margin() -> None:
+    spec = Spec(Vanilla(), {"h": Gate(weight_var=4.0, ensemble=0.3)})
+    module = apply_(nn.RNN(1, 200), spec, generator=seeded())
+    singular = torch.linalg.svdvals(module.get_parameter("weight_hh_l0").detach().double()) / 2.0
+    assert 0.7 - 1e-5 <= float(singular.min()) < 0.72 and 1.28 < float(singular.max()) <= 1.3 + 1e-5
+    assert float(singular.mean()) == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("ensemble", ["orthogonal", "identity"])
+def test_scaled_ensembles_are_recognised(ensemble: str) -> None:
+    spec = Spec(Vanilla(), {"h": Gate(weight_var=0.25, ensemble=ensemble)})  # type: ignore[arg-type]
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        found = spec_of(apply_(nn.RNN(D, N, dtype=dtype), spec, generator=seeded())).gates["h"]
+        assert found.ensemble == ensemble
+        assert found.weight_var == pytest.approx(0.25, rel=1e-2)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_a_generator_decides_everything_and_the_global_one_is_untouched(kind: str, name: str) -> None:
+    module = STACKS[kind](3, 5, num_layers=2)
+    before = torch.random.get_rng_state()
+    first = [p.clone() for p in BASELINES[name](module, generator=seeded(4)).parameters()]
+    again = list(BASELINES[name](module, generator=seeded(4)).parameters())
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    other = list(BASELINES[name](module, generator=seeded(5)).parameters())
+    assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_without_a_generator_the_global_seed_decides() -> None:
+    torch.manual_seed(11)
+    first = standard_(nn.LSTM(3, 5)).get_parameter("weight_hh_l0").clone()
+    torch.manual_seed(11)
+    assert torch.equal(standard_(nn.LSTM(3, 5)).get_parameter("weight_hh_l0"), first)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_every_precision_gets_the_same_draw_rounded(dtype: torch.dtype) -> None:
+    exact = standard_(nn.GRU(3, 5, dtype=torch.float64), generator=seeded())
+    rounded = standard_(nn.GRU(3, 5, dtype=dtype), generator=seeded())
+    for a, b in zip(exact.parameters(), rounded.parameters(), strict=True):
+        assert b.dtype == dtype and torch.equal(a.to(dtype), b)
+
+
+def test_parameters_stay_the_same_objects_and_autograd_sees_nothing() -> None:
+    module = nn.LSTM(3, 5)
+    module.weight_ih_l0.requires_grad_(False)
+    before = list(module.parameters())
+    assert standard_(module, generator=seeded()) is module
+    after = list(module.parameters())
+    assert all(a is b and a.is_leaf and a.grad_fn is None for a, b in zip(before, after, strict=True))
+    assert [p.requires_grad for p in after] == [False, True, True, True]
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_a_set_module_trains(kind: str, name: str) -> None:
+    module = BASELINES[name](STACKS[kind](3, 5, num_layers=2, bidirectional=True), generator=seeded())
+    module(torch.randn(7, 2, 3, generator=seeded()))[0].square().sum().backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in module.parameters())
+
+
+def test_meta_modules_keep_their_device() -> None:
+    module = standard_(nn.LSTM(3, 5, device="meta"), generator=seeded())
+    assert all(p.is_meta for p in module.parameters())
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_modules_without_bias_take_the_starts_that_need_none(name: str) -> None:
+    module = nn.LSTM(3, 5, bias=False)
+    if name in NEEDS_BIAS:
+        with pytest.raises(ModuleError, match=r"LSTM l0: gate \w needs a bias .* bias=False"):
+            BASELINES[name](module)
+    else:
+        BASELINES[name](module, generator=seeded())
+        assert spec_of(module).gates["f"].weight_var == pytest.approx(1.0, rel=0.5)
+
+
+def test_vanilla_without_bias_takes_standard() -> None:
+    assert spec_of(standard_(nn.RNN(3, 5, bias=False), generator=seeded())).gates["h"].ensemble == "orthogonal"
+
+
+def test_projected_lstms_keep_the_variance_per_fan_in() -> None:
+    size = 16
+    module = nn.LSTM(D, N, num_layers=2, proj_size=size)
+    apply_(module, Spec(LSTM(), {"g": Gate(weight_var=3.0)}), generator=seeded())
+    recurrent, _, _ = tensors_of(recurrent_layers(module)[0], "g")
+    assert recurrent is not None and recurrent.shape == (N, size)
+    assert size * float(recurrent.square().mean()) == pytest.approx(3.0, rel=0.2)
+    standard_(module, generator=seeded())
+    for layer in recurrent_layers(module):
+        w, _, _ = tensors_of(layer, "f")
+        assert w is not None and layer.projection is not None
+        torch.testing.assert_close(w.T @ w, N / size * torch.eye(size, dtype=torch.float64), atol=1e-5, rtol=0)
+        hr = layer.projection.detach()
+        torch.testing.assert_close(hr @ hr.T, torch.eye(size), atol=1e-5, rtol=0)
+    bound = math.sqrt(6 / (N + size))
+    glorot_(module, generator=seeded())
+    w, _, _ = tensors_of(recurrent_layers(module)[0], "f")
+    assert w is not None and 0.9 * bound < float(w.abs().max()) <= bound
+    assert 0.9 * bound < float(module.get_parameter("weight_hr_l0").detach().abs().max()) <= bound
+    with pytest.raises(ModuleError, match="proj_size .* not square"):
+        identity_(module)
+    with pytest.raises(ModuleError, match="proj_size"):
+        spec_of(module)
+
+
+class Translator(nn.Module):
+    """Two recurrent modules of different kinds and a linear layer between."""
+
+    def __init__(self, second: nn.Module) -> None:
+        super().__init__()
+        self.read = nn.LSTM(3, 5)
+        self.between = nn.Linear(5, 3)
+        self.write = nn.ModuleList([second])
+
+
+def test_every_recurrent_layer_of_a_model_is_set_and_nothing_else() -> None:
+    model = Translator(nn.GRUCell(3, 5))
+    linear = model.between.weight.clone()
+    standard_(model, generator=seeded())
+    assert torch.equal(model.between.weight, linear)
+    assert spec_of(model.read).gates["f"].bias_mean == 1.0
+    assert spec_of(model.write[0]).gates["z"].bias_mean == 1.0
+    with pytest.raises(ModuleError, match=r"read \(LSTM\) l0, write.0 \(GRUCell\)"):
+        spec_of(model)
+    assert spec_of(nn.Sequential(model.read)).gates["f"].bias_mean == 1.0
+
+
+def test_nothing_is_written_where_one_layer_cannot_be_set() -> None:
+    model = Translator(nn.RNN(3, 5))
+    before = [p.clone() for p in model.parameters()]
+    with pytest.raises(SpecError, match="vanilla has none"):
+        chrono_(model, 100)
+    with pytest.raises(SpecError, match=r"cell: LSTM.*write.0 \(RNN\) l0 has Vanilla"):
+        apply_(model, Spec(LSTM()))
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_a_users_own_cell_is_set_and_read() -> None:
+    from dataclasses import dataclass
+
+    from isornn.cells import Reads
+
+    @dataclass(frozen=True)
+    class MGU(Cell):
+        name = "mgu"
+        gates = {"f": Reads(), "n": Reads()}
+
+        def update(self, s, u, x):  # type: ignore[no-untyped-def]
+            f = torch.sigmoid(u.f)
+            return {"h": (1 - f) * s.h + f * torch.tanh(u.n)}
+
+    spec = random_spec(MGU(), seeded())
+    found = spec_of(apply_(RNN(MGU(), D, N), spec, generator=seeded()))
+    for gate, wanted in spec.gates.items():
+        assert_recovered(found.gates[gate], wanted, N, D)
+
+
+@pytest.mark.parametrize("biases", ["redrawn", "fixed"])
+def test_untied_layers_get_fresh_weights_and_biases_as_the_spec_says(biases: str) -> None:
+    steps = 6
+    gate = Gate(weight_var=1.0, input_var=1.0, bias_var=0.5, ensemble="orthogonal")
+    spec = Spec(Vanilla(), {"h": gate}, biases=biases)  # type: ignore[arg-type]
+    module = apply_(RNN(Vanilla(), D, N, untied_steps=steps), spec, generator=seeded())
+    weights, bias = module.weight_hh_l0, module.bias_l0
+    assert weights is not None and bias is not None
+    for step in range(1, steps):
+        assert not torch.equal(weights[0], weights[step])
+        assert torch.equal(bias[0], bias[step]) == (biases == "fixed")
+    assert spec_of(module).gates["h"].ensemble == "orthogonal"
+
+
+def test_mirrored_laws_share_the_units_variate() -> None:
+    law = BiasLaw("timescale", 2.0, 50.0)
+    mirror = BiasLaw("timescale", 2.0, 50.0, sign=-1)
+    spec = Spec(GRU(), {"z": Gate(bias_mean=1.0, bias_law=law), "nh": Gate(bias_law=mirror)}, biases="fixed")
+    layer = recurrent_layers(apply_(nn.GRU(D, N, dtype=torch.float64), spec, generator=seeded()))[0]
+    z, nh = tensors_of(layer, "z")[2], tensors_of(layer, "nh")[2]
+    torch.testing.assert_close(z - 1.0, -nh)
+    assert not tensors_of(layer, "nx")[2].any(), "the GRU keeps nx and nh apart"
+
+
+def test_parametrised_weights_are_refused_for_writing_and_read_for_specs() -> None:
+    module = standard_(nn.RNN(3, 5), generator=seeded())
+    torch.nn.utils.parametrizations.orthogonal(module, "weight_hh_l0")
+    with pytest.raises(ModuleError, match="RNN l0: .* gate h .*lost"):
+        standard_(module)
+    assert spec_of(module).gates["h"].ensemble == "orthogonal"
+
+
+def test_refusals_name_what_is_wrong() -> None:
+    with pytest.raises(ModuleError, match="Linear holds no recurrent layer"):
+        standard_(nn.Linear(2, 2))
+    with pytest.raises(ModuleError, match="layer, direction: 1, 0 .*GRU l0"):
+        spec_of(nn.GRU(2, 3), layer=1)
+    with pytest.raises(ModuleError, match="layer, direction: 0, 1"):
+        spec_of(nn.LSTMCell(2, 3), direction=1)
+    with pytest.raises(SpecError, match="length"):
+        chrono_(nn.LSTM(2, 3), 2)
+    with pytest.raises(SpecError, match="hard_sigmoid"):
+        apply_(nn.LSTM(2, 3), Spec(LSTM(gate="hard_sigmoid")))
+    with pytest.raises(SpecError, match="batch"):
+        apply_(nn.RNN(2, 3), Spec(Vanilla(), {"h": Gate(weight_var=torch.ones(4))}))
+    assert issubclass(ModuleError, ValueError)
+
+
+def test_a_diverged_module_is_refused_by_the_field() -> None:
+    module = nn.LSTM(2, 3)
+    with torch.no_grad():
+        module.get_parameter("weight_hh_l0")[4, 1] = math.nan
+    with pytest.raises(SpecError, match=r"gates\.f\.weight_var: nan"):
+        spec_of(module)
+
+
+def test_the_input_law_is_carried() -> None:
+    assert spec_of(nn.RNN(2, 3), input=Input(0.5, 0.0)).input == Input(0.5, 0.0)
