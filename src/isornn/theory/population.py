@@ -1,0 +1,365 @@
+"""The population engine: exact infinite-width theory of untied networks for any cell, by sampled units.
+
+At infinite width units are independent and pre-activations Gaussian, independent across gates and time, with
+moments that the population itself determines; so n units sampled and stepped, each with its own variates, are the
+theory (Gilboa et al. 2019, Algorithm 1, is the case of the LSTM's cell state). Needs only the cell's update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from isornn.cells import Spec, Values
+from isornn.theory.population_jacobian import JacobianMoments, JacobianSums
+from isornn.theory.probing import Probe
+from isornn.theory.replicates import jackknife, pooled
+from isornn.theory.response import Response, follow
+from isornn.theory.units import (
+    Draws,
+    Field,
+    Laws,
+    Units,
+    arrangement,
+    bounded,
+    draw_gates,
+    fixed_biases,
+    variates,
+)
+
+Copies = Literal["apart", "identical"]
+_WARM_ROUNDS = 6
+_WARM_DRAWS = 32
+_FIRST_BLOCK = 16
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Moments of the state that is read, each shaped like the batch (times steps, for a trajectory).
+
+    ``second_moment`` is Q = E[h^2], ``pair_moment`` E[h_a h_b], ``correlation`` (E[h_a h_b] - mu^2) / (Q - mu^2);
+    where Q = mu^2 within rounding ``correlation_defined`` is false and ``correlation`` 1. ``stderr`` has the
+    standard errors by field name.
+    """
+
+    mean: Tensor
+    second_moment: Tensor
+    pair_moment: Tensor
+    correlation: Tensor
+    correlation_defined: Tensor
+    stderr: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Stationary:
+    """A stationary population.
+
+    Args:
+        moments: time averages over the last block of steps.
+        converged, residual: whether block means agree, and the largest change between the last two blocks, relative
+            to Q (the mean's to sqrt Q).
+        steps: steps taken.
+        units, field, laws: the population itself, for what is computed from it.
+    """
+
+    moments: Moments
+    converged: Tensor
+    residual: Tensor
+    steps: int
+    batch_shape: torch.Size
+    units: Units
+    field: Field
+    laws: Laws
+
+
+class Population:
+    """Sampled units of the networks that ``spec`` describes.
+
+    Args:
+        spec: a cell and its random law; leading axes of its numbers are a batch.
+        generator: source of all randomness; equal seeds give equal results.
+        units: sampled units in each replicate, a power of two.
+        replicates: independent populations, from which standard errors come.
+    """
+
+    def __init__(self, spec: Spec, *, generator: torch.Generator, units: int = 256, replicates: int = 32) -> None:
+        self.spec = spec
+        self.laws = Laws.of(spec)
+        self.batch_shape = spec.batch_shape
+        self.probe = Probe.of(spec.cell)
+        self._draws = Draws(self.laws.batch, replicates, units, generator)
+
+    def settle(
+        self, copies: Copies = "apart", *, max_steps: int = 4096, tolerance: float = 2e-3
+    ) -> Stationary:
+        """Iterate to stationarity.
+
+        Args:
+            copies: ``"apart"``: two copies of each unit, independent at first, driven by inputs of the spec's
+                correlation, find the stable fixed point of the correlation map; ``"identical"``: one copy (C = 1).
+            max_steps: bound on the steps; running out gives ``converged`` false.
+            tolerance: wanted standard error of Q, relative.
+        """
+        laws, draws = self.laws, self._draws
+        with torch.no_grad():
+            units, field = self._start(2 if copies == "apart" else 1), Field()
+            units = self._warm(units, field)
+            record: list[Tensor] = []
+            units = self._run(units, field, _FIRST_BLOCK, record)
+            last, block, steps = _block_mean(record), 2 * _FIRST_BLOCK, _FIRST_BLOCK
+            while True:
+                record = []
+                units = self._run(units, field, block, record, averaged_from=block // 4)
+                steps += block
+                mean = _block_mean(record[block // 2 :])
+                residual, converged, noise = _agreement(last, mean)
+                done = converged & (noise <= tolerance)
+                if bool(done.all()) or steps + 2 * block > max_steps:
+                    break
+                last, block = mean, 2 * block
+        return Stationary(
+            moments=_moments(mean, self.batch_shape),
+            converged=converged.reshape(self.batch_shape),
+            residual=residual.reshape(self.batch_shape),
+            steps=steps,
+            batch_shape=self.batch_shape,
+            units=units,
+            field=field.held(),
+            laws=laws,
+        )
+
+    def respond(
+        self,
+        stationary: Stationary,
+        *,
+        displaced: Sequence[str] | None = None,
+        length: int | None = None,
+        max_steps: int = 2048,
+        tolerance: float = 5e-3,
+        max_cohorts: int = 8,
+    ) -> Response:
+        """Response of ``stationary`` to a displacement of both copies alike at step 0.
+
+        With one copy (``"identical"``) chi is chi_1, the growth per step of E|dh|^2 at C = 1.
+
+        Args:
+            displaced: the states displaced, each of every unit independently with unit variance; all by default.
+            length: profile wanted up to this time; by default until the reach is found and somewhat beyond.
+            max_steps: bound on the steps followed.
+            tolerance: wanted standard error of ln chi, relative; up to ``max_cohorts`` cohorts are averaged.
+        """
+
+        def advance(units: Units) -> Units:
+            with torch.no_grad():
+                return self._run(units, stationary.field, 4, [])
+
+        return follow(
+            self.laws,
+            self.probe,
+            stationary.units,
+            stationary.field,
+            self._draws,
+            advance,
+            batch_shape=self.batch_shape,
+            displaced=self.laws.cell.states if displaced is None else tuple(displaced),
+            length=length,
+            max_steps=max_steps,
+            tolerance=tolerance,
+            max_cohorts=max_cohorts,
+        )
+
+    def jacobian(self, stationary: Stationary, *, steps: int = 16) -> JacobianMoments:
+        """First two moments of the squared singular values of d s'/d s, averaged over ``steps`` steps.
+
+        Raises:
+            TheoryMissing: see ``JacobianSums``.
+        """
+        units = stationary.units.one_copy()
+        sums = JacobianSums(self.laws, self.spec, units)
+        for _ in range(steps):
+            with torch.no_grad():
+                units = self._run(units, stationary.field, 1, [])
+            sums.add(units, stationary.field, self._draws.uniform(variates(self.laws, 1)))
+        return sums.moments(self.batch_shape)
+
+    def state_samples(self, stationary: Stationary, state: str) -> Tensor:
+        """Stationary samples of a state component, ``(*batch, R * n)``.
+
+        For the LSTM's c these are samples of its perpetuity. Source: Gilboa et al. 2019, Algorithm 1 and figure 7.
+        """
+        units = stationary.units
+        value = units.states[state][0]
+        if units.weights is not None:
+            ladder = units.weights.cumsum(-1)
+            places = (torch.arange(value.shape[-1], dtype=torch.float64) + 0.5) / value.shape[-1] * ladder[..., -1:]
+            value = value.gather(-1, torch.searchsorted(ladder, places).clamp(max=value.shape[-1] - 1))
+        return value.reshape(*self.batch_shape, -1)
+
+    def trajectory(
+        self,
+        steps: int,
+        *,
+        input_correlation: float | Sequence[float] | Tensor | None = None,
+        initial: Mapping[str, float] | None = None,
+    ) -> Moments:
+        """Moments at times 0, 1, .. steps, shaped ``(*batch, steps + 1)``.
+
+        Args:
+            input_correlation: Sigma_z, one number or one for each step; the spec's own by default.
+            initial: variance of each state at time 0, Gaussian, independent between units and the two copies; 0 by
+                default.
+        """
+        with torch.no_grad():
+            units = self._start(2)
+            scale = {name: float((initial or {}).get(name, 0.0)) ** 0.5 for name in units.states}
+            units = replace(units, states={name: scale[name] * value for name, value in units.states.items()})
+            record, field = [self._measure(units)], Field()
+            for sigma_z in self._correlations(steps, input_correlation):
+                units = self._step(units, field, sigma_z)
+                record.append(self._measure(units))
+        return _moments(torch.stack(record, 2), self.batch_shape)
+
+    def _correlations(self, steps: int, given: float | Sequence[float] | Tensor | None) -> list[Tensor]:
+        if given is None:
+            return [self.laws.input_correlation] * steps
+        values = torch.as_tensor(given, dtype=torch.float64).expand(steps)
+        if not bool((values.abs() <= 1).all()):
+            raise ValueError("input_correlation: every value must lie in [-1, 1]")
+        return [value.expand(self.laws.batch, 1, 1) for value in values]
+
+    def _start(self, copies: int) -> Units:
+        laws, draws = self.laws, self._draws
+        offsets, weights = fixed_biases(laws, draws, self.probe.steering)
+        names = laws.cell.states
+        normal = torch.special.ndtri(draws.uniform(copies * len(names))).split(copies)
+        return Units(dict(zip(names, normal, strict=True)), offsets, weights)
+
+    def _step(self, units: Units, field: Field, correlation: Tensor | None = None) -> Units:
+        laws = self.laws
+        units = units.taken(self._draws.order(arrangement(units, self.probe.live)))
+        u, x = draw_gates(laws, units, field, self._draws.uniform(variates(laws, units.copies)), correlation)
+        new = laws.cell.update(Values(**units.states), u, x)
+        shape = next(iter(units.states.values())).shape
+        return replace(units, states={name: value.expand(shape) for name, value in bounded(new).items()})
+
+    def _run(
+        self, units: Units, field: Field, steps: int, record: list[Tensor], averaged_from: int | None = None
+    ) -> Units:
+        for step in range(steps):
+            if averaged_from is not None:
+                field.gain = 1.0 / (averaged_from + step)
+            units = self._step(units, field)
+            record.append(self._measure(units))
+        return units
+
+    def _measure(self, units: Units) -> Tensor:
+        h = units.states[self.laws.cell.states[0]]
+        own = h.square().mean(0)
+        pair = own if len(h) == 1 else h[0] * h[1]
+        return torch.cat([units.mean(value) for value in (h.mean(0), own, pair)], -1)
+
+    def _warm(self, units: Units, field: Field) -> Units:
+        """Start the slow states from the moments that the present gate law gives them; repeat as the law follows.
+
+        Without it a state with time scale 1000 would need thousands of steps to settle.
+        """
+        units = self._run(units, field, 2, [])
+        if not self.probe.slow:
+            return units
+        last = self._measure(units)
+        for _ in range(_WARM_ROUNDS):
+            for name in self.probe.slow:
+                units = self._redrawn(units, field.held(), name)
+            units = self._run(units, field, 1, [])
+            moments = self._measure(units)
+            if bool(((moments - last).abs().mean(1) <= 0.01 * moments[..., 1:2].abs().mean(1)).all()):
+                break
+            last = moments
+        return units
+
+    def _redrawn(self, units: Units, held: Field, name: str) -> Units:
+        """``name`` drawn afresh as Gaussian pairs with the stationary moments of ``s' = A s + B``.
+
+        mean = E B / (1 - E A), E s^2 = (E B^2 + 2 E[AB] mean) / (1 - E A^2), and likewise for the pair; given the
+        unit where it keeps its bias, else pooled. A unit whose E A^2 is 1 keeps its state.
+        """
+        fixed = bool(units.offsets)
+        a, b, b2, ab, a2, pair_a2, pair_ab, pair_b2 = self._line_moments(units, held, name, fixed)
+        mean = b / (1 - a)
+        variance = (b2 + 2 * ab * mean) / (1 - a2) - mean.square()
+        pair = (pair_b2 + 2 * pair_ab * mean) / (1 - pair_a2) - mean.square()
+        known = (1 - a2 > 1e-14) & (variance >= 0) & variance.isfinite()
+        variance = torch.where(known, variance, 0.0)
+        gap = torch.where(variance > 0, 1 - pair / variance.clamp(min=1e-300), 0.0)
+        state = units.states[name]
+        normal = torch.special.ndtri(self._draws.uniform(units.copies))
+        order = self._draws.order(None)
+        normal = normal.gather(-1, order.expand(normal.shape))
+        x1 = normal[0]
+        gap = gap.clamp(0.0, 2.0)
+        copies = [x1] if units.copies == 1 else [x1, (1 - gap) * x1 + (gap * (2 - gap)).sqrt() * normal[1]]
+        drawn = torch.stack([torch.where(known, mean, 0.0) + variance.sqrt() * z for z in copies])
+        return replace(units, states=bounded({**units.states, name: torch.where(known, drawn, state)}))
+
+    def _line_moments(self, units: Units, held: Field, name: str, fixed: bool) -> list[Tensor]:
+        laws, cell = self.laws, self.laws.cell
+        count = variates(laws, units.copies)
+        rounds = _WARM_DRAWS if fixed else 1
+        if fixed:
+            shift = torch.rand(count, *self._draws.shape, dtype=torch.float64, generator=self._draws.generator)
+            points = torch.quasirandom.SobolEngine(count).draw(rounds, dtype=torch.float64)
+        total: list[Tensor] = []
+        for index in range(rounds):
+            if fixed:
+                uniform = ((shift + points[index].reshape(-1, 1, 1, 1)) % 1.0).clamp(1e-15, 1 - 1e-15)
+            else:
+                uniform = self._draws.uniform(count)
+            u, x = draw_gates(laws, units, held, uniform)
+            zero, one = torch.zeros_like(units.states[name]), torch.ones_like(units.states[name])
+            b = cell.update(Values(**{**units.states, name: zero}), u, x)[name]
+            a = cell.update(Values(**{**units.states, name: one}), u, x)[name] - b
+            own = [value.mean(0) for value in (a, b, b * b, a * b, a * a)]
+            pair = [own[4], own[3], own[2]]
+            if units.copies == 2:
+                pair = [a[0] * a[1], (a[0] * b[1] + a[1] * b[0]) / 2, b[0] * b[1]]
+            moments = [*own, *pair] if fixed else [units.mean(value) for value in (*own, *pair)]
+            total = moments if not total else [x + y for x, y in zip(total, moments, strict=True)]
+        return [value / rounds for value in total]
+
+
+def _block_mean(record: Sequence[Tensor]) -> Tensor:
+    """Time average ``(G, R, 3)`` of mean, E h^2, E h_a h_b."""
+    return torch.stack(list(record)).mean(0)
+
+
+def _agreement(last: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Residual, whether two block means agree, and the relative standard error of Q; each ``(G,)``."""
+    q = mean[..., 1].mean(1).clamp(min=1e-14)
+    scale = torch.stack((q.sqrt(), q, q), -1)
+    change = mean - last
+    count = change.shape[1]
+    noise = change.std(1) / count**0.5
+    gap = change.mean(1).abs()
+    residual = (gap / scale).amax(-1)
+    agree = ((gap <= 1e-4 * scale) | ((gap <= 4 * noise) & (noise <= 0.05 * scale))).all(-1)
+    return residual, agree & (q < 1e40), mean[..., 1].std(1) / count**0.5 / q
+
+
+def _moments(mean: Tensor, shape: Sequence[int]) -> Moments:
+    """Records from replicate means ``(G, R, 3)`` (or ``(G, R, T, 3)``)."""
+    rows = pooled(mean)
+    mu, q, pair = rows.unbind(-1)
+    spread = q - mu.square()
+    defined = spread > 1e-12 * q.clamp(min=1e-280)
+    correlation = torch.where(defined, (pair - mu.square()) / torch.where(defined, spread, 1.0), 1.0)
+    fields = {"mean": mu, "second_moment": q, "pair_moment": pair, "correlation": correlation}
+    shape = (*shape, *mu.shape[2:])
+    both = {name: tuple(v.reshape(shape) for v in jackknife(value)) for name, value in fields.items()}
+    values = {name: value for name, (value, _) in both.items()}
+    return Moments(
+        **values, correlation_defined=defined[0].reshape(shape), stderr={name: se for name, (_, se) in both.items()}
+    )

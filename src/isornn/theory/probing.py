@@ -1,0 +1,105 @@
+"""What the engine needs to know of a cell's update, found by evaluating and differentiating it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isornn.cells import Cell, Values
+
+Derivatives = dict[tuple[str, str], Tensor]
+_POINTS = 64
+
+
+def linearise(
+    cell: Cell, states: Mapping[str, Tensor], u: Values, x: Tensor | None, gates: Iterable[str] = ()
+) -> tuple[dict[str, Tensor], Derivatives]:
+    """The update and its pointwise derivatives.
+
+    Returns:
+        New states by name, and ``d new_i / d v`` by ``(i, v)`` with v every state and every gate of ``gates``;
+        a pair that is absent is zero by structure.
+    """
+    with torch.enable_grad():
+        leaves = {name: value.detach().requires_grad_() for name, value in states.items()}
+        inputs = {**vars(u), **{gate: getattr(u, gate).detach().requires_grad_() for gate in gates}}
+        new = cell.update(Values(**leaves), Values(**inputs), x)
+    shape = next(iter(states.values())).shape
+    wanted = {**leaves, **{gate: inputs[gate] for gate in gates}}
+    found: Derivatives = {}
+    for name in cell.states:
+        found |= {(name, source): value for source, value in _gradient(new[name], wanted).items()}
+    return {name: new[name].detach().expand(shape) for name in cell.states}, found
+
+
+def linearise_read(
+    cell: Cell, gate: str, states: Mapping[str, Tensor], u: Values
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Derivatives of what ``gate`` reads, by state and by pre-activation; absent ones are zero by structure."""
+    with torch.enable_grad():
+        leaves = {name: value.detach().requires_grad_() for name, value in states.items()}
+        inputs = {name: value.detach().requires_grad_() for name, value in vars(u).items()}
+        value = cell.read(gate, Values(**leaves), Values(**inputs))
+    found = _gradient(value, {**leaves, **inputs})
+    by_state = {name: found[name] for name in leaves if name in found}
+    return by_state, {name: found[name] for name in inputs if name in found}
+
+
+def _gradient(value: Tensor, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    if not wanted or not value.requires_grad:
+        return {}
+    # Pointwise: the gradient of the sum is each unit's own derivative.
+    gradients = torch.autograd.grad(value.sum(), list(wanted.values()), retain_graph=True, allow_unused=True)
+    return {name: g for name, g in zip(wanted, gradients, strict=True) if g is not None}
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Structure of an update, found on drawn values.
+
+    Args:
+        live: states that the update carries over pointwise (d new / d state is not zero).
+        slow: live states with ``s' = A s + B``, A and B free of every state: their stationary moments are closed.
+        steering: gates that the carry ``d new / d state`` depends on.
+    """
+
+    live: tuple[str, ...]
+    slow: tuple[str, ...]
+    steering: tuple[str, ...]
+
+    @staticmethod
+    def of(cell: Cell) -> Probe:
+        """Probe ``cell`` on fixed draws of its own: the result depends on nothing else."""
+        generator = torch.Generator().manual_seed(0)
+
+        def normal(scale: float) -> Tensor:
+            return scale * torch.randn(1, _POINTS, dtype=torch.float64, generator=generator)
+
+        u, x = Values(**{gate: normal(2.0) for gate in cell.gates}), normal(1.0)
+        states = {name: normal(1.0) for name in cell.states}
+        _, carry = linearise(cell, states, u, x)
+        live = [name for name in cell.states if any(s == name and bool((g != 0).any()) for (_, s), g in carry.items())]
+        others = {name: normal(1.0) for name in cell.states}
+        slow = [name for name in live if _is_affine(cell, name, (states, others), u, x)]
+        steering = []
+        for gate in cell.gates:
+            _, moved = linearise(cell, states, Values(**{**vars(u), gate: normal(2.0)}), x)
+            if any(not torch.equal(moved[pair], carry[pair]) for pair in carry):
+                steering.append(gate)
+        return Probe(tuple(live), tuple(slow), tuple(steering))
+
+
+def _is_affine(cell: Cell, name: str, others: Iterable[Mapping[str, Tensor]], u: Values, x: Tensor) -> bool:
+    values = []
+    for states in others:
+        lines = [
+            cell.update(Values(**{**states, name: torch.full_like(states[name], level)}), u, x)[name]
+            for level in (0.0, 1.0, 2.0)
+        ]
+        if not torch.allclose(lines[2] - lines[1], lines[1] - lines[0], rtol=1e-9, atol=1e-12):
+            return False
+        values.append(torch.stack(lines))
+    return all(torch.allclose(value, values[0], rtol=1e-9, atol=1e-12) for value in values)

@@ -1,0 +1,119 @@
+"""Growth rate and profile of a linear response from its lag kernel: P(t) = rho(t) + sum_l K(l) P(t-l).
+
+All functions work on leading axes ``...`` (jackknife rows and specs) with lags last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_TINY = 1e-280
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """Lag curves and the rate at which they go on.
+
+    Args:
+        displaced: rho ``(..., rows, T)``; rows are the classes of reads first.
+        kernel: K ``(..., rows, classes, T)``.
+        within: same-step coupling of classes ``(..., classes, classes)``.
+        tail: decay per step of rho and K beyond T.
+    """
+
+    displaced: Tensor
+    kernel: Tensor
+    within: Tensor
+    tail: Tensor
+
+    @staticmethod
+    def of(displaced: Tensor, kernel: Tensor, within: Tensor, carried: Tensor) -> Renewal:
+        """``carried`` ``(..., T)`` is a curve that shows the decay of what units carry over pointwise."""
+        return Renewal(displaced, kernel, within, late_rate(carried))
+
+    def profile(self, length: int) -> Tensor:
+        """P by row, ``(..., rows, length)``, times 0 .. length-1, continued geometrically beyond T."""
+        displaced, kernel = self._extended(self.displaced, length), self._extended(self.kernel, length)
+        classes = kernel.shape[-2]
+        coupling = torch.linalg.inv(torch.eye(classes, dtype=kernel.dtype) - self.within)
+        backward = kernel.flip(-1)
+        found = torch.zeros(*displaced.shape[:-2], classes, length, dtype=kernel.dtype)
+        rows = torch.zeros_like(displaced)
+        for t in range(length):
+            past = backward[..., length - 1 - t : length - 1]
+            value = displaced[..., t] + torch.einsum("...rkt,...kt->...r", past, found[..., :t])
+            rows[..., t] = value
+            coupled = (coupling @ value[..., :classes, None])[..., 0]
+            found[..., t] = coupled.clamp(-1e250, 1e250)
+            rows[..., :classes, t] = found[..., t]
+        return rows
+
+    def _extended(self, curve: Tensor, length: int) -> Tensor:
+        known = curve.shape[-1]
+        if length <= known:
+            return curve[..., :length]
+        tail = self.tail.reshape(*self.tail.shape, *[1] * (curve.dim() - self.tail.dim()))
+        further = torch.arange(1, length - known + 1, dtype=curve.dtype)
+        return torch.cat((curve, curve[..., -1:] * tail**further), -1)
+
+    def rate(self) -> Tensor:
+        """chi: the largest z at which the spectral radius of ``sum_l K(l) z^-l`` (coupled) is 1, or the tail's rate.
+
+        NaN where the kernel is negative: then the sum does not fall with z, and the profile must be read instead.
+        """
+        classes = self.kernel.shape[-2]
+        kernel = self.kernel[..., :classes, :, 1:]
+        low = self.tail
+        high = 2 * torch.maximum(low, torch.ones_like(low))
+        for _ in range(200):
+            above = self._gain(kernel, high) >= 1
+            if not bool(above.any()):
+                break
+            high = torch.where(above, 2 * high, high)
+        for _ in range(60):
+            middle = (low + high) / 2
+            above = self._gain(kernel, middle) >= 1
+            low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+        negative = (kernel.sum(-1).flatten(-2) < -1e-12 * kernel.abs().sum(-1).flatten(-2).amax(-1, keepdim=True)).any(-1)
+        return torch.where(negative, torch.nan, (low + high) / 2)
+
+    def _gain(self, kernel: Tensor, z: Tensor) -> Tensor:
+        steps = torch.arange(1, kernel.shape[-1] + 1, dtype=kernel.dtype)
+        log_z = z.clamp(min=_TINY).log()[..., None, None, None]
+        terms = (kernel.abs().clamp(min=_TINY).log() - steps * log_z).clamp(max=600.0).exp() * kernel.sign()
+        ratio = (self.tail / z.clamp(min=_TINY)).clamp(max=1 - 1e-15)
+        further = terms[..., -1] * (ratio / (1 - ratio))[..., None, None]
+        total = terms.sum(-1) + further
+        coupled = torch.linalg.solve(torch.eye(total.shape[-1], dtype=total.dtype) - self.within, total)
+        if coupled.shape[-1] == 1:
+            return coupled[..., 0, 0]
+        return torch.linalg.eigvals(coupled).abs().amax(-1)
+
+
+def late_rate(curve: Tensor, start: float = 0.5, end: float = 1.0) -> Tensor:
+    """Factor per step between the fractions ``start`` and ``end`` of ``curve`` ``(..., T)``; 0 where it has died out."""
+    last = max(1, round(end * (curve.shape[-1] - 1)))
+    first = min(round(start * (curve.shape[-1] - 1)), last - 1)
+    a, b = curve[..., first], curve[..., last]
+    alive = (a > _TINY) & (b > _TINY)
+    ratio = torch.where(alive, b, 1.0).log() - torch.where(alive, a, 1.0).log()
+    return torch.where(alive, (ratio / (last - first)).exp(), 0.0)
+
+
+def first_fall(profile: Tensor) -> Tensor:
+    """Steps after step 1 until ``profile`` ``(..., T)`` is 1/e of its value at step 1, log-linear between steps.
+
+    Infinity where it is not reached within the profile; 0 where there is no response at step 1.
+    """
+    start = profile[..., 1]
+    logs = (profile.clamp(min=_TINY).log() - start.clamp(min=_TINY).log()[..., None])[..., 1:]
+    below = logs <= -1.0
+    index = below.to(torch.int64).argmax(-1).clamp(min=1)
+    after = logs.gather(-1, index[..., None])[..., 0]
+    before = logs.gather(-1, index[..., None] - 1)[..., 0]
+    crossing = index - 1 + (-1.0 - before) / torch.where(after < before, after - before, -1.0)
+    reached = torch.where(below.any(-1), crossing.to(profile.dtype), torch.inf)
+    return torch.where(start > 0, reached, 0.0)

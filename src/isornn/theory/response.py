@@ -1,0 +1,190 @@
+"""The response of a stationary population to a displacement: profile, chi, and the reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isornn.theory.probing import Probe
+from isornn.theory.renewal import Renewal, first_fall, late_rate
+from isornn.theory.replicates import jackknife, pooled
+from isornn.theory.tangents import Cohort, Curves
+from isornn.theory.units import Draws, Field, Laws, Units
+
+_SHORTEST = 8
+
+
+@dataclass(frozen=True)
+class Response:
+    """Response of E[h_a h_b] to a change made at step 0; shaped like the batch, ``profile`` with times 0, 1, .. last.
+
+    Args:
+        profile: P_t = E[dh_a dh_b], h the state that is read.
+        states: the same for every state by name, ``E[ds_a ds_b]``.
+        chi: growth per step: of the exponential that the response tends to, or, where it is not one, late in the
+            profile.
+        reach: steps after step 1 until P falls to P_1 / e; equal to -1/ln chi where the decay is exponential from
+            the start; infinity where it does not fall (chi >= 1) or not within the steps allowed.
+        exponential: whether the decay tends to an exponential within the profile. With biases redrawn it always
+            does; with fixed biases the rates of successive windows are compared.
+        stderr: of chi, log chi and reach, by name.
+        effective_share: the smallest effective sample share met before resampling; below .05 trust little.
+        steps: steps that cohorts were followed; the profile beyond goes on at the kernel's last rate.
+        resolved: whether chi no longer changes with the steps followed.
+    """
+
+    profile: Tensor
+    states: dict[str, Tensor]
+    chi: Tensor
+    reach: Tensor
+    exponential: Tensor
+    stderr: dict[str, Tensor]
+    effective_share: Tensor
+    steps: int
+    resolved: Tensor
+
+
+def follow(
+    laws: Laws,
+    probe: Probe,
+    units: Units,
+    field: Field,
+    draws: Draws,
+    advance: Callable[[Units], Units],
+    *,
+    batch_shape: Sequence[int],
+    displaced: Sequence[str],
+    length: int | None,
+    max_steps: int,
+    tolerance: float,
+    max_cohorts: int,
+) -> Response:
+    """Follow cohorts of a stationary population; ``advance`` takes stationary units on to where the next one starts."""
+    cohorts = [Cohort(laws, probe, units, field, draws, displaced)]
+    steps, last = _SHORTEST, None
+    while True:
+        cohorts[0].extend(steps)
+        renewal = _renewal(laws, [cohorts[0].curves()], rows=slice(0, 1))
+        chi = _rate(laws, renewal)[0]
+        same = torch.zeros_like(chi, dtype=torch.bool) if last is None else _same_rate(chi, last)
+        if _enough(laws, renewal, chi, same, steps, length) or steps >= max_steps:
+            break
+        last, steps = chi, min(2 * steps, max_steps)
+    for _ in range(max_cohorts - 1):
+        if bool((_log_rate_error(laws, cohorts) <= tolerance).all()):
+            break
+        units = advance(units)
+        cohorts.append(Cohort(laws, probe, units, field, draws, displaced))
+        cohorts[-1].extend(steps)
+    return _response(laws, cohorts, batch_shape, steps, length, max_steps, same)
+
+
+def _renewal(laws: Laws, curves: Sequence[Curves], rows: slice = slice(None)) -> Renewal:
+    """Pooled over replicates (row 0) and with each replicate left out."""
+    count = len(curves)
+    displaced = pooled(sum(c.displaced for c in curves) / count)[rows]
+    kernel = pooled(sum(c.kernel for c in curves) / count)[rows]
+    within = pooled(sum(c.within for c in curves) / count)[rows]
+    states = len(laws.cell.states)
+    return Renewal.of(displaced, kernel, within, displaced[..., -states:, :].sum(-2))
+
+
+def _rate(laws: Laws, renewal: Renewal) -> Tensor:
+    """chi: the renewal root where the kernel decays geometrically, else the profile's late rate."""
+    if laws.fixed:
+        return late_rate(renewal.profile(renewal.displaced.shape[-1])[..., 0, :])
+    rate = renewal.rate()
+    if bool(rate.isnan().any()):
+        long = renewal.profile(4 * renewal.displaced.shape[-1])[..., 0, :].abs()
+        rate = torch.where(rate.isnan(), late_rate(long), rate)
+    return rate
+
+
+def _same_rate(chi: Tensor, last: Tensor) -> Tensor:
+    log = chi.clamp(min=1e-280).log()
+    return (log - last.clamp(min=1e-280).log()).abs() <= 2e-3 * log.abs() + 1e-7
+
+
+def _enough(
+    laws: Laws, renewal: Renewal, chi: Tensor, same: Tensor, steps: int, length: int | None
+) -> bool:
+    if laws.fixed:
+        if length is not None:
+            return steps > length
+        return bool((1.5 * first_fall(renewal.profile(steps)[0, :, 0]) < steps).all())
+    return bool(same.all())
+
+
+def _log_rate_error(laws: Laws, cohorts: Sequence[Cohort]) -> Tensor:
+    """Standard error of ln chi relative to ln chi, ``(G,)``."""
+    log, error = jackknife(_rate(laws, _renewal(laws, [c.curves() for c in cohorts])).clamp(min=1e-280).log())
+    return error / log.abs().clamp(min=1e-12)
+
+
+def _response(
+    laws: Laws,
+    cohorts: Sequence[Cohort],
+    shape: Sequence[int],
+    steps: int,
+    length: int | None,
+    max_steps: int,
+    resolved: Tensor,
+) -> Response:
+    renewal = _renewal(laws, [cohort.curves() for cohort in cohorts])
+    rates = _rate(laws, renewal)
+    chi, chi_error = jackknife(rates)
+    shown = length + 1 if length is not None else _shown(laws, chi, steps, max_steps)
+    rows = renewal.profile(shown)
+    reach, reach_error = jackknife(_reach(laws, rows[..., 0, :], rates))
+    profile = rows[0, :, 0]
+    names = laws.cell.states
+    states = {name: rows[0, :, rows.shape[2] - len(names) + j] for j, name in enumerate(names)}
+    share = torch.stack([cohort.effective_share.amin(1) for cohort in cohorts]).amin(0)
+    return Response(
+        profile=profile.reshape(*shape, shown),
+        states={name: value.reshape(*shape, shown) for name, value in states.items()},
+        chi=chi.reshape(shape),
+        reach=reach.reshape(shape),
+        exponential=_exponential(laws, rows[..., 0, :]).reshape(shape),
+        stderr={
+            "chi": chi_error.reshape(shape),
+            "log_chi": jackknife(rates.clamp(min=1e-280).log())[1].reshape(shape),
+            "reach": reach_error.nan_to_num(nan=0.0).reshape(shape),
+        },
+        effective_share=share.reshape(shape),
+        steps=steps,
+        resolved=resolved.reshape(shape),
+    )
+
+
+def _shown(laws: Laws, chi: Tensor, steps: int, max_steps: int) -> int:
+    """Profile length that holds the reach, where chi < 1 and it fits."""
+    if laws.fixed:
+        return steps
+    scale = -1.0 / chi.clamp(1e-12, 1 - 1e-12).log()
+    wanted = int(torch.where(chi < 1, scale, 0.0).clamp(max=max_steps).max().item() * 1.5) + 4
+    return max(steps, min(wanted, max_steps))
+
+
+def _reach(laws: Laws, profile: Tensor, chi: Tensor) -> Tensor:
+    """First fall to 1/e, beyond the profile's end by its exponential tail where there is one."""
+    found = first_fall(profile)
+    if laws.fixed:
+        return found
+    ratio = profile[..., -1].clamp(min=1e-280) / profile[..., 1].clamp(min=1e-280)
+    scale = -1.0 / chi.clamp(1e-280, 1 - 1e-15).log()
+    beyond = profile.shape[-1] - 2 + (1.0 + ratio.log()) * scale
+    return torch.where(found.isinf() & (chi < 1), beyond, found)
+
+
+def _exponential(laws: Laws, profile: Tensor) -> Tensor:
+    """Whether two successive windows of the profile have one rate: within 1 % of the time scale, or 3 errors."""
+    if not laws.fixed:
+        return torch.ones(profile.shape[1], dtype=torch.bool)
+    early, late = late_rate(profile, 0.25, 0.5), late_rate(profile, 0.5, 1.0)
+    gap, error = jackknife(late.clamp(min=1e-280).log() - early.clamp(min=1e-280).log())
+    limit = torch.maximum(0.01 * late[0].clamp(min=1e-280).log().abs(), 3 * error)
+    return (gap.abs() <= limit) & (late[0] > 0)

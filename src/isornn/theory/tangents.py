@@ -1,0 +1,196 @@
+"""How long a population remembers a displacement: lag kernels of the response, chi and the reach.
+
+Perturb both copies of the state alike at step 0. By Price's theorem the linear response of E[h_a h_b] is the second
+moment of tangents shared by the copies; m = E[ds_a ds_b^T | path] obeys
+
+    m' = J_a m J_b^T + sum_k weight_var_k P_k D_k,a D_k,b^T,   P_k = E[dr_k,a dr_k,b],
+
+J = d update / d states and D_k = d update / d u_k pointwise. The births on the right are shared out evenly over
+all units and depend on the past through P alone, so what is measured is one cohort: the response K(l), at lag l, to
+births of unit P, and rho(t) to the displacement itself. Then P(t) = rho(t) + sum_l K(l) P(t-l), and chi solves
+sum_l K(l) chi^-l = 1. Carrying cohorts apart keeps births from drowning in the few old paths that carry m.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isornn.cells import Values
+from isornn.theory.probing import Derivatives, Probe, linearise, linearise_read
+from isornn.theory.units import Draws, Field, Laws, Units, arrangement, bounded, draw_gates, reader, variates
+
+Tangents = dict[tuple[str, str], Tensor]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What a cohort shows, per replicate; lags on the last axis.
+
+    Args:
+        displaced: rho, ``(G, R, rows, T)``, times 0 .. T-1.
+        kernel: K, ``(G, R, rows, classes, T)``, lags 0 .. T-1 (zero at lag 0).
+        within: same-step response of a gated read to the pre-activations it uses, ``(G, R, classes, classes)``.
+
+    Rows are the classes of reads (the plain read first), then ``E[ds_j,a ds_j,b]`` of each state.
+    """
+
+    displaced: Tensor
+    kernel: Tensor
+    within: Tensor
+
+
+class Cohort:
+    """Stationary units with the tangents of a displacement and of births at their first step.
+
+    Args:
+        laws, units, field: the stationary population and its gate law.
+        displaced: the states displaced at step 0, independently with unit variance.
+    """
+
+    def __init__(
+        self, laws: Laws, probe: Probe, units: Units, field: Field, draws: Draws, displaced: Sequence[str]
+    ) -> None:
+        self.laws, self.probe, self.field, self.draws = laws, probe, field.held(), draws
+        self.units = units
+        stand_in = Values(**{name: units.states[laws.cell.states[0]] for name in laws.cell.gates})
+        self._class = {gate: reader(laws, gate, Values(**units.states), stand_in)[0] for gate in laws.weighted}
+        self.classes = ["", *(name for name in self._class.values() if name)]
+        self.effective_share = torch.ones(draws.shape[:2], dtype=torch.float64)
+        start = torch.zeros(1 + len(self.classes), *draws.shape, dtype=torch.float64)
+        start[0] = 1.0
+        self._m: Tangents = {(name, name): start for name in displaced}
+        self._time = 0
+        self._readings: list[Tensor] = []
+        self._within = torch.zeros(*draws.shape[:2], len(self.classes), len(self.classes), dtype=torch.float64)
+
+    def extend(self, steps: int) -> None:
+        """Read and propagate until ``steps`` times have been read."""
+        while self._time < steps:
+            self._advance()
+
+    def curves(self) -> Curves:
+        """What has been read so far."""
+        readings = torch.stack(self._readings, -1)  # types, rows, G, R, T
+        return Curves(readings[0].permute(1, 2, 0, 3), readings[1:].permute(2, 3, 1, 0, 4), self._within)
+
+    def _advance(self) -> None:
+        laws, cell = self.laws, self.laws.cell
+        first = self._time == 0
+        if first or self._m:
+            self._reorder()
+            with torch.no_grad():
+                u, x = draw_gates(laws, self.units, self.field, self.draws.uniform(variates(laws, self.units.copies)))
+        else:
+            u, x = Values(), None
+        self._readings.append(self._read(u))
+        self._time += 1
+        if not (first or self._m):
+            return
+        new, derivatives = linearise(cell, self.units.states, u, x, laws.weighted if first else ())
+        with torch.no_grad():
+            m = self._carried(derivatives)
+            if first:
+                self._add_births(m, derivatives)
+            self._m = m
+            self.units = Units(bounded(new), self.units.offsets, self.units.weights)
+            self._resample()
+
+    def _reorder(self) -> None:
+        self._take(self.draws.order(arrangement(self.units, self.probe.live)))
+
+    def _take(self, order: Tensor) -> None:
+        self.units = self.units.taken(order)
+        self._m = {pair: value.gather(-1, order.expand(value.shape)) for pair, value in self._m.items()}
+
+    def _read(self, u: Values) -> Tensor:
+        """``(types, rows, G, R)``: the reads and the states' own second moments of tangents now."""
+        cell = self.laws.cell
+        types = 1 + len(self.classes)
+        zero = torch.zeros(types, *self.draws.shape[:2], dtype=torch.float64)
+
+        def moment(name: str) -> Tensor:
+            value = self._m.get((name, name))
+            return zero if value is None else self.units.mean(value)[..., 0]
+
+        own = {name: moment(name) for name in cell.states}
+        gated = [self._read_gated(gate, u, zero) for gate in self.classes[1:]]
+        return torch.stack([own[cell.states[0]], *gated, *own.values()], 1)
+
+    def _read_gated(self, gate: str, u: Values, zero: Tensor) -> Tensor:
+        if not vars(u):
+            return zero
+        by_state, by_gate = linearise_read(self.laws.cell, gate, self.units.states, u)
+        if self._time == 0:
+            row = self.classes.index(gate)
+            for source, slope in by_gate.items():
+                if source in self.laws.weighted:
+                    column = self.classes.index(self._class[source])
+                    response = self.laws.weight[source] * self.units.mean(slope[0] * slope[-1])
+                    self._within[..., row, column] += response[..., 0]
+        total = zero
+        for (a, b), value in self._m.items():
+            if a in by_state and b in by_state:
+                total = total + self.units.mean(by_state[a][0] * value * by_state[b][-1])[..., 0]
+        return total
+
+    def _carried(self, derivatives: Derivatives) -> Tangents:
+        """``J_a m J_b^T``, entries that are zero by structure left out."""
+        carry = {pair: value for pair, value in derivatives.items() if pair[1] in self.laws.cell.states}
+        result: Tangents = {}
+        for (a, source_a), slope_a in carry.items():
+            for (b, source_b), slope_b in carry.items():
+                value = self._m.get((source_a, source_b))
+                if value is not None and self._is_wanted(a, b):
+                    _add(result, (a, b), slope_a[0] * value * slope_b[-1])
+        return result
+
+    def _is_wanted(self, a: str, b: str) -> bool:
+        return a == b or len(self.classes) > 1 or (a in self.probe.live and b in self.probe.live)
+
+    def _add_births(self, m: Tangents, derivatives: Derivatives) -> None:
+        """``sum_k weight_var_k D_k,a D_k,b^T`` into the type of the class that gate k reads."""
+        for gate in self.laws.weighted:
+            kind = 1 + self.classes.index(self._class[gate])
+            slopes = {new: value for (new, source), value in derivatives.items() if source == gate}
+            for a, slope_a in slopes.items():
+                for b, slope_b in slopes.items():
+                    if self._is_wanted(a, b):
+                        born = torch.zeros(1 + len(self.classes), *self.draws.shape, dtype=torch.float64)
+                        born[kind] = self.laws.weight[gate] * slope_a[0] * slope_b[-1]
+                        _add(m, (a, b), born)
+
+    def _resample(self) -> None:
+        """Where few paths carry m, draw paths in proportion to it (systematic resampling) and weight them back."""
+        traces = [value for (a, b), value in self._m.items() if a == b and a in self.probe.live]
+        if not traces:
+            return
+        trace = torch.stack(traces).sum(0).abs()
+        weights = self.units.weights if self.units.weights is not None else torch.ones_like(trace[0])
+        mass = (trace * weights).mean(-1, keepdim=True)
+        score = torch.where(mass > 0, trace / mass.clamp(min=1e-300), 0.0).sum(0)
+        load = score * weights
+        total = load.mean(-1, keepdim=True)
+        share = total[..., 0].square() / load.square().mean(-1).clamp(min=1e-300)
+        share = torch.where(total[..., 0] > 0, share, 1.0)
+        self.effective_share = torch.minimum(self.effective_share, share)
+        if bool((share >= 0.5).all()):
+            return
+        ladder = load.cumsum(-1)
+        count = load.shape[-1]
+        start = torch.rand(*load.shape[:2], 1, dtype=torch.float64, generator=self.draws.generator)
+        places = (torch.arange(count, dtype=torch.float64) + start) / count * ladder[..., -1:]
+        order = torch.searchsorted(ladder, places).clamp(max=count - 1)
+        same = torch.arange(count).expand(order.shape)
+        needed = (share < 0.5)[..., None]
+        order = torch.where(needed, order, same)
+        weights = torch.where(needed, total / score.clamp(min=1e-300), weights)
+        self.units = Units(self.units.states, self.units.offsets, weights)
+        self._take(order)
+
+
+def _add(sums: Tangents, pair: tuple[str, str], value: Tensor) -> None:
+    sums[pair] = sums[pair] + value if pair in sums else value
