@@ -1,0 +1,253 @@
+"""Exact untied theory, by quadrature, of cells with one state that enters its update affinely.
+
+``s' = A s + B`` where A, B and the pre-activations' reads are built from functions of one pre-activation each. At
+infinite width the pre-activations are independent Gaussians given the moments of what they read, so every moment of
+s' is a sum of products of one-dimensional integrals. Source: Gilboa et al. 2019 eqs. 2-8; the maps are derived from
+the cell's update, not written per cell.
+
+Shapes: every tensor is (replicates, batch, nodes); the last axis runs over representative units where biases are
+fixed and has length 1 where they are redrawn, so that all units are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isornn.cells import Spec
+from isornn.theory.bias_nodes import bias_nodes
+from isornn.theory.gate_law import GateLaw
+from isornn.theory.structure import INPUT, NotPolynomial, Polynomial, Structure, Term
+
+Laws = dict[str, GateLaw]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """``E[s^p]`` per representative unit, powers 0 and up."""
+
+    powers: tuple[Tensor, ...]
+
+    @staticmethod
+    def of(mean: Tensor, second: Tensor, *higher: Tensor) -> Moments:
+        return Moments((torch.ones_like(mean), mean, second, *higher))
+
+    @property
+    def mean(self) -> Tensor:
+        return self.powers[1]
+
+    @property
+    def second(self) -> Tensor:
+        return self.powers[2]
+
+
+class AffineTheory:
+    """The moment algebra of one spec (or a batch of specs).
+
+    Args:
+        spec: the cell and its hyper-parameters.
+        structure: the cell's update as polynomials.
+
+    Raises:
+        NotPolynomial: several states, or a state that enters nonlinearly.
+    """
+
+    def __init__(self, spec: Spec, structure: Structure) -> None:
+        if len(spec.cell.states) != 1:
+            raise NotPolynomial(f"{spec.cell.name} has several states: {', '.join(spec.cell.states)}")
+        (self.state,) = spec.cell.states
+        self.spec = spec
+        self.update = structure.update[self.state]
+        self.reads = structure.reads
+        for what, polynomial in (("the update", self.update), *((f"what u_{k} reads", p) for k, p in self.reads.items())):
+            if polynomial.degree(self.state) > 1:
+                raise NotPolynomial(f"{what} is not affine in {self.state}")
+        self.A, self.B = self.update.part(self.state, 1), self.update.part(self.state, 0)
+        self.D = {gate: self.update.derivative(gate) for gate in spec.gates}
+        self.batch = spec.batch_shape.numel()
+        self.number = {
+            gate: {
+                name: self._column(getattr(law, name))
+                for name in ("weight_var", "input_var", "previous_input_var", "bias_mean", "bias_var")
+            }
+            for gate, law in spec.gates.items()
+        }
+        self.input_variance = self._column(spec.input.variance)
+        self.input_correlation = self._column(spec.input.correlation)
+        self.nodes = bias_nodes(spec, {g: n["bias_var"] for g, n in self.number.items()})
+        self.fixed = spec.biases == "fixed"
+        self._kinks = {gate: _kinks_of(gate, [self.update, *self.reads.values()]) for gate in spec.gates}
+
+    def _column(self, number: Any) -> Tensor:
+        value = torch.as_tensor(number, dtype=torch.float64)
+        return value.expand(self.spec.batch_shape).reshape(1, self.batch, 1)
+
+    def full(self, value: float) -> Tensor:
+        """A constant per replicate, batch and (if biases are fixed) unit."""
+        nodes = self.nodes.weight.numel() if self.fixed else 1
+        return torch.full((self.nodes.replicates, self.batch, nodes), value, dtype=torch.float64)
+
+    def over_units(self, values: Tensor) -> Tensor:
+        """Average over units."""
+        return self.nodes.mean(values)
+
+    def _per_unit(self, values: Tensor) -> Tensor:
+        """Units keep their bias, or draw it afresh each step and are all alike."""
+        return values if self.fixed else self.nodes.mean(values)
+
+    # -- the law of the pre-activations ---------------------------------------------------------------------------
+
+    def laws(self, state: Moments) -> Laws:
+        """Law of every pre-activation given the state's moments (Gilboa et al. eqs. 3, 4a, 10a)."""
+        laws: Laws = {}
+        for gate, number in self.number.items():
+            read = self._read_moment(gate, laws, state)
+            variance = number["weight_var"] * read + self._drive(gate, self.input_variance)
+            mean = number["bias_mean"] + self.nodes.offset[gate]
+            laws[gate] = GateLaw(*torch.broadcast_tensors(mean, variance), kinks=self._kinks[gate])
+        return laws
+
+    def _read_moment(self, gate: str, laws: Laws, state: Moments) -> Tensor:
+        if gate not in self.reads:
+            return torch.zeros_like(self.input_variance)
+        return self.over_units(self.expect(self.reads[gate] * self.reads[gate], laws, state))
+
+    def _drive(self, gate: str, input_moment: Tensor) -> Tensor:
+        """Variance that does not come from the state: inputs, and biases redrawn each step."""
+        number = self.number[gate]
+        inputs = (number["input_var"] + number["previous_input_var"]) * input_moment
+        return inputs if self.fixed else inputs + number["bias_var"]
+
+    def correlations(self, laws: Laws, state: Moments, pair: Tensor, input_correlation: Tensor) -> dict[str, Tensor]:
+        """Correlation of u_a and u_b for every pre-activation given ``pair = E[s_a s_b]`` (eqs. 4b, 10d)."""
+        c: dict[str, Tensor] = {}
+        for gate, number in self.number.items():
+            if gate in self.reads:
+                read = self.reads[gate]
+                moment = self.over_units(self.expect_pair(read, read, laws, c, state, pair, input_correlation))
+            else:
+                moment = torch.zeros_like(pair)
+            covariance = number["weight_var"] * moment + self._drive(gate, self.input_variance * input_correlation)
+            variance = laws[gate].variance
+            same = variance <= 0
+            ratio = covariance / torch.where(same, 1.0, variance)
+            c[gate] = torch.where(same, 1.0, ratio).clamp(-1.0, 1.0)
+        return c
+
+    # -- expectations ---------------------------------------------------------------------------------------------
+
+    def expect(self, polynomial: Polynomial, laws: Laws, state: Moments) -> Tensor:
+        """``E[polynomial]`` per unit."""
+        total = self.full(0.0)
+        for term in polynomial.terms:
+            value = self._per_unit(_product(laws[g].expectation(f) for g, f in term.factors.items()))
+            value = value * state.powers[term.powers.get(self.state, 0)]
+            total = total + term.coefficient * value * _normal_moment(term.powers.get(INPUT, 0), self.input_variance)
+        return total
+
+    def expect_pair(
+        self,
+        left: Polynomial,
+        right: Polynomial,
+        laws: Laws,
+        c: Mapping[str, Tensor],
+        state: Moments,
+        pair: Tensor,
+        input_correlation: Tensor,
+    ) -> Tensor:
+        """``E[left_a right_b]`` per unit; both are of degree at most 1 in state and input."""
+        total = self.full(0.0)
+        for a in left.terms:
+            for b in right.terms:
+                value = self._per_unit(
+                    _product(
+                        laws[gate].pair_expectation(a.factors.get(gate, ()), b.factors.get(gate, ()), c[gate])
+                        for gate in a.factors.keys() | b.factors.keys()
+                    )
+                )
+                value = value * _pair_moment(a, b, self.state, state.mean, pair)
+                zero = torch.zeros_like(self.input_variance)
+                value = value * _pair_moment(a, b, INPUT, zero, self.input_variance * input_correlation)
+                total = total + a.coefficient * b.coefficient * value
+        return total
+
+    # -- one step, and what one step would leave unchanged --------------------------------------------------------
+
+    def step(self, laws: Laws, state: Moments) -> Moments:
+        """Mean and second moment after one step (eq. 5)."""
+        mean = self.expect(self.update, laws, state)
+        return Moments.of(mean, self.expect(self.update * self.update, laws, state))
+
+    def settled(self, laws: Laws) -> Moments:
+        """Mean and second moment that the affine map with these laws leaves unchanged; infinite where it has none."""
+        one = Moments.of(self.full(0.0), self.full(0.0))
+        mean = _solve(self.expect(self.A, laws, one), self.expect(self.B, laws, one))
+        cross = 2 * self.expect(self.A * self.B, laws, one) * mean
+        second = _solve(
+            self.expect(self.A * self.A, laws, one), cross + self.expect(self.B * self.B, laws, one)
+        )
+        return Moments.of(mean, second)
+
+    def with_higher(self, laws: Laws, state: Moments) -> Moments:
+        """The fixed point's third and fourth moments as well."""
+        powers = list(state.powers)
+        for p in (3, 4):
+            lower = Polynomial(t for t in (self.update**p).terms if t.powers.get(self.state, 0) < p)
+            rest = self.expect(lower, laws, Moments(tuple(powers)))
+            powers.append(_solve(self.expect(self.A**p, laws, state), rest))
+        return Moments(tuple(powers))
+
+    def pair_step(self, laws: Laws, state: Moments, pair: Tensor, input_correlation: Tensor) -> Tensor:
+        """``E[s_a s_b]`` after one step (eq. 6 before normalisation)."""
+        c = self.correlations(laws, state, pair, input_correlation)
+        return self.expect_pair(self.update, self.update, laws, c, state, pair, input_correlation)
+
+    def settled_pair(self, laws: Laws, state: Moments, pair: Tensor) -> Tensor:
+        """``E[s_a s_b]`` that the affine map leaves unchanged when the pre-activations' correlations are ``pair``'s."""
+        c = self.correlations(laws, state, pair, self.input_correlation)
+        one = torch.zeros_like(pair)
+
+        def expect(a: Polynomial, b: Polynomial) -> Tensor:
+            return self.expect_pair(a, b, laws, c, state, one, self.input_correlation)
+
+        cross = 2 * expect(self.A, self.B) * state.mean
+        return _solve(expect(self.A, self.A), cross + expect(self.B, self.B))
+
+
+def _solve(slope: Tensor, offset: Tensor) -> Tensor:
+    """x = slope x + offset; infinite where the slope reaches 1."""
+    room = 1 - slope
+    stays = room > 0
+    return torch.where(stays, offset / torch.where(stays, room, 1.0), torch.inf)
+
+
+def _product(values: Any) -> Any:
+    result: Any = torch.ones(1, 1, 1, dtype=torch.float64)
+    for value in values:
+        result = result * value
+    return result
+
+
+def _normal_moment(power: int, variance: Tensor) -> Tensor | float:
+    """E[x^power] of a centred normal variable."""
+    if power % 2:
+        return 0.0
+    result: Tensor | float = 1.0
+    for odd in range(1, power, 2):
+        result = result * odd * variance
+    return result
+
+
+def _pair_moment(a: Term, b: Term, name: str, mean: Tensor, pair: Tensor) -> Tensor | float:
+    """E[v_a^p v_b^q] for p, q <= 1."""
+    powers = a.powers.get(name, 0) + b.powers.get(name, 0)
+    return (1.0, mean, pair)[powers]
+
+
+def _kinks_of(gate: str, polynomials: list[Polynomial]) -> tuple[float, ...]:
+    functions = [f for p in polynomials for t in p.terms for f in t.factors.get(gate, ())]
+    return tuple(sorted({kink for f in functions for kink in f.kinks}))

@@ -1,0 +1,203 @@
+"""Fixed points of the affine theory: moments first, then the correlation at those moments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isornn.theory.affine import AffineTheory, Laws, Moments
+from isornn.theory.roots import Function, bracketed_root
+
+LARGEST = 1e12  # second moments beyond this are no fixed point
+SMALLEST = 1e-14
+PROFILE_ROUNDS = 40
+SCAN = 24
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Where mean and second moment no longer change.
+
+    ``state`` is per unit, ``second`` its average over units, ``residual`` the relative change of the second moment
+    in one more step; ``exists`` is False where the state grows without bound or is frozen.
+    """
+
+    laws: Laws
+    state: Moments
+    second: Tensor
+    residual: Tensor
+    exists: Tensor
+
+
+def settle(theory: AffineTheory) -> Settled:
+    """The stable fixed point of (mean, second moment) that grows out of the smallest state.
+
+    The pre-activations know the state only through its second moment Q, and given Q the affine map is solved
+    exactly; what is left is one scalar equation G(Q) = Q, free of the slow direction A ~ 1.
+    """
+    shape = theory.full(1.0)
+    second = theory.over_units(theory.full(0.0))
+    with torch.no_grad():
+        for _ in range(PROFILE_ROUNDS):
+            second = _scalar_root(theory, shape)
+            before, shape = shape, _shape(theory, second, shape)
+            if not _needs_shape(theory) or bool(((shape - before).abs() <= 1e-12).all()):
+                break
+    return _polished(theory, second, shape)
+
+
+def _needs_shape(theory: AffineTheory) -> bool:
+    """How Q is spread over units matters only to gated reads with biases kept per unit."""
+    gated = any(read.gates for read in theory.reads.values())
+    return theory.fixed and gated and theory.nodes.weight.numel() > 1
+
+
+def _laws_given(theory: AffineTheory, second: Tensor, shape: Tensor) -> Laws:
+    spread = second * shape
+    return theory.laws(Moments.of(torch.zeros_like(spread), spread))
+
+
+def _shape(theory: AffineTheory, second: Tensor, shape: Tensor) -> Tensor:
+    state = theory.settled(_laws_given(theory, second, shape)).second
+    mean = theory.over_units(state)
+    return torch.where((mean > 0) & torch.isfinite(mean), state / torch.where(mean > 0, mean, 1.0), 1.0)
+
+
+def _scalar_root(theory: AffineTheory, shape: Tensor) -> Tensor:
+    def excess(second: Tensor) -> Tensor:
+        value = theory.over_units(theory.settled(_laws_given(theory, second, shape)).second) - second
+        return torch.nan_to_num(value, nan=torch.inf)
+
+    zero = theory.over_units(theory.full(0.0))
+    start = excess(zero)
+    low = torch.where(torch.isfinite(start), start, LARGEST).clamp(SMALLEST, LARGEST)
+    at_low = excess(low)
+    rising = at_low > 0  # where it falls from the start, Q = 0 is the stable one (or G(0) is the root)
+    high, at_high = low, at_low
+    while bool((rising & (at_high > 0) & (high < LARGEST)).any()):
+        going = rising & (at_high > 0) & (high < LARGEST)
+        low, at_low = torch.where(going, high, low), torch.where(going, at_high, at_low)
+        high = torch.where(going, high * 4, high)
+        at_high = torch.where(going, excess(high), at_high)
+    low = torch.where(rising, low, zero)
+    at_low = torch.where(rising, at_low, start)
+    root = bracketed_root(excess, low, high, at_low, at_high)
+    vanishing = ~rising & (start <= SMALLEST)
+    return torch.where(vanishing, 0.0, torch.where(at_high > 0, torch.inf, root))
+
+
+def _polished(theory: AffineTheory, second: Tensor, shape: Tensor) -> Settled:
+    """One Newton step with gradients: exact value, and derivatives by the implicit function theorem."""
+    exists = torch.isfinite(second) & (second < LARGEST)
+    inside = torch.where(exists, second, 1.0)
+    with torch.enable_grad():
+        probe = inside.clone().requires_grad_(True)
+        image = theory.over_units(theory.settled(_laws_given(theory, probe, shape)).second)
+        slope = _slope(image, probe)
+    image = theory.over_units(theory.settled(_laws_given(theory, inside, shape)).second)
+    room = torch.where((1 - slope).abs() > 1e-9, 1 - slope, 1.0)
+    second = torch.where(exists & torch.isfinite(image), inside + (image - inside) / room, inside).clamp(min=0.0)
+    # a second moment below what the floor on standard deviations makes of nothing is nothing
+    second = torch.where(second < SMALLEST, 0.0, second)
+    laws = _laws_given(theory, second, shape)
+    state = theory.settled(laws)
+    exists = exists & torch.isfinite(theory.over_units(state.second))
+    state = Moments.of(*(torch.where(exists & (second > 0), p, 0.0) for p in state.powers[1:]))
+    after = theory.over_units(theory.step(laws, state).second)
+    residual = (after - second).abs() / torch.where(second > 0, second, 1.0)
+    return Settled(laws, state, second, residual.detach(), exists)
+
+
+@dataclass(frozen=True)
+class SettledPair:
+    """The stable fixed point of ``E[s_a s_b]``: per unit, averaged, and as a correlation C.
+
+    ``defined`` is False where all units agree (Q = mu^2) and C is 0/0.
+    """
+
+    pair: Tensor
+    correlation: Tensor
+    defined: Tensor
+    residual: Tensor
+
+
+def room_for_correlation(theory: AffineTheory, settled: Settled) -> tuple[Tensor, Tensor]:
+    """``mu^2`` and ``Q - mu^2`` over all units; a width that is rounding only counts as 0."""
+    mean, second = theory.over_units(settled.state.mean), theory.over_units(settled.state.second)
+    width = second - mean**2
+    return mean**2, torch.where(width > 1e-13 * second, width, 0.0)
+
+
+def settle_pair(theory: AffineTheory, settled: Settled, chi_1: Tensor) -> SettledPair:
+    """The stable correlation that two copies reach when they start apart (C = 0).
+
+    Args:
+        chi_1: slope of the correlation map at C = 1; with identical inputs C = 1 is stable where it is at most 1.
+    """
+    floor, width = room_for_correlation(theory, settled)
+    defined = width > 0
+    divisor = torch.where(settled.second > 0, settled.second, 1.0)
+    spread = torch.where(settled.second > 0, settled.state.second / divisor, 1.0)
+
+    def image(pair: Tensor) -> Tensor:
+        return theory.over_units(theory.settled_pair(settled.laws, settled.state, pair * spread))
+
+    def excess(correlation: Tensor) -> Tensor:
+        pair = floor + width * correlation
+        return torch.nan_to_num(image(pair) - pair, nan=0.0, posinf=0.0)
+
+    identical = theory.input_correlation.expand_as(width) == 1
+    together = (identical & (chi_1 <= 1)) | ~defined
+    with torch.no_grad():
+        correlation = torch.ones_like(width)
+        if not bool(together.all()):
+            correlation = torch.where(together, 1.0, _first_root(excess, identical))
+    pair, per_unit = floor + width * correlation, settled.state.second
+    if not bool(together.all()):
+        pair = torch.where(correlation == 1, pair, _newton_step(image, pair))
+        per_unit = torch.where(
+            correlation == 1, per_unit, theory.settled_pair(settled.laws, settled.state, pair * spread)
+        )
+    after = theory.over_units(theory.pair_step(settled.laws, settled.state, per_unit, theory.input_correlation))
+    residual = (after - pair).abs() / divisor
+    correlation = torch.where(correlation < 1, (pair - floor) / torch.where(defined, width, 1.0), 1.0)
+    return SettledPair(per_unit, correlation, defined, residual.detach())
+
+
+def _first_root(excess: Function, identical: Tensor) -> Tensor:
+    """Follow the map from C = 0 in the direction it moves, to the first correlation it leaves unchanged."""
+    low = torch.zeros_like(identical, dtype=torch.float64)
+    at_low = at_start = excess(low)
+    # with identical inputs C = 1 is a fixed point too, an unstable one: stop short of it
+    end = torch.where(at_start >= 0, torch.where(identical, 1 - 1e-9, 1.0), -1.0)
+    high, at_high = low, at_low
+    found = at_start == 0
+    for step in range(1, SCAN + 1):
+        if bool(found.all()):
+            break
+        x = end * (step / SCAN)
+        value = excess(x)
+        crosses = ~found & (value * at_start <= 0)
+        high, at_high = torch.where(found, high, x), torch.where(found, at_high, value)
+        found = found | crosses
+        low, at_low = torch.where(found, low, x), torch.where(found, at_low, value)
+    return bracketed_root(excess, low, high, at_low, at_high)
+
+
+def _newton_step(image: Function, pair: Tensor) -> Tensor:
+    """The fixed point of ``image`` with derivatives by the implicit function theorem."""
+    with torch.enable_grad():
+        probe = pair.detach().clone().requires_grad_(True)
+        slope = _slope(image(probe), probe)
+    room = torch.where((1 - slope).abs() > 1e-9, 1 - slope, 1.0)
+    return pair.detach() + (image(pair.detach()) - pair.detach()) / room
+
+
+def _slope(image: Tensor, probe: Tensor) -> Tensor:
+    """Derivative of a batch of scalar maps; 0 where the map does not depend on the probe (typed cells)."""
+    if not image.requires_grad:
+        return torch.zeros_like(probe)
+    (slope,) = torch.autograd.grad(image.sum(), probe, allow_unused=True)
+    return torch.zeros_like(probe) if slope is None else slope

@@ -1,0 +1,117 @@
+"""The Gaussian law of one pre-activation and the expectations of gate functions under it."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from isornn.theory.gaussian import hermite_table, power_series, standard_nodes
+from isornn.theory.structure import Factors, GateFunction
+
+ORDER = 64  # Hermite coefficients of the correlation series
+STEEPEST = 3.5  # standard deviations up to which the Hermite grid resolves the logistic function and tanh
+SAME = 1e-13  # copies closer than this are one copy
+CHUNK = 512  # pairs integrated directly at once
+TAIL = 1e-11  # largest tail of the series; beyond it the integral is done directly
+
+
+class GateLaw:
+    """``u ~ N(mean, variance)`` for a batch of pre-activations, and pairs of them with a correlation c.
+
+    Args:
+        mean, variance: equal shapes.
+        kinks: values of u where the cell's functions are not smooth.
+    """
+
+    def __init__(self, mean: Tensor, variance: Tensor, kinks: tuple[float, ...] = ()) -> None:
+        self.mean, self.variance, self.kinks = mean, variance, kinks
+        self.std = _root(variance)
+        self.z, self.weight = standard_nodes(mean, self.std, kinks)
+        self.u = mean[..., None] + self.std[..., None] * self.z
+        self._values: dict[int, Tensor] = {}
+        self._expectations: dict[tuple[int, ...], Tensor] = {}
+        self._series: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
+
+    def expectation(self, factors: Factors) -> Tensor:
+        """``E[prod_f f(u)]``, of the shape of the mean."""
+        key = tuple(f.serial for f in factors)
+        if key not in self._expectations:
+            self._expectations[key] = (self._product(factors) * self.weight).sum(-1)
+        return self._expectations[key]
+
+    def pair_expectation(self, left: Factors, right: Factors, c: Tensor) -> Tensor:
+        """``E[F(u_a) G(u_b)]`` for standard correlation c between u_a and u_b.
+
+        Mehler's expansion ``sum_n F_n G_n c^n`` where its tail, bounded by Parseval's identity, is under the
+        tolerance; elsewhere (c near 1 with steep gates) the integral over the common part of u_a and u_b.
+        """
+        c = c.expand(torch.broadcast_shapes(c.shape, self.mean.shape))
+        if not right or not left:
+            return self.expectation(left or right) + torch.zeros_like(c)
+        same = c.detach() > 1 - SAME
+        if bool(same.all()):
+            return self.expectation(left + right) + torch.zeros_like(c)
+        value, direct = torch.zeros_like(c), ~same
+        if not self.kinks:
+            f, f_tail = self._hermite(left)
+            g, g_tail = self._hermite(right)
+            value = power_series(f * g, c)
+            tail = c.detach().abs() ** ORDER * (f_tail * g_tail).sqrt()
+            direct = direct & ((tail > TAIL) | (self.std.detach() > STEEPEST))
+        if bool(direct.any()):
+            law = GateLaw(self.mean.expand(c.shape)[direct], self.variance.expand(c.shape)[direct], self.kinks)
+            value = value.masked_scatter(direct, law._integrate_pair(left, right, c[direct]))
+        return torch.where(same, self.expectation(left + right), value)
+
+    def _integrate_pair(self, left: Factors, right: Factors, c: Tensor) -> Tensor:
+        """Elements in chunks that fit in memory; one axis."""
+        whole = [self.mean, self.variance, c]
+        chunks = zip(*(torch.split(x, CHUNK) for x in whole), strict=True)
+        return torch.cat([GateLaw(m, v, self.kinks)._integrate_chunk(left, right, k) for m, v, k in chunks])
+
+    def _integrate_chunk(self, left: Factors, right: Factors, c: Tensor) -> Tensor:
+        """``u_a = v + s z_a``, ``u_b = mean + sign(c) (v - mean) + s z_b``, v ~ N(mean, |c| variance),
+        s^2 = (1 - |c|) variance: an outer integral over v of two smoothed functions."""
+        common, own = _root(self.variance * c.abs()), _root(self.variance * (1 - c.abs()))
+        # smoothing over `own` leaves no kinks except where it vanishes
+        z, weight = standard_nodes(self.mean, common, self.kinks)
+        v = self.mean[..., None] + common[..., None] * z
+        sign = torch.where(c < 0, -1.0, 1.0)[..., None]
+        mirrored = self.mean[..., None] + sign * common[..., None] * z
+        own = own[..., None].expand(v.shape)
+        return (_smoothed(left, v, own, self.kinks) * _smoothed(right, mirrored, own, self.kinks) * weight).sum(-1)
+
+    def _value(self, function: GateFunction) -> Tensor:
+        if function.serial not in self._values:
+            self._values[function.serial] = function.call(self.u)
+        return self._values[function.serial]
+
+    def _product(self, factors: Factors) -> Tensor:
+        return math.prod((self._value(f) for f in factors), start=torch.ones_like(self.u))
+
+    def _hermite(self, factors: Factors) -> tuple[Tensor, Tensor]:
+        """Coefficients and ``E[F^2] - sum_n F_n^2``, the mass of the tail."""
+        key = tuple(f.serial for f in factors)
+        if key not in self._series:
+            z, table = hermite_table(ORDER)
+            values = _product(factors, self.mean[..., None] + self.std[..., None] * z)
+            coefficients = values @ table
+            tail = (values.detach() ** 2) @ table[:, 0] - (coefficients.detach() ** 2).sum(-1)
+            self._series[key] = coefficients, tail.abs()
+        return self._series[key]
+
+
+def _smoothed(factors: Factors, mean: Tensor, std: Tensor, kinks: tuple[float, ...]) -> Tensor:
+    z, weight = standard_nodes(mean, std, kinks)
+    return (_product(factors, mean[..., None] + std[..., None] * z) * weight).sum(-1)
+
+
+def _product(factors: Factors, u: Tensor) -> Tensor:
+    return math.prod((f.call(u) for f in factors), start=torch.ones_like(u))
+
+
+def _root(x: Tensor) -> Tensor:
+    """sqrt, floored at 1e-8 so that derivatives with respect to a variance of 0 come out right, E[F''] / 2."""
+    return (x + 1e-16 * (x < 1e-16)).sqrt()

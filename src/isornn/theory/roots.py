@@ -1,0 +1,43 @@
+"""Batched scalar root finding: every element has its own bracket, all are refined together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Function = Callable[[Tensor], Tensor]
+ITERATIONS = 60
+
+
+def bracketed_root(
+    function: Function, low: Tensor, high: Tensor, at_low: Tensor, at_high: Tensor, tolerance: float = 1e-13
+) -> Tensor:
+    """Roots between ``low`` and ``high`` where the function changes sign (regula falsi, Anderson-Bjorck's variant).
+
+    Elements whose ends do not differ in sign are returned at whichever end is nearer to zero.
+
+    Args:
+        tolerance: on the width of the bracket, relative to the root's size.
+    """
+    best = torch.where(at_low.abs() < at_high.abs(), low, high)
+    active = at_low * at_high < 0
+    for iteration in range(ITERATIONS):
+        if not bool(active.any()):
+            break
+        secant = (low * at_high - high * at_low) / torch.where(at_high == at_low, 1.0, at_high - at_low)
+        # every fourth step halves the bracket, so that no element can stall
+        inside = (secant > torch.minimum(low, high)) & (secant < torch.maximum(low, high)) & (iteration % 4 != 3)
+        x = torch.where(active, torch.where(inside, secant, (low + high) / 2), best)
+        value = function(x)
+        best = torch.where(active, x, best)
+        crossed = value * at_high < 0
+        scale = torch.where(crossed, 1.0, 1 - value / at_high)
+        scale = torch.where(scale > 0, scale, 0.5)
+        low, at_low = torch.where(crossed, high, low), torch.where(crossed, at_high, at_low * scale)
+        high, at_high = x, value
+        narrow = (high - low).abs() <= tolerance * (1e-300 + best.abs())
+        exact = value.abs() <= 4e-16 * (1e-300 + best.abs())
+        active = active & ~narrow & ~exact & torch.isfinite(value)
+    return best
