@@ -24,6 +24,7 @@ from isornn.theory.gate_law import GateLaw
 from isornn.theory.structure import INPUT, NotPolynomial, Polynomial, Structure, Term
 
 Laws = dict[str, GateLaw]
+FROZEN = 1 - 1e-14  # a carry above this is 1 to rounding: the state stays what it was
 
 
 @dataclass(frozen=True)
@@ -219,9 +220,9 @@ class AffineTheory:
 
 
 def _solve(slope: Tensor, offset: Tensor) -> Tensor:
-    """x = slope x + offset; infinite where the slope reaches 1."""
+    """x = slope x + offset; infinite where the slope is 1 to rounding or above."""
     room = 1 - slope
-    stays = room > 0
+    stays = slope < FROZEN
     return torch.where(stays, offset / torch.where(stays, room, 1.0), torch.inf)
 
 

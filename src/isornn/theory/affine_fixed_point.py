@@ -42,8 +42,10 @@ def settle(theory: AffineTheory) -> Settled:
     with torch.no_grad():
         for _ in range(PROFILE_ROUNDS):
             second = _scalar_root(theory, shape)
+            if not _needs_shape(theory):
+                break
             before, shape = shape, _shape(theory, second, shape)
-            if not _needs_shape(theory) or bool(((shape - before).abs() <= 1e-12).all()):
+            if bool(((shape - before).abs() <= 1e-12).all()):
                 break
     return _polished(theory, second, shape)
 
@@ -60,7 +62,8 @@ def _laws_given(theory: AffineTheory, second: Tensor, shape: Tensor) -> Laws:
 
 
 def _shape(theory: AffineTheory, second: Tensor, shape: Tensor) -> Tensor:
-    state = theory.settled(_laws_given(theory, second, shape)).second
+    finite = torch.where(torch.isfinite(second), second, 1.0)
+    state = theory.settled(_laws_given(theory, finite, shape)).second
     mean = theory.over_units(state)
     return torch.where((mean > 0) & torch.isfinite(mean), state / torch.where(mean > 0, mean, 1.0), 1.0)
 
@@ -130,11 +133,11 @@ def room_for_correlation(theory: AffineTheory, settled: Settled) -> tuple[Tensor
     return mean**2, torch.where(width > 1e-13 * second, width, 0.0)
 
 
-def settle_pair(theory: AffineTheory, settled: Settled, chi_1: Tensor) -> SettledPair:
+def settle_pair(theory: AffineTheory, settled: Settled, stable_together: Tensor) -> SettledPair:
     """The stable correlation that two copies reach when they start apart (C = 0).
 
     Args:
-        chi_1: slope of the correlation map at C = 1; with identical inputs C = 1 is stable where it is at most 1.
+        stable_together: where identical copies stay identical (with identical inputs C = 1 is then the answer).
     """
     floor, width = room_for_correlation(theory, settled)
     defined = width > 0
@@ -149,7 +152,7 @@ def settle_pair(theory: AffineTheory, settled: Settled, chi_1: Tensor) -> Settle
         return torch.nan_to_num(image(pair) - pair, nan=0.0, posinf=0.0)
 
     identical = theory.input_correlation.expand_as(width) == 1
-    together = (identical & (chi_1 <= 1)) | ~defined
+    together = (identical & stable_together) | ~defined
     with torch.no_grad():
         correlation = torch.ones_like(width)
         if not bool(together.all()):

@@ -1,0 +1,81 @@
+"""Ask the theory about a spec; the right engine is found from the cell's update."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from isornn.cells import Spec
+from isornn.theory.quadrature import QuadratureEngine
+from isornn.theory.reasons import IDENTITY
+from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
+from isornn.theory.sampled import population_analysis
+from isornn.theory.structure import NotPolynomial, structure_of
+
+Engine = Literal["quadrature", "population"]
+SEED = 0
+
+
+def analyze(
+    spec: Spec,
+    *,
+    engine: Engine | None = None,
+    length: int = 100,
+    generator: torch.Generator | None = None,
+) -> Analysis:
+    """How far signals and gradients survive in untied networks of infinite width drawn by ``spec``.
+
+    Args:
+        spec: cell and hyper-parameters; leading axes of the numbers are a batch. Variances as in `Gate`.
+        engine: ``"quadrature"`` where the state enters affinely with one-gate factors, ``"population"`` for every
+            cell; the first that applies by default.
+        length: steps of the response profile.
+        generator: randomness of the population engine; by default seeded with 0, so that equal calls agree.
+
+    Returns:
+        Fixed point (mean, second moment, stable correlation), chi, xi, chi_1, reach, Jacobian moments, xi_Q and the
+        response profile, each with a standard error (0 by quadrature) and with a reason where it does not exist.
+
+    Raises:
+        NotPolynomial: ``engine="quadrature"`` was asked for and the cell's update does not allow it.
+
+    Source: Gilboa et al. 2019 eqs. 2-15, Chen et al. 2018 eq. 38, with their errata; the LSTM without the papers'
+    approximation.
+
+    >>> from isornn.cells import Gate, Peephole
+    >>> gates = {"i": Gate(2, 0.5, bias_mean=0.5), "f": Gate(4, 1, bias_var=0.1, bias_mean=2), "g": Gate(3, 0.5)}
+    >>> answer = analyze(Spec(Peephole(), gates))
+    >>> answer.engine, round(answer.fixed_point.second_moment.number(), 5), round(answer.chi_1.number(), 4)
+    ('quadrature', 0.69356, 1.1469)
+    """
+    if any(gate.ensemble == "identity" for gate in spec.gates.values()):
+        return _nothing(spec, IDENTITY, length)
+    if engine != "population":
+        try:
+            structure = structure_of(spec.cell)
+            return QuadratureEngine(spec, structure).analysis(length)
+        except NotPolynomial:
+            if engine == "quadrature":
+                raise
+    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
+    return population_analysis(spec, length, generator=generator)
+
+
+def _nothing(spec: Spec, reason: str, length: int) -> Analysis:
+    """An answer that says only why there is none."""
+    shape = spec.batch_shape
+    blank = Quantity.of(torch.zeros(shape, dtype=torch.float64), reasons={reason: True})
+    point = FixedPoint(blank, blank, blank, torch.full(shape, torch.inf), torch.zeros(shape, dtype=torch.bool))
+    return Analysis(
+        spec=spec,
+        engine="quadrature",
+        fixed_point=point,
+        chi=blank,
+        xi=blank,
+        chi_1=blank,
+        reach=blank,
+        jacobian=JacobianMoments(blank, blank, blank),
+        xi_q=blank,
+        profile=torch.full((*shape, length + 1), torch.nan, dtype=torch.float64),
+    )

@@ -1,0 +1,175 @@
+"""Analysis of a spec by the deterministic engine."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from isornn.cells import Spec
+from isornn.theory import affine
+from isornn.theory.affine import AffineTheory, Moments
+from isornn.theory.affine_fixed_point import Settled, SettledPair, settle, settle_pair
+from isornn.theory.affine_jacobian import jacobian_moments
+from isornn.theory.affine_response import Propagator, profile, propagator, reach, stays_together
+from isornn.theory.errors import TheoryMissing
+from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
+from isornn.theory.reasons import FROZEN, NO_SPREAD, NOT_CONVERGED, NOT_EXPONENTIAL, UNENDING
+from isornn.theory.structure import Structure
+
+SAMPLES_PER_REACH = 16
+REACHES = 3
+EXPONENTIAL = 0.01  # largest relative spread of local rates that still counts as one exponential
+ACCURATE = 1e-8  # residual up to which a fixed point counts as found
+
+
+class QuadratureEngine:
+    """Everything the deterministic engine knows of a spec, each computed once.
+
+    Raises:
+        NotPolynomial: the cell has several states, or its update is not affine in the state with one-gate factors.
+    """
+
+    def __init__(self, spec: Spec, structure: Structure) -> None:
+        self.spec = spec
+        self.theory = AffineTheory(spec, structure)
+        self.settled: Settled = settle(self.theory)
+        identical = torch.ones_like(self.theory.input_correlation)
+        self.together = self._propagator(self.settled.state.second, identical)
+        self.pair: SettledPair = settle_pair(self.theory, self.settled, stays_together(self.together))
+        self.apart = self._propagator(self.pair.pair, self.theory.input_correlation)
+
+    def _propagator(self, pair: Tensor, input_correlation: Tensor) -> Propagator:
+        return propagator(self.theory, self.settled.laws, self.settled.state, pair, input_correlation)
+
+    def analysis(self, length: int) -> Analysis:
+        """The record; ``length`` is how far the response profile is wanted."""
+        chi, chi_1, far = self._rate(self.apart), self._rate(self.together), reach(self.apart)
+        return Analysis(
+            spec=self.spec,
+            engine="quadrature",
+            fixed_point=self._fixed_point(),
+            chi=chi,
+            xi=time_scale(chi),
+            chi_1=chi_1,
+            reach=self._quantity(far, {UNENDING: torch.isinf(far).any(0).reshape(self.spec.batch_shape)}),
+            jacobian=self._jacobian(),
+            xi_q=self._xi_q(),
+            profile=profile(self.apart, length).mean(0).reshape(*self.spec.batch_shape, length + 1),
+        )
+
+    def _quantity(self, values: Tensor, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
+        """From (replicates, batch[, 1]) to batch-shaped, with the replicates' standard error."""
+        values = values.reshape(self.theory.nodes.replicates, *self.spec.batch_shape)
+        error = values.std(0) / math.sqrt(len(values)) if len(values) > 1 else torch.zeros_like(values[0])
+        return Quantity.of(values.mean(0), error, self._missing() | (reasons or {}))
+
+    def _missing(self) -> dict[str, Tensor | bool]:
+        exists = self._all(self.settled.exists)
+        carry = self.theory.expect(self.theory.A**2, self.settled.laws, self.settled.state)
+        frozen = ~exists & (carry >= affine.FROZEN).flatten(2).any(-1).any(0).reshape(self.spec.batch_shape)
+        return {FROZEN: frozen, NOT_CONVERGED: ~self._converged()}
+
+    def _converged(self) -> Tensor:
+        accurate = torch.maximum(self.settled.residual, self.pair.residual) <= ACCURATE
+        return self._all(self.settled.exists & accurate)
+
+    def _all(self, mask: Tensor) -> Tensor:
+        return mask.flatten(2).all(-1).all(0).reshape(self.spec.batch_shape)
+
+    def _fixed_point(self) -> FixedPoint:
+        theory, state = self.theory, self.settled.state
+        residual = torch.maximum(self.settled.residual, self.pair.residual).amax(0)
+        return FixedPoint(
+            mean=self._quantity(theory.over_units(state.mean)),
+            second_moment=self._quantity(theory.over_units(state.second)),
+            correlation=self._quantity(self.pair.correlation, {NO_SPREAD: ~self._all(self.pair.defined)}),
+            residual=residual.reshape(self.spec.batch_shape),
+            converged=self._converged(),
+        )
+
+    def _rate(self, prop: Propagator) -> Quantity:
+        """chi: the factor per step where the response decays as one exponential."""
+        if prop.carry.shape[-1] == 1:
+            return self._quantity(prop.matrix()[..., 0, 0])
+        rates, spread = _local_rates(prop)
+        uneven = (spread.mean(0) > EXPONENTIAL).reshape(self.spec.batch_shape)
+        return self._quantity(torch.exp(-rates), {NOT_EXPONENTIAL: uneven})
+
+    def _jacobian(self) -> JacobianMoments:
+        reason = unknown_ensemble(self.spec)
+        zero = torch.zeros(self.theory.nodes.replicates, self.theory.batch, dtype=torch.float64)
+        m1, m2 = zero, zero
+        if reason is None:
+            try:
+                higher = self.theory.with_higher(self.settled.laws, self.settled.state)
+                m1, m2 = jacobian_moments(self.theory, self.settled.laws, higher)
+            except TheoryMissing as missing:
+                reason = str(missing)
+        reasons: dict[str, Tensor | bool] = {} if reason is None else {reason: True}
+        return JacobianMoments(*(self._quantity(m, dict(reasons)) for m in (m1, m2, m2 - m1**2)))
+
+    def _xi_q(self) -> Quantity:
+        """-1/ln of the spectral radius of the (mu, Q) map's Jacobian (Chen et al. 2018 eq. 38)."""
+        blank = torch.zeros(self.theory.nodes.replicates, self.theory.batch, dtype=torch.float64)
+        if self.theory.fixed and self.theory.nodes.weight.numel() > 1:
+            return self._quantity(blank, {NOT_EXPONENTIAL: True})
+        radius = _moment_map_radius(self.theory, self.settled.state)
+        return time_scale(self._quantity(radius))
+
+
+def time_scale(chi: Quantity) -> Quantity:
+    """``xi = -1/ln |chi|``; infinite where chi >= 1."""
+    size = chi.value.abs()
+    unending = size >= 1
+    inside = torch.where(unending, 0.5, size)
+    rate = -torch.where(inside > 0, inside, torch.e ** -torch.inf).log()
+    value = torch.where(unending, torch.inf, 1 / rate)
+    error = chi.stderr / torch.where(size > 0, size, 1.0) * value**2
+    reasons: dict[str, Tensor | bool] = dict(chi.reasons)
+    return Quantity.of(value, error, reasons | {UNENDING: unending})
+
+
+def unknown_ensemble(spec: Spec) -> str | None:
+    """Why the Jacobian's spectrum is not known for the spec's ensembles, if so."""
+    for gate, law in spec.gates.items():
+        if law.ensemble != "gaussian" and bool((torch.as_tensor(law.weight_var) != 0).any()):
+            return f"the Jacobian's spectrum for the ensemble of {gate}'s recurrent matrix ({law.ensemble}) is not known"
+    return None
+
+
+def _local_rates(prop: Propagator) -> tuple[Tensor, Tensor]:
+    """Late decay rate per step, and the relative spread of local rates over three reaches; (replicates, batch)."""
+    stride = (reach(prop).clamp(1, 2.0**40) / SAMPLES_PER_REACH).ceil()
+    matrix, power = prop.matrix(), torch.eye(prop.carry.shape[-1], dtype=torch.float64).expand(prop.matrix().shape)
+    bits = stride.clone()
+    while bool((bits > 0).any()):
+        power = torch.where((bits % 2 == 1)[..., None, None], power @ matrix, power)
+        matrix, bits = matrix @ matrix, (bits / 2).floor()
+    response = prop.step(torch.ones_like(prop.carry))
+    sizes = [(response * prop.weight).sum(-1)]
+    for _ in range(REACHES * SAMPLES_PER_REACH):
+        response = (power @ response[..., None])[..., 0]
+        sizes.append((response * prop.weight).sum(-1))
+    curve = torch.stack(sizes, -1).clamp(min=1e-300).log()
+    rates = -(curve[..., 1:] - curve[..., :-1]) / stride[..., None]
+    late = rates[..., -1]
+    spread = (rates.amax(-1) - rates.amin(-1)) / late.abs().clamp(min=1e-15)
+    return late, spread
+
+
+def _moment_map_radius(theory: AffineTheory, state: Moments) -> Tensor:
+    mean = state.mean.detach().clone().requires_grad_(True)
+    second = state.second.detach().clone().requires_grad_(True)
+    with torch.enable_grad():
+        now = Moments.of(mean, second)
+        after = theory.step(theory.laws(now), now)
+        rows = [
+            torch.autograd.grad(theory.over_units(p).sum(), (mean, second), retain_graph=True, allow_unused=True)
+            for p in (after.mean, after.second)
+        ]
+    blank = torch.zeros_like(mean)
+    matrix = torch.stack([torch.stack([blank if g is None else g for g in row], -1) for row in rows], -2)
+    matrix = torch.nan_to_num(matrix).squeeze(-3)
+    return torch.linalg.eigvals(matrix).abs().amax(-1)

@@ -1,0 +1,10 @@
+"""Why a number does not exist, in the words that users read."""
+
+NOT_CONVERGED = "no fixed point was found: the state grows without bound or did not settle (see the residual)"
+FROZEN = "the remember gate is saturated: the state stays what it was, so no fixed point of its own exists"
+NO_SPREAD = "all units have the same value (Q = mu^2), so the correlation is 0/0"
+UNENDING = "infinite: chi >= 1, changes of the state do not fade"
+NOT_EXPONENTIAL = (
+    "biases are drawn once, so units have different time scales and the decay is not exponential: see reach and profile"
+)
+IDENTITY = "the theory of random matrices does not cover identity matrices; measure a network instead"
