@@ -30,11 +30,12 @@ from isornn.theory.units import (
     fixed_biases,
     variates,
 )
+from isornn.theory.warm_start import redrawn_state
 
 Copies = Literal["apart", "identical"]
 _WARM_ROUNDS = 6
-_WARM_DRAWS = 32
 _FIRST_BLOCK = 16
+_PRECISE_ENOUGH = 1000
 
 
 @dataclass(frozen=True)
@@ -63,17 +64,25 @@ class Stationary:
         converged, residual: whether block means agree, and the largest change between the last two blocks, relative
             to Q (the mean's to sqrt Q).
         steps: steps taken.
-        units, field, laws: the population itself, for what is computed from it.
+        units, field: the population itself and the moments that drive its gates, for what is computed from it.
     """
 
     moments: Moments
     converged: Tensor
     residual: Tensor
     steps: int
-    batch_shape: torch.Size
     units: Units
     field: Field
-    laws: Laws
+
+
+@dataclass(frozen=True)
+class Stable:
+    """The stable fixed point with its response, and both for identical copies: ``identical_response.chi`` is chi_1."""
+
+    stationary: Stationary
+    response: Response
+    identical: Stationary
+    identical_response: Response
 
 
 class Population:
@@ -84,6 +93,12 @@ class Population:
         generator: source of all randomness; equal seeds give equal results.
         units: sampled units in each replicate, a power of two.
         replicates: independent populations, from which standard errors come.
+
+    >>> from isornn.cells import LSTM, Gate
+    >>> gates = {"i": Gate(1, 0.5), "f": Gate(1, 0.5, bias_mean=1.0), "g": Gate(1, 0.5), "o": Gate(1, 0.5)}
+    >>> found = Population(Spec(LSTM(), gates), generator=torch.Generator().manual_seed(0)).stable()
+    >>> round(float(found.stationary.moments.second_moment), 3), round(float(found.response.chi), 2)
+    (0.035, 0.56)
     """
 
     def __init__(self, spec: Spec, *, generator: torch.Generator, units: int = 256, replicates: int = 32) -> None:
@@ -93,9 +108,7 @@ class Population:
         self.probe = Probe.of(spec.cell)
         self._draws = Draws(self.laws.batch, replicates, units, generator)
 
-    def settle(
-        self, copies: Copies = "apart", *, max_steps: int = 4096, tolerance: float = 2e-3
-    ) -> Stationary:
+    def settle(self, copies: Copies = "apart", *, max_steps: int = 4096, tolerance: float = 2e-3) -> Stationary:
         """Iterate to stationarity.
 
         Args:
@@ -104,7 +117,6 @@ class Population:
             max_steps: bound on the steps; running out gives ``converged`` false.
             tolerance: wanted standard error of Q, relative.
         """
-        laws, draws = self.laws, self._draws
         with torch.no_grad():
             units, field = self._start(2 if copies == "apart" else 1), Field()
             units = self._warm(units, field)
@@ -113,11 +125,12 @@ class Population:
             last, block, steps = _block_mean(record), 2 * _FIRST_BLOCK, _FIRST_BLOCK
             while True:
                 record = []
-                units = self._run(units, field, block, record, averaged_from=block // 4)
+                units = self._run(units, field, block, record, average_after=block // 4)
                 steps += block
                 mean = _block_mean(record[block // 2 :])
                 residual, converged, noise = _agreement(last, mean)
-                done = converged & (noise <= tolerance)
+                # Slow units are the same units throughout a block: beyond this a longer average gains little.
+                done = converged & ((noise <= tolerance) | (steps >= _PRECISE_ENOUGH))
                 if bool(done.all()) or steps + 2 * block > max_steps:
                     break
                 last, block = mean, 2 * block
@@ -126,10 +139,8 @@ class Population:
             converged=converged.reshape(self.batch_shape),
             residual=residual.reshape(self.batch_shape),
             steps=steps,
-            batch_shape=self.batch_shape,
             units=units,
             field=field.held(),
-            laws=laws,
         )
 
     def respond(
@@ -140,7 +151,7 @@ class Population:
         length: int | None = None,
         max_steps: int = 2048,
         tolerance: float = 5e-3,
-        max_cohorts: int = 8,
+        max_cohorts: int = 64,
     ) -> Response:
         """Response of ``stationary`` to a displacement of both copies alike at step 0.
 
@@ -150,7 +161,8 @@ class Population:
             displaced: the states displaced, each of every unit independently with unit variance; all by default.
             length: profile wanted up to this time; by default until the reach is found and somewhat beyond.
             max_steps: bound on the steps followed.
-            tolerance: wanted standard error of ln chi, relative; up to ``max_cohorts`` cohorts are averaged.
+            tolerance: wanted standard error of ln chi, relative; up to ``max_cohorts`` cohorts are averaged,
+                as long as all together take no more than 1024 steps.
         """
 
         def advance(units: Units) -> Units:
@@ -172,6 +184,29 @@ class Population:
             max_cohorts=max_cohorts,
         )
 
+    def stable(self) -> Stable:
+        """The stable fixed point of the correlation map and its response, with chi_1 beside it.
+
+        With input correlation 1 the map is a power series in correlations with coefficients that are not negative
+        (Mehler), hence convex, with fixed point C = 1: where chi_1 <= 1 there is no other, and one copy is enough.
+        Elsewhere copies started apart find it.
+        """
+        identical = self.settle("identical")
+        response = self.respond(identical)
+        one = (self.laws.input_correlation.reshape(self.batch_shape) == 1) & (response.chi <= 1)
+        if bool((one | ~identical.converged).all()):
+            return Stable(identical, response, identical, response)
+        apart = self.settle("apart")
+        merged = Stationary(
+            moments=_chosen(one, identical.moments, apart.moments),
+            converged=torch.where(one, identical.converged, apart.converged),
+            residual=torch.where(one, identical.residual, apart.residual),
+            steps=identical.steps + apart.steps,
+            units=apart.units.with_identical(one.reshape(-1), identical.units),
+            field=apart.field.with_chosen(one.reshape(-1), identical.field),
+        )
+        return Stable(merged, self.respond(merged), identical, response)
+
     def jacobian(self, stationary: Stationary, *, steps: int = 16) -> JacobianMoments:
         """First two moments of the squared singular values of d s'/d s, averaged over ``steps`` steps.
 
@@ -183,7 +218,7 @@ class Population:
         for _ in range(steps):
             with torch.no_grad():
                 units = self._run(units, stationary.field, 1, [])
-            sums.add(units, stationary.field, self._draws.uniform(variates(self.laws, 1)))
+            sums.add(units, stationary.field, self._draws.uniform(self._variates(units)))
         return sums.moments(self.batch_shape)
 
     def state_samples(self, stationary: Stationary, state: str) -> Tensor:
@@ -241,17 +276,18 @@ class Population:
     def _step(self, units: Units, field: Field, correlation: Tensor | None = None) -> Units:
         laws = self.laws
         units = units.taken(self._draws.order(arrangement(units, self.probe.live)))
-        u, x = draw_gates(laws, units, field, self._draws.uniform(variates(laws, units.copies)), correlation)
+        u, x = draw_gates(laws, units, field, self._draws.uniform(self._variates(units)), correlation)
         new = laws.cell.update(Values(**units.states), u, x)
         shape = next(iter(units.states.values())).shape
         return replace(units, states={name: value.expand(shape) for name, value in bounded(new).items()})
 
     def _run(
-        self, units: Units, field: Field, steps: int, record: list[Tensor], averaged_from: int | None = None
+        self, units: Units, field: Field, steps: int, record: list[Tensor], average_after: int | None = None
     ) -> Units:
         for step in range(steps):
-            if averaged_from is not None:
-                field.gain = 1.0 / (averaged_from + step)
+            if average_after is not None:
+                # First as the network would, so that transients die; then on running means, which carry less noise.
+                field.gain = 1.0 / max(1, step - average_after)
             units = self._step(units, field)
             record.append(self._measure(units))
         return units
@@ -273,7 +309,7 @@ class Population:
         last = self._measure(units)
         for _ in range(_WARM_ROUNDS):
             for name in self.probe.slow:
-                units = self._redrawn(units, field.held(), name)
+                units = redrawn_state(self.laws, self._draws, units, field.held(), name)
             units = self._run(units, field, 1, [])
             moments = self._measure(units)
             if bool(((moments - last).abs().mean(1) <= 0.01 * moments[..., 1:2].abs().mean(1)).all()):
@@ -281,54 +317,15 @@ class Population:
             last = moments
         return units
 
-    def _redrawn(self, units: Units, held: Field, name: str) -> Units:
-        """``name`` drawn afresh as Gaussian pairs with the stationary moments of ``s' = A s + B``.
+    def _variates(self, units: Units) -> int:
+        return variates(self.laws, units.copies)
 
-        mean = E B / (1 - E A), E s^2 = (E B^2 + 2 E[AB] mean) / (1 - E A^2), and likewise for the pair; given the
-        unit where it keeps its bias, else pooled. A unit whose E A^2 is 1 keeps its state.
-        """
-        fixed = bool(units.offsets)
-        a, b, b2, ab, a2, pair_a2, pair_ab, pair_b2 = self._line_moments(units, held, name, fixed)
-        mean = b / (1 - a)
-        variance = (b2 + 2 * ab * mean) / (1 - a2) - mean.square()
-        pair = (pair_b2 + 2 * pair_ab * mean) / (1 - pair_a2) - mean.square()
-        known = (1 - a2 > 1e-14) & (variance >= 0) & variance.isfinite()
-        variance = torch.where(known, variance, 0.0)
-        gap = torch.where(variance > 0, 1 - pair / variance.clamp(min=1e-300), 0.0)
-        state = units.states[name]
-        normal = torch.special.ndtri(self._draws.uniform(units.copies))
-        order = self._draws.order(None)
-        normal = normal.gather(-1, order.expand(normal.shape))
-        x1 = normal[0]
-        gap = gap.clamp(0.0, 2.0)
-        copies = [x1] if units.copies == 1 else [x1, (1 - gap) * x1 + (gap * (2 - gap)).sqrt() * normal[1]]
-        drawn = torch.stack([torch.where(known, mean, 0.0) + variance.sqrt() * z for z in copies])
-        return replace(units, states=bounded({**units.states, name: torch.where(known, drawn, state)}))
 
-    def _line_moments(self, units: Units, held: Field, name: str, fixed: bool) -> list[Tensor]:
-        laws, cell = self.laws, self.laws.cell
-        count = variates(laws, units.copies)
-        rounds = _WARM_DRAWS if fixed else 1
-        if fixed:
-            shift = torch.rand(count, *self._draws.shape, dtype=torch.float64, generator=self._draws.generator)
-            points = torch.quasirandom.SobolEngine(count).draw(rounds, dtype=torch.float64)
-        total: list[Tensor] = []
-        for index in range(rounds):
-            if fixed:
-                uniform = ((shift + points[index].reshape(-1, 1, 1, 1)) % 1.0).clamp(1e-15, 1 - 1e-15)
-            else:
-                uniform = self._draws.uniform(count)
-            u, x = draw_gates(laws, units, held, uniform)
-            zero, one = torch.zeros_like(units.states[name]), torch.ones_like(units.states[name])
-            b = cell.update(Values(**{**units.states, name: zero}), u, x)[name]
-            a = cell.update(Values(**{**units.states, name: one}), u, x)[name] - b
-            own = [value.mean(0) for value in (a, b, b * b, a * b, a * a)]
-            pair = [own[4], own[3], own[2]]
-            if units.copies == 2:
-                pair = [a[0] * a[1], (a[0] * b[1] + a[1] * b[0]) / 2, b[0] * b[1]]
-            moments = [*own, *pair] if fixed else [units.mean(value) for value in (*own, *pair)]
-            total = moments if not total else [x + y for x, y in zip(total, moments, strict=True)]
-        return [value / rounds for value in total]
+def _chosen(mask: Tensor, yes: Moments, no: Moments) -> Moments:
+    """Fields of ``yes`` where ``mask``, else of ``no``."""
+    names = ("mean", "second_moment", "pair_moment", "correlation", "correlation_defined")
+    values = {name: torch.where(mask, getattr(yes, name), getattr(no, name)) for name in names}
+    return Moments(**values, stderr={name: torch.where(mask, yes.stderr[name], no.stderr[name]) for name in yes.stderr})
 
 
 def _block_mean(record: Sequence[Tensor]) -> Tensor:

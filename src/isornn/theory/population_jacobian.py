@@ -56,7 +56,7 @@ class JacobianSums:
 
     def _gated_read(self, units: Units) -> str | None:
         laws, cell = self.laws, self.laws.cell
-        u = Values(**{name: units.states[cell.states[0]] for name in cell.gates})
+        u = Values(**dict.fromkeys(cell.gates, units.states[cell.states[0]]))
         gated = [gate for gate in laws.weighted if reader(laws, gate, Values(**units.states), u)[0]]
         if not gated:
             return None
@@ -126,9 +126,7 @@ class JacobianSums:
 
     def moments(self, shape: torch.Size) -> JacobianMoments:
         """m1, m2 and the variance of squared singular values, with standard errors from replicates."""
-        e = {
-            name: pooled(torch.stack([sums[name] for sums in self._sums]).mean(0)) for name in self._sums[0]
-        }
+        e = {name: pooled(torch.stack([sums[name] for sums in self._sums]).mean(0)) for name in self._sums[0]}
         states = len(self.laws.cell.states)
         m1 = e["a"] + e["v"]
         m2 = e["aa"] + 2 * e["av"] + 2 * e["a0"] * e["v"] + e["vv"] + e["v"].square()

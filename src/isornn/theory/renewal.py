@@ -77,8 +77,11 @@ class Renewal:
             middle = (low + high) / 2
             above = self._gain(kernel, middle) >= 1
             low, high = torch.where(above, middle, low), torch.where(above, high, middle)
-        negative = (kernel.sum(-1).flatten(-2) < -1e-12 * kernel.abs().sum(-1).flatten(-2).amax(-1, keepdim=True)).any(-1)
-        return torch.where(negative, torch.nan, (low + high) / 2)
+        negative = (kernel.sum(-1).flatten(-2) < -1e-12 * kernel.abs().sum(-1).flatten(-2).amax(-1, keepdim=True)).any(
+            -1
+        )
+        found = (low + high) / 2
+        return torch.where(negative, torch.nan, torch.where(found < 1e-15, 0.0, found))
 
     def _gain(self, kernel: Tensor, z: Tensor) -> Tensor:
         steps = torch.arange(1, kernel.shape[-1] + 1, dtype=kernel.dtype)
@@ -94,13 +97,24 @@ class Renewal:
 
 
 def late_rate(curve: Tensor, start: float = 0.5, end: float = 1.0) -> Tensor:
-    """Factor per step between the fractions ``start`` and ``end`` of ``curve`` ``(..., T)``; 0 where it has died out."""
+    """Factor per step between the fractions ``start`` and ``end`` of ``curve`` ``(..., T)``; 0 where it died out."""
     last = max(1, round(end * (curve.shape[-1] - 1)))
     first = min(round(start * (curve.shape[-1] - 1)), last - 1)
     a, b = curve[..., first], curve[..., last]
     alive = (a > _TINY) & (b > _TINY)
     ratio = torch.where(alive, b, 1.0).log() - torch.where(alive, a, 1.0).log()
     return torch.where(alive, (ratio / (last - first)).exp(), 0.0)
+
+
+def last_live_rate(profile: Tensor) -> Tensor:
+    """``late_rate`` of the absolute profile over the longest start of it that has not underflowed."""
+    profile = profile.abs()
+    rate, length = torch.zeros_like(profile[..., 0]), 8
+    while length <= profile.shape[-1]:
+        longer = late_rate(profile[..., :length])
+        rate = torch.where(longer > 0, longer, rate)
+        length *= 2
+    return rate
 
 
 def first_fall(profile: Tensor) -> Tensor:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from isornn.theory.probing import Probe
-from isornn.theory.renewal import Renewal, first_fall, late_rate
+from isornn.theory.renewal import Renewal, first_fall, last_live_rate, late_rate
 from isornn.theory.replicates import jackknife, pooled
 from isornn.theory.tangents import Cohort, Curves
 from isornn.theory.units import Draws, Field, Laws, Units
 
 _SHORTEST = 8
+_MOST_STEPS = 1024  # of all cohorts together, unless one takes more
+_TINY = 1e-280
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Response:
             the start; infinity where it does not fall (chi >= 1) or not within the steps allowed.
         exponential: whether the decay tends to an exponential within the profile. With biases redrawn it always
             does; with fixed biases the rates of successive windows are compared.
-        stderr: of chi, log chi and reach, by name.
+        stderr: of ``chi``, ``log_chi``, ``reach`` and ``profile``.
         effective_share: the smallest effective sample share met before resampling; below .05 trust little.
         steps: steps that cohorts were followed; the profile beyond goes on at the kernel's last rate.
         resolved: whether chi no longer changes with the steps followed.
@@ -69,12 +72,12 @@ def follow(
         cohorts[0].extend(steps)
         renewal = _renewal(laws, [cohorts[0].curves()], rows=slice(0, 1))
         chi = _rate(laws, renewal)[0]
-        same = torch.zeros_like(chi, dtype=torch.bool) if last is None else _same_rate(chi, last)
+        same = torch.zeros_like(chi, dtype=torch.bool) if last is None else _same_rate(chi, last, tolerance)
         if _enough(laws, renewal, chi, same, steps, length) or steps >= max_steps:
             break
         last, steps = chi, min(2 * steps, max_steps)
-    for _ in range(max_cohorts - 1):
-        if bool((_log_rate_error(laws, cohorts) <= tolerance).all()):
+    for count in range(1, min(max_cohorts, _MOST_STEPS // steps)):
+        if count.bit_count() == 1 and bool((_relative_error(laws, cohorts) <= tolerance).all()):
             break
         units = advance(units)
         cohorts.append(Cohort(laws, probe, units, field, draws, displaced))
@@ -84,10 +87,9 @@ def follow(
 
 def _renewal(laws: Laws, curves: Sequence[Curves], rows: slice = slice(None)) -> Renewal:
     """Pooled over replicates (row 0) and with each replicate left out."""
-    count = len(curves)
-    displaced = pooled(sum(c.displaced for c in curves) / count)[rows]
-    kernel = pooled(sum(c.kernel for c in curves) / count)[rows]
-    within = pooled(sum(c.within for c in curves) / count)[rows]
+    displaced = pooled(torch.stack([c.displaced for c in curves]).mean(0))[rows]
+    kernel = pooled(torch.stack([c.kernel for c in curves]).mean(0))[rows]
+    within = pooled(torch.stack([c.within for c in curves]).mean(0))[rows]
     states = len(laws.cell.states)
     return Renewal.of(displaced, kernel, within, displaced[..., -states:, :].sum(-2))
 
@@ -98,30 +100,34 @@ def _rate(laws: Laws, renewal: Renewal) -> Tensor:
         return late_rate(renewal.profile(renewal.displaced.shape[-1])[..., 0, :])
     rate = renewal.rate()
     if bool(rate.isnan().any()):
-        long = renewal.profile(4 * renewal.displaced.shape[-1])[..., 0, :].abs()
-        rate = torch.where(rate.isnan(), late_rate(long), rate)
+        profile = renewal.profile(renewal.displaced.shape[-1])[..., 0, :]
+        rate = torch.where(rate.isnan(), last_live_rate(profile), rate)
     return rate
 
 
-def _same_rate(chi: Tensor, last: Tensor) -> Tensor:
-    log = chi.clamp(min=1e-280).log()
-    return (log - last.clamp(min=1e-280).log()).abs() <= 2e-3 * log.abs() + 1e-7
+def _same_rate(chi: Tensor, last: Tensor, tolerance: float) -> Tensor:
+    log = chi.clamp(min=_TINY).log()
+    return (log - last.clamp(min=_TINY).log()).abs() <= tolerance * log.abs() + 1e-7
 
 
-def _enough(
-    laws: Laws, renewal: Renewal, chi: Tensor, same: Tensor, steps: int, length: int | None
-) -> bool:
+def _enough(laws: Laws, renewal: Renewal, chi: Tensor, same: Tensor, steps: int, length: int | None) -> bool:
     if laws.fixed:
         if length is not None:
             return steps > length
-        return bool((1.5 * first_fall(renewal.profile(steps)[0, :, 0]) < steps).all())
+        profile = renewal.profile(steps)[0, :, 0]
+        grown = profile[:, -1] > 1e6 * profile[:, 1]
+        return bool((grown | (1.5 * first_fall(profile) < steps)).all())
     return bool(same.all())
 
 
-def _log_rate_error(laws: Laws, cohorts: Sequence[Cohort]) -> Tensor:
-    """Standard error of ln chi relative to ln chi, ``(G,)``."""
-    log, error = jackknife(_rate(laws, _renewal(laws, [c.curves() for c in cohorts])).clamp(min=1e-280).log())
-    return error / log.abs().clamp(min=1e-12)
+def _relative_error(laws: Laws, cohorts: Sequence[Cohort]) -> Tensor:
+    """Relative standard error of the time scale ``(G,)``: of ln chi, or of the reach where there is no one rate."""
+    renewal = _renewal(laws, [c.curves() for c in cohorts])
+    if not laws.fixed:
+        value, error = jackknife(_rate(laws, renewal).clamp(min=_TINY).log())
+        return error / value.abs().clamp(min=1e-12)
+    value, error = jackknife(first_fall(renewal.profile(renewal.displaced.shape[-1])[..., 0, :]))
+    return torch.where(value.isfinite() & error.isfinite(), error / value.clamp(min=1e-12), 0.0)
 
 
 def _response(
@@ -151,7 +157,8 @@ def _response(
         exponential=_exponential(laws, rows[..., 0, :]).reshape(shape),
         stderr={
             "chi": chi_error.reshape(shape),
-            "log_chi": jackknife(rates.clamp(min=1e-280).log())[1].reshape(shape),
+            "log_chi": jackknife(rates.clamp(min=_TINY).log())[1].reshape(shape),
+            "profile": jackknife(rows[..., 0, :])[1].reshape(*shape, shown),
             "reach": reach_error.nan_to_num(nan=0.0).reshape(shape),
         },
         effective_share=share.reshape(shape),
@@ -174,17 +181,24 @@ def _reach(laws: Laws, profile: Tensor, chi: Tensor) -> Tensor:
     found = first_fall(profile)
     if laws.fixed:
         return found
-    ratio = profile[..., -1].clamp(min=1e-280) / profile[..., 1].clamp(min=1e-280)
-    scale = -1.0 / chi.clamp(1e-280, 1 - 1e-15).log()
+    ratio = profile[..., -1].clamp(min=_TINY) / profile[..., 1].clamp(min=_TINY)
+    scale = -1.0 / chi.clamp(_TINY, 1 - 1e-15).log()
     beyond = profile.shape[-1] - 2 + (1.0 + ratio.log()) * scale
     return torch.where(found.isinf() & (chi < 1), beyond, found)
 
 
 def _exponential(laws: Laws, profile: Tensor) -> Tensor:
-    """Whether two successive windows of the profile have one rate: within 1 % of the time scale, or 3 errors."""
+    """Whether successive windows of the profile have one rate: within 1 % of the time scale, or 3 small errors.
+
+    A rate with an error above 5 % is no evidence of an exponential.
+    """
     if not laws.fixed:
         return torch.ones(profile.shape[1], dtype=torch.bool)
-    early, late = late_rate(profile, 0.25, 0.5), late_rate(profile, 0.5, 1.0)
-    gap, error = jackknife(late.clamp(min=1e-280).log() - early.clamp(min=1e-280).log())
-    limit = torch.maximum(0.01 * late[0].clamp(min=1e-280).log().abs(), 3 * error)
-    return (gap.abs() <= limit) & (late[0] > 0)
+    ends = (0.125, 0.25, 0.5, 1.0)
+    logs = [late_rate(profile, a, b).clamp(min=_TINY).log() for a, b in pairwise(ends)]
+    size = logs[-1][0].abs()
+    result = late_rate(profile)[0] > 0
+    for early, late in pairwise(logs):
+        gap, error = jackknife(late - early)
+        result &= gap.abs() <= torch.maximum(0.01 * size, 3 * error.clamp(max=0.05 / 3 * size))
+    return result

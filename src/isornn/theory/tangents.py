@@ -13,7 +13,7 @@ sum_l K(l) chi^-l = 1. Carrying cohorts apart keeps births from drowning in the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +23,7 @@ from isornn.cells import Values
 from isornn.theory.probing import Derivatives, Probe, linearise, linearise_read
 from isornn.theory.units import Draws, Field, Laws, Units, arrangement, bounded, draw_gates, reader, variates
 
+_HUGE = 1e200
 Tangents = dict[tuple[str, str], Tensor]
 
 
@@ -56,7 +57,7 @@ class Cohort:
     ) -> None:
         self.laws, self.probe, self.field, self.draws = laws, probe, field.held(), draws
         self.units = units
-        stand_in = Values(**{name: units.states[laws.cell.states[0]] for name in laws.cell.gates})
+        stand_in = Values(**dict.fromkeys(laws.cell.gates, units.states[laws.cell.states[0]]))
         self._class = {gate: reader(laws, gate, Values(**units.states), stand_in)[0] for gate in laws.weighted}
         self.classes = ["", *(name for name in self._class.values() if name)]
         self.effective_share = torch.ones(draws.shape[:2], dtype=torch.float64)
@@ -74,7 +75,10 @@ class Cohort:
 
     def curves(self) -> Curves:
         """What has been read so far."""
-        readings = torch.stack(self._readings, -1)  # types, rows, G, R, T
+        # What grows without bound is kept finite: a huge number, never NaN.
+        readings = (
+            torch.stack(self._readings, -1).nan_to_num(_HUGE, _HUGE, -_HUGE).clamp(-_HUGE, _HUGE)
+        )  # types, rows, G, R, T
         return Curves(readings[0].permute(1, 2, 0, 3), readings[1:].permute(2, 3, 1, 0, 4), self._within)
 
     def _advance(self) -> None:

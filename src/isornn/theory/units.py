@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from isornn.cells import BiasLaw, Cell, Spec, Values
+from isornn.cells import BiasLaw, Cell, Gate, Spec, Values
 
 # States beyond this have grown without bound; its fourth power is still a finite float64.
 HUGE = 1e60
@@ -26,7 +26,8 @@ WIDE = 6.5
 class Laws:
     """A spec with its batch flattened: every number is a float64 tensor ``(G, 1, 1)``, by gate.
 
-    ``drive`` is the input's part of the variance, ``(input_var + previous_input_var) R``.
+    ``drive`` is the input's part of the variance, ``(input_var + previous_input_var) R``; ``fixed`` says that
+    units keep biases of their own (fixed biases that are all equal are no different from redrawn ones).
     """
 
     cell: Cell
@@ -58,7 +59,7 @@ class Laws:
             bias_law={name: gate.bias_law for name, gate in gates},
             input_variance=variance,
             input_correlation=flat(spec.input.correlation),
-            fixed=spec.biases == "fixed",
+            fixed=spec.biases == "fixed" and any(map(_varies, spec.gates.values())),
         )
 
     @property
@@ -71,21 +72,9 @@ class Laws:
         """Gates with a recurrent matrix that is not zero throughout the batch."""
         return [name for name, value in self.weight.items() if bool((value > 0).any())]
 
-    def at(self, index: Tensor) -> Laws:
-        """The specs ``index`` of the batch."""
 
-        def pick(numbers: Mapping[str, Tensor]) -> dict[str, Tensor]:
-            return {name: value[index] for name, value in numbers.items()}
-
-        return replace(
-            self,
-            weight=pick(self.weight),
-            drive=pick(self.drive),
-            bias_mean=pick(self.bias_mean),
-            bias_var=pick(self.bias_var),
-            input_variance=self.input_variance[index],
-            input_correlation=self.input_correlation[index],
-        )
+def _varies(gate: Gate) -> bool:
+    return gate.bias_law is not None or bool((torch.as_tensor(gate.bias_var) > 0).any())
 
 
 @dataclass(frozen=True)
@@ -107,6 +96,18 @@ class Units:
         """The first copy of each unit alone."""
         return Units({name: value[:1] for name, value in self.states.items()}, self.offsets, self.weights)
 
+    def with_identical(self, mask: Tensor, one: Units) -> Units:
+        """This population with both copies taken from the one-copy population ``one`` at the specs of ``mask`` (G,)."""
+        chosen = mask[:, None, None]
+        weights = self.weights
+        if weights is not None and one.weights is not None:
+            weights = torch.where(chosen, one.weights, weights)
+        return Units(
+            {name: torch.where(chosen, one.states[name], value) for name, value in self.states.items()},
+            {name: torch.where(chosen, one.offsets[name], value) for name, value in self.offsets.items()},
+            weights,
+        )
+
     def mean(self, value: Tensor) -> Tensor:
         """Expectation over units, ``(..., n)`` to ``(..., 1)``."""
         if self.weights is not None:
@@ -123,14 +124,6 @@ class Units:
             states={name: pick(value) for name, value in self.states.items()},
             offsets={name: pick(value) for name, value in self.offsets.items()},
             weights=None if self.weights is None else pick(self.weights),
-        )
-
-    def at(self, index: Tensor) -> Units:
-        """The specs ``index`` of the batch."""
-        return Units(
-            states={name: value[:, index] for name, value in self.states.items()},
-            offsets={name: value[index] for name, value in self.offsets.items()},
-            weights=None if self.weights is None else self.weights[index],
         )
 
 
@@ -162,10 +155,6 @@ class Draws:
         if key is None:
             key = torch.rand(self.shape, dtype=torch.float64, generator=self.generator)
         return key.argsort(-1)
-
-    def at(self, batch: int) -> Draws:
-        """The same for another number of specs, from the same generator."""
-        return Draws(batch, self.shape[1], self.shape[2], self.generator)
 
 
 def arrangement(units: Units, live: Sequence[str]) -> Tensor | None:
@@ -201,11 +190,14 @@ class Field:
         copy.values, copy.gain = dict(self.values), 0.0
         return copy
 
-    def at(self, index: Tensor) -> Field:
-        """The specs ``index`` of the batch."""
-        copy = Field()
-        copy.values = {name: (own[index], pair[index]) for name, (own, pair) in self.values.items()}
-        copy.gain = self.gain
+    def with_chosen(self, mask: Tensor, other: Field) -> Field:
+        """A held copy with the values of ``other`` at the specs of ``mask`` (G,)."""
+        copy, chosen = self.held(), mask[:, None, None]
+        for name, (own, pair) in self.values.items():
+            copy.values[name] = (
+                torch.where(chosen, other.values[name][0], own),
+                torch.where(chosen, other.values[name][1], pair),
+            )
         return copy
 
     def read(self, name: str, units: Units, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -245,28 +237,24 @@ def draw_gates(
     sigma_z = laws.input_correlation if correlation is None else correlation
     columns = iter(torch.special.ndtri(uniform).split(copies))
     states, u = Values(**units.states), Values()
-    shared = _shared_variate(laws, uniform)
     for gate in laws.cell.gates:
         variance, gap = laws.drive[gate], laws.drive[gate] * (1 - sigma_z)
         if not laws.fixed:
             variance = variance + laws.bias_var[gate]
         if gate in weighted:
-            own, pair = field.read(*_with_units(reader(laws, gate, states, u), units))
+            name, value = reader(laws, gate, states, u)
+            own, pair = field.read(name, units, value)
             variance, gap = variance + laws.weight[gate] * own, gap + laws.weight[gate] * (own - pair)
         mean = laws.bias_mean[gate]
         law = laws.bias_law[gate]
         if gate in units.offsets:
             mean = mean + units.offsets[gate]
-        elif law is not None and shared is not None:
-            mean = mean + law.quantile(shared)
+        elif law is not None and not laws.fixed:
+            mean = mean + law.quantile(uniform[-1])
         setattr(u, gate, mean + variance.sqrt() * correlated(next(columns), gap / variance.clamp(min=1e-300)))
     if not laws.cell.input_enters_pointwise:
         return u, None
     return u, laws.input_variance.sqrt() * correlated(next(columns), 1 - sigma_z)
-
-
-def _with_units(named: tuple[str, Tensor], units: Units) -> tuple[str, Units, Tensor]:
-    return named[0], units, named[1]
 
 
 def correlated(normal: Tensor, gap: Tensor) -> Tensor:
@@ -281,10 +269,6 @@ def _redraws_law(laws: Laws) -> bool:
     return not laws.fixed and any(law is not None for law in laws.bias_law.values())
 
 
-def _shared_variate(laws: Laws, uniform: Tensor) -> Tensor | None:
-    return uniform[-1] if _redraws_law(laws) else None
-
-
 def variates(laws: Laws, copies: int) -> int:
     """How many uniform variates a unit needs in one step."""
     columns = copies * (len(laws.cell.gates) + laws.cell.input_enters_pointwise)
@@ -293,7 +277,7 @@ def variates(laws: Laws, copies: int) -> int:
 
 def bounded(states: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """States kept finite, so that growth without bound shows as a huge number and never as NaN."""
-    return {name: value.clamp(-HUGE, HUGE) for name, value in states.items()}
+    return {name: value.nan_to_num(HUGE, HUGE, -HUGE).clamp(-HUGE, HUGE) for name, value in states.items()}
 
 
 def fixed_biases(laws: Laws, draws: Draws, widened: Iterable[str]) -> tuple[dict[str, Tensor], Tensor | None]:

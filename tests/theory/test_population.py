@@ -1,0 +1,333 @@
+"""The population engine against checked networks, closed forms, an independent network, and its own promises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from isornn.cells import (
+    GRU,
+    LSTM,
+    TRNN,
+    BiasLaw,
+    Cell,
+    ChoGRU,
+    Gate,
+    Input,
+    Minimal,
+    Peephole,
+    Reads,
+    Spec,
+    Values,
+    Vanilla,
+)
+from isornn.theory.errors import TheoryMissing
+from isornn.theory.population import Population, Stable
+
+
+def law(**gates: tuple[float, float, float, float]) -> dict[str, Gate]:
+    """Gates as (weight_var, input_var, bias_var, bias_mean)."""
+    return {name: Gate(w, i, bias_var=v, bias_mean=m) for name, (w, i, v, m) in gates.items()}
+
+
+LSTM_MILD = Spec(LSTM(), law(i=(1, 0.5, 0, 0), f=(1, 0.5, 0, 1), g=(1, 0.5, 0, 0), o=(1, 0.5, 0, 0)))
+LSTM_STRONG = Spec(LSTM(), law(i=(2, 1, 0, 0.5), f=(4, 0.5, 0.1, 2), g=(3, 0.5, 0, 0), o=(2, 0.5, 0, 0.5)))
+LSTM_TORCH = Spec(LSTM(), {name: Gate(1 / 3, 49 / 384, bias_var=2 / 384) for name in "ifgo"})
+LSTM_SLOW = Spec(LSTM(), law(i=(1e-5, 1, 0, 0), f=(1e-5, 0, 0, 5), g=(1e-5, 1, 0, 0), o=(1, 0, 0, 0)))
+PEEPHOLE = Spec(Peephole(), law(i=(2, 0.5, 0, 0.5), f=(4, 1, 0.1, 2), g=(3, 0.5, 0, 0)))
+CHO = Spec(ChoGRU(), law(z=(3, 1, 0, 1), r=(2, 0.5, 0.1, 0.5), n=(4, 0.5, 0, 0)))
+
+
+def population(spec: Spec, seed: int = 0, **options: int) -> Population:
+    return Population(spec, generator=torch.Generator().manual_seed(seed), **options)
+
+
+def close(value: torch.Tensor, error: torch.Tensor, expected: float, relative: float = 0.01) -> bool:
+    return bool((value - expected).abs() <= 4 * error + relative * abs(expected))
+
+
+@pytest.mark.parametrize(
+    ("spec", "second_moment", "chi"),
+    [(LSTM_MILD, 0.0353, 0.5630), (LSTM_STRONG, 0.1130, 0.8831), (LSTM_TORCH, None, 0.2755)],
+    ids=["mild", "strong", "torch"],
+)
+def test_lstm_rows(spec: Spec, second_moment: float | None, chi: float) -> None:
+    found = population(spec).stable()
+    assert found.stationary.converged
+    if second_moment is not None:
+        moments = found.stationary.moments
+        assert close(moments.second_moment, moments.stderr["second_moment"], second_moment, 0.005)
+    assert found.stationary.moments.correlation == 1
+    scale = -1 / found.response.chi.log()
+    assert float(scale) == pytest.approx(-1 / np.log(chi), rel=0.015)
+    assert found.response.stderr["log_chi"] / found.response.chi.log().abs() < 0.006
+
+
+def test_a_slow_lstm_settles_without_thousands_of_steps() -> None:
+    found = population(LSTM_SLOW).stable()
+    assert found.stationary.converged
+    assert found.stationary.steps < 200
+    assert float(-1 / found.response.chi.log()) == pytest.approx(74.5, rel=0.01)
+
+
+def test_peephole_has_a_stable_correlation_below_one() -> None:
+    found = population(PEEPHOLE, units=128).stable()
+    moments = found.stationary.moments
+    assert close(moments.second_moment, moments.stderr["second_moment"], 0.69356, 0.0)
+    assert close(found.identical_response.chi, found.identical_response.stderr["chi"], 1.14694, 0.0)
+    assert 0.3 < moments.correlation < 0.45
+    assert found.response.chi < 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "first", "second"), [(PEEPHOLE, 1.14694, 2.5998), (CHO, 0.680, 0.687)], ids=["peephole", "cho"]
+)
+def test_jacobian_moments(spec: Spec, first: float, second: float) -> None:
+    units = population(spec)
+    found = units.jacobian(units.settle("identical"))
+    assert close(found.first, found.stderr["first"], first, 0.001)
+    assert close(found.second, found.stderr["second"], second, 0.002)
+    assert torch.allclose(found.variance, found.second - found.first.square())
+
+
+def test_a_single_state_has_chi_1_equal_to_the_mean_squared_singular_value() -> None:
+    units = population(CHO)
+    settled = units.settle("identical")
+    response, jacobian = units.respond(settled), units.jacobian(settled)
+    assert (response.chi - jacobian.first).abs() < 4 * (response.stderr["chi"] + jacobian.stderr["first"])
+
+
+def test_weak_weights_and_a_noisy_forget_gate_do_not_collapse() -> None:
+    spec = Spec(LSTM(), law(i=(0.01, 0, 0, 0), f=(0.01, 4, 0, 2), g=(0.01, 0.5, 0, 0), o=(0.01, 0, 0, 0)))
+    units = population(spec)
+    response = units.respond(units.settle("identical"), length=120)
+    assert response.chi > 0.6625 - 3 * response.stderr["chi"]
+    assert float(response.chi) == pytest.approx(0.6625, rel=0.005)
+    assert response.effective_share > 0.05
+
+
+def test_a_typed_cell_keeps_the_second_moment_of_its_gate() -> None:
+    spec = Spec(TRNN(), {"f": Gate(input_var=4, bias_mean=2), "z": Gate(input_var=1)})
+    found = population(spec).stable()
+    nodes, weights = np.polynomial.hermite_e.hermegauss(200)
+    gate = 1 / (1 + np.exp(-2 - 2 * nodes))
+    expected = float((weights * gate**2).sum() / weights.sum())
+    assert close(found.response.chi, found.response.stderr["chi"], expected, 0.0)
+    assert float(found.response.reach) == pytest.approx(-1 / np.log(expected), rel=0.02)
+
+
+FORGETS = {"i": Gate(1e-6, 1), "f": Gate(1e-6, bias_mean=2, bias_var=1), "g": Gate(1e-6, 1)}
+
+
+def test_fixed_biases_make_memory_longer_than_any_exponential() -> None:
+    units = population(Spec(Peephole(), FORGETS, biases="fixed"))
+    response = units.respond(units.settle("identical", tolerance=0.02), length=802)
+    rates = response.profile[1:] / response.profile[:-1]
+    found = [float(rates[lag]) for lag in (1, 10, 30, 100)] + [float(response.profile[801] / response.profile[780])]
+    found[-1] **= 1 / 21
+    assert found == pytest.approx([0.78, 0.90, 0.94, 0.975, 0.995], abs=0.006)
+    assert not response.exponential
+
+
+def test_redrawn_biases_forget_exponentially() -> None:
+    response = population(Spec(Peephole(), FORGETS)).stable().response
+    assert float(response.chi) == pytest.approx(0.729, rel=0.004)
+    assert response.exponential
+
+
+def test_a_finite_network_of_its_own_code_agrees() -> None:
+    rng, width, sums = np.random.default_rng(0), 1000, []
+    h, c = np.zeros(width), np.zeros(width)
+    dh, dc, growth = np.zeros(width), rng.standard_normal(width), []
+    bias = np.array([0.0, 1.0, 0.0, 0.0])[:, None]
+    for step in range(60):
+        weights = rng.standard_normal((4, width, width)) / np.sqrt(width)
+        u = weights @ h + np.sqrt(0.5) * rng.standard_normal((4, width)) + bias
+        du = weights @ dh
+        i, f, o, g = *(1 / (1 + np.exp(-u[[0, 1, 3]]))), np.tanh(u[2])
+        dc = f * dc + f * (1 - f) * du[1] * c + i * (1 - i) * du[0] * g + i * (1 - g**2) * du[2]
+        c = f * c + i * g
+        dh = o * (1 - o) * du[3] * np.tanh(c) + o * (1 - np.tanh(c) ** 2) * dc
+        h = o * np.tanh(c)
+        growth.append(float(dh @ dh))
+        if step >= 10:
+            sums.append(float((h**2).mean()))
+    found = population(LSTM_MILD).stable()
+    assert float(found.stationary.moments.second_moment) == pytest.approx(float(np.mean(sums)), rel=0.03)
+    rate = (growth[-1] / growth[10]) ** (1 / (len(growth) - 11))
+    assert float(found.response.chi) == pytest.approx(rate, rel=0.02)
+
+
+def test_trajectory_follows_the_input_correlation() -> None:
+    correlations = torch.tensor([1.0] * 10 + [0.0] * 10)
+    units = population(LSTM_STRONG)
+    found = units.trajectory(20, input_correlation=correlations)
+    assert found.second_moment.shape == (21,)
+    assert not found.correlation_defined[0]
+    assert found.correlation[10] == pytest.approx(1.0, abs=1e-9)
+    assert found.correlation[20] < 0.5
+    apart = units.trajectory(3, input_correlation=0.0, initial={"h": 1.0, "c": 1.0})
+    assert float(apart.second_moment[0]) == pytest.approx(1.0, abs=0.05)
+    with pytest.raises(ValueError, match="input_correlation"):
+        units.trajectory(2, input_correlation=1.5)
+
+
+def test_equal_seeds_give_equal_results() -> None:
+    first, second, third = (population(LSTM_MILD, seed).stable() for seed in (1, 1, 2))
+    assert torch.equal(first.response.profile, second.response.profile)
+    assert torch.equal(first.stationary.moments.second_moment, second.stationary.moments.second_moment)
+    assert not torch.equal(first.stationary.moments.second_moment, third.stationary.moments.second_moment)
+
+
+def test_standard_errors_cover_the_spread_between_seeds() -> None:
+    found = [population(CHO, seed, units=128, replicates=16).stable() for seed in range(12)]
+    for values, errors in (
+        ([f.stationary.moments.second_moment for f in found], [f.stationary.moments.stderr for f in found]),
+        ([f.response.chi for f in found], [f.response.stderr for f in found]),
+    ):
+        name = "second_moment" if "second_moment" in errors[0] else "chi"
+        spread = torch.stack(values).std()
+        typical = torch.stack([error[name] for error in errors]).square().mean().sqrt()
+        assert 0.4 < spread / typical < 2.0
+
+
+def test_a_batch_gives_what_its_members_give() -> None:
+    forget = torch.tensor([[0.0, 2.0], [1.0, 3.0]])
+    spec = LSTM_MILD.replace("f.bias_mean", forget).replace("input.correlation", torch.tensor([1.0, 0.5]))
+    found = population(spec).stable()
+    assert found.response.chi.shape == (2, 2)
+    assert found.response.profile.shape[:2] == (2, 2)
+    one = population(LSTM_MILD.replace("f.bias_mean", 3.0).replace("input.correlation", 0.5), seed=5).stable()
+    gap = (found.response.chi[1, 1] - one.response.chi).abs()
+    assert gap < 4 * (found.response.stderr["chi"][1, 1] ** 2 + one.response.stderr["chi"] ** 2).sqrt()
+    assert (found.stationary.moments.correlation[:, 0] == 1).all()
+    assert (found.stationary.moments.correlation[:, 1] < 0.9).all()
+
+
+def numbers(found: Stable) -> Mapping[str, torch.Tensor]:
+    records: list[Any] = [found.stationary.moments, found.response, found.identical_response]
+    fields = {f"{type(r).__name__}.{k}": v for r in records for k, v in vars(r).items() if isinstance(v, torch.Tensor)}
+    return fields | {f"stderr.{k}": v for r in records for k, v in r.stderr.items()}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Spec(LSTM()),
+        Spec(Vanilla(), {"h": Gate(0.5)}),
+        Spec(Vanilla(), {"h": Gate(1e4, 1.0)}),
+        Spec(Vanilla("identity"), {"h": Gate(0.5, 1e12)}, Input(1e12, 0.5)),
+        Spec(LSTM(), {name: Gate(1.0, 1.0) for name in "ifgo"}, Input(0.0)),
+        Spec(LSTM(), {"i": Gate(1, 1), "f": Gate(bias_mean=-50), "g": Gate(1, 1), "o": Gate(1)}),
+        Spec(Minimal(), {"u": Gate(1, 1)}, Input(1.0, -1.0)),
+        Spec(GRU(), {"r": Gate(1e12), "z": Gate(1e12, bias_mean=-1e12), "nx": Gate(0, 1e12), "nh": Gate(1e12)}),
+    ],
+    ids=["nothing", "dying", "steep", "huge", "no input", "saturated", "mirrored input", "extremes"],
+)
+def test_degenerate_points_give_finite_numbers(spec: Spec) -> None:
+    found = population(spec, units=64, replicates=8).stable()
+    assert found.stationary.converged
+    for name, value in numbers(found).items():
+        assert not value.isnan().any(), name
+        assert name.endswith("reach") or value.isfinite().all(), name
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Spec(Vanilla("relu"), {"h": Gate(4.0, 1.0)}),
+        Spec(Peephole(), {"i": Gate(1, 1), "f": Gate(bias_mean=50), "g": Gate(1, 1)}),
+    ],
+    ids=["relu", "no forgetting"],
+)
+def test_growth_without_bound_is_an_answer(spec: Spec) -> None:
+    settled = population(spec, units=64, replicates=8).settle("identical", max_steps=1000)
+    assert not settled.converged
+    assert settled.residual.isfinite()
+
+
+def test_correlation_is_undefined_without_variance_over_units() -> None:
+    spec = Spec(Peephole(), {"i": Gate(1e-5), "f": Gate(1e-5, bias_mean=5), "g": Gate(bias_mean=1)})
+    settled = population(spec).settle("apart")
+    assert settled.moments.correlation.isfinite()
+    deterministic = population(Spec(Vanilla(), {"h": Gate(bias_mean=1)})).settle("apart")
+    assert not deterministic.moments.correlation_defined
+
+
+def test_state_samples_are_those_of_the_units() -> None:
+    units = population(Spec(Peephole(), FORGETS, biases="fixed"))
+    settled = units.settle("identical", tolerance=0.05)
+    samples = units.state_samples(settled, "c")
+    assert samples.shape == (32 * 256,)
+    assert float(samples.square().mean()) == pytest.approx(float(settled.moments.second_moment), rel=0.15)
+
+
+@dataclass(frozen=True)
+class Leaky(Cell):
+    """A user's own cell: h = a h + (1-a) tanh(u)."""
+
+    name = "leaky"
+    gates = {"n": Reads()}
+    leak: float = 0.9
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": self.leak * s.h + (1 - self.leak) * torch.tanh(u.n)}
+
+
+@dataclass(frozen=True)
+class MinimalGated(Cell):
+    """The minimal gated unit: its read uses a pre-activation that the update uses too."""
+
+    name = "mgu"
+    gates = {"f": Reads(), "n": Reads()}
+
+    def read(self, gate: str, s: Values, u: Values) -> Any:
+        return torch.sigmoid(u.f) * s.h if gate == "n" else s.h
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f = torch.sigmoid(u.f)
+        return {"h": (1 - f) * s.h + f * torch.tanh(u.n)}
+
+
+def test_a_cell_of_ones_own() -> None:
+    # h' = a h + (1-a) n with n independent of h: Q = (1-a)^2 E n^2 / (1 - a^2), chi = a^2 + (1-a)^2 w E tanh'^2.
+    found = population(Spec(Leaky(), {"n": Gate(2.0, 1.0)})).stable()
+    q = float(found.stationary.moments.second_moment)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(100)
+    tanh = np.tanh(np.sqrt(2 * q + 1) * nodes)
+    mean = weights / weights.sum()
+    assert q == pytest.approx(0.01 * float(mean @ tanh**2) / 0.19, rel=0.01)
+    assert float(found.response.chi) == pytest.approx(0.81 + 0.02 * float(mean @ (1 - tanh**2) ** 2), rel=0.002)
+
+
+def test_jacobian_moments_are_refused_with_the_reason() -> None:
+    units = population(Spec(MinimalGated(), {"f": Gate(1, 1), "n": Gate(1, 1)}))
+    settled = units.settle("identical")
+    assert settled.converged
+    with pytest.raises(TheoryMissing, match="u_f, which also acts in the update"):
+        units.jacobian(settled)
+    orthogonal = Spec(Vanilla(), {"h": Gate(1.0, 1.0, ensemble="orthogonal")})
+    with pytest.raises(TheoryMissing, match=r"gates\.h\.ensemble"):
+        population(orthogonal).jacobian(population(orthogonal).settle("identical"))
+
+
+def test_chrono_biases_mirror_each_other_and_spread_time_scales() -> None:
+    gates = {
+        "i": Gate(1e-5, bias_law=BiasLaw("chrono", 1.0, 199.0, -1)),
+        "f": Gate(1e-5, bias_law=BiasLaw("chrono", 1.0, 199.0)),
+        "g": Gate(1e-5, 1.0),
+        "o": Gate(1.0),
+    }
+    units = population(Spec(LSTM(), gates, biases="fixed"))
+    settled = units.settle("identical", tolerance=0.02)
+    assert torch.allclose(settled.units.offsets["i"], -settled.units.offsets["f"])
+    response = units.respond(settled, displaced=["c"])
+    # P_t is the mean over r ~ U(1, 199) of (r / (1 + r))^(2 t), the output's slope being nearly constant.
+    r = np.linspace(1, 199, 2001)
+    decay = np.array([np.mean((r / (1 + r)) ** (2 * t)) for t in range(1, 80)])
+    assert float(response.reach) == pytest.approx(float(np.argmax(decay < decay[0] / np.e)), rel=0.08)
