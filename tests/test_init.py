@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from isornn.cells import CELLS, GRU, LSTM, BiasLaw, Cell, Gate, Input, Spec, SpecError, Vanilla, cell_named
 from isornn.cells.random_specs import random_spec
-from isornn.cells.starts import remember_gate, start
+from isornn.cells.starts import start
 from isornn.init import (
     ModuleError,
     apply_,
@@ -137,7 +137,7 @@ def test_the_remember_bias_is_one_and_not_doubled_in_every_layer_and_direction(k
     for layer in layers:
         for gate in layer.gates:
             bias = tensors_of(layer, gate)[2]
-            assert bias.eq(1.0 if gate == remember_gate(layer.cell) else 0.0).all(), (layer.where, gate)
+            assert bias.eq(1.0 if gate == layer.cell.remember else 0.0).all(), (layer.where, gate)
 
 
 @pytest.mark.parametrize("baseline", [standard_, orthogonal_])

@@ -9,7 +9,7 @@ import torch
 
 from isornn.cells import CELLS, GRU, LSTM, Cell, Input, Peephole, Spec, SpecError, Vanilla, cell_named
 from isornn.cells.random_specs import random_spec
-from isornn.cells.starts import PRESETS, STARTS, preset, remember_gate, start
+from isornn.cells.starts import PRESETS, STARTS, preset, start
 
 N, D = 128, 49
 
@@ -22,7 +22,7 @@ STARTS_OF_CELLS = [
     (name, cell)
     for name in STARTS
     for cell in cells()
-    if remember_gate(cell) is not None or name not in ("chrono", "uniform_gate")
+    if cell.remember is not None or name not in ("chrono", "uniform_gate")
 ]
 
 
@@ -51,7 +51,7 @@ def test_torch_counts_the_biases_that_torch_adds() -> None:
 
 @pytest.mark.parametrize("cell", cells(), ids=lambda cell: cell.name)
 def test_standard_sets_the_remember_gate_once_and_nothing_else(cell: Cell) -> None:
-    spec, keep = start("standard", cell, N, D), remember_gate(cell)
+    spec, keep = start("standard", cell, N, D), cell.remember
     for name, gate in spec.gates.items():
         reads = cell.gates[name]
         assert gate.bias_mean == (1.0 if name == keep else 0.0)
@@ -61,8 +61,8 @@ def test_standard_sets_the_remember_gate_once_and_nothing_else(cell: Cell) -> No
         assert gate.input_var == pytest.approx(2 * D / (D + N) if reads.input else 0.0)
 
 
-def test_vanilla_alone_of_the_nine_has_no_remember_gate() -> None:
-    assert [cell.name for cell in cells() if remember_gate(cell) is None] == ["vanilla"]
+def test_vanilla_alone_of_the_nine_has_no_.remember -> None:
+    assert [cell.name for cell in cells() if cell.remember is None] == ["vanilla"]
 
 
 def test_orthogonal_glorot_and_identity_differ_in_the_ensemble_only() -> None:
@@ -98,7 +98,7 @@ def test_chrono_needs_a_length_above_two(length: float | None) -> None:
 
 
 @pytest.mark.parametrize("name", ["chrono", "uniform_gate"])
-def test_time_scales_need_a_remember_gate(name: str) -> None:
+def test_time_scales_need_a_name: str.remember -> None:
     with pytest.raises(SpecError, match="vanilla has none"):
         start(name, Vanilla(), N, D, length=100)
 
@@ -135,7 +135,7 @@ def test_random_specs_obey_their_law_and_their_generator(cell: Cell) -> None:
     specs = [random_spec(cell, draw) for _ in range(200)]
     draw.manual_seed(3)
     assert [random_spec(cell, draw) for _ in range(200)] == specs
-    keep = remember_gate(cell)
+    keep = cell.remember
     for spec in specs:
         assert 0.25 <= float(spec.input.variance) <= 4
         assert 0 <= float(spec.input.correlation) <= 1

@@ -40,6 +40,10 @@ class Cell(ABC):
 
     The update is plain torch operations on values of one unit: no sums over units, any dtype.
 
+    Three more names tell initialisers what the pre-activations are for, where there are such: ``remember`` multiplies
+    the old state, ``write`` lets new content in (the same gate where they are coupled as f and 1 - f), and
+    ``candidates`` make the content.
+
     Example: the minimal gated unit, ten lines.
 
     >>> from dataclasses import dataclass
@@ -49,6 +53,7 @@ class Cell(ABC):
     ... class MGU(Cell):
     ...     name = "mgu"
     ...     gates = {"f": Reads(), "n": Reads()}
+    ...     write, candidates = "f", ("n",)
     ...     def read(self, gate, s, u):
     ...         return torch.sigmoid(u.f) * s.h if gate == "n" else s.h
     ...     def update(self, s, u, x):
@@ -61,6 +66,9 @@ class Cell(ABC):
     name: ClassVar[str]
     states: ClassVar[tuple[str, ...]] = ("h",)
     gates: ClassVar[Mapping[str, Reads]]
+    remember: ClassVar[str | None] = None
+    write: ClassVar[str | None] = None
+    candidates: ClassVar[tuple[str, ...]] = ()
     equations: ClassVar[tuple[str, ...]] = ()
     input_enters_pointwise: ClassVar[bool] = False
 

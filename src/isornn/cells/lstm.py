@@ -21,6 +21,7 @@ class LSTM(GatedCell):
     name = "lstm"
     states = ("h", "c")
     gates = {"i": Reads(), "f": Reads(), "g": Reads(), "o": Reads()}
+    remember, write, candidates = "f", "i", ("g",)
     equations = ("c = sigma(u_f)*c + sigma(u_i)*tanh(u_g)", "h = sigma(u_o)*tanh(c)")
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
@@ -38,6 +39,7 @@ class Peephole(GatedCell):
     name = "peephole"
     states = ("c",)
     gates = {"i": Reads(), "f": Reads(), "g": Reads(), "o": Reads()}
+    remember, write, candidates = "f", "i", ("g",)
     equations = ("c = sigma(u_f)*c + sigma(u_i)*tanh(u_g)", "output sigma(u_o)*tanh(c), not fed back")
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:

@@ -13,32 +13,10 @@ from isornn.cells.spec import Gate, Input, Spec, SpecError
 STARTS = ("torch", "standard", "orthogonal", "glorot", "identity", "chrono", "uniform_gate")
 PRESETS = ("gilboa-lstm-critical", "gilboa-peephole-critical", "gilboa-standard", "gilboa-peephole-standard")
 
-_REMEMBER = {
-    "lstm": "f",
-    "peephole": "f",
-    "gru": "z",
-    "gru_cho": "z",
-    "minimal": "u",
-    "t_rnn": "f",
-    "t_lstm": "f",
-    "t_gru": "f",
-}
-# Only where writing has a gate of its own: elsewhere 1 - f (or nothing) writes.
-_WRITE = {"lstm": "i", "peephole": "i"}
 # torch's modules add b_ih and b_hh to these pre-activations; a GRU's candidate keeps the two apart.
 _TWO_BIASES = {"lstm": ("i", "f", "g", "o"), "gru": ("r", "z"), "vanilla": ("h",)}
 
 _UNIT_INPUT = Input()
-
-
-def remember_gate(cell: Cell) -> str | None:
-    """The gate that multiplies the old state, whose bias sets the memory; ``None`` where none is known.
-
-    >>> from isornn.cells import GRU, Vanilla
-    >>> remember_gate(GRU()), remember_gate(Vanilla())
-    ('z', None)
-    """
-    return _REMEMBER.get(cell.name)
 
 
 def start(
@@ -68,7 +46,7 @@ def start(
 
     Args:
         name: one of ``STARTS``.
-        cell: the cell; one of the user's own has no remember gate that this function knows.
+        cell: the cell; it names its remember gate and write gate itself.
         hidden, inputs: N and D, at least 1.
         length: T, the number of steps to bridge; only chrono needs it, T > 2.
         input: the input sequences' law, copied into the spec.
@@ -100,8 +78,7 @@ def start(
     if name == "orthogonal":
         return spec
     if name == "standard":
-        keep = remember_gate(cell)
-        return spec.replace(f"{keep}.bias_mean", 1.0) if keep else spec
+        return spec.replace(f"{cell.remember}.bias_mean", 1.0) if cell.remember else spec
     if name == "chrono":
         return _with_time_scales(name, spec, BiasLaw("chrono", 1.0, _bridged(length) - 1.0))
     if name == "uniform_gate":
@@ -178,13 +155,13 @@ def _textbook(cell: Cell, glorot: float, recurrent: Gate) -> dict[str, Gate]:
 
 def _with_time_scales(name: str, spec: Spec, law: BiasLaw) -> Spec:
     """Spread the remember gate's bias by ``law`` and mirror it on a write gate of its own."""
-    keep, write = remember_gate(spec.cell), _WRITE.get(spec.cell.name)
+    keep, write = spec.cell.remember, spec.cell.write
     if keep is None:
         raise SpecError(
-            "init", name, f"it spreads the bias of a remember gate, and {spec.cell.name} has none known here"
+            "init", name, f"it spreads the bias of a remember gate, and {spec.cell.name} has none"
         )
     spec = spec.replace(f"{keep}.bias_law", law).replace("biases", "fixed")
-    return spec.replace(f"{write}.bias_law", replace(law, sign=-law.sign)) if write else spec
+    return spec.replace(f"{write}.bias_law", replace(law, sign=-law.sign)) if write not in (None, keep) else spec
 
 
 def _bridged(length: float | None) -> float:

@@ -20,6 +20,7 @@ class TRNN(GatedCell):
 
     name = "t_rnn"
     gates = {"f": _PRESENT, "z": _PRESENT}
+    remember, write, candidates = "f", "f", ("z",)
     equations = ("f = sigma(u_f)", "h = f*h + (1-f)*u_z")
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
@@ -37,6 +38,7 @@ class TLSTM(GatedCell):
     name = "t_lstm"
     states = ("c",)
     gates = {"f": _BOTH, "z": _BOTH, "o": _BOTH}
+    remember, write, candidates = "f", "f", ("z",)
     equations = ("f = sigma(u_f)", "c = f*c + (1-f)*u_z", "output c*tanh(u_o)")
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
@@ -56,6 +58,7 @@ class TGRU(GatedCell):
 
     name = "t_gru"
     gates = {"f": _BOTH, "z": _BOTH, "o": _BOTH}
+    remember, candidates = "f", ("z", "o")
     equations = ("f = sigma(u_f)", "h = f*h + u_z*tanh(u_o)")
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
