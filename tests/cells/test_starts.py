@@ -61,7 +61,7 @@ def test_standard_sets_the_remember_gate_once_and_nothing_else(cell: Cell) -> No
         assert gate.input_var == pytest.approx(2 * D / (D + N) if reads.input else 0.0)
 
 
-def test_vanilla_alone_of_the_nine_has_no_.remember -> None:
+def test_vanilla_alone_of_the_nine_has_no_remember_gate() -> None:
     assert [cell.name for cell in cells() if cell.remember is None] == ["vanilla"]
 
 
@@ -98,7 +98,7 @@ def test_chrono_needs_a_length_above_two(length: float | None) -> None:
 
 
 @pytest.mark.parametrize("name", ["chrono", "uniform_gate"])
-def test_time_scales_need_a_name: str.remember -> None:
+def test_time_scales_need_a_remember_gate(name: str) -> None:
     with pytest.raises(SpecError, match="vanilla has none"):
         start(name, Vanilla(), N, D, length=100)
 
