@@ -102,6 +102,15 @@ def test_a_single_state_has_chi_1_equal_to_the_mean_squared_singular_value() -> 
     assert (response.chi - jacobian.first).abs() < 4 * (response.stderr["chi"] + jacobian.stderr["first"])
 
 
+def test_a_gate_named_like_a_state_is_not_taken_for_it() -> None:
+    # Vanilla's pre-activation and state are both called h: nothing is carried over, m1 = chi_1 = w E tanh'^2.
+    units = population(Spec(Vanilla(), {"h": Gate(0.8, 1.0)}))
+    settled = units.settle("identical")
+    response, jacobian = units.respond(settled), units.jacobian(settled)
+    assert float(jacobian.first) == pytest.approx(float(response.chi), rel=1e-3)
+    assert float(response.profile[1]) == pytest.approx(float(response.chi), rel=1e-3)
+
+
 def test_weak_weights_and_a_noisy_forget_gate_do_not_collapse() -> None:
     spec = Spec(LSTM(), law(i=(0.01, 0, 0, 0), f=(0.01, 4, 0, 2), g=(0.01, 0.5, 0, 0), o=(0.01, 0, 0, 0)))
     units = population(spec)

@@ -67,9 +67,9 @@ class JacobianSums:
                 f"{cell.name}: Jacobian moments of a gated read allow one state, found {', '.join(cell.states)}"
             )
         inner = [g for g in linearise_read(cell, gated[0], units.states, u)[1] if g in laws.weighted]
-        _, slopes = linearise(cell, units.states, u, units.states[cell.states[0]], inner)
+        _, _, push = linearise(cell, units.states, u, units.states[cell.states[0]], inner)
         for gate in inner:
-            if (cell.states[0], gate) in slopes:
+            if (cell.states[0], gate) in push:
                 raise TheoryMissing(
                     f"{cell.name}: what {gated[0]} reads is gated by u_{gate}, which also acts in the update; "
                     "Jacobian moments need it to act through the read alone"
@@ -81,23 +81,23 @@ class JacobianSums:
         laws, cell = self.laws, self.laws.cell
         with torch.no_grad():
             u, x = draw_gates(laws, units, held, uniform)
-        _, slopes = linearise(cell, units.states, u, x, laws.weighted)
+        _, slopes, push = linearise(cell, units.states, u, x, laws.weighted)
         plain = [gate for gate in laws.weighted if gate != self.gated]
         with torch.no_grad():
             carry = _matrix(cell.states, cell.states, slopes, units)
-            births = self._births(plain, slopes, units)
+            births = self._births(plain, push, units)
             sums = _block_sums(units, carry, births)
         if self.gated is not None:
             by_state, by_gate = linearise_read(cell, self.gated, units.states, u)
             with torch.no_grad():
-                sums |= self._gated_sums(units, carry, births, slopes, by_state, by_gate)
+                sums |= self._gated_sums(units, carry, births, push, by_state, by_gate)
         self._sums.append({name: value[..., 0] for name, value in sums.items()})
 
-    def _births(self, gates: list[str], slopes: Derivatives, units: Units) -> Tensor:
+    def _births(self, gates: list[str], push: Derivatives, units: Units) -> Tensor:
         states = self.laws.cell.states
         total = torch.zeros(len(states), len(states), *_shape(units), dtype=torch.float64)
         for gate in gates:
-            column = _matrix(states, (gate,), slopes, units)[:, 0]
+            column = _matrix(states, (gate,), push, units)[:, 0]
             total = total + self.laws.weight[gate] * column[:, None] * column[None, :]
         return total
 
@@ -106,14 +106,14 @@ class JacobianSums:
         units: Units,
         carry: Tensor,
         births: Tensor,
-        slopes: Derivatives,
+        push: Derivatives,
         by_state: Mapping[str, Tensor],
         by_gate: Mapping[str, Tensor],
     ) -> dict[str, Tensor]:
         """Expectations with y = weight_var_n D_n^2, the gated gate's variance per unit of b1."""
         name, zero = self.laws.cell.states[0], torch.zeros(_shape(units), dtype=torch.float64)
         assert self.gated is not None
-        slope = slopes.get((name, self.gated))
+        slope = push.get((name, self.gated))
         y = zero if slope is None else self.laws.weight[self.gated] * slope[0].square()
         g2 = by_state[name][0].square() if name in by_state else zero
         w = zero

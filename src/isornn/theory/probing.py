@@ -16,23 +16,26 @@ _POINTS = 64
 
 def linearise(
     cell: Cell, states: Mapping[str, Tensor], u: Values, x: Tensor | None, gates: Iterable[str] = ()
-) -> tuple[dict[str, Tensor], Derivatives]:
+) -> tuple[dict[str, Tensor], Derivatives, Derivatives]:
     """The update and its pointwise derivatives.
 
     Returns:
-        New states by name, and ``d new_i / d v`` by ``(i, v)`` with v every state and every gate of ``gates``;
-        a pair that is absent is zero by structure.
+        New states by name; ``d new_i / d s_j`` by ``(i, j)``; ``d new_i / d u_k`` by ``(i, k)`` for the gates asked
+        for. A pair that is absent is zero by structure.
     """
     with torch.enable_grad():
         leaves = {name: value.detach().requires_grad_() for name, value in states.items()}
         inputs = {**vars(u), **{gate: getattr(u, gate).detach().requires_grad_() for gate in gates}}
         new = cell.update(Values(**leaves), Values(**inputs), x)
     shape = next(iter(states.values())).shape
-    wanted = {**leaves, **{gate: inputs[gate] for gate in gates}}
-    found: Derivatives = {}
+    asked = {gate: inputs[gate] for gate in gates}
+    carry: Derivatives = {}
+    push: Derivatives = {}
     for name in cell.states:
-        found |= {(name, source): value for source, value in _gradient(new[name], wanted).items()}
-    return {name: new[name].detach().expand(shape) for name in cell.states}, found
+        by_state, by_gate = _gradients(new[name], leaves, asked)
+        carry |= {(name, source): value for source, value in by_state.items()}
+        push |= {(name, source): value for source, value in by_gate.items()}
+    return {name: new[name].detach().expand(shape) for name in cell.states}, carry, push
 
 
 def linearise_read(
@@ -43,17 +46,19 @@ def linearise_read(
         leaves = {name: value.detach().requires_grad_() for name, value in states.items()}
         inputs = {name: value.detach().requires_grad_() for name, value in vars(u).items()}
         value = cell.read(gate, Values(**leaves), Values(**inputs))
-    found = _gradient(value, {**leaves, **inputs})
-    by_state = {name: found[name] for name in leaves if name in found}
-    return by_state, {name: found[name] for name in inputs if name in found}
+    return _gradients(value, leaves, inputs)
 
 
-def _gradient(value: Tensor, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    if not wanted or not value.requires_grad:
-        return {}
-    # Pointwise: the gradient of the sum is each unit's own derivative.
-    gradients = torch.autograd.grad(value.sum(), list(wanted.values()), retain_graph=True, allow_unused=True)
-    return {name: g for name, g in zip(wanted, gradients, strict=True) if g is not None}
+def _gradients(
+    value: Tensor, states: Mapping[str, Tensor], gates: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    if not value.requires_grad:
+        return {}, {}
+    # Pointwise: the gradient of the sum is each unit's own derivative. A gate may be named like a state.
+    found = torch.autograd.grad(value.sum(), [*states.values(), *gates.values()], retain_graph=True, allow_unused=True)
+    by_state = {name: g for name, g in zip(states, found, strict=False) if g is not None}
+    by_gate = {name: g for name, g in zip(gates, found[len(states) :], strict=True) if g is not None}
+    return by_state, by_gate
 
 
 @dataclass(frozen=True)
@@ -80,13 +85,13 @@ class Probe:
 
         u, x = Values(**{gate: normal(2.0) for gate in cell.gates}), normal(1.0)
         states = {name: normal(1.0) for name in cell.states}
-        _, carry = linearise(cell, states, u, x)
+        _, carry, _ = linearise(cell, states, u, x)
         live = [name for name in cell.states if any(s == name and bool((g != 0).any()) for (_, s), g in carry.items())]
         others = {name: normal(1.0) for name in cell.states}
         slow = [name for name in live if _is_affine(cell, name, (states, others), u, x)]
         steering = []
         for gate in cell.gates:
-            _, moved = linearise(cell, states, Values(**{**vars(u), gate: normal(2.0)}), x)
+            _, moved, _ = linearise(cell, states, Values(**{**vars(u), gate: normal(2.0)}), x)
             if any(not torch.equal(moved[pair], carry[pair]) for pair in carry):
                 steering.append(gate)
         return Probe(tuple(live), tuple(slow), tuple(steering))

@@ -94,11 +94,11 @@ class Cohort:
         self._time += 1
         if not (first or self._m):
             return
-        new, derivatives = linearise(cell, self.units.states, u, x, laws.weighted if first else ())
+        new, carry, push = linearise(cell, self.units.states, u, x, laws.weighted if first else ())
         with torch.no_grad():
-            m = self._carried(derivatives)
+            m = self._carried(carry)
             if first:
-                self._add_births(m, derivatives)
+                self._add_births(m, push)
             self._m = m
             self.units = Units(bounded(new), self.units.offsets, self.units.weights)
             self._resample()
@@ -141,9 +141,8 @@ class Cohort:
                 total = total + self.units.mean(by_state[a][0] * value * by_state[b][-1])[..., 0]
         return total
 
-    def _carried(self, derivatives: Derivatives) -> Tangents:
+    def _carried(self, carry: Derivatives) -> Tangents:
         """``J_a m J_b^T``, entries that are zero by structure left out."""
-        carry = {pair: value for pair, value in derivatives.items() if pair[1] in self.laws.cell.states}
         result: Tangents = {}
         for (a, source_a), slope_a in carry.items():
             for (b, source_b), slope_b in carry.items():
@@ -155,11 +154,11 @@ class Cohort:
     def _is_wanted(self, a: str, b: str) -> bool:
         return a == b or len(self.classes) > 1 or (a in self.probe.live and b in self.probe.live)
 
-    def _add_births(self, m: Tangents, derivatives: Derivatives) -> None:
+    def _add_births(self, m: Tangents, push: Derivatives) -> None:
         """``sum_k weight_var_k D_k,a D_k,b^T`` into the type of the class that gate k reads."""
         for gate in self.laws.weighted:
             kind = 1 + self.classes.index(self._class[gate])
-            slopes = {new: value for (new, source), value in derivatives.items() if source == gate}
+            slopes = {new: value for (new, source), value in push.items() if source == gate}
             for a, slope_a in slopes.items():
                 for b, slope_b in slopes.items():
                     if self._is_wanted(a, b):
