@@ -1,0 +1,107 @@
+"""The embedded digits and the reader of MNIST's files."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from isornn.tasks import DataError, load_digits
+
+FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+
+
+def idx(values: Tensor) -> bytes:
+    header = struct.pack(f">BBBB{values.dim()}I", 0, 0, 8, values.dim(), *values.shape)
+    return header + values.numpy().tobytes()
+
+
+def mnist(folder: Path) -> dict[str, Tensor]:
+    """Four small files, two of them gzipped; by name what they hold."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = {name: (6 if "train" in name else 3, *((28, 28) if "idx3" in name else ())) for name in FILES}
+    held = {
+        name: torch.randint(256 if "idx3" in name else 10, shape, generator=generator).byte()
+        for name, shape in shapes.items()
+    }
+    for name, values in held.items():
+        if "train" in name:
+            (folder / f"{name}.gz").write_bytes(gzip.compress(idx(values)))
+        else:
+            (folder / name).write_bytes(idx(values))
+    return held
+
+
+def test_embedded_digits_are_a_split_of_the_whole_file_into_balanced_parts() -> None:
+    digits = load_digits()
+    images = torch.cat([digits.train_images, digits.test_images])
+    assert images.shape == (1797, 64)
+    assert images.dtype == torch.float32
+    assert (float(images.min()), float(images.max())) == (0.0, 1.0)
+    # Row by row from the top left: the first image is a 0, dark in the middle and light in the corners.
+    assert digits.train_labels[0] == 0
+    assert images[0].view(8, 8)[3:5, 3:5].mean() < 0.1 < images[0].view(8, 8)[1, 2:5].mean()
+    for labels in (digits.train_labels, digits.test_labels):
+        assert (torch.bincount(labels).float() / len(labels) - 0.1).abs().max() < 0.01
+    assert "CC BY 4.0" in digits.source
+
+
+def test_no_test_digit_is_among_the_training_digits() -> None:
+    digits = load_digits()
+    assert torch.cdist(digits.test_images, digits.train_images).min() > 0
+
+
+def test_idx_files_are_read_and_averaged_over_blocks(tmp_path: Path) -> None:
+    held = mnist(tmp_path)
+    digits = load_digits(tmp_path)
+    assert (digits.train_images.shape, digits.test_images.shape) == ((6, 49), (3, 49))
+    assert torch.equal(digits.train_labels, held[FILES[1]].long())
+    assert torch.equal(digits.test_labels, held[FILES[3]].long())
+    image, row, column = 2, 3, 5
+    block = held[FILES[2]][image, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4].double()
+    assert float(digits.test_images[image, 7 * row + column]) == pytest.approx(float(block.mean()) / 255, rel=1e-6)
+
+
+def replace(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        file = folder / name if (folder / name).exists() else folder / f"{name}.gz"
+        file.write_bytes(change(file.read_bytes()))
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / FILES[3]).unlink(), "no t10k-labels-idx1-ubyte or t10k-labels-idx1-ubyte.gz"),
+        (replace(FILES[2], lambda data: data[:-1]), "t10k-images-idx3-ubyte: truncated, 2367 bytes .* need 2368"),
+        (replace(FILES[2], lambda data: data + b"0"), "t10k-images-idx3-ubyte: too long"),
+        (replace(FILES[2], lambda data: data[:9]), "truncated in its header, 9 bytes of 16"),
+        (replace(FILES[2], lambda data: b""), "magic number 0x is not"),
+        (replace(FILES[2], lambda data: b"\0\0\x0d\3" + data[4:]), "magic number 0x00000d03 is not .* 0x00000803"),
+        (replace(FILES[0], lambda data: data[:-12]), "train-images-idx3-ubyte.gz: truncated, the gzip stream"),
+        (replace(FILES[0], lambda data: b"plain"), "train-images-idx3-ubyte.gz: not a gzip file"),
+        (replace(FILES[0], lambda data: data[:40] + b"\xff" * 9 + data[49:]), "train-images-idx3-ubyte.gz: not a gzip"),
+        (
+            replace(FILES[2], lambda data: idx(torch.zeros(3, 8, 8).byte())),
+            r"sizes \(3, 8, 8\), expected \(n, 28, 28\)",
+        ),
+        (replace(FILES[3], lambda data: idx(torch.zeros(4).byte())), "t10k-labels-idx1-ubyte: 4 labels for 3 images"),
+        (replace(FILES[3], lambda data: idx(torch.full((3,), 10).byte())), "label 10, expected 0 to 9"),
+    ],
+)
+def test_what_is_wrong_with_the_files_is_said(spoil: Callable[[Path], object], message: str, tmp_path: Path) -> None:
+    mnist(tmp_path)
+    spoil(tmp_path)
+    with pytest.raises(DataError, match=message):
+        load_digits(tmp_path)
+
+
+def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere: no such folder"):
+        load_digits(tmp_path / "nowhere")
