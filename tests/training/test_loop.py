@@ -1,0 +1,83 @@
+"""The loop: what it repeats, what it learns and when it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from isornn.init import chrono_
+from isornn.training import LastOutput, NonFiniteLoss, accuracy, train
+
+LENGTH = 20
+
+
+def signs(seed: int, batch_size: int = 32) -> Iterator[tuple[Tensor, Tensor]]:
+    """Is the first of 20 numbers positive?"""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        x = torch.randn(LENGTH, batch_size, 1, generator=generator)
+        yield x, (x[0, :, 0] > 0).long()
+
+
+def model(seed: int = 0) -> LastOutput:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = LastOutput(nn.LSTM(1, 16), 2)
+    chrono_(made.recurrent, LENGTH, generator=torch.Generator().manual_seed(seed))
+    return made
+
+
+def test_a_problem_of_twenty_steps_is_learned_and_an_untrained_model_is_at_chance() -> None:
+    learner, test = model(), [next(signs(seed=9, batch_size=500))]
+    assert accuracy(learner, test) < 0.65
+    losses = train(learner, signs(seed=1), 150, 0.01)
+    assert losses[0] > 0.6 and sum(losses[-10:]) / 10 < 0.3
+    assert accuracy(learner, test) > 0.85
+
+
+def test_two_runs_with_one_seed_are_identical_and_with_another_are_not() -> None:
+    first, again, other = (train(model(), signs(seed), 10, 0.01) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+def test_progress_is_told_after_each_update() -> None:
+    told: list[tuple[int, float]] = []
+    losses = train(model(), signs(1), 4, 0.01, lambda update, loss: told.append((update, loss)))
+    assert told == list(enumerate(losses, start=1))
+
+
+def test_a_loss_that_is_not_finite_stops_before_it_spoils_the_weights() -> None:
+    x, y = next(signs(1))
+    stop = model()
+    with pytest.raises(NonFiniteLoss, match="update 3: the loss is nan"):
+        train(stop, iter([(x, y), (x, y), (x * torch.nan, y), (x, y)]), 4, 0.01)
+    assert all(bool(p.isfinite().all()) for p in stop.parameters())
+
+
+def test_the_gradient_is_clipped() -> None:
+    """Gradients as large as 1e6 and 1e12 give Adam's second step the same direction and size only where both are
+    scaled back to norm 1."""
+
+    def second_weight(scales: tuple[float, float]) -> float:
+        line = nn.Linear(1, 2, bias=False)
+        nn.init.zeros_(line.weight)
+        data = iter([(torch.tensor([[scale]]), torch.tensor([1])) for scale in scales])
+        train(line, data, 2, 1e-12)
+        return float(line.weight[1, 0].detach())
+
+    # Without clipping Adam's second step is a mean of the gradients in units of their size, which here differ.
+    assert second_weight((1e6, 1e12)) == pytest.approx(second_weight((1e6, 1e6)), rel=1e-3)
+
+
+def test_no_more_batches_are_drawn_than_updates_made() -> None:
+    drawn = iter(zip(signs(1), repeat(None)))
+    train(model(), (batch for batch, _ in drawn), 3, 0.01)
+    left = next(drawn)[0][0]
+    stream = signs(1)
+    expected = [next(stream) for _ in range(4)][3][0]
+    assert torch.equal(left, expected)
