@@ -1,0 +1,71 @@
+"""What an experiment leaves on disk: JSON files that are whole or not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+
+class RecordError(ValueError):
+    """A file that is not the record it should be."""
+
+
+def write_record(file: Path, record: dict[str, Any]) -> None:
+    """Write ``record`` as strict JSON, atomically: whoever reads sees the old file or the whole new one.
+
+    Raises:
+        ValueError: it holds NaN or an infinity, which JSON does not have.
+        OSError: the folder cannot be made or written to.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(record, indent=1, allow_nan=False)
+    # In the same folder, because only a rename within a file system is atomic.
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text + "\n")
+        os.chmod(name, 0o644)
+        os.replace(name, file)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def read_record(file: Path) -> Any:
+    """What `write_record` wrote.
+
+    Raises:
+        RecordError: the file is missing or not JSON.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_record(Path(folder) / "new" / "record.json", {"seed": 0})
+    ...     read_record(Path(folder) / "new" / "record.json")
+    {'seed': 0}
+    """
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecordError(f"{file}: not readable ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{file}: not JSON ({error})") from None
+
+
+def versions() -> dict[str, str]:
+    """Of Python and the packages that results depend on.
+
+    >>> sorted(versions())
+    ['isornn', 'numpy', 'python', 'torch']
+    """
+    return {"python": platform.python_version()} | {name: _version(name) for name in ("isornn", "numpy", "torch")}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,1 @@
+"""Pictures, drawn from saved records only."""
