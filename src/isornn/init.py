@@ -15,21 +15,23 @@ of `isornn.nn`, and any module that contains such. Everything else in the module
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
 
-from isornn.cells import Input, Spec, SpecError
+from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.starts import start
 from isornn.nn import draws
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable, measured_gate, recurrent_layers
+from isornn.theory.critical import critical
 
 __all__ = [
     "ModuleError",
     "apply_",
     "chrono_",
+    "critical_",
     "glorot_",
     "identity_",
     "orthogonal_",
@@ -74,6 +76,46 @@ def apply_(module: Module, spec: Spec, *, generator: torch.Generator | None = No
     [5.0, 5.0, 5.0, 5.0]
     """
     return _set(module, lambda _: spec, generator)
+
+
+def critical_(
+    module: Module,
+    length: float,
+    *,
+    fixed: Mapping[str, Any] | None = None,
+    input: Input = _UNIT_INPUT,
+    biases: Literal["redrawn", "fixed"] = "fixed",
+    generator: torch.Generator | None = None,
+) -> Module:
+    """Start every recurrent layer so that it sees ``length`` steps: `apply_` of `isornn.theory.critical`'s spec.
+
+    ``weight_var`` 1e-5 but on a gate that only shapes the output (1); candidates and write gate see the input with
+    variance 1; the remember gate's bias is ``ln r``, ``r ~ U(low, high)`` per unit (an LSTM's b_i = -b_f), with low and
+    high such that a change of the state has fallen to 1/e after ``length`` steps.
+
+    Args:
+        module: as `apply_`; a cell without a remember gate is set by orthogonal weights instead.
+        length: T from 2 to 1e6, the number of steps to bridge.
+        fixed, input, biases: as `isornn.theory.critical`. ``input`` is the law of every layer's input.
+        generator: source of all draws.
+
+    Raises:
+        SpecError: length; a field of ``fixed`` that does not exist or is what sets the length.
+        ModuleError: as `apply_`; among others ``bias=False``.
+
+    >>> lstm = critical_(nn.LSTM(3, 4), 100, generator=torch.Generator().manual_seed(0))
+    >>> i, f, _, _ = (lstm.bias_ih_l0 + lstm.bias_hh_l0).chunk(4)
+    >>> bool((f > 0).all() and (i == -f).all())
+    True
+    """
+    specs: dict[Cell, Spec] = {}
+
+    def spec_for(layer: RecurrentLayer) -> Spec:
+        if layer.cell not in specs:
+            specs[layer.cell] = critical(layer.cell, length, fixed=fixed, input=input, biases=biases).spec
+        return specs[layer.cell]
+
+    return _set(module, spec_for, generator)
 
 
 def standard_(module: Module, *, generator: torch.Generator | None = None) -> Module:

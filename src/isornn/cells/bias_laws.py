@@ -15,12 +15,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class BiasLaw:
-    """``sign * log(r)`` with r drawn per unit; added to ``bias_mean`` and the normal part ``bias_var``.
+    """The bias at which a gate is open to ``r / (1 + r)``, r drawn per unit: a unit forgets in about r steps.
+
+    Added to ``bias_mean`` and the normal part ``bias_var``. For the logistic gate the bias is ``sign * log(r)``.
 
     Args:
         kind: ``"chrono"``: r ~ U(1, T-1) (Tallec & Ollivier 2018); ``"timescale"``: r ~ U(low, high), the same
-            with both ends free; ``"uniform_gate"``: sigmoid(log r) ~ U(0, 1) (Gu et al. 2020).
-        low, high: the ends of r for the first two; unused for the third.
+            with both ends free; ``"hard_timescale"``: the same for `hard_sigmoid`, bias ``sign * (2.5 - 5/(1 + r))``;
+            ``"uniform_gate"``: r / (1 + r) ~ U(0, 1) (Gu et al. 2020).
+        low, high: the ends of r; unused for the last.
         sign: +1 or -1.
 
     >>> import torch
@@ -37,13 +40,15 @@ class BiasLaw:
         """The bias of the unit whose uniform variate is ``v`` in (0, 1)."""
         if self.kind == "uniform_gate":
             return self.sign * (v / (1 - v)).log()
-        return self.sign * (self.low + (self.high - self.low) * v).log()
+        r = self.low + (self.high - self.low) * v
+        return self.sign * (2.5 - 5 / (1 + r) if self.kind == "hard_timescale" else r.log())
 
     def to_json(self) -> dict[str, Any]:
         """The form that spec files hold."""
         value: Any = {
             "chrono": self.high + 1,
             "timescale": [self.low, self.high],
+            "hard_timescale": [self.low, self.high],
             "uniform_gate": True,
         }[self.kind]
         return {self.kind: value} | ({"sign": -1} if self.sign < 0 else {})
@@ -59,8 +64,8 @@ def bias_law_from_json(value: Any) -> BiasLaw | None:
     BiasLaw(kind='chrono', low=1.0, high=199.0, sign=-1)
     """
     allowed = (
-        '"normal", {"chrono": T} with T > 2, {"timescale": [low, high]} with 0 < low < high, '
-        '{"uniform_gate": true}; each object may have "sign": 1 or -1'
+        '"normal", {"chrono": T} with T > 2, {"timescale": [low, high]} or {"hard_timescale": '
+        '[low, high]} with 0 < low <= high, {"uniform_gate": true}; each object may have "sign": 1 or -1'
     )
     if value is None or value == "normal":
         return None
@@ -75,9 +80,9 @@ def bias_law_from_json(value: Any) -> BiasLaw | None:
         return BiasLaw("uniform_gate", sign=int(sign))
     if named == ["chrono"] and _is_number(argument) and argument > 2:
         return BiasLaw("chrono", 1.0, float(argument) - 1.0, int(sign))
-    if named == ["timescale"] and isinstance(argument, list) and len(argument) == 2:
-        if all(map(_is_number, argument)) and 0 < argument[0] < argument[1]:
-            return BiasLaw("timescale", float(argument[0]), float(argument[1]), int(sign))
+    if named[0] in ("timescale", "hard_timescale") and isinstance(argument, list) and len(argument) == 2:
+        if all(map(_is_number, argument)) and 0 < argument[0] <= argument[1]:
+            return BiasLaw(named[0], float(argument[0]), float(argument[1]), int(sign))
     raise ValueError(allowed)
 
 

@@ -50,6 +50,13 @@ class Gate:
     bias_law: BiasLaw | None = None
     ensemble: Ensemble = "gaussian"
 
+    @property
+    def recurrent_var(self) -> Number:
+        """``N E[W_ij^2]``: weight_var, but for a margin m, whose singular values have mean square 1 + m^2/3."""
+        if isinstance(self.ensemble, str):
+            return self.weight_var
+        return self.weight_var * (1 + self.ensemble**2 / 3)
+
 
 @dataclass(frozen=True)
 class Input:

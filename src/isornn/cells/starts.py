@@ -157,9 +157,7 @@ def _with_time_scales(name: str, spec: Spec, law: BiasLaw) -> Spec:
     """Spread the remember gate's bias by ``law`` and mirror it on a write gate of its own."""
     keep, write = spec.cell.remember, spec.cell.write
     if keep is None:
-        raise SpecError(
-            "init", name, f"it spreads the bias of a remember gate, and {spec.cell.name} has none"
-        )
+        raise SpecError("init", name, f"it spreads the bias of a remember gate, and {spec.cell.name} has none")
     spec = spec.replace(f"{keep}.bias_law", law).replace("biases", "fixed")
     return spec.replace(f"{write}.bias_law", replace(law, sign=-law.sign)) if write not in (None, keep) else spec
 

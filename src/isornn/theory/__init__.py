@@ -1,0 +1,32 @@
+"""Infinite width: how far signals and gradients survive in random recurrent networks.
+
+`analyze` answers for a spec or a batch of specs, `critical` finds the spec for a wanted length, `moment_dynamics` and
+`correlation_map` give the maps behind the answers, `simulate` of `isornn.simulation` is their check.
+"""
+
+from isornn.theory.analysis import analyze, stationary_samples
+from isornn.theory.critical import Condition, Critical, critical
+from isornn.theory.dynamics import Trajectory, correlation_map, moment_dynamics
+from isornn.theory.errors import TheoryMissing
+from isornn.theory.gilboa import ApproximateLSTM, lstm_approximation
+from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
+from isornn.theory.structure import NotPolynomial
+
+__all__ = [
+    "Analysis",
+    "ApproximateLSTM",
+    "Condition",
+    "Critical",
+    "FixedPoint",
+    "JacobianMoments",
+    "NotPolynomial",
+    "Quantity",
+    "TheoryMissing",
+    "Trajectory",
+    "analyze",
+    "correlation_map",
+    "critical",
+    "lstm_approximation",
+    "moment_dynamics",
+    "stationary_samples",
+]

@@ -54,7 +54,7 @@ class AffineTheory:
         structure: the cell's update as polynomials.
 
     Raises:
-        NotPolynomial: several states, or a state that enters nonlinearly.
+        NotPolynomial: several states, a state that enters nonlinearly, or a factor that mixes pre-activations.
     """
 
     def __init__(self, spec: Spec, structure: Structure) -> None:
@@ -64,16 +64,21 @@ class AffineTheory:
         self.spec = spec
         self.update = structure.update[self.state]
         self.reads = structure.reads
-        for what, polynomial in (("the update", self.update), *((f"what u_{k} reads", p) for k, p in self.reads.items())):
-            if polynomial.degree(self.state) > 1:
-                raise NotPolynomial(f"{what} is not affine in {self.state}")
+        for what, polynomial in (
+            ("the update", self.update),
+            *((f"what u_{k} reads", p) for k, p in self.reads.items()),
+        ):
+            if polynomial.obstacle():
+                raise NotPolynomial(f"{what} has {polynomial.obstacle()}")
+            if polynomial.degree(self.state) > 1 or polynomial.degree(INPUT) > 1:
+                raise NotPolynomial(f"{what} is not affine in {self.state} and input")
         self.A, self.B = self.update.part(self.state, 1), self.update.part(self.state, 0)
         self.D = {gate: self.update.derivative(gate) for gate in spec.gates}
         self.batch = spec.batch_shape.numel()
         self.number = {
             gate: {
                 name: self._column(getattr(law, name))
-                for name in ("weight_var", "input_var", "previous_input_var", "bias_mean", "bias_var")
+                for name in ("recurrent_var", "input_var", "previous_input_var", "bias_mean", "bias_var")
             }
             for gate, law in spec.gates.items()
         }
@@ -107,9 +112,10 @@ class AffineTheory:
         laws: Laws = {}
         for gate, number in self.number.items():
             read = self._read_moment(gate, laws, state)
-            variance = number["weight_var"] * read + self._drive(gate, self.input_variance)
+            variance = number["recurrent_var"] * read + self._drive(gate, self.input_variance)
             mean = number["bias_mean"] + self.nodes.offset[gate]
-            laws[gate] = GateLaw(*torch.broadcast_tensors(mean, variance), kinks=self._kinks[gate])
+            mean, variance = torch.broadcast_tensors(mean, variance)
+            laws[gate] = GateLaw(mean, variance, self._kinks[gate])
         return laws
 
     def _read_moment(self, gate: str, laws: Laws, state: Moments) -> Tensor:
@@ -132,7 +138,7 @@ class AffineTheory:
                 moment = self.over_units(self.expect_pair(read, read, laws, c, state, pair, input_correlation))
             else:
                 moment = torch.zeros_like(pair)
-            covariance = number["weight_var"] * moment + self._drive(gate, self.input_variance * input_correlation)
+            covariance = number["recurrent_var"] * moment + self._drive(gate, self.input_variance * input_correlation)
             variance = laws[gate].variance
             same = variance <= 0
             ratio = covariance / torch.where(same, 1.0, variance)
@@ -188,9 +194,7 @@ class AffineTheory:
         one = Moments.of(self.full(0.0), self.full(0.0))
         mean = _solve(self.expect(self.A, laws, one), self.expect(self.B, laws, one))
         cross = 2 * self.expect(self.A * self.B, laws, one) * mean
-        second = _solve(
-            self.expect(self.A * self.A, laws, one), cross + self.expect(self.B * self.B, laws, one)
-        )
+        second = _solve(self.expect(self.A * self.A, laws, one), cross + self.expect(self.B * self.B, laws, one))
         return Moments.of(mean, second)
 
     def with_higher(self, laws: Laws, state: Moments) -> Moments:

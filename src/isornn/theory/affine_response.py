@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from isornn.theory.affine import AffineTheory, Laws, Moments
+from isornn.theory.structure import Polynomial
 
 LONGEST = 2.0**50  # steps; a response that has not fallen by then is called unending
 
@@ -41,9 +42,7 @@ class Propagator:
         return total
 
 
-def propagator(
-    theory: AffineTheory, laws: Laws, state: Moments, pair: Tensor, input_correlation: Tensor
-) -> Propagator:
+def propagator(theory: AffineTheory, laws: Laws, state: Moments, pair: Tensor, input_correlation: Tensor) -> Propagator:
     """The response at two copies with ``E[s_a s_b] = pair``.
 
     Price's theorem: the linear response of E[s_a s_b] is the second moment of tangents that both copies share,
@@ -52,8 +51,8 @@ def propagator(
     """
     c = theory.correlations(laws, state, pair, input_correlation)
 
-    def expect(a: object) -> Tensor:
-        return theory.expect_pair(a, a, laws, c, state, pair, input_correlation)  # type: ignore[arg-type]
+    def expect(a: Polynomial) -> Tensor:
+        return theory.expect_pair(a, a, laws, c, state, pair, input_correlation)
 
     carry = expect(theory.A)
     read: dict[str, Tensor] = {}
@@ -62,11 +61,11 @@ def propagator(
         value = expect(polynomial.part(theory.state, 1))
         for earlier in polynomial.gates & read.keys():
             through = theory.over_units(expect(polynomial.derivative(earlier)))
-            value = value + theory.number[earlier]["weight_var"] * through * read[earlier]
+            value = value + theory.number[earlier]["recurrent_var"] * through * read[earlier]
         read[gate] = value
-        birth[gate] = theory.number[gate]["weight_var"] * expect(theory.D[gate])
+        birth[gate] = theory.number[gate]["recurrent_var"] * expect(theory.D[gate])
     weight = theory.nodes.weight if theory.fixed else torch.ones(1, dtype=torch.float64)
-    return Propagator(*torch.broadcast_tensors(carry), birth, read, weight)
+    return Propagator(carry, birth, read, weight)
 
 
 def profile(prop: Propagator, steps: int) -> Tensor:

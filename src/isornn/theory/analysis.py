@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from isornn.cells import Spec
+from isornn.theory.errors import TheoryMissing
+from isornn.theory.population import Population
 from isornn.theory.quadrature import QuadratureEngine
-from isornn.theory.reasons import IDENTITY
+from isornn.theory.reasons import IDENTITY, NOT_CONVERGED
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
 from isornn.theory.sampled import population_analysis
 from isornn.theory.structure import NotPolynomial, structure_of
@@ -62,6 +65,35 @@ def analyze(
     return population_analysis(spec, length, generator=generator)
 
 
+def stationary_samples(spec: Spec, state: str | None = None, *, generator: torch.Generator | None = None) -> Tensor:
+    """Stationary samples over units of one state component: the LSTM's c is a perpetuity without a closed density.
+
+    Args:
+        state: by name; by default the last one, which is the LSTM's cell state.
+        generator: source of randomness, seeded with 0 by default.
+
+    Returns:
+        shape (*batch, samples).
+
+    Raises:
+        TheoryMissing: the state does not settle.
+
+    Source: Gilboa et al. 2019, Algorithm 1 and figure 7.
+
+    >>> from isornn.cells import LSTM, Gate
+    >>> gates = {k: Gate(weight_var=1.0, input_var=1.0) for k in "igo"} | {"f": Gate(1.0, 1.0, bias_mean=1.0)}
+    >>> c = stationary_samples(Spec(LSTM(), gates))
+    >>> bool(abs(c.std() - 0.495) < 0.01)
+    True
+    """
+    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
+    population = Population(spec, generator=generator)
+    stationary = population.settle("identical")
+    if not bool(stationary.converged.all()):
+        raise TheoryMissing(NOT_CONVERGED)
+    return population.state_samples(stationary, state or spec.cell.states[-1])
+
+
 def _nothing(spec: Spec, reason: str, length: int) -> Analysis:
     """An answer that says only why there is none."""
     shape = spec.batch_shape
@@ -78,4 +110,5 @@ def _nothing(spec: Spec, reason: str, length: int) -> Analysis:
         jacobian=JacobianMoments(blank, blank, blank),
         xi_q=blank,
         profile=torch.full((*shape, length + 1), torch.nan, dtype=torch.float64),
+        state_profiles={},
     )

@@ -49,7 +49,7 @@ def bias_nodes(spec: Spec, bias_var: dict[str, Tensor]) -> BiasNodes:
     dimensions = bool(laws) + len(kept)
     zero = torch.zeros(1, 1, 1, dtype=torch.float64)
     if dimensions == 0:
-        return BiasNodes({gate: zero for gate in spec.gates}, torch.ones(1, dtype=torch.float64))
+        return BiasNodes(dict.fromkeys(spec.gates, zero), torch.ones(1, dtype=torch.float64))
     if dimensions == 1 and laws:
         v, weight = _uniform_rule()
         columns = [v]

@@ -104,7 +104,7 @@ def correlation_map(spec: Spec, correlation: Tensor) -> Tensor:
     >>> from isornn.cells import Gate, Minimal
     >>> spec = Spec(Minimal(), {"u": Gate(weight_var=6.0, input_var=1.0)})
     >>> correlation_map(spec, torch.tensor([0.0, 1.0])).round(decimals=4)
-    tensor([0.4104, 1.0000], dtype=torch.float64)
+    tensor([0.5025, 1.0000], dtype=torch.float64)
     """
     try:
         theory = AffineTheory(spec, structure_of(spec.cell))

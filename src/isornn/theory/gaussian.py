@@ -7,6 +7,7 @@ around the real t axis, so the trapezoid rule converges exponentially; kinks spl
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import cache
 
@@ -53,7 +54,7 @@ def standard_nodes(mean: Tensor, std: Tensor, kinks: tuple[float, ...] = ()) -> 
 def _panels(edges: list[Tensor], count: int) -> tuple[Tensor, Tensor]:
     """Gauss-Legendre nodes and weights, ``count`` in each panel between neighbouring edges."""
     x, w = _legendre(count)
-    pairs = list(zip(edges[:-1], edges[1:], strict=True))
+    pairs = list(itertools.pairwise(edges))
     t = torch.cat([lo[..., None] + (hi - lo)[..., None] * x for lo, hi in pairs], -1)
     return t, torch.cat([(hi - lo)[..., None] * w for lo, hi in pairs], -1)
 

@@ -14,8 +14,8 @@ from isornn.theory.affine_fixed_point import Settled, SettledPair, settle, settl
 from isornn.theory.affine_jacobian import jacobian_moments
 from isornn.theory.affine_response import Propagator, profile, propagator, reach, stays_together
 from isornn.theory.errors import TheoryMissing
-from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
 from isornn.theory.reasons import FROZEN, NO_SPREAD, NOT_CONVERGED, NOT_EXPONENTIAL, UNENDING
+from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
 from isornn.theory.structure import Structure
 
 SAMPLES_PER_REACH = 16
@@ -46,6 +46,7 @@ class QuadratureEngine:
     def analysis(self, length: int) -> Analysis:
         """The record; ``length`` is how far the response profile is wanted."""
         chi, chi_1, far = self._rate(self.apart), self._rate(self.together), reach(self.apart)
+        curve = profile(self.apart, length).mean(0).reshape(*self.spec.batch_shape, length + 1)
         return Analysis(
             spec=self.spec,
             engine="quadrature",
@@ -56,7 +57,8 @@ class QuadratureEngine:
             reach=self._quantity(far, {UNENDING: torch.isinf(far).any(0).reshape(self.spec.batch_shape)}),
             jacobian=self._jacobian(),
             xi_q=self._xi_q(),
-            profile=profile(self.apart, length).mean(0).reshape(*self.spec.batch_shape, length + 1),
+            profile=curve,
+            state_profiles={self.theory.state: curve},
         )
 
     def _quantity(self, values: Tensor, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
@@ -98,16 +100,13 @@ class QuadratureEngine:
         return self._quantity(torch.exp(-rates), {NOT_EXPONENTIAL: uneven})
 
     def _jacobian(self) -> JacobianMoments:
-        reason = unknown_ensemble(self.spec)
-        zero = torch.zeros(self.theory.nodes.replicates, self.theory.batch, dtype=torch.float64)
-        m1, m2 = zero, zero
-        if reason is None:
-            try:
-                higher = self.theory.with_higher(self.settled.laws, self.settled.state)
-                m1, m2 = jacobian_moments(self.theory, self.settled.laws, higher)
-            except TheoryMissing as missing:
-                reason = str(missing)
-        reasons: dict[str, Tensor | bool] = {} if reason is None else {reason: True}
+        m1 = m2 = torch.zeros(self.theory.nodes.replicates, self.theory.batch, dtype=torch.float64)
+        reasons: dict[str, Tensor | bool] = {}
+        try:
+            higher = self.theory.with_higher(self.settled.laws, self.settled.state)
+            m1, m2 = jacobian_moments(self.theory, self.settled.laws, higher)
+        except TheoryMissing as missing:
+            reasons = {str(missing): True}
         return JacobianMoments(*(self._quantity(m, dict(reasons)) for m in (m1, m2, m2 - m1**2)))
 
     def _xi_q(self) -> Quantity:
@@ -124,19 +123,11 @@ def time_scale(chi: Quantity) -> Quantity:
     size = chi.value.abs()
     unending = size >= 1
     inside = torch.where(unending, 0.5, size)
-    rate = -torch.where(inside > 0, inside, torch.e ** -torch.inf).log()
+    rate = -torch.where(inside > 0, inside, torch.e**-torch.inf).log()
     value = torch.where(unending, torch.inf, 1 / rate)
     error = chi.stderr / torch.where(size > 0, size, 1.0) * value**2
     reasons: dict[str, Tensor | bool] = dict(chi.reasons)
     return Quantity.of(value, error, reasons | {UNENDING: unending})
-
-
-def unknown_ensemble(spec: Spec) -> str | None:
-    """Why the Jacobian's spectrum is not known for the spec's ensembles, if so."""
-    for gate, law in spec.gates.items():
-        if law.ensemble != "gaussian" and bool((torch.as_tensor(law.weight_var) != 0).any()):
-            return f"the Jacobian's spectrum for the ensemble of {gate}'s recurrent matrix ({law.ensemble}) is not known"
-    return None
 
 
 def _local_rates(prop: Propagator) -> tuple[Tensor, Tensor]:

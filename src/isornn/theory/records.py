@@ -99,6 +99,7 @@ class Analysis:
         reach: steps after the first until the response has fallen to 1/e of its value after the first.
         xi_q: ``-1/ln`` of the spectral radius of d(mu, Q)'/d(mu, Q).
         profile: P_t for t = 0..length, batch-shaped with times last; P_0 = 1.
+        state_profiles: the same for every state of the cell, E[ds_a ds_b] after all states were displaced alike.
     """
 
     spec: Spec
@@ -111,6 +112,7 @@ class Analysis:
     jacobian: JacobianMoments
     xi_q: Quantity
     profile: Tensor
+    state_profiles: Mapping[str, Tensor]
 
     def quantities(self) -> Iterator[tuple[str, Quantity]]:
         """Every quantity by its dotted name."""
@@ -130,11 +132,9 @@ class Analysis:
         """
         numbers = {name: quantity.number() for name, quantity in self.quantities()}
         undefined = {_short(n): q.reason() for n, q in self.quantities() if q.reason() is not None}
-        jacobian: dict[str, Any] | None = {
-            name: numbers[f"jacobian.{name}"] for name in ("mean", "second_moment", "variance")
-        }
-        if all(value is None for value in jacobian.values()):
-            jacobian = None
+        parts = {name: numbers[f"jacobian.{name}"] for name in ("mean", "second_moment", "variance")}
+        jacobian = None if all(value is None for value in parts.values()) else parts
+        if jacobian is None:
             undefined = {n: r for n, r in undefined.items() if not n.startswith("jacobian.")}
             undefined["jacobian"] = self.jacobian.mean.reason()
         return {

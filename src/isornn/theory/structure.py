@@ -1,14 +1,15 @@
 """Read off a cell's update whether the deterministic engine can integrate it.
 
 The update is called with symbols instead of tensors. What comes back is a polynomial in states and input whose
-coefficients are products of functions of one pre-activation each, or a refusal that says which operation mixed what.
+coefficients are products of functions of one pre-activation each; where an operation mixes several of them, the
+result is opaque and says why.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ INPUT = "x"
 
 
 class NotPolynomial(ValueError):
-    """The update is not a polynomial with one-gate coefficients; the message says why."""
+    """A cell's structure does not allow the deterministic engine; the message says why."""
 
 
 _serial = itertools.count()
@@ -52,27 +53,38 @@ class GateFunction:
     def derivative(self) -> GateFunction:
         """The derivative, by forward mode."""
         call = self.call
-        return GateFunction(
-            self.gate, lambda u: torch.func.jvp(call, (u,), (torch.ones_like(u),))[1], self.kinks
-        )
+        return GateFunction(self.gate, lambda u: torch.func.jvp(call, (u,), (torch.ones_like(u),))[1], self.kinks)
 
 
 Factors = tuple[GateFunction, ...]
 
 
 @dataclass(frozen=True)
+class Opaque:
+    """A factor that mixes several pre-activations, or is curved in a state.
+
+    ``reason`` names the operation, ``variables`` the states and input hidden inside.
+    """
+
+    reason: str
+    variables: frozenset[str]
+    serial: int
+
+
+@dataclass(frozen=True)
 class Term:
-    """``coefficient * prod_k F_k(u_k) * prod_v v^power``."""
+    """``coefficient * prod_k F_k(u_k) * prod_v v^power`` times opaque factors, if any."""
 
     coefficient: float | Tensor
     factors: Mapping[str, Factors]
     powers: Mapping[str, int]
+    opaque: tuple[Opaque, ...] = ()
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for terms that differ in the coefficient only."""
         factors = tuple(sorted((g, tuple(f.serial for f in fs)) for g, fs in self.factors.items()))
-        return factors, tuple(sorted(self.powers.items()))
+        return factors, tuple(sorted(self.powers.items())), tuple(o.serial for o in self.opaque)
 
     def times(self, other: Term) -> Term:
         factors = dict(self.factors)
@@ -81,7 +93,7 @@ class Term:
         powers = dict(self.powers)
         for name, power in other.powers.items():
             powers[name] = powers.get(name, 0) + power
-        return Term(self.coefficient * other.coefficient, factors, powers)
+        return Term(self.coefficient * other.coefficient, factors, powers, self.opaque + other.opaque)
 
 
 class Polynomial:
@@ -92,7 +104,7 @@ class Polynomial:
         for term in terms:
             if term.key in merged:
                 total = merged[term.key].coefficient + term.coefficient
-                merged[term.key] = Term(total, term.factors, term.powers)
+                merged[term.key] = replace(term, coefficient=total)
             else:
                 merged[term.key] = term
         self.terms = tuple(t for t in merged.values() if isinstance(t.coefficient, Tensor) or t.coefficient != 0)
@@ -120,7 +132,7 @@ class Polynomial:
 
     def __pow__(self, power: int) -> Polynomial:
         if not isinstance(power, int) or power < 0:
-            raise NotPolynomial(f"power {power!r} of an expression")
+            return _opaque(f"power {power!r} of an expression", [self])
         result = Polynomial.constant(1.0)
         for _ in range(power):
             result = result * self
@@ -137,7 +149,7 @@ class Polynomial:
 
     def __truediv__(self, other: Any) -> Polynomial:
         if isinstance(other, Polynomial):
-            raise NotPolynomial("division by an expression")
+            return _opaque("division by an expression", [self, other])
         return self * (1.0 / other)
 
     __radd__ = __add__
@@ -163,10 +175,15 @@ class Polynomial:
         """Highest power of a state or the input."""
         return max((term.powers.get(name, 0) for term in self.terms), default=0)
 
+    def obstacle(self, name: str | None = None) -> str | None:
+        """Why it is not a polynomial (in the variable ``name``), if it is not."""
+        opaque = [o for t in self.terms for o in t.opaque]
+        return next((o.reason for o in opaque if name is None or name in o.variables), None)
+
     def part(self, name: str, power: int) -> Polynomial:
         """The coefficient of ``name^power``."""
         return Polynomial(
-            Term(t.coefficient, t.factors, {v: p for v, p in t.powers.items() if v != name})
+            replace(t, powers={v: p for v, p in t.powers.items() if v != name})
             for t in self.terms
             if t.powers.get(name, 0) == power
         )
@@ -177,16 +194,16 @@ class Polynomial:
         for term in self.terms:
             factors = term.factors.get(gate, ())
             for j, factor in enumerate(factors):
-                changed = factors[:j] + (factor.derivative,) + factors[j + 1 :]
+                changed = (*factors[:j], factor.derivative, *factors[j + 1 :])
                 ordered = tuple(sorted(changed, key=lambda f: f.serial))
-                terms.append(Term(term.coefficient, {**term.factors, gate: ordered}, term.powers))
+                terms.append(replace(term, factors={**term.factors, gate: ordered}))
         return Polynomial(terms)
 
     def _as_one_function(self) -> Polynomial | None:
         """Sums of functions of the same pre-activation become one function: 1 - f is integrated as such, so that
         E[(1-f)^2] keeps its digits where f is almost 1."""
         gates = self.gates
-        plain = all(not t.powers and not isinstance(t.coefficient, Tensor) for t in self.terms)
+        plain = all(not t.powers and not t.opaque and not isinstance(t.coefficient, Tensor) for t in self.terms)
         if len(gates) != 1 or len(self.terms) < 2 or not plain:
             return None
         return Polynomial([Term(1.0, {next(iter(gates)): (self._function(),)}, {})])
@@ -256,22 +273,32 @@ _KINKED: dict[str, tuple[float, ...]] = {
 }
 
 
+def _opaque(reason: str, arguments: Iterable[Polynomial]) -> Polynomial:
+    terms = [t for a in arguments for t in a.terms]
+    hidden = {v for t in terms for v in t.powers} | {v for t in terms for o in t.opaque for v in o.variables}
+    return Polynomial([Term(1.0, {}, {}, (Opaque(reason, frozenset(hidden), next(_serial)),))])
+
+
 def _apply(name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Polynomial:
-    """A torch function of an expression: allowed while the expression depends on one pre-activation only."""
-    argument, *rest = args
-    if not isinstance(argument, Polynomial) or any(isinstance(a, Polynomial) for a in (*rest, *kwargs.values())):
-        raise NotPolynomial(f"{name} of several expressions")
+    """A torch function of an expression: a gate function if the expression depends on one pre-activation only."""
+    given = [a for a in (*args, *kwargs.values()) if isinstance(a, Polynomial)]
+    argument, rest = (args or given)[0], list(args[1:])
+    if len(given) > 1 or argument is not given[0]:
+        return _opaque(f"{name} of several expressions", given)
     variables = {v for t in argument.terms for v in t.powers}
-    if variables or len(argument.gates) != 1:
+    if variables or len(argument.gates) != 1 or argument.obstacle():
         mixed = ", ".join(sorted(variables) + [f"u_{gate}" for gate in sorted(argument.gates)])
-        raise NotPolynomial(f"{name} of an expression in {mixed or 'constants'}")
+        return _opaque(argument.obstacle() or f"{name} of an expression in {mixed or 'constants'}", given)
     inner = argument._function()
-    kinks = inner.kinks + _kinks_of(name, inner, rest, kwargs)
-    outer = GateFunction(inner.gate, lambda u: func(inner.call(u), *rest, **kwargs), kinks)
+    kinks = _kinks_of(name, inner, rest, kwargs)
+    if isinstance(kinks, str):
+        return _opaque(kinks, given)
+    outer = GateFunction(inner.gate, lambda u: func(inner.call(u), *rest, **kwargs), inner.kinks + kinks)
     return Polynomial([Term(1.0, {inner.gate: (outer,)}, {})])
 
 
-def _kinks_of(name: str, inner: GateFunction, rest: list[Any], kwargs: dict[str, Any]) -> tuple[float, ...]:
+def _kinks_of(name: str, inner: GateFunction, rest: list[Any], kwargs: dict[str, Any]) -> tuple[float, ...] | str:
+    """Where the function of ``inner`` is not smooth, or why that is not known."""
     if name in _SMOOTH:
         return ()
     if name in ("clamp", "clip"):
@@ -280,9 +307,9 @@ def _kinks_of(name: str, inner: GateFunction, rest: list[Any], kwargs: dict[str,
     elif name in _KINKED and not rest and not kwargs:
         at = _KINKED[name]
     else:
-        raise NotPolynomial(f"{name} is not among the functions whose smoothness is known")
+        return f"{name} is not among the functions whose smoothness is known"
     if inner.line is None or inner.line[0] == 0:
-        raise NotPolynomial(f"{name} of a curved function: its kinks are not known")
+        return f"{name} of a curved function: its kinks are not known"
     slope, offset = inner.line
     return tuple((value - offset) / slope for value in at)
 
@@ -299,15 +326,13 @@ def structure_of(cell: Cell) -> Structure:
     """Trace a cell's update and reads.
 
     Raises:
-        NotPolynomial: naming the operation that mixed several pre-activations or touched a state nonlinearly.
+        NotPolynomial: the update uses an operation that symbols do not have.
 
     >>> from isornn.cells import GRU, Minimal
     >>> structure_of(Minimal()).update["h"].degree("h")
     1
-    >>> structure_of(GRU())
-    Traceback (most recent call last):
-    ...
-    isornn.theory.structure.NotPolynomial: tanh of an expression in u_nh, u_nx, u_r
+    >>> structure_of(GRU()).update["h"].obstacle()
+    'tanh of an expression in u_nh, u_nx, u_r'
     """
     s = SimpleNamespace(**{name: Polynomial.variable(name) for name in cell.states})
     u = SimpleNamespace(**{gate: Polynomial.preactivation(gate) for gate in cell.gates})

@@ -1,0 +1,93 @@
+"""What each unit's slow state keeps of itself in one step: the part of the response that weights have no share in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from scipy.optimize import brentq
+from torch import Tensor
+
+from isornn.cells import Spec
+from isornn.theory.bias_nodes import bias_nodes
+from isornn.theory.gate_law import GateLaw
+from isornn.theory.structure import NotPolynomial, Polynomial, structure_of
+
+LONGEST = 1e12
+
+
+@dataclass(frozen=True)
+class Carry:
+    """``rates_b = E[A_a A_b | unit b]`` for the slow state ``s' = A s + ..``, and the units' weights (sum 1)."""
+
+    state: str
+    rates: Tensor
+    weight: Tensor
+
+    @property
+    def mean(self) -> float:
+        """Average over units: what Gilboa et al. 2019 call E[a_0], the whole of m1 without weights."""
+        return float((self.rates * self.weight).sum())
+
+    def reach(self) -> float:
+        """Steps after the first until ``sum_b weight_b rates_b^t`` has fallen to 1/e of its first value."""
+        log_rates = self.rates.clamp(1e-300, 1 - 1e-16).log()
+        first = self.weight * self.rates
+        if float(first.sum()) <= 0:
+            return 0.0
+
+        def excess(log_time: float) -> float:
+            left = (first * (log_rates * 10**log_time).exp()).sum() / first.sum()
+            return float(left) - 1 / torch.e
+
+        if excess(-6.0) <= 0 or excess(12.0) >= 0:
+            return 0.0 if excess(-6.0) <= 0 else LONGEST
+        return float(10 ** brentq(excess, -6.0, 12.0, xtol=1e-12))
+
+
+def carry_of(spec: Spec, second_moment: float = 0.0) -> Carry:
+    """The carry of the slow state, its gates' weights fed by a state of the given second moment.
+
+    Raises:
+        NotPolynomial: no state enters its own update affinely with one-gate factors.
+    """
+    state, polynomial = _slow(spec)
+    numbers = {
+        g: torch.tensor(float(law.bias_var), dtype=torch.float64).reshape(1, 1, 1) for g, law in spec.gates.items()
+    }
+    nodes = bias_nodes(spec, numbers)
+    laws: dict[str, tuple[GateLaw, Tensor]] = {}
+    for gate in polynomial.gates:
+        law = spec.gates[gate]
+        variance = float(law.input_var + law.previous_input_var) * float(spec.input.variance)
+        shared = variance * float(spec.input.correlation) + float(law.weight_var) * second_moment
+        variance += float(law.weight_var) * second_moment
+        if spec.biases == "redrawn":
+            variance, shared = variance + float(law.bias_var), shared + float(law.bias_var)
+        mean = float(law.bias_mean) + nodes.offset[gate]
+        correlation = torch.full_like(mean, shared / variance if variance > 0 else 1.0)
+        laws[gate] = GateLaw(mean, torch.full_like(mean, variance), _kinks(polynomial, gate)), correlation
+    rates = torch.zeros(1, 1, 1, dtype=torch.float64)
+    for a in polynomial.terms:
+        for b in polynomial.terms:
+            value = torch.as_tensor(a.coefficient * b.coefficient, dtype=torch.float64)
+            for gate, (law_of_gate, correlation) in laws.items():
+                left, right = a.factors.get(gate, ()), b.factors.get(gate, ())
+                value = value * law_of_gate.pair_expectation(left, right, correlation)
+            rates = rates + value
+    weight = nodes.weight.expand(rates.shape) / rates.shape[0]
+    if spec.biases == "redrawn":
+        rates, weight = (rates * weight).sum().reshape(1), torch.ones(1, dtype=torch.float64)
+    return Carry(state, rates.reshape(-1), weight.reshape(-1))
+
+
+def _slow(spec: Spec) -> tuple[str, Polynomial]:
+    for state, polynomial in structure_of(spec.cell).update.items():
+        carry = polynomial.part(state, 1)
+        if carry.terms and not carry.obstacle() and not polynomial.obstacle(state) and polynomial.degree(state) == 1:
+            return state, carry
+    raise NotPolynomial(f"no state of {spec.cell.name} enters its own update affinely with one-gate factors")
+
+
+def _kinks(polynomial: Polynomial, gate: str) -> tuple[float, ...]:
+    return tuple(sorted({k for t in polynomial.terms for f in t.factors.get(gate, ()) for k in f.kinks}))

@@ -1,0 +1,295 @@
+"""From a wanted length to hyper-parameters: the start that lets a cell see exactly that far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from scipy.optimize import brentq
+
+from isornn.cells import BiasLaw, Cell, Gate, Input, Spec, SpecError
+from isornn.theory.analysis import analyze
+from isornn.theory.carry import carry_of
+from isornn.theory.records import Analysis, Quantity
+from isornn.theory.structure import NotPolynomial
+
+WEAK = 1e-5  # recurrent weight variance of gates that need no recurrence (Gilboa et al. 2019, D.4)
+SEEN = 1.0  # variance that gates which see the input receive from it
+SHORTEST = 1.0  # time scale of the fastest units, as chrono's, where m1 allows it
+ISOMETRY = 1.9  # 1 - m1 aimed at, in units of 1/T; the bound is 2
+TOLERANCE = {"quadrature": 1e-4, "population": 5e-3}
+ROUNDS = 8
+_UNIT_INPUT = Input()
+Biases = Literal["redrawn", "fixed"]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One thing asked of a critical point: what was wanted, what was found, and whether it holds."""
+
+    name: str
+    wanted: str
+    found: str
+    met: bool
+
+
+@dataclass(frozen=True)
+class Critical:
+    """A spec that sees ``length`` steps: what it achieves, which conditions hold, and the line that applies it."""
+
+    spec: Spec
+    length: float
+    analysis: Analysis
+    conditions: tuple[Condition, ...]
+    python: str
+
+
+def critical(
+    cell: Cell,
+    length: float,
+    *,
+    fixed: Mapping[str, Any] | None = None,
+    input: Input = _UNIT_INPUT,
+    biases: Biases = "fixed",
+    generator: torch.Generator | None = None,
+) -> Critical:
+    """Hyper-parameters with reach = ``length`` (``biases="fixed"``) or xi = ``length`` (``"redrawn"``), to 1 %.
+
+    What that leaves open is closed by this rule, each part of which ``fixed`` overrides:
+
+    - recurrent weights are weak, weight_var 1e-5, but on a gate that only shapes the output (the LSTM's o): 1;
+    - candidates and the write gate see the input with variance 1 (input_var = 1 / input variance), others do not;
+    - ``biases="fixed"``: the remember gate's bias is ln U(low, high) per unit, a spread of time scales; a write gate
+      of its own has the negative. ``high`` sets the reach; ``low`` is the smallest from 1 up for which m1 stays within
+      2/T of 1.
+      ``biases="redrawn"``: one remember bias for all units sets xi.
+    - a cell without a remember gate is set by its recurrent weights, orthogonal, with a faint input.
+
+    Args:
+        cell: the cell; it names its ``remember``, ``write`` and ``candidates`` gates.
+        length: T >= 2, steps to bridge.
+        fixed: spec fields by path that must have given values, as ``{"f.weight_var": 1.0}``.
+        input: law of the input sequences.
+        generator: randomness of the population engine.
+
+    Raises:
+        SpecError: a length below 2, an unknown field, or a fixed field that is what the solver has to set.
+
+    Sources: Gilboa et al. 2019 section 5 and D.4 (weak weights, m1 and the variance of the squared singular values);
+    Tallec & Ollivier 2018 (time scales uniform over units).
+
+    >>> from isornn.cells import Peephole
+    >>> point = critical(Peephole(), 100)
+    >>> round(point.analysis.reach.number()), [c.met for c in point.conditions]
+    (100, [True, True, True])
+    """
+    if isinstance(length, bool) or not isinstance(length, (int, float)) or not 2 <= length <= 1e6:
+        raise SpecError("length", length, "it is a number of steps from 2 to 1000000")
+    fixed = dict(fixed or {})
+    family = _family(cell, input, biases, fixed)
+    spec, analysis = _solve(family, float(length), biases, generator)
+    return Critical(
+        spec=spec,
+        length=float(length),
+        analysis=analysis,
+        conditions=_conditions(analysis, float(length), biases),
+        python=_line(length, fixed, input, biases),
+    )
+
+
+Family = Callable[[float, float], Spec]
+
+
+def _family(cell: Cell, input: Input, biases: Biases, fixed: dict[str, Any]) -> Family:
+    """Specs by their time scales (low, high); a cell without remember gate has one number, its weight variance."""
+    template = Spec(cell, {name: _gate(cell, name, input) for name in cell.gates}, input, biases)
+    for path, value in fixed.items():
+        template = template.replace(path, value)
+    keep, write = cell.remember, cell.write
+    kind = "hard_timescale" if getattr(cell, "gate", "sigmoid") == "hard_sigmoid" else "timescale"
+    if keep is None:
+        free = [f"{gate}.weight_var" for gate, reads in cell.gates.items() if reads.state]
+        _refuse(fixed, free)
+        return lambda low, high: _with(template, dict.fromkeys(free, high))
+    if biases == "redrawn":
+        _refuse(fixed, [f"{keep}.bias_mean"])
+        return lambda low, high: template.replace(f"{keep}.bias_mean", _bias_for(kind, high))
+    _refuse(fixed, [f"{keep}.bias_law"])
+
+    def spread(low: float, high: float) -> Spec:
+        spec = template.replace(f"{keep}.bias_law", BiasLaw(kind, low, high))
+        if write not in (None, keep) and f"{write}.bias_law" not in fixed:
+            spec = spec.replace(f"{write}.bias_law", BiasLaw(kind, low, high, -1))
+        return spec
+
+    return spread
+
+
+def _bias_for(kind: str, time_scale: float) -> float:
+    return float(BiasLaw(kind, time_scale, time_scale).quantile(torch.tensor(0.5, dtype=torch.float64)))
+
+
+def _gate(cell: Cell, name: str, input: Input) -> Gate:
+    """The rule for one gate, before its bias is set."""
+    reads = cell.gates[name]
+    if cell.remember is None:
+        return Gate(input_var=1e-2 * reads.input, ensemble="orthogonal" if reads.state else "gaussian")
+    variance = float(input.variance)
+    seen = SEEN / variance if variance > 0 else SEEN
+    sees = name in (*cell.candidates, cell.write)
+    output_only = len(cell.states) > 1 and not sees and name != cell.remember
+    return Gate(weight_var=(1.0 if output_only else WEAK) * reads.state, input_var=seen * (sees and reads.input))
+
+
+def _with(spec: Spec, values: Mapping[str, Any]) -> Spec:
+    for path, value in values.items():
+        spec = spec.replace(path, value)
+    return spec
+
+
+def _refuse(fixed: Mapping[str, Any], free: list[str]) -> None:
+    for path in free:
+        if path in fixed:
+            raise SpecError(path, fixed[path], "it is what sets the length, so it cannot be fixed")
+
+
+# -- solving ----------------------------------------------------------------------------------------------------------
+
+
+def _solve(family: Family, length: float, biases: Biases, generator: torch.Generator | None) -> tuple[Spec, Analysis]:
+    """Aim by the carry alone, measure with the full theory, correct the aim by the ratio, until it hits."""
+    aim, second_moment = length, 0.0
+    best: tuple[float, Spec, Analysis] | None = None
+    for _ in range(ROUNDS):
+        spec = _aimed(family, aim, length, biases, second_moment)
+        analysis = analyze(spec, length=math.ceil(length), generator=generator)
+        found = _sight(analysis, biases).number()
+        if found is None or found <= 0:
+            miss, factor = math.inf, 0.5
+        else:
+            miss, factor = abs(math.log(found / length)), length / found
+        if best is None or miss < best[0]:
+            best = miss, spec, analysis
+        if miss <= TOLERANCE[analysis.engine]:
+            break
+        aim *= min(max(factor, 0.1), 10.0)
+        second_moment = analysis.fixed_point.second_moment.number() or 0.0
+    assert best is not None
+    return best[1], best[2]
+
+
+def _sight(analysis: Analysis, biases: Biases) -> Quantity:
+    return analysis.reach if biases == "fixed" else analysis.xi
+
+
+def _aimed(family: Family, aim: float, length: float, biases: Biases, second_moment: float) -> Spec:
+    """The member of the family whose carry alone has the reach ``aim``."""
+    if family(1.0, 2.0).cell.remember is None:
+        return _by_weights(family, aim)
+
+    def reach(low: float, high: float) -> float:
+        return carry_of(family(low, high), second_moment).reach()
+
+    def highest(low: float) -> float:
+        """The longest time scale, given the shortest, that has the wanted reach."""
+
+        def miss(log_spread: float) -> float:
+            return math.log(max(reach(low, low + 10**log_spread), 1e-9) / aim)
+
+        return low + 10 ** float(brentq(miss, -6.0, 12.0, xtol=1e-9)) if miss(-6.0) < 0 < miss(12.0) else low
+
+    if biases == "redrawn":
+        return family(1.0, highest(1.0))
+
+    def excess(low: float) -> float:
+        return (1 - carry_of(family(low, highest(low)), second_moment).mean) * length - ISOMETRY
+
+    low = SHORTEST
+    if excess(low) > 0 > excess(aim):
+        low = float(brentq(excess, low, aim, rtol=1e-4))
+    return family(low, highest(low))
+
+
+def _by_weights(family: Family, aim: float) -> Spec:
+    """Without a remember gate the weights carry all: chi of identical copies is exp(-1/aim)."""
+
+    def excess(log_weight: float) -> float:
+        chi = analyze(family(1.0, 10**log_weight), length=1).chi_1.number()
+        return (math.inf if chi is None else chi) - math.exp(-1 / aim)
+
+    low, high = -3.0, -3.0
+    while excess(high) < 0 and high < 4:
+        low, high = high, high + 0.25
+    return family(1.0, 10 ** float(brentq(lambda x: min(excess(x), 10.0), low, high, xtol=1e-10)))
+
+
+# -- reporting --------------------------------------------------------------------------------------------------------
+
+
+def _conditions(analysis: Analysis, length: float, biases: Biases) -> tuple[Condition, ...]:
+    name = "reach" if biases == "fixed" else "xi"
+    sight = _sight(analysis, biases)
+    value = sight.number()
+    conditions = [
+        Condition(
+            f"{name} = T",
+            f"{length:g} to 1 %",
+            _shown(sight),
+            value is not None and abs(value / length - 1) <= 0.01,
+        )
+    ]
+    if len(analysis.spec.cell.states) == 1:
+        mean, variance = analysis.jacobian.mean, analysis.jacobian.variance
+        m1, spread = mean.number(), variance.number()
+        conditions += [
+            Condition(
+                "m1 = 1", f"within 2/T = {2 / length:.3g}", _shown(mean), m1 is not None and abs(m1 - 1) <= 2 / length
+            ),
+            Condition(
+                "squared singular values alike",
+                f"variance at most 2/T = {2 / length:.3g}",
+                _shown(variance),
+                spread is not None and spread <= 2 / length,
+            ),
+        ]
+    else:
+        slow = _slow_state(analysis.spec)
+        curve = analysis.state_profiles[slow]
+        kept = float(curve[-1] / curve[1])
+        conditions.append(
+            Condition(
+                f"{slow} to {slow} over T steps",
+                "keeps 1/4 to 1/2 of the first step's mean squared gain",
+                f"{kept:.3g}",
+                0.25 <= kept <= 0.5,
+            )
+        )
+    return tuple(conditions)
+
+
+def _slow_state(spec: Spec) -> str:
+    try:
+        return carry_of(spec).state
+    except NotPolynomial:
+        return spec.cell.states[-1]
+
+
+def _shown(quantity: Quantity) -> str:
+    value, error = quantity.number(), quantity.error()
+    if value is None:
+        return f"none ({quantity.reason()})"
+    return f"{value:.6g}" + (f" +- {error:.1g}" if error else "")
+
+
+def _line(length: float, fixed: Mapping[str, Any], input: Input, biases: Biases) -> str:
+    parts = ["module", f"length={length:g}"]
+    if fixed:
+        parts.append(f"fixed={dict(fixed)!r}")
+    if input != _UNIT_INPUT:
+        parts.append(f"input=Input({float(input.variance):g}, {float(input.correlation):g})")
+    if biases != "fixed":
+        parts.append(f"biases={biases!r}")
+    return f"isornn.init.critical_({', '.join(parts)})"
