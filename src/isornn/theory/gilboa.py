@@ -61,7 +61,7 @@ def lstm_approximation(spec: Spec, *, generator: torch.Generator | None = None) 
     chi, variance = (a + v).mean(-1), _variance(a, v)
     missing = {"the population did not settle": ~stationary.converged}
     return ApproximateLSTM(
-        chi=Quantity.of(chi, _error(sum(batches).mean(-1)), missing),
+        chi=Quantity.of(chi, _error((batches[0] + batches[1]).mean(-1)), missing),
         variance=Quantity.of(variance, _error(_variance(*batches)), missing),
     )
 
@@ -82,7 +82,7 @@ def _squares(spec: Spec, c: Tensor, u: dict[str, Tensor]) -> tuple[Tensor, Tenso
     sigma = spec.cell.sigma  # type: ignore[attr-defined]
 
     def slope(gate: str) -> Tensor:
-        return torch.func.jvp(sigma, (u[gate],), (torch.ones_like(c),))[1]  # type: ignore[no-any-return]
+        return torch.func.jvp(sigma, (u[gate],), (torch.ones_like(c),))[1]
 
     def weight(gate: str) -> Tensor:
         return torch.as_tensor(spec.gates[gate].weight_var, dtype=torch.float64)[..., None]
