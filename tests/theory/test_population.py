@@ -66,6 +66,7 @@ def test_lstm_rows(spec: Spec, second_moment: float | None, chi: float) -> None:
     scale = -1 / found.response.chi.log()
     assert float(scale) == pytest.approx(-1 / np.log(chi), rel=0.015)
     assert found.response.stderr["log_chi"] / found.response.chi.log().abs() < 0.006
+    assert close(found.response.reach, found.response.stderr["reach"], float(scale), 0.01)
 
 
 def test_a_slow_lstm_settles_without_thousands_of_steps() -> None:
@@ -335,7 +336,7 @@ def test_chrono_biases_mirror_each_other_and_spread_time_scales() -> None:
     units = population(Spec(LSTM(), gates, biases="fixed"))
     settled = units.settle("identical", tolerance=0.02)
     assert torch.allclose(settled.units.offsets["i"], -settled.units.offsets["f"])
-    response = units.respond(settled, displaced=["c"])
+    response = units.respond(settled)
     # P_t is the mean over r ~ U(1, 199) of (r / (1 + r))^(2 t), the output's slope being nearly constant.
     r = np.linspace(1, 199, 2001)
     decay = np.array([np.mean((r / (1 + r)) ** (2 * t)) for t in range(1, 80)])

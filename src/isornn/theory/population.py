@@ -147,7 +147,6 @@ class Population:
         self,
         stationary: Stationary,
         *,
-        displaced: Sequence[str] | None = None,
         length: int | None = None,
         max_steps: int = 2048,
         tolerance: float = 5e-3,
@@ -155,10 +154,12 @@ class Population:
     ) -> Response:
         """Response of ``stationary`` to a displacement of both copies alike at step 0.
 
+        At step 0 every state that carries itself (d s_j'/d s_j is not zero pointwise: the LSTM's c; h of a cell with
+        one state) is displaced in every unit independently with unit variance, and the states that are formed from it
+        in the same step (the LSTM's h = o tanh(c)) move along. So P_0 = E[dh^2], and the reach counts from P_1.
         With one copy (``"identical"``) chi is chi_1, the growth per step of E|dh|^2 at C = 1.
 
         Args:
-            displaced: the states displaced, each of every unit independently with unit variance; all by default.
             length: profile wanted up to this time; by default until the reach is found and somewhat beyond.
             max_steps: bound on the steps followed.
             tolerance: wanted standard error of ln chi, relative; up to ``max_cohorts`` cohorts are averaged,
@@ -177,7 +178,6 @@ class Population:
             self._draws,
             advance,
             batch_shape=self.batch_shape,
-            displaced=self.laws.cell.states if displaced is None else tuple(displaced),
             length=length,
             max_steps=max_steps,
             tolerance=tolerance,

@@ -59,14 +59,13 @@ def follow(
     advance: Callable[[Units], Units],
     *,
     batch_shape: Sequence[int],
-    displaced: Sequence[str],
     length: int | None,
     max_steps: int,
     tolerance: float,
     max_cohorts: int,
 ) -> Response:
     """Follow cohorts of a stationary population; ``advance`` takes stationary units on to where the next one starts."""
-    cohorts = [Cohort(laws, probe, units, field, draws, displaced)]
+    cohorts = [Cohort(laws, probe, units, field, draws)]
     steps, last = _SHORTEST, None
     while True:
         cohorts[0].extend(steps)
@@ -80,7 +79,7 @@ def follow(
         if count.bit_count() == 1 and bool((_relative_error(laws, cohorts) <= tolerance).all()):
             break
         units = advance(units)
-        cohorts.append(Cohort(laws, probe, units, field, draws, displaced))
+        cohorts.append(Cohort(laws, probe, units, field, draws))
         cohorts[-1].extend(steps)
     return _response(laws, cohorts, batch_shape, steps, length, max_steps, same)
 

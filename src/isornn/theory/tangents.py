@@ -13,7 +13,6 @@ sum_l K(l) chi^-l = 1. Carrying cohorts apart keeps births from drowning in the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +23,7 @@ from isornn.theory.probing import Derivatives, Probe, linearise, linearise_read
 from isornn.theory.units import Draws, Field, Laws, Units, arrangement, bounded, draw_gates, reader, variates
 
 _HUGE = 1e200
+_TINY = 1e-150
 Tangents = dict[tuple[str, str], Tensor]
 
 
@@ -49,21 +49,20 @@ class Cohort:
 
     Args:
         laws, units, field: the stationary population and its gate law.
-        displaced: the states displaced at step 0, independently with unit variance.
+
+    States that carry themselves are displaced at step 0, each independently with unit variance; the states formed
+    from one in the same step (the LSTM's h from c) move along. A cell that carries nothing is displaced in every state.
     """
 
-    def __init__(
-        self, laws: Laws, probe: Probe, units: Units, field: Field, draws: Draws, displaced: Sequence[str]
-    ) -> None:
+    def __init__(self, laws: Laws, probe: Probe, units: Units, field: Field, draws: Draws) -> None:
         self.laws, self.probe, self.field, self.draws = laws, probe, field.held(), draws
         self.units = units
         stand_in = Values(**dict.fromkeys(laws.cell.gates, units.states[laws.cell.states[0]]))
         self._class = {gate: reader(laws, gate, Values(**units.states), stand_in)[0] for gate in laws.weighted}
         self.classes = ["", *(name for name in self._class.values() if name)]
         self.effective_share = torch.ones(draws.shape[:2], dtype=torch.float64)
-        start = torch.zeros(1 + len(self.classes), *draws.shape, dtype=torch.float64)
-        start[0] = 1.0
-        self._m: Tangents = {(name, name): start for name in displaced}
+        self._m: Tangents = {}
+        self._displace()
         self._time = 0
         self._readings: list[Tensor] = []
         self._within = torch.zeros(*draws.shape[:2], len(self.classes), len(self.classes), dtype=torch.float64)
@@ -102,6 +101,32 @@ class Cohort:
             self._m = m
             self.units = Units(bounded(new), self.units.offsets, self.units.weights)
             self._resample()
+
+    def _displace(self) -> None:
+        """Take one step; then ``m_ab = (J_ac / J_cc)_a (J_bc / J_cc)_b`` summed over the carrying states c."""
+        laws, cell, carrying = self.laws, self.laws.cell, self.probe.carrying
+        self._reorder()
+        with torch.no_grad():
+            u, x = draw_gates(laws, self.units, self.field, self.draws.uniform(variates(laws, self.units.copies)))
+        new, carry, _ = linearise(cell, self.units.states, u, x)
+        self.units = Units(bounded(new), self.units.offsets, self.units.weights)
+        one = torch.ones_like(next(iter(new.values())))
+        for c in carrying or cell.states:
+            along = {c: one}
+            for a in cell.states:
+                if carrying and a not in carrying and (a, c) in carry:
+                    kept = carry[c, c].abs() > _TINY
+                    along[a] = torch.where(kept, carry[a, c] / torch.where(kept, carry[c, c], one), 0.0)
+            for a, slope_a in along.items():
+                for b, slope_b in along.items():
+                    if self._is_wanted(a, b):
+                        self._put(self._m, (a, b), 0, slope_a[0] * slope_b[-1])
+
+    def _put(self, m: Tangents, pair: tuple[str, str], kind: int, value: Tensor) -> None:
+        """Add ``value`` to the entries of one type: 0 is the displacement, then the births by class."""
+        whole = torch.zeros(1 + len(self.classes), *self.draws.shape, dtype=torch.float64)
+        whole[kind] = value
+        _add(m, pair, whole)
 
     def _reorder(self) -> None:
         self._take(self.draws.order(arrangement(self.units, self.probe.live)))
@@ -162,9 +187,7 @@ class Cohort:
             for a, slope_a in slopes.items():
                 for b, slope_b in slopes.items():
                     if self._is_wanted(a, b):
-                        born = torch.zeros(1 + len(self.classes), *self.draws.shape, dtype=torch.float64)
-                        born[kind] = self.laws.weight[gate] * slope_a[0] * slope_b[-1]
-                        _add(m, (a, b), born)
+                        self._put(m, (a, b), kind, self.laws.weight[gate] * slope_a[0] * slope_b[-1])
 
     def _resample(self) -> None:
         """Where few paths carry m, draw paths in proportion to it (systematic resampling) and weight them back."""
