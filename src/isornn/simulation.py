@@ -19,7 +19,7 @@ from isornn.nn.random_network import RandomNetwork, State
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over networks and its standard error (NaN for a single network)."""
+    """A mean over networks and its standard error: infinite for a single network, whose spread is unknown."""
 
     value: Tensor
     stderr: Tensor
@@ -28,8 +28,8 @@ class Estimate:
     def over_networks(samples: Sequence[Tensor]) -> Estimate:
         """From one tensor a network."""
         stacked = torch.stack(list(samples))
-        missing = torch.full_like(stacked[0], torch.nan)
-        error = stacked.std(0) / math.sqrt(len(stacked)) if len(stacked) > 1 else missing
+        unknown = torch.full_like(stacked[0], torch.inf)
+        error = stacked.std(0) / math.sqrt(len(stacked)) if len(stacked) > 1 else unknown
         return Estimate(stacked.mean(0), error)
 
 
@@ -50,7 +50,8 @@ class Simulation:
 
     Attributes:
         mean, second_moment: ``mu = E[h]``, ``Q = E[h^2]`` over the units of the first state, both copies, (steps,).
-        correlation: ``C = (E[h_a h_b] - mu^2)/(Q - mu^2)``, (steps,); NaN where the units do not vary.
+        correlation: ``C = (E[h_a h_b] - mu^2)/(Q - mu^2)``, (steps,).
+        correlation_defined: where the units of every network vary; elsewhere C is 0/0 and stands as 1. (steps,).
         response: ``E|dh_t|^2 / E|dh_0|^2`` of tangents along copy a, t = 0..steps, (steps + 1,).
         chi_1: growth of ``E|dh|^2`` a step, the geometric mean over the second half of the steps: the rate at which
             two nearly identical copies come together or part (chi at C = 1).
@@ -60,6 +61,7 @@ class Simulation:
     mean: Estimate
     second_moment: Estimate
     correlation: Estimate
+    correlation_defined: Tensor
     response: Estimate
     chi_1: Estimate
     spectrum: Spectrum | None
@@ -108,7 +110,7 @@ def simulate(
         ValueError: a batch of specs, a size below 1, a correlation outside [-1, 1] or of another length than
             ``steps``, an input_size that is not the width where the input enters pointwise.
 
-    Source: the setting of Gilboa et al. 2019, section 2 (untied); THEORY.md section 4 (tied).
+    Source: the setting of Gilboa et al. 2019, section 2 (untied) and appendix D.1 (tied too).
 
     >>> from isornn.cells import Gate, Vanilla
     >>> spec = Spec(Vanilla(), {"h": Gate(weight_var=0.5, input_var=0.1)})
@@ -154,6 +156,7 @@ class _Trace:
     mean: list[Tensor] = field(default_factory=list)
     second_moment: list[Tensor] = field(default_factory=list)
     correlation: list[Tensor] = field(default_factory=list)
+    correlation_defined: list[Tensor] = field(default_factory=list)
     log_response: list[Tensor] = field(default_factory=list)
     singular_values: Tensor | None = None
 
@@ -166,7 +169,8 @@ class _Trace:
         varies = variance > 1e-24 * second
         self.mean.append(mean)
         self.second_moment.append(second)
-        self.correlation.append(torch.where(varies, covariance / variance, torch.nan))
+        self.correlation_defined.append(varies)
+        self.correlation.append(torch.where(varies, covariance / torch.where(varies, variance, 1.0), 1.0))
 
 
 @dataclass(frozen=True)
@@ -277,6 +281,7 @@ def _summary(traces: list[_Trace]) -> Simulation:
         mean=over("mean"),
         second_moment=over("second_moment"),
         correlation=over("correlation"),
+        correlation_defined=torch.stack([torch.stack(trace.correlation_defined) for trace in traces]).all(0),
         response=Estimate.over_networks([(log - log[0]).exp() for log in logs]),
         chi_1=Estimate.over_networks([_growth(log) for log in logs]),
         spectrum=_spectrum([t.singular_values for t in traces if t.singular_values is not None]),

@@ -17,7 +17,7 @@ sig = torch.sigmoid
 Pre = Callable[[str, Tensor | None], Tensor]
 
 
-# THEORY.md section 1, one line a cell: (pre-activation, states, input) -> (new states, output).
+# The equations of the papers, one line a cell: (pre-activation, states, input) -> (new states, output).
 def vanilla(u: Pre, s: list[Tensor], x: Tensor) -> tuple[list[Tensor], Tensor]:
     h = torch.tanh(u("h", s[0]))
     return [h], h

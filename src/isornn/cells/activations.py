@@ -11,7 +11,7 @@ Pointwise = Callable[[Any], Any]
 
 
 def hard_sigmoid(u: Any) -> Any:
-    """``clip(0.2 u + 0.5, 0, 1)``: the gate of seed 000's CIFAR-10 model (the formula is Keras's).
+    """``clip(0.2 u + 0.5, 0, 1)``: the gate of Gilboa et al. 2019's CIFAR-10 model (the formula is Keras's).
 
     >>> hard_sigmoid(torch.tensor([-3.0, 0.0, 1.0]))
     tensor([0.0000, 0.5000, 0.7000])

@@ -11,7 +11,7 @@ from isornn.cells.cell import Cell
 
 @dataclass(frozen=True)
 class GatedCell(Cell):
-    """A cell whose gates are ``sigmoid`` (default) or ``hard_sigmoid`` (seed 000's CIFAR-10 model)."""
+    """A cell whose gates are ``sigmoid`` (default) or ``hard_sigmoid`` (Gilboa et al. 2019's CIFAR-10 model)."""
 
     gate: str = "sigmoid"
 

@@ -11,7 +11,7 @@ from isornn.cells.cell import Cell, Reads, Values
 
 @dataclass(frozen=True)
 class Vanilla(Cell):
-    """``h = phi(u_h)``; ``phi`` is tanh, or the logistic function as in seed 000's Table 1, relu, identity.
+    """``h = phi(u_h)``; ``phi`` is tanh, or the logistic function as in Gilboa et al. 2019's Table 1, relu, identity.
 
     Source: Gilboa et al. 2019 Table 1; Vorontsov et al. 2017.
     """

@@ -1,6 +1,6 @@
 """A layer for each of the nine cells: ``LSTM(input_size, hidden_size)`` is ``RNN(cells.LSTM(), ...)``.
 
-Equations are in the names of THEORY.md: ``u_k = W_k r + U_k x_t + V_k x_(t-1) + b_k`` with r the state unless said
+Equations are in the cell definitions' names: ``u_k = W_k r + U_k x_t + V_k x_(t-1) + b_k`` with r the state unless said
 otherwise, sigma the logistic function (option ``gate="hard_sigmoid"``), * pointwise, x_0 = 0 unless given.
 Shapes, parameters and errors are those of `RNN`.
 """
