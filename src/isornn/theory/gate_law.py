@@ -14,6 +14,7 @@ ORDER = 64  # Hermite coefficients of the correlation series
 STEEPEST = 3.5  # standard deviations up to which the Hermite grid resolves the logistic function and tanh
 SAME = 1e-13  # copies closer than this are one copy
 CHUNK = 512  # pairs integrated directly at once
+SMEARED = 8.0  # standard deviations to which a smoothed kink extends
 TAIL = 1e-11  # largest tail of the series; beyond it the integral is done directly
 
 
@@ -66,22 +67,42 @@ class GateLaw:
         return torch.where(same, self.expectation(left + right), value)
 
     def _integrate_pair(self, left: Factors, right: Factors, c: Tensor) -> Tensor:
-        """Elements in chunks that fit in memory; one axis."""
-        whole = [self.mean, self.variance, c]
-        chunks = zip(*(torch.split(x, CHUNK) for x in whole), strict=True)
-        return torch.cat([GateLaw(m, v, self.kinks)._integrate_chunk(left, right, k) for m, v, k in chunks])
+        """Elements in chunks that fit in memory, correlations of one sign together; one axis."""
+        value = torch.zeros_like(c)
+        for where, integrate in ((c >= 0, GateLaw._integrate_alike), (c < 0, GateLaw._integrate_opposed)):
+            if bool(where.any()):
+                chosen = [x[where] for x in (self.mean, self.variance, c)]
+                chunks = zip(*(torch.split(x, CHUNK) for x in chosen), strict=True)
+                parts = [integrate(GateLaw(m, v, self.kinks), left, right, k) for m, v, k in chunks]
+                value = value.masked_scatter(where, torch.cat(parts))
+        return value
 
-    def _integrate_chunk(self, left: Factors, right: Factors, c: Tensor) -> Tensor:
-        """``u_a = v + s z_a``, ``u_b = mean + sign(c) (v - mean) + s z_b``, v ~ N(mean, |c| variance),
-        s^2 = (1 - |c|) variance: an outer integral over v of two smoothed functions."""
-        common, own = _root(self.variance * c.abs()), _root(self.variance * (1 - c.abs()))
-        # smoothing over `own` leaves no kinks except where it vanishes
-        z, weight = standard_nodes(self.mean, common, self.kinks)
-        v = self.mean[..., None] + common[..., None] * z
-        sign = torch.where(c < 0, -1.0, 1.0)[..., None]
-        mirrored = self.mean[..., None] + sign * common[..., None] * z
+    def _integrate_alike(self, left: Factors, right: Factors, c: Tensor) -> Tensor:
+        """``u_a = v + s z_a``, ``u_b = v + s z_b``, v ~ N(mean, c variance), s^2 = (1 - c) variance: an outer
+        integral over v of two smoothed functions."""
+        common, own = _root(self.variance * c), _root(self.variance * (1 - c))
+        v, weight = self._outer(common, [x for k in self.kinks for x in _around(k, own)])
         own = own[..., None].expand(v.shape)
-        return (_smoothed(left, v, own, self.kinks) * _smoothed(right, mirrored, own, self.kinks) * weight).sum(-1)
+        return (_smoothed(left, v, own, self.kinks) * _smoothed(right, v, own, self.kinks) * weight).sum(-1)
+
+    def _integrate_opposed(self, left: Factors, right: Factors, c: Tensor) -> Tensor:
+        """The same for c < 0, where ``u_b = w + s z_b`` with w = 2 mean - v, v's mirror image.
+
+        The nodes are dense near v = 0 only, so both halves of the range are folded onto the one that contains it.
+        """
+        common, own = _root(self.variance * -c), _root(self.variance * (1 + c))
+        kinks = [x for k in self.kinks for at in (k, 2 * self.mean - k) for x in _around(at, own)]
+        v, weight = self._outer(common, [self.mean, *kinks])
+        mirrored = 2 * self.mean[..., None] - v
+        own = own[..., None].expand(v.shape)
+        near = (v - self.mean[..., None]) * torch.where(self.mean > 0, -1.0, 1.0)[..., None] > 0
+        both = _smoothed(left, v, own, self.kinks) * _smoothed(right, mirrored, own, self.kinks)
+        both = both + _smoothed(left, mirrored, own, self.kinks) * _smoothed(right, v, own, self.kinks)
+        return (both * weight * near).sum(-1)
+
+    def _outer(self, std: Tensor, kinks: list[float | Tensor]) -> tuple[Tensor, Tensor]:
+        z, weight = standard_nodes(self.mean, std, [k.detach() if isinstance(k, Tensor) else k for k in kinks])
+        return self.mean[..., None] + std[..., None] * z, weight
 
     def _value(self, function: GateFunction) -> Tensor:
         if function.serial not in self._values:
@@ -101,6 +122,11 @@ class GateLaw:
             tail = (values.detach() ** 2) @ table[:, 0] - (coefficients.detach() ** 2).sum(-1)
             self._series[key] = coefficients, tail.abs()
         return self._series[key]
+
+
+def _around(kink: float | Tensor, width: Tensor) -> tuple[Tensor, ...]:
+    """Where a kink smoothed over ``width`` begins, is and ends."""
+    return kink - SMEARED * width, kink + 0 * width, kink + SMEARED * width
 
 
 def _smoothed(factors: Factors, mean: Tensor, std: Tensor, kinks: tuple[float, ...]) -> Tensor:

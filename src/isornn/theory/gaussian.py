@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -18,15 +19,15 @@ from torch import Tensor
 REACH = 9.0  # standard deviations covered; the Gaussian mass beyond is 2e-19
 STEP = 0.14  # largest step in t; error below 1e-11 for the logistic function and tanh, tests/theory/test_gaussian.py
 RESOLUTION = 0.4  # largest step in standard deviations where the Gaussian sits
-MOST_NODES = 4096
+FEWEST_NODES, MOST_NODES = 33, 4096
 
 
-def standard_nodes(mean: Tensor, std: Tensor, kinks: tuple[float, ...] = ()) -> tuple[Tensor, Tensor]:
+def standard_nodes(mean: Tensor, std: Tensor, kinks: Sequence[float | Tensor] = ()) -> tuple[Tensor, Tensor]:
     """Nodes z and weights w with ``E[F(mean + std Z)] = sum_j w_j F(mean + std z_j)`` for standard normal Z.
 
     Args:
         mean, std: any equal shapes; neither is differentiated (u = mean + std z is, by the caller).
-        kinks: values of u where F is not smooth.
+        kinks: values of u where F is not smooth, each one number or of the shape of ``mean``.
 
     Returns:
         z and w, each of the shape of ``mean`` with one axis of nodes added at the end.
@@ -38,9 +39,10 @@ def standard_nodes(mean: Tensor, std: Tensor, kinks: tuple[float, ...] = ()) -> 
     low, high = torch.asinh(mean - REACH * width) - centre, torch.asinh(mean + REACH * width) - centre
     spacing = torch.minimum(torch.full_like(width, STEP), RESOLUTION * width / (1 + mean**2).sqrt())
     needed = math.ceil(float(((high - low) / spacing).max())) + 1
-    count = min(max(needed, 33), MOST_NODES)
+    count = min(max(needed, FEWEST_NODES), MOST_NODES)
     if kinks:
-        edges = [low] + [torch.clamp(math.asinh(k) - centre, low, high) for k in sorted(kinks)] + [high]
+        at = [torch.asinh(torch.as_tensor(k, dtype=low.dtype)) - centre for k in kinks]
+        edges = torch.stack([low, high, *(torch.clamp(k, low, high) for k in at)]).sort(0).values
         t, dt = _panels(edges, 32 + count // 2)
     else:
         t = low[..., None] + (high - low)[..., None] * torch.linspace(0, 1, count, dtype=low.dtype)
@@ -51,8 +53,8 @@ def standard_nodes(mean: Tensor, std: Tensor, kinks: tuple[float, ...] = ()) -> 
     return z, weight / weight.sum(-1, keepdim=True)
 
 
-def _panels(edges: list[Tensor], count: int) -> tuple[Tensor, Tensor]:
-    """Gauss-Legendre nodes and weights, ``count`` in each panel between neighbouring edges."""
+def _panels(edges: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Gauss-Legendre nodes and weights, ``count`` in each panel between neighbouring edges (first axis)."""
     x, w = _legendre(count)
     pairs = list(itertools.pairwise(edges))
     t = torch.cat([lo[..., None] + (hi - lo)[..., None] * x for lo, hi in pairs], -1)
