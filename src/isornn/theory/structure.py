@@ -164,6 +164,12 @@ class Polynomial:
             return _ARITHMETIC[name](*args)
         return _apply(name, func, args, kwargs)
 
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Torch functions as methods: ``u.f.sigmoid()``."""
+        if name not in _METHODS:
+            raise AttributeError(f"{name!r} of an expression")
+        return lambda *args, **kwargs: getattr(torch, name)(self, *args, **kwargs)
+
     # -- reading --------------------------------------------------------------------------------------------------
 
     @property
@@ -259,18 +265,23 @@ _ARITHMETIC: dict[str, Callable[..., Polynomial]] = {
     "pow": lambda a, b: _polynomial(a) ** b,
 }
 _SMOOTH = {
-    *("sigmoid", "tanh", "exp", "erf", "erfc", "sin", "cos", "atan", "arctan", "softplus", "logsigmoid", "silu"),
-    *("gelu", "sinh", "cosh", "special_expit", "asinh", "arcsinh"),
+    *("sigmoid", "tanh", "exp", "erf", "erfc", "sin", "cos", "atan", "arctan", "softplus", "log_sigmoid", "silu"),
+    *("gelu", "mish", "sinh", "cosh", "special_expit", "asinh", "arcsinh"),
 }
-# functions with kinks at fixed arguments
+# functions with kinks (of any derivative) at fixed arguments, whatever their other parameters
 _KINKED: dict[str, tuple[float, ...]] = {
     "relu": (0.0,),
     "relu6": (0.0, 6.0),
     "abs": (0.0,),
     "hardsigmoid": (-3.0, 3.0),
-    "hardtanh": (-1.0, 1.0),
     "leaky_relu": (0.0,),
+    "elu": (0.0,),
+    "selu": (0.0,),
+    "softsign": (0.0,),
 }
+# functions with kinks at their bounds, by the names these go by
+_BOUNDED = {"clamp": ("min", "max"), "clip": ("min", "max"), "hardtanh": ("min_val", "max_val")}
+_METHODS = {"sigmoid", "tanh", "exp", "erf", "sin", "cos", "relu", "abs", "clamp", "clip", "square", "pow"}
 
 
 def _opaque(reason: str, arguments: Iterable[Polynomial]) -> Polynomial:
@@ -301,10 +312,10 @@ def _kinks_of(name: str, inner: GateFunction, rest: list[Any], kwargs: dict[str,
     """Where the function of ``inner`` is not smooth, or why that is not known."""
     if name in _SMOOTH:
         return ()
-    if name in ("clamp", "clip"):
-        bounds = [*rest, kwargs.get("min"), kwargs.get("max")]
+    if name in _BOUNDED:
+        bounds = [*rest, *(kwargs.get(bound) for bound in _BOUNDED[name])]
         at = tuple(float(b) for b in bounds if b is not None)
-    elif name in _KINKED and not rest and not kwargs:
+    elif name in _KINKED:
         at = _KINKED[name]
     else:
         return f"{name} is not among the functions whose smoothness is known"
