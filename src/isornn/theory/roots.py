@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 Function = Callable[[Tensor], Tensor]
-ITERATIONS = 60
+ITERATIONS, PATIENCE = 120, 3
 
 
 def bracketed_root(
@@ -19,16 +19,21 @@ def bracketed_root(
     Elements whose ends do not differ in sign are returned at whichever end is nearer to zero.
 
     Args:
+        function: of the scale of its argument, as ``image(x) - x`` is; below rounding at that scale it counts as 0.
         tolerance: on the width of the bracket, relative to the root's size.
     """
     best = torch.where(at_low.abs() < at_high.abs(), low, high)
     active = at_low * at_high < 0
-    for iteration in range(ITERATIONS):
+    widths = [torch.full_like(best, torch.inf)] * PATIENCE
+    for _ in range(ITERATIONS):
         if not bool(active.any()):
             break
         secant = (low * at_high - high * at_low) / torch.where(at_high == at_low, 1.0, at_high - at_low)
-        # every fourth step halves the bracket, so that no element can stall
-        inside = (secant > torch.minimum(low, high)) & (secant < torch.maximum(low, high)) & (iteration % 4 != 3)
+        # elements whose bracket has not halved lately are bisected, so that none can stall
+        width = (high - low).abs()
+        lively = width <= widths[-PATIENCE] / 2
+        widths.append(torch.where(lively, width, torch.inf))
+        inside = (secant > torch.minimum(low, high)) & (secant < torch.maximum(low, high)) & lively
         x = torch.where(active, torch.where(inside, secant, (low + high) / 2), best)
         value = function(x)
         best = torch.where(active, x, best)
