@@ -1,0 +1,129 @@
+"""``isornn analyze``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isornn.cli.options import AsJson, CellName, Correlation, Figure, Hidden, Inputs, Length, Variance
+from isornn.cli.show import check_writable, errors, print_json, print_table, say, shown
+
+if TYPE_CHECKING:
+    from isornn.theory.records import Analysis, Quantity
+
+_LABELS = {
+    "fixed_point.mean": "mean E[h]",
+    "fixed_point.second_moment": "second moment E[h^2]",
+    "fixed_point.correlation": "stable correlation C*",
+    "chi": "chi, factor per step at C*",
+    "xi": "xi = -1/ln chi, steps",
+    "chi_1": "chi_1, factor per step at C = 1",
+    "reach": "reach, steps to 1/e",
+    "jacobian.mean": "Jacobian's m1 (squared singular values)",
+    "jacobian.second_moment": "Jacobian's m2",
+    "jacobian.variance": "Jacobian's m2 - m1^2",
+    "xi_q": "xi_Q, steps for the moments to settle",
+}
+
+
+def analyze(
+    spec: Annotated[Path | None, typer.Argument(metavar="[SPEC.json]", help="A spec file; or --cell.")] = None,
+    cell: CellName = None,
+    hidden: Hidden = None,
+    inputs: Inputs = None,
+    init: Annotated[
+        str | None, typer.Option("--init", metavar="START", help="torch (default), standard, chrono, critical, ...")
+    ] = None,
+    length: Length = None,
+    input_variance: Variance = None,
+    input_correlation: Correlation = None,
+    json: AsJson = False,
+    plot: Figure = None,
+) -> None:
+    """Over how many steps signals and gradients survive in a network drawn by SPEC.json, or by a named start."""
+    from isornn.cli import ask
+
+    check_writable("--plot", plot, (".png", ".pdf", ".svg"))
+    length = None if length is None else ask.checked_length(length)
+    law = (input_variance, input_correlation)
+    with errors().status("analysing"):
+        if spec is not None:
+            _alone(cell=cell, hidden=hidden, inputs=inputs, init=init)
+            analysis = _from_file(spec, length, *law)
+        else:
+            analysis = _from_start(cell, hidden, inputs, init, length, *law)
+    if json:
+        print_json(analysis.to_json())
+    else:
+        _print(analysis, length)
+    if plot is not None:
+        _draw(analysis, plot, length)
+
+
+def _alone(**options: Any) -> None:
+    from isornn.cells import SpecError
+
+    for name, value in options.items():
+        if value is not None:
+            raise SpecError(f"--{name}", value, "SPEC.json says that itself; give SPEC.json or --cell")
+
+
+def _from_file(file: Path, length: int | None, variance: float | None, correlation: float | None) -> Analysis:
+    from dataclasses import replace
+
+    from isornn.cells import Spec
+    from isornn.cli.ask import ask, input_law
+
+    spec = Spec.load(file)
+    return ask(replace(spec, input=input_law(variance, correlation, spec.input)), length)
+
+
+def _from_start(
+    cell: str | None,
+    hidden: int | None,
+    inputs: int | None,
+    init: str | None,
+    length: int | None,
+    variance: float | None,
+    correlation: float | None,
+) -> Analysis:
+    from isornn.cells import SpecError, cell_named
+    from isornn.cli.ask import ask_start, input_law
+
+    if cell is None:
+        raise SpecError("SPEC.json, --cell", None, "give one of the two")
+    law = input_law(variance, correlation)
+    return ask_start("torch" if init is None else init, cell_named(cell), hidden, inputs, length, law)
+
+
+def _print(analysis: Analysis, length: int | None) -> None:
+    from isornn.cli.reading import sentence
+
+    settled = "settled" if bool(analysis.fixed_point.converged) else "did not settle"
+    residual = float(analysis.fixed_point.residual)
+    title = f"{analysis.spec.cell.name}, by {analysis.engine}; fixed point {settled} (residual {residual:.2g})"
+    print_table(title, ("quantity", "value", "uncertainty", "why not"), _rows(analysis, residual))
+    print(sentence(analysis, length))
+
+
+def _rows(analysis: Analysis, residual: float) -> Iterator[tuple[str, str, str, str]]:
+    exact = f"exact (residual {residual:.1g})" if analysis.engine == "quadrature" else "exact"
+    for name, quantity in analysis.quantities():
+        value = quantity.number()
+        sure = "" if value is None else _uncertainty(quantity, exact)
+        yield _LABELS.get(name, name), shown(value), sure, quantity.reason() or ""
+
+
+def _uncertainty(quantity: Quantity, exact: str) -> str:
+    error = quantity.error()
+    return f"+- {error:.2g}" if error else exact
+
+
+def _draw(analysis: Analysis, file: Path, length: int | None) -> None:
+    from isornn.plots.analysis import draw_analysis
+
+    draw_analysis(analysis, file, length)
+    say(f"isornn: figure in {file}")

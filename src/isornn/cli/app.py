@@ -1,0 +1,76 @@
+"""The command ``isornn``: its commands, and one way to refuse.
+
+Commands import what they compute with when they run, so that help and refusals come at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from isornn.cli.analyze import analyze
+from isornn.cli.cells import cells
+from isornn.cli.compare import compare
+from isornn.cli.critical import critical
+from isornn.cli.demo import demo
+from isornn.cli.show import say
+
+REFUSED, INTERRUPTED, FAILED = 2, 130, 1
+
+
+class Commands(TyperGroup):
+    """Bad input ends with code 2 and one line on stderr, an interrupt with 130 and one line; neither with a traceback.
+
+    Bad input is what the command line itself refuses, and a ValueError of this library's own: those name the field,
+    the value and what is allowed. Any other error is a fault of ours and is shown whole.
+    """
+
+    def main(self, *args: Any, **options: Any) -> NoReturn:
+        try:
+            code = super().main(*args, **{**options, "standalone_mode": False})
+        except typer.TyperException as error:
+            sys.exit(_ended(REFUSED, getattr(error, "format_message", error.__str__)()))
+        except typer.Abort:
+            sys.exit(_ended(INTERRUPTED, "interrupted"))
+        except (ValueError, ArithmeticError) as error:
+            if not type(error).__module__.startswith("isornn."):
+                raise
+            sys.exit(_ended(REFUSED if isinstance(error, ValueError) else FAILED, str(error)))
+        except OSError as error:
+            sys.exit(_ended(FAILED, str(error)))
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in self.commands:
+            raise typer.BadParameter(f"{args[0]!r} is not one of {', '.join(self.commands)}", param_hint="COMMAND")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Abort from None
+
+
+def _ended(code: int, message: str) -> int:
+    say(f"isornn: {message}")
+    return code
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="isornn",
+    help="How far a recurrent network sees before it is trained, and a start that sees as far as the data needs.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (cells, analyze, compare, critical, demo):
+    app.command()(command)
+
+
+def main() -> None:
+    """What the shell calls."""
+    app(sys.argv[1:] or ["--help"], prog_name="isornn")

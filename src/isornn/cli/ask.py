@@ -1,0 +1,112 @@
+"""From options to specs, and what is asked of the theory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from isornn.cells import Cell, Input, Spec, SpecError
+from isornn.cells.starts import STARTS, start
+from isornn.theory.analysis import analyze
+from isornn.theory.records import Analysis
+
+if TYPE_CHECKING:
+    from isornn.theory.critical import Critical
+
+INITS = (*STARTS, "critical")
+LONGEST = 1_000_000
+STEPS = 100  # of the profile where no length is given
+MOST_STEPS = 10_000  # of the profile; further on it is continued by chi
+
+
+def needed(option: str, value: str | None) -> str:
+    """``value``, which must be given."""
+    if value is None:
+        raise SpecError(option, value, "it must be given")
+    return value
+
+
+def needed_length(length: int | None) -> int:
+    """``length``, which must be given and in its range."""
+    if length is None:
+        raise SpecError("length", length, "it is the number of steps to bridge and must be given")
+    return checked_length(length)
+
+
+def checked_length(length: int) -> int:
+    """``length`` in its range.
+
+    Raises:
+        SpecError: it is not.
+    """
+    if not 1 <= length <= LONGEST:
+        raise SpecError("length", length, f"it is a number of steps from 1 to {LONGEST}")
+    return length
+
+
+def input_law(variance: float | None, correlation: float | None, default: Input | None = None) -> Input:
+    """The law of the input sequences, ``default`` where nothing else is given."""
+    default = Input() if default is None else default
+    return Input(
+        default.variance if variance is None else variance, default.correlation if correlation is None else correlation
+    )
+
+
+def ask(spec: Spec, length: int | None) -> Analysis:
+    """The theory's answer with a profile as far as ``length``."""
+    with _one_thread():
+        return analyze(spec, length=min(length or STEPS, MOST_STEPS))
+
+
+def ask_start(
+    name: str, cell: Cell, hidden: int | None, inputs: int | None, length: int | None, input: Input
+) -> Analysis:
+    """The theory's answer about a named start.
+
+    Raises:
+        SpecError: no such start; a start that the cell does not have; a size or a length that it needs.
+    """
+    if name not in INITS:
+        raise SpecError("init", name, f"starts are {', '.join(INITS)}")
+    if name == "critical":
+        _check_sizes(hidden, inputs)
+        return solve(cell, needed_length(length), input).analysis
+    # The sizes' own checks refuse what is missing too.
+    return ask(start(name, cell, hidden, inputs, length, input), length)  # type: ignore[arg-type]
+
+
+def solve(
+    cell: Cell, length: int, input: Input, fixed: Mapping[str, float] | None = None, biases: str = "fixed"
+) -> Critical:
+    """The critical point of `isornn.theory.critical`.
+
+    Raises:
+        SpecError: as there, and ``biases`` that are neither fixed nor redrawn.
+    """
+    from isornn.theory.critical import critical
+
+    if biases not in ("fixed", "redrawn"):
+        raise SpecError("biases", biases, 'it is "redrawn" or "fixed"')
+    with _one_thread():
+        return critical(cell, length, fixed=fixed, input=input, biases="fixed" if biases == "fixed" else "redrawn")
+
+
+def _check_sizes(hidden: int | None, inputs: int | None) -> None:
+    """Sizes that a start does not need may be left out, not be wrong."""
+    for field, size in (("hidden", hidden), ("inputs", inputs)):
+        if size is not None and size < 1:
+            raise SpecError(field, size, "it is a whole number of at least 1")
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The theory's tensors are small: threads that wait for each other cost more than they give."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,108 @@
+"""``isornn compare``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from isornn.cli.options import AsJson, CellName, Correlation, Hidden, Inputs, Length, Variance
+from isornn.cli.show import errors, print_json, print_table, shown
+
+if TYPE_CHECKING:
+    from isornn.cells import Cell, Input
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of one start; ``None`` where there is no number, ``reason`` says why there is no reach.
+
+    ``left`` is the share of the response that is left after T steps, ``P_T / P_1``.
+    """
+
+    start: str
+    reach: float | None
+    reach_stderr: float | None
+    xi: float | None
+    chi: float | None
+    left: float | None
+    verdict: str
+    reason: str | None
+
+
+def compare(
+    cell: CellName = None,
+    hidden: Hidden = None,
+    inputs: Inputs = None,
+    length: Length = None,
+    input_variance: Variance = None,
+    input_correlation: Correlation = None,
+    json: AsJson = False,
+) -> None:
+    """All starts side by side for sequences of T steps, best first: the one whose reach is closest to T."""
+    from isornn.cells import cell_named
+    from isornn.cli.ask import input_law, needed, needed_length
+
+    steps, kind = needed_length(length), cell_named(needed("--cell", cell))
+    law = input_law(input_variance, input_correlation)
+    rows = sorted(_rows(kind, hidden, inputs, steps, law), key=lambda row: _miss(row, steps))
+    if json:
+        sizes = {"cell": kind.name, "hidden": hidden, "inputs": inputs, "length": steps}
+        print_json({**sizes, "starts": [asdict(row) for row in rows]})
+    else:
+        _print(rows, f"{kind.name}, N = {hidden}, D = {inputs}, T = {steps}")
+
+
+def _rows(cell: Cell, hidden: int | None, inputs: int | None, length: int, law: Input) -> Iterator[Row]:
+    from isornn.cells import Spec, SpecError
+    from isornn.cells.starts import start
+    from isornn.cli.ask import INITS, ask_start
+    from isornn.cli.reading import left_after, verdict
+    from isornn.theory.errors import TheoryMissing
+
+    # Sizes and input are checked once, so that only what is peculiar to a start is left as its reason.
+    Spec(cell, input=law)
+    start("torch", cell, hidden, inputs)  # type: ignore[arg-type]
+    with errors().status("") as status:
+        for name in INITS:
+            status.update(f"analysing {name}")
+            try:
+                answer = ask_start(name, cell, hidden, inputs, length, law)
+            except (SpecError, TheoryMissing) as reason:
+                yield Row(name, None, None, None, None, None, "none", str(reason))
+                continue
+            yield Row(
+                name,
+                answer.reach.number(),
+                answer.reach.error(),
+                answer.xi.number(),
+                answer.chi.number(),
+                left_after(answer, length),
+                verdict(answer, length),
+                answer.reach.reason(),
+            )
+
+
+def _miss(row: Row, length: int) -> float:
+    """How far the reach is from the length, as a ratio."""
+    return math.inf if not row.reach else abs(math.log(row.reach / length))
+
+
+def _print(rows: list[Row], title: str) -> None:
+    from isornn.cli.reading import shown_share
+
+    columns = ("start", "reach, steps", "xi", "chi", "left after T", "verdict", "why not")
+    cells = [
+        (
+            row.start,
+            shown(row.reach, row.reach_stderr),
+            shown(row.xi),
+            shown(row.chi),
+            shown_share(row.left),
+            row.verdict,
+            row.reason or "",
+        )
+        for row in rows
+    ]
+    print_table(title, columns, cells)

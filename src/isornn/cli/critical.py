@@ -1,0 +1,87 @@
+"""``isornn critical``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isornn.cli.options import AsJson, CellName, Correlation, Length, Variance
+from isornn.cli.show import check_writable, errors, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from isornn.theory.critical import Critical
+
+
+def critical(
+    cell: CellName = None,
+    length: Length = None,
+    fix: Annotated[
+        list[str] | None, typer.Option("--fix", metavar="FIELD=VALUE", help="A field to keep, as f.input_var=1.")
+    ] = None,
+    biases: Annotated[str, typer.Option("--biases", help="fixed: drawn once; redrawn: at each step.")] = "fixed",
+    input_variance: Variance = None,
+    input_correlation: Correlation = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="SPEC.json", help="Write the spec there.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Hyper-parameters with which a cell sees T steps, what they achieve, and the line of Python that sets them."""
+    from isornn.cells import cell_named
+    from isornn.cli.ask import input_law, needed, needed_length, solve
+
+    check_writable("--output", output, (".json",))
+    steps, kind = needed_length(length), cell_named(needed("--cell", cell))
+    law, fixed = input_law(input_variance, input_correlation), dict(map(_fixed, fix or []))
+    with errors().status("solving"):
+        point = solve(kind, steps, law, fixed, biases)
+    if output is not None:
+        _write(point, output)
+    if json:
+        print_json(_as_json(point))
+    else:
+        _print(point, steps)
+
+
+def _fixed(text: str) -> tuple[str, float]:
+    """``f.input_var=1`` as a field and a number."""
+    from isornn.cells import SpecError
+
+    field, _, value = text.partition("=")
+    try:
+        return field, float(value)
+    except ValueError:
+        raise SpecError("--fix", text, "it is FIELD=NUMBER, as f.input_var=1") from None
+
+
+def _as_json(point: Critical) -> dict[str, Any]:
+    achieved = point.analysis.to_json()
+    return {
+        "spec": achieved.pop("spec"),
+        "length": point.length,
+        "achieved": achieved,
+        "conditions": [asdict(condition) for condition in point.conditions],
+        "python": point.python,
+    }
+
+
+def _write(point: Critical, file: Path) -> None:
+    from isornn.files import replacing
+
+    with replacing(file) as new:
+        new.write_text(dumps(point.spec.to_json(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    say(f"isornn: spec in {file}")
+
+
+def _print(point: Critical, length: int) -> None:
+    from isornn.cli.reading import sentence
+
+    print(dumps(point.spec.to_json(), indent=1))
+    rows = [(c.name, c.wanted, c.found, "yes" if c.met else "no, it binds") for c in point.conditions]
+    print_table("", ("condition", "wanted", "found", "met"), rows)
+    print(sentence(point.analysis, length))
+    print(point.python)

@@ -1,0 +1,120 @@
+"""``isornn demo``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isornn.cli.options import Length, whole
+from isornn.cli.show import errors, print_table, say, shown
+
+if TYPE_CHECKING:
+    from isornn.experiments.demo_record import DemoResult
+    from isornn.theory.records import Analysis
+
+FIGURE = "demo.png"
+
+
+def demo(
+    length: Length = None,
+    updates: Annotated[
+        int | None, typer.Option("--updates", metavar="K", parser=whole, help="Of each start; 400 unless given.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="S", parser=whole, help="Of weights, images and noise; 0 unless given.")
+    ] = 0,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Record and figure go there.")] = Path("demo"),
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="MNIST's IDX files; else the package's digits.")
+    ] = None,
+) -> None:
+    """How far four starts of nn.LSTM see by the theory, and which learn to tell digits over T steps of noise."""
+    from isornn.experiments import demo as experiment
+    from isornn.plots.demo import draw_demo
+    from isornn.tasks import load_digits
+
+    length = experiment.LENGTH if length is None else length
+    updates = experiment.UPDATES if updates is None else updates
+    _check(length, updates, seed, out)
+    predicted = _predict(experiment.STARTS, load_digits(data).pixels, length)
+    reaches = {name: answer.reach.number() for name, answer in predicted.items()}
+    with _progress(updates) as callback:
+        result = experiment.run_demo(length, updates, seed, out, data, predicted=reaches, progress=callback)
+    draw_demo(out / experiment.RECORD, out / FIGURE)
+    _print(result, predicted)
+    print(f"figure: {out / FIGURE}")
+
+
+def _check(length: int, updates: int, seed: int, out: Path) -> None:
+    """All that can be refused before the theory and the training take their time."""
+    from isornn.cells import SpecError
+
+    for option, value, least in (("--length", length, 3), ("--updates", updates, 1), ("--seed", seed, 0)):
+        if not least <= value < 2**31:
+            raise SpecError(option, value, f"it is a whole number of at least {least}")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpecError("--out", str(out), f"it is a folder that can be written to ({error.strerror})") from None
+
+
+def _predict(starts: Iterable[str], inputs: int, length: int) -> dict[str, Analysis]:
+    """What the theory says of each start of the demo's network."""
+    from isornn.cells import LSTM, Input
+    from isornn.cli.ask import ask_start
+    from isornn.experiments.demo_record import DemoSettings
+
+    answers = {}
+    with errors().status("") as status:
+        for name in starts:
+            status.update(f"theory of {name}")
+            answers[name] = ask_start(name, LSTM(), DemoSettings.hidden, inputs, length, Input())
+    return answers
+
+
+@contextmanager
+def _progress(updates: int) -> Iterator[Callable[[str, int, float], None]]:
+    """A bar per start on a terminal's stderr; elsewhere a line for each tenth of the updates."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = errors()
+    if not console.is_terminal:
+        yield lambda start, update, loss: _line(start, update, updates, loss)
+        return
+    text = TextColumn("{task.description:10} loss {task.fields[loss]:.3f}")
+    with Progress(text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console) as bars:
+        tasks = {}
+
+        def advance(start: str, update: int, loss: float) -> None:
+            if start not in tasks:
+                tasks[start] = bars.add_task(start, total=updates, loss=loss)
+            bars.update(tasks[start], completed=update, loss=loss)
+
+        yield advance
+
+
+def _line(start: str, update: int, updates: int, loss: float) -> None:
+    if update == updates or update % max(1, updates // 10) == 0:
+        say(f"{start}: update {update} of {updates}, loss {loss:.3f}")
+
+
+def _print(result: DemoResult, predicted: dict[str, Analysis]) -> None:
+    rows = [
+        (
+            run.start,
+            shown(predicted[run.start].reach.number()),
+            shown(predicted[run.start].chi.number()),
+            f"{run.losses[-1]:.3f}",
+            f"{run.seconds:.0f}",
+            f"{run.accuracy:.3f}",
+        )
+        for run in result.runs
+    ]
+    settings = result.settings
+    title = f"nn.LSTM({settings.hidden}), {settings.data}, T = {settings.length}, {settings.updates} updates"
+    columns = ("start", "predicted reach, steps", "chi", "training loss", "seconds", "test accuracy")
+    print_table(title, columns, rows)

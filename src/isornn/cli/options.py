@@ -1,0 +1,55 @@
+"""Options that several commands share, and how numbers are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def whole(text: str) -> int:
+    """A whole number.
+
+    Raises:
+        BadParameter: names the value and what is allowed; the command line adds the option.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a whole number") from None
+
+
+def number(text: str) -> float:
+    """A number.
+
+    Raises:
+        BadParameter: names the value and what is allowed; the command line adds the option.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number") from None
+
+
+CellName = Annotated[str | None, typer.Option("--cell", metavar="NAME", help="A cell of isornn cells.")]
+Hidden = Annotated[int | None, typer.Option("--hidden", metavar="N", parser=whole, help="Hidden units.")]
+Inputs = Annotated[int | None, typer.Option("--inputs", metavar="D", parser=whole, help="Inputs per step.")]
+Length = Annotated[int | None, typer.Option("--length", metavar="T", parser=whole, help="Steps to be bridged.")]
+Variance = Annotated[
+    float | None,
+    typer.Option("--input-variance", metavar="R", parser=number, help="R = E x_t^2; 1 unless given."),
+]
+Correlation = Annotated[
+    float | None,
+    typer.Option(
+        "--input-correlation",
+        metavar="S",
+        parser=number,
+        help="E x_a x_b / R of two sequences, from -1 to 1; 1 unless given.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
+Figure = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw how a change fades (.png, .pdf or .svg).")
+]

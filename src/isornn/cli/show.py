@@ -1,0 +1,83 @@
+"""What goes to the shell: one line on stderr, one JSON object or one table on stdout."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+LONGEST_LINE = 400
+PIPED_WIDTH = 120
+
+
+def say(message: str) -> None:
+    """``message`` on stderr as one line, whatever it quotes.
+
+    >>> import contextlib
+    >>> with contextlib.redirect_stderr(sys.stdout):
+    ...     say("gates.a\\nb: not allowed")
+    gates.a b: not allowed
+    """
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(message.split()))
+    line = line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 3] + "..."
+    print(line, file=sys.stderr)
+
+
+def print_json(answer: dict[str, Any]) -> None:
+    """One strict JSON object on stdout."""
+    print(json.dumps(answer, indent=1, allow_nan=False))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], lines: bool = False) -> None:
+    """A table on stdout, as wide as the terminal."""
+    table = Table(title=title, title_justify="left", show_lines=lines)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
+    Console(width=wide).print(table)
+
+
+def errors() -> Console:
+    """The console for progress."""
+    return Console(stderr=True)
+
+
+def shown(value: float | None, error: float | None = None) -> str:
+    """A number as people read it.
+
+    >>> shown(0.27571234, 0.0013), shown(166.68), shown(None), shown(3.2e-9)
+    ('0.2757 +- 0.0013', '166.7', '-', '3.2e-09')
+    """
+    if value is None:
+        return "-"
+    if not error:
+        return f"{value:.4g}"
+    # As many digits as the error makes sense of: its own first two.
+    places = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:.{places}f} +- {error:.{places}f}" if 1e-4 < abs(value) < 1e6 else f"{value:.4g} +- {error:.1e}"
+
+
+def check_writable(option: str, file: Path | None, endings: Sequence[str]) -> None:
+    """Refuse a file that cannot be written before anything is computed.
+
+    Raises:
+        SpecError: names the option.
+    """
+    from isornn.cells import SpecError
+
+    if file is None:
+        return
+    if file.suffix.lower() not in endings:
+        raise SpecError(option, str(file), f"its name ends in {' or '.join(endings)}")
+    if file.is_dir() or not os.access(file.parent, os.W_OK):
+        raise SpecError(option, str(file), "it is a file in a folder that exists and can be written to")

@@ -1,0 +1,30 @@
+"""The picture of an analysis."""
+
+from pathlib import Path
+
+import pytest
+
+from isornn.cells import Gate, Peephole, Spec, Vanilla
+from isornn.plots.analysis import draw_analysis
+from isornn.theory.analysis import analyze
+
+SPECS = {
+    "fades": Spec(Vanilla(), {"h": Gate(weight_var=0.5, input_var=1.0)}),
+    "identity matrices have no theory": Spec(Vanilla(), {"h": Gate(weight_var=1.0, ensemble="identity")}),
+    "nothing is left after one step": Spec(Vanilla(), {"h": Gate(input_var=1.0)}),
+    "does not fade": Spec(Peephole(), {"f": Gate(bias_mean=1e6), "g": Gate(weight_var=1.0)}),
+}
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("length", [None, 7, 1000])
+def test_is_drawn_whatever_the_answer(tmp_path: Path, name: str, length: int | None) -> None:
+    file = tmp_path / "figure.svg"
+    draw_analysis(analyze(SPECS[name], length=20), file, length)
+    assert file.read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_leaves_nothing_else(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="supported"):
+        draw_analysis(analyze(SPECS["fades"], length=5), tmp_path / "figure.nonsense")
+    assert list(tmp_path.iterdir()) == []
