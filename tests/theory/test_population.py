@@ -251,14 +251,75 @@ def test_degenerate_points_give_finite_numbers(spec: Spec) -> None:
     "spec",
     [
         Spec(Vanilla("relu"), {"h": Gate(4.0, 1.0)}),
+        Spec(Vanilla("identity"), {"h": Gate(1.0, 1.0)}),
         Spec(Peephole(), {"i": Gate(1, 1), "f": Gate(bias_mean=50), "g": Gate(1, 1)}),
+        Spec(GRU(), {"z": Gate(1, 1, bias_mean=60), "nx": Gate(0, 1)}),
     ],
-    ids=["relu", "no forgetting"],
+    ids=["relu", "random walk", "no forgetting", "frozen"],
 )
 def test_growth_without_bound_is_an_answer(spec: Spec) -> None:
-    settled = population(spec, units=64, replicates=8).settle("identical", max_steps=1000)
-    assert not settled.converged
-    assert settled.residual.isfinite()
+    found = population(spec, units=64, replicates=8).stable()
+    assert not found.stationary.converged
+    assert found.stationary.residual.isfinite()
+    assert found.stationary.steps <= 600
+    assert found.response.profile.isfinite().all()
+
+
+def spread(longest: float, write_input: float, weight: float = 1e-5) -> Spec:
+    """An LSTM with time scales uniform from 1 to ``longest``, its write gate the mirror of its forget gate."""
+    gates = {
+        "i": Gate(weight, write_input, bias_law=BiasLaw("timescale", 1.0, longest, -1)),
+        "f": Gate(weight, weight // 1, bias_law=BiasLaw("timescale", 1.0, longest)),
+        "g": Gate(weight, 1.0),
+        "o": Gate(1.0),
+    }
+    return Spec(LSTM(), gates, biases="fixed")
+
+
+def simulated_second_moment(longest: float, write_input: float, weight: float, steps: int = 1500) -> float:
+    """Q of the network of ``spread``, by plain steps of units drawn evenly over r and over log r, weighted back."""
+    rng, n = np.random.default_rng(0), 8000
+    v, even = (np.arange(n) + 0.5) / n, np.arange(n) % 2 == 0
+    r = np.where(even, 1 + (longest - 1) * v, longest**v)
+    weights = 1 / (0.5 + 0.5 * (longest - 1) / (r * np.log(longest)))
+    c, q, found = np.zeros(n), 0.0, []
+    for step in range(steps):
+        i, f, o = (
+            1 / (1 + np.exp(-m - np.sqrt(w * q + x) * rng.standard_normal(n)))
+            for m, w, x in ((-np.log(r), weight, write_input), (np.log(r), weight, weight // 1), (0.0, 1.0, 0.0))
+        )
+        c = f * c + i * np.tanh(np.sqrt(weight * q + 1) * rng.standard_normal(n))
+        q = float(np.average((o * np.tanh(c)) ** 2, weights=weights))
+        if step >= 300:
+            found.append(q)
+    return float(np.mean(found))
+
+
+@pytest.mark.parametrize(("write_input", "weight"), [(1.0, 1e-5), (1.0, 1.0)], ids=["weak", "strong"])
+def test_a_spread_of_time_scales_settles_at_once(write_input: float, weight: float) -> None:
+    settled = population(spread(199.0, write_input, weight)).settle("identical")
+    assert settled.converged
+    assert settled.steps <= 256
+    expected = simulated_second_moment(199.0, write_input, weight)
+    assert float(settled.moments.second_moment) == pytest.approx(expected, rel=0.01)
+
+
+def test_time_scales_of_thousands_settle_at_once_and_reproducibly() -> None:
+    found = [population(spread(5000.0, 1.0), seed).settle("identical") for seed in (0, 1)]
+    assert all(settled.converged and settled.steps <= 256 for settled in found)
+    first, second = (float(settled.moments.second_moment) for settled in found)
+    assert first == pytest.approx(second, rel=0.01)
+
+
+def test_the_law_of_a_slow_state_is_that_of_its_perpetuity() -> None:
+    # c = sum_k f^k i g, so E c^2 = E i^2 E g^2 E[1 / (1 - f^2)] over the biases of f.
+    moments = population(Spec(Peephole(), FORGETS, biases="fixed")).settle("identical").moments
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    mean = weights / weights.sum()
+    sigma = 1 / (1 + np.exp(-nodes))
+    fed = float(mean @ sigma**2) * float(mean @ np.tanh(nodes) ** 2)
+    expected = fed * float(mean @ (1 / (1 - (1 / (1 + np.exp(-2 - nodes))) ** 2)))
+    assert float(moments.second_moment) == pytest.approx(expected, rel=0.002)
 
 
 def test_correlation_is_undefined_without_variance_over_units() -> None:

@@ -14,28 +14,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from isornn.cells import Spec, Values
+from isornn.cells import Spec
 from isornn.theory.population_jacobian import JacobianMoments, JacobianSums
 from isornn.theory.probing import Probe
 from isornn.theory.replicates import jackknife, pooled
 from isornn.theory.response import Response, follow
-from isornn.theory.units import (
-    Draws,
-    Field,
-    Laws,
-    Units,
-    arrangement,
-    bounded,
-    draw_gates,
-    fixed_biases,
-    variates,
-)
-from isornn.theory.warm_start import redrawn_state
+from isornn.theory.settling import Dynamics
+from isornn.theory.units import Draws, Field, Laws, Units, variates
 
 Copies = Literal["apart", "identical"]
-_WARM_ROUNDS = 6
-_FIRST_BLOCK = 16
-_PRECISE_ENOUGH = 1000
+_UNSETTLED = 16  # steps that a population without a fixed point is followed
+_APART = 4  # steps between the cohorts of a response
 
 
 @dataclass(frozen=True)
@@ -107,6 +96,7 @@ class Population:
         self.batch_shape = spec.batch_shape
         self.probe = Probe.of(spec.cell)
         self._draws = Draws(self.laws.batch, replicates, units, generator)
+        self._dynamics = Dynamics(self.laws, self.probe, self._draws)
 
     def settle(self, copies: Copies = "apart", *, max_steps: int = 4096, tolerance: float = 2e-3) -> Stationary:
         """Iterate to stationarity.
@@ -114,33 +104,18 @@ class Population:
         Args:
             copies: ``"apart"``: two copies of each unit, independent at first, driven by inputs of the spec's
                 correlation, find the stable fixed point of the correlation map; ``"identical"``: one copy (C = 1).
-            max_steps: bound on the steps; running out gives ``converged`` false.
+            max_steps: bound on the steps; running out gives ``converged`` false, as does growth without bound.
             tolerance: wanted standard error of Q, relative.
         """
         with torch.no_grad():
-            units, field = self._start(2 if copies == "apart" else 1), Field()
-            units = self._warm(units, field)
-            record: list[Tensor] = []
-            units = self._run(units, field, _FIRST_BLOCK, record)
-            last, block, steps = _block_mean(record), 2 * _FIRST_BLOCK, _FIRST_BLOCK
-            while True:
-                record = []
-                units = self._run(units, field, block, record, average_after=block // 4)
-                steps += block
-                mean = _block_mean(record[block // 2 :])
-                residual, converged, noise = _agreement(last, mean)
-                # Slow units are the same units throughout a block: beyond this a longer average gains little.
-                done = converged & ((noise <= tolerance) | (steps >= _PRECISE_ENOUGH))
-                if bool(done.all()) or steps + 2 * block > max_steps:
-                    break
-                last, block = mean, 2 * block
+            found = self._dynamics.settle(2 if copies == "apart" else 1, max_steps, tolerance)
         return Stationary(
-            moments=_moments(mean, self.batch_shape),
-            converged=converged.reshape(self.batch_shape),
-            residual=residual.reshape(self.batch_shape),
-            steps=steps,
-            units=units,
-            field=field.held(),
+            moments=_moments(found.mean, self.batch_shape),
+            converged=found.converged.reshape(self.batch_shape),
+            residual=found.residual.reshape(self.batch_shape),
+            steps=found.steps,
+            units=found.units,
+            field=found.field,
         )
 
     def respond(
@@ -166,9 +141,18 @@ class Population:
                 as long as all together take no more than 1024 steps.
         """
 
+        if not bool(stationary.converged.any()):
+            max_steps, max_cohorts = _UNSETTLED, 1
+
         def advance(units: Units) -> Units:
             with torch.no_grad():
-                return self._run(units, stationary.field, 4, [])
+                units = self._dynamics.refreshed(units, slow)
+                for _ in range(_APART):
+                    units = self._dynamics.step(units, stationary.field)
+                return units
+
+        with torch.no_grad():
+            slow = self._dynamics.slow_laws(stationary.units, stationary.field)
 
         return follow(
             self.laws,
@@ -217,8 +201,8 @@ class Population:
         sums = JacobianSums(self.laws, self.spec, units)
         for _ in range(steps):
             with torch.no_grad():
-                units = self._run(units, stationary.field, 1, [])
-            sums.add(units, stationary.field, self._draws.uniform(self._variates(units)))
+                units = self._dynamics.step(units, stationary.field)
+            sums.add(units, stationary.field, self._draws.uniform(variates(self.laws, units.copies)))
         return sums.moments(self.batch_shape)
 
     def state_samples(self, stationary: Stationary, state: str) -> Tensor:
@@ -249,13 +233,13 @@ class Population:
                 default.
         """
         with torch.no_grad():
-            units = self._start(2)
+            units = self._dynamics.start(2)
             scale = {name: float((initial or {}).get(name, 0.0)) ** 0.5 for name in units.states}
             units = replace(units, states={name: scale[name] * value for name, value in units.states.items()})
-            record, field = [self._measure(units)], Field()
+            record, field = [self._dynamics.measure(units)], Field()
             for sigma_z in self._correlations(steps, input_correlation):
-                units = self._step(units, field, sigma_z)
-                record.append(self._measure(units))
+                units = self._dynamics.step(units, field, sigma_z)
+                record.append(self._dynamics.measure(units))
         return _moments(torch.stack(record, 2), self.batch_shape)
 
     def _correlations(self, steps: int, given: float | Sequence[float] | Tensor | None) -> list[Tensor]:
@@ -266,84 +250,12 @@ class Population:
             raise ValueError("input_correlation: every value must lie in [-1, 1]")
         return [value.expand(self.laws.batch, 1, 1) for value in values]
 
-    def _start(self, copies: int) -> Units:
-        laws, draws = self.laws, self._draws
-        offsets, weights = fixed_biases(laws, draws, self.probe.steering)
-        names = laws.cell.states
-        normal = torch.special.ndtri(draws.uniform(copies * len(names))).split(copies)
-        return Units(dict(zip(names, normal, strict=True)), offsets, weights)
-
-    def _step(self, units: Units, field: Field, correlation: Tensor | None = None) -> Units:
-        laws = self.laws
-        units = units.taken(self._draws.order(arrangement(units, self.probe.live)))
-        u, x = draw_gates(laws, units, field, self._draws.uniform(self._variates(units)), correlation)
-        new = laws.cell.update(Values(**units.states), u, x)
-        shape = next(iter(units.states.values())).shape
-        return replace(units, states={name: value.expand(shape) for name, value in bounded(new).items()})
-
-    def _run(
-        self, units: Units, field: Field, steps: int, record: list[Tensor], average_after: int | None = None
-    ) -> Units:
-        for step in range(steps):
-            if average_after is not None:
-                # First as the network would, so that transients die; then on running means, which carry less noise.
-                field.gain = 1.0 / max(1, step - average_after)
-            units = self._step(units, field)
-            record.append(self._measure(units))
-        return units
-
-    def _measure(self, units: Units) -> Tensor:
-        h = units.states[self.laws.cell.states[0]]
-        own = h.square().mean(0)
-        pair = own if len(h) == 1 else h[0] * h[1]
-        return torch.cat([units.mean(value) for value in (h.mean(0), own, pair)], -1)
-
-    def _warm(self, units: Units, field: Field) -> Units:
-        """Start the slow states from the moments that the present gate law gives them; repeat as the law follows.
-
-        Without it a state with time scale 1000 would need thousands of steps to settle.
-        """
-        units = self._run(units, field, 2, [])
-        if not self.probe.slow:
-            return units
-        last = self._measure(units)
-        for _ in range(_WARM_ROUNDS):
-            for name in self.probe.slow:
-                units = redrawn_state(self.laws, self._draws, units, field.held(), name)
-            units = self._run(units, field, 1, [])
-            moments = self._measure(units)
-            if bool(((moments - last).abs().mean(1) <= 0.01 * moments[..., 1:2].abs().mean(1)).all()):
-                break
-            last = moments
-        return units
-
-    def _variates(self, units: Units) -> int:
-        return variates(self.laws, units.copies)
-
 
 def _chosen(mask: Tensor, yes: Moments, no: Moments) -> Moments:
     """Fields of ``yes`` where ``mask``, else of ``no``."""
     names = ("mean", "second_moment", "pair_moment", "correlation", "correlation_defined")
     values = {name: torch.where(mask, getattr(yes, name), getattr(no, name)) for name in names}
     return Moments(**values, stderr={name: torch.where(mask, yes.stderr[name], no.stderr[name]) for name in yes.stderr})
-
-
-def _block_mean(record: Sequence[Tensor]) -> Tensor:
-    """Time average ``(G, R, 3)`` of mean, E h^2, E h_a h_b."""
-    return torch.stack(list(record)).mean(0)
-
-
-def _agreement(last: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Residual, whether two block means agree, and the relative standard error of Q; each ``(G,)``."""
-    q = mean[..., 1].mean(1).clamp(min=1e-14)
-    scale = torch.stack((q.sqrt(), q, q), -1)
-    change = mean - last
-    count = change.shape[1]
-    noise = change.std(1) / count**0.5
-    gap = change.mean(1).abs()
-    residual = (gap / scale).amax(-1)
-    agree = ((gap <= 1e-4 * scale) | ((gap <= 4 * noise) & (noise <= 0.05 * scale))).all(-1)
-    return residual, agree & (q < 1e40), mean[..., 1].std(1) / count**0.5 / q
 
 
 def _moments(mean: Tensor, shape: Sequence[int]) -> Moments:

@@ -69,12 +69,14 @@ class Probe:
         live: states that the update carries over pointwise (d new / d state is not zero).
         carrying: live states that carry themselves (d s_j' / d s_j is not zero).
         slow: live states with ``s' = A s + B``, A and B free of every state: their stationary moments are closed.
+        feeding: by slow state, the gates that its update depends on.
         steering: gates that the carry ``d new / d state`` depends on.
     """
 
     live: tuple[str, ...]
     carrying: tuple[str, ...]
     slow: tuple[str, ...]
+    feeding: Mapping[str, tuple[str, ...]]
     steering: tuple[str, ...]
 
     @staticmethod
@@ -87,17 +89,18 @@ class Probe:
 
         u, x = Values(**{gate: normal(2.0) for gate in cell.gates}), normal(1.0)
         states = {name: normal(1.0) for name in cell.states}
-        _, carry, _ = linearise(cell, states, u, x)
+        _, carry, push = linearise(cell, states, u, x, cell.gates)
         live = [name for name in cell.states if any(s == name and bool((g != 0).any()) for (_, s), g in carry.items())]
         carrying = [name for name in live if (name, name) in carry and bool((carry[name, name] != 0).any())]
         others = {name: normal(1.0) for name in cell.states}
         slow = [name for name in live if _is_affine(cell, name, (states, others), u, x)]
+        feeding = {name: tuple(gate for gate in cell.gates if (name, gate) in push) for name in slow}
         steering = []
         for gate in cell.gates:
             _, moved, _ = linearise(cell, states, Values(**{**vars(u), gate: normal(2.0)}), x)
             if any(not torch.equal(moved[pair], carry[pair]) for pair in carry):
                 steering.append(gate)
-        return Probe(tuple(live), tuple(carrying), tuple(slow), tuple(steering))
+        return Probe(tuple(live), tuple(carrying), tuple(slow), feeding, tuple(steering))
 
 
 def _is_affine(cell: Cell, name: str, others: Iterable[Mapping[str, Tensor]], u: Values, x: Tensor) -> bool:

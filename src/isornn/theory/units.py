@@ -72,6 +72,14 @@ class Laws:
         """Gates with a recurrent matrix that is not zero throughout the batch."""
         return [name for name, value in self.weight.items() if bool((value > 0).any())]
 
+    def spread(self, gate: str, field: Field) -> Tensor:
+        """Standard deviation over time of the gate's pre-activation, given the unit's bias where it is fixed."""
+        variance = self.drive[gate] + (0.0 if self.fixed else self.bias_var[gate])
+        if gate in self.weighted:
+            known = field.values.get(gate, field.values.get(""))
+            variance = variance + (0.0 if known is None else self.weight[gate] * known[0])
+        return variance.sqrt()
+
 
 def _varies(gate: Gate) -> bool:
     return gate.bias_law is not None or bool((torch.as_tensor(gate.bias_var) > 0).any())
@@ -188,6 +196,14 @@ class Field:
         """A copy that stays as it is."""
         copy = Field()
         copy.values, copy.gain = dict(self.values), 0.0
+        return copy
+
+    def over_replicates(self) -> Field:
+        """A held copy in which all replicates share one mean, ``(G, 1, 1)``."""
+        copy = self.held()
+        for name, moments in self.values.items():
+            own, pair = (value.mean(1, keepdim=True) for value in moments)
+            copy.values[name] = (own, pair)
         return copy
 
     def with_chosen(self, mask: Tensor, other: Field) -> Field:

@@ -1,0 +1,229 @@
+"""Steps of a population, and its way to stationarity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from isornn.cells import Values
+from isornn.theory.probing import Probe
+from isornn.theory.slow_law import SlowLaw
+from isornn.theory.units import Draws, Field, Laws, Units, arrangement, bounded, draw_gates, fixed_biases, variates
+
+SlowLaws = Mapping[str, SlowLaw]
+_WARM_ROUNDS = 6
+_FIRST_BLOCK = 16
+_REFRESH = 16
+_SAME_FIELD = 1e-3
+_PRECISE_ENOUGH = 1000
+_GROWTH_SHOWS = 240
+_FROZEN_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Where ``Dynamics.settle`` ended: replicate means ``(G, R, 3)`` of h, h^2 and h_a h_b over the last block."""
+
+    mean: Tensor
+    converged: Tensor
+    residual: Tensor
+    steps: int
+    units: Units
+    field: Field
+
+
+class Dynamics:
+    """One step of a population under its laws, and many."""
+
+    def __init__(self, laws: Laws, probe: Probe, draws: Draws) -> None:
+        self.laws, self.probe, self.draws = laws, probe, draws
+
+    def start(self, copies: int) -> Units:
+        """Units with states N(0, 1), independent between copies."""
+        offsets, weights = fixed_biases(self.laws, self.draws, self.probe.steering)
+        names = self.laws.cell.states
+        normal = torch.special.ndtri(self.draws.uniform(copies * len(names))).split(copies)
+        return Units(dict(zip(names, normal, strict=True)), offsets, weights)
+
+    def step(self, units: Units, field: Field, correlation: Tensor | None = None) -> Units:
+        """The units one step later; ``field`` follows at its gain."""
+        laws, draws = self.laws, self.draws
+        units = units.taken(draws.order(arrangement(units, self.probe.live)))
+        u, x = draw_gates(laws, units, field, draws.uniform(variates(laws, units.copies)), correlation)
+        new = laws.cell.update(Values(**units.states), u, x)
+        shape = next(iter(units.states.values())).shape
+        return replace(units, states={name: value.expand(shape) for name, value in bounded(new).items()})
+
+    def measure(self, units: Units) -> Tensor:
+        """Means of h, h^2 and h_a h_b, ``(G, R, 3)``."""
+        h = units.states[self.laws.cell.states[0]]
+        own = h.square().mean(0)
+        pair = own if len(h) == 1 else h[0] * h[1]
+        return torch.cat([units.mean(value) for value in (h.mean(0), own, pair)], -1)
+
+    def slow_laws(self, units: Units, field: Field) -> dict[str, SlowLaw]:
+        """The laws of the slow states under the present gate law."""
+        feeding = self.probe.feeding
+        return {
+            name: SlowLaw.of(self.laws, self.draws, units, field.held(), name, feeding[name])
+            for name in self.probe.slow
+        }
+
+    def refreshed(self, units: Units, slow: SlowLaws) -> Units:
+        """Slow states drawn afresh where their law is known to be Gaussian: each time a sample of its own.
+
+        Left to themselves they would be the same sample for as many steps as their time scale.
+        """
+        for name, law in slow.items():
+            if bool(law.gaussian.any()):
+                own = law.of_units(units)
+                units = own.redrawn(self.draws, units, name, own.gaussian)
+                units = units.taken(self.draws.order(None))
+        return units
+
+    def settle(self, copies: int, max_steps: int, tolerance: float) -> Settled:
+        """Iterate until the means of successive blocks, each twice as long as the last, agree."""
+        field = Field()
+        units, slow = self._warm(self.start(copies), field)
+        frozen = self._frozen(units, slow)
+        known = _values(field)
+        means: list[Tensor] = []
+        ends, block = [0], _FIRST_BLOCK
+        while True:
+            if _apart(_values(field), known) > _SAME_FIELD:
+                slow, known = self.slow_laws(units, field), _values(field)
+            units, mean = self._block(units, field, block, slow, follow=not means)
+            means.append(mean)
+            ends.append(ends[-1] + block)
+            if len(means) < 2:
+                continue
+            residual, converged, noise = _agreement(means[-2], means[-1])
+            growing = _growing(means, ends)
+            converged = converged & ~frozen & ~growing
+            # Slow units are the same units throughout a block: beyond this a longer average gains little.
+            precise = converged & ((noise <= tolerance) | (ends[-1] >= _PRECISE_ENOUGH))
+            block *= 2
+            if bool((precise | frozen | growing).all()) or ends[-1] + block > max_steps:
+                return Settled(means[-1], converged, residual, ends[-1], units, field.held())
+
+    def _block(self, units: Units, field: Field, steps: int, slow: SlowLaws, follow: bool) -> tuple[Units, Tensor]:
+        """Some steps and the mean over them, or over their second half once the population has been followed.
+
+        First the field goes as the network's would, so that transients die; then on running means, with less noise.
+        """
+        record, known = [], self._known(units, slow)
+        for step in range(steps):
+            if step % _REFRESH == 0:
+                units = self.refreshed(units, slow)
+            field.gain = 1.0 if follow else 1.0 / max(1, step - steps // 4)
+            units = self.step(units, field)
+            record.append(torch.cat([self.measure(units), *self._beyond(units, known)], -1))
+        return units, _controlled(torch.stack(record if follow else record[steps // 2 :]).mean(0))
+
+    def _known(self, units: Units, slow: SlowLaws) -> dict[str, Tensor]:
+        """Means of s, s^2 and s_a s_b over units, where they are known exactly."""
+        known = {}
+        for name, law in slow.items():
+            if law.exact and bool(law.known.all()):
+                law = law.of_units(units)
+                square = law.mean.square()
+                moments = (law.mean, square + law.variance, square + law.variance * (1 - law.gap))
+                known[name] = torch.cat([units.mean(value) for value in moments], -1)
+        return known
+
+    def _beyond(self, units: Units, known: Mapping[str, Tensor]) -> list[Tensor]:
+        """How far the sampled means are from those known: zero on average, and noisy as what is measured is."""
+        found = []
+        for name, moments in known.items():
+            s = units.states[name]
+            own = s.square().mean(0)
+            pair = own if len(s) == 1 else s[0] * s[1]
+            found.append(torch.cat([units.mean(value) for value in (s.mean(0), own, pair)], -1) - moments)
+        return found
+
+    def _warm(self, units: Units, field: Field) -> tuple[Units, SlowLaws]:
+        """Start the slow states from the moments that the present gate law gives them; repeat as the law follows.
+
+        Without it a state with time scale 1000 would need thousands of steps to settle.
+        """
+        for _ in range(2):
+            units = self.step(units, field)
+        slow: SlowLaws = {}
+        if not self.probe.slow:
+            return units, slow
+        last = self.measure(units)
+        for _ in range(_WARM_ROUNDS):
+            slow = self.slow_laws(units, field)
+            for name, law in slow.items():
+                own = law.of_units(units)
+                units = own.redrawn(self.draws, units, name, own.known).taken(self.draws.order(None))
+            units = self.step(units, field)
+            moments = self.measure(units)
+            if bool(((moments - last).abs().mean(1) <= 0.01 * moments[..., 1:2].abs().mean(1)).all()):
+                break
+            last = moments
+        return units, slow
+
+    def _frozen(self, units: Units, slow: SlowLaws) -> Tensor:
+        """Where more than a sprinkling of units lose nothing ``(G,)``: no fixed point, or one of many."""
+        found = torch.zeros(self.laws.batch, dtype=torch.bool)
+        for law in slow.values():
+            share = units.mean(law.of_units(units).frozen.to(torch.float64).expand(self.draws.shape))
+            found |= share.mean(1)[:, 0] > _FROZEN_SHARE
+        return found
+
+
+def _controlled(record: Tensor) -> Tensor:
+    """Means ``(G, R, 3)`` less what moves with the controls ``(G, R, 3)`` behind them, by regression over replicates.
+
+    Source: control variates, Owen 2013, chapter 8.
+    """
+    mean: Tensor = record[..., :3]
+    for first in range(3, record.shape[-1], 3):
+        control = record[..., first : first + 3]
+        spread = control - control.mean(1, keepdim=True)
+        together = ((mean - mean.mean(1, keepdim=True)) * spread).sum(1, keepdim=True)
+        alone = spread.square().sum(1, keepdim=True)
+        mean = mean - torch.where(alone > 0, together / alone.clamp(min=1e-300), 0.0) * control
+    return mean
+
+
+def _values(field: Field) -> Tensor:
+    return torch.stack([own for own, _ in field.values.values()]) if field.values else torch.zeros(1)
+
+
+def _apart(a: Tensor, b: Tensor) -> float:
+    """Largest relative change of a mean over replicates."""
+    if a.shape != b.shape:
+        return torch.inf
+    if a.dim() == 1:
+        return 0.0
+    a, b = a.mean(-2), b.mean(-2)
+    return float(((a - b).abs() / b.abs().clamp(min=1e-14)).max())
+
+
+def _growing(means: list[Tensor], ends: list[int]) -> Tensor:
+    """Whether Q grew steadily over the last blocks ``(G,)``: by more than a power 0.6 of time, 0.9 at first."""
+    count = 3 if ends[-1] < 2 * _GROWTH_SHOWS else 4
+    if ends[-1] < _GROWTH_SHOWS or len(means) <= count:
+        return torch.zeros(means[0].shape[0], dtype=torch.bool)
+    q = torch.stack([mean[..., 1].mean(1) for mean in means[-count:]]).clamp(min=1e-14).log()
+    middles = [0.25 * ends[j - 1] + 0.75 * ends[j] for j in range(-count, 0)]
+    power = q.diff(dim=0) / torch.tensor(middles, dtype=torch.float64).log().diff()[:, None]
+    return (power >= (0.9 if count == 3 else 0.6)).all(0)
+
+
+def _agreement(last: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Residual, whether two block means agree, and the relative standard error of Q; each ``(G,)``."""
+    q = mean[..., 1].mean(1).clamp(min=1e-14)
+    scale = torch.stack((q.sqrt(), q, q), -1)
+    change = mean - last
+    count = change.shape[1]
+    noise = change.std(1) / count**0.5
+    gap = change.mean(1).abs()
+    residual = (gap / scale).amax(-1)
+    agree = ((gap <= 1e-4 * scale) | ((gap <= 4 * noise) & (noise <= 0.05 * scale))).all(-1)
+    return residual, agree & (q < 1e40), mean[..., 1].std(1) / count**0.5 / q

@@ -1,0 +1,230 @@
+"""The stationary law of a slow state given the unit, in closed form: its moments, and what it keeps per step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from isornn.cells import Values
+from isornn.theory.units import Draws, Field, Laws, Units, bounded, correlated, draw_gates, variates
+
+_NODES = 129
+_MOST_VALUES = 2**21
+_PER_UNIT = 256
+# Trapezoid rules: range and step in standard deviations, and the step in units of the pre-activation that resolves
+# the logistic function and tanh; where pre-activations hardly vary two values do.
+_RANGE, _STEP, _RESOLVED = 5.5, 1.1, 0.65
+_STILL = 0.03
+_ROUNDING = 1e-14
+# Slower than this, with little noise in what is kept, a state is a sum of many small parts: Gaussian.
+_SLOW = 1 / 32
+
+
+@dataclass(frozen=True)
+class SlowLaw:
+    """Moments of ``s' = A s + B`` given the unit, ``(G, R, n)``, or ``(G, R, 1)`` where all units are alike.
+
+    ``mean = E B / (1 - E A)``, ``E s^2 = (E B^2 + 2 E[AB] mean) / (1 - E A^2)``, and likewise for the pair of copies.
+
+    Args:
+        mean, variance, gap: of s; ``gap`` is 1 minus the correlation of the copies.
+        loss: ``1 - E[A_a A_b]``, what a displacement loses per step.
+        known: whether there is a stationary law.
+        gaussian: whether it is Gaussian within a few per cent: slow, and not by rare resets.
+        frozen: whether the state loses nothing: it stays as it is, or accumulates what it is fed.
+        exact: whether all this holds to a small part of a per cent.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    gap: Tensor
+    loss: Tensor
+    known: Tensor
+    gaussian: Tensor
+    frozen: Tensor
+    exact: bool
+
+    @staticmethod
+    def of(laws: Laws, draws: Draws, units: Units, held: Field, name: str, feeding: Sequence[str]) -> SlowLaw:
+        """The law of the state ``name``, made of the gates ``feeding``, under the gate law of the field ``held``.
+
+        Units of different biases come in the order of their first bias, as steps change the order of units: see
+        ``of_units``.
+        """
+        if not units.offsets:
+            moments = _line(laws, units, held, name, draws.uniform(variates(laws, units.copies)))
+            return _law([units.mean(value) for value in moments], exact=False)
+        if _one_variate(laws, units):
+            law = _by_nodes(laws, units, held, name, feeding)
+        else:
+            law = _law(_averages(laws, units, held, name, feeding), exact=False)
+        return law.taken(_own_bias(units).argsort(-1))
+
+    def of_units(self, units: Units) -> SlowLaw:
+        """The law of the same units, in the order in which they are now."""
+        return self.taken(_own_bias(units).argsort(-1).argsort(-1)) if units.offsets else self
+
+    def taken(self, order: Tensor) -> SlowLaw:
+        """The units ``order`` ``(G, R, n)``, in that order."""
+        tensors = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "exact"}
+        return SlowLaw(**{name: value.gather(-1, order) for name, value in tensors.items()}, exact=self.exact)
+
+    def redrawn(self, draws: Draws, units: Units, name: str, where: Tensor) -> Units:
+        """``name`` drawn afresh from the Gaussian with these moments in the units ``where``.
+
+        Units are put in the order of their time scales and meet variates that are evenly spread over time scale and
+        value together, so that means over units have little noise.
+        """
+        uniform = draws.uniform(1 + units.copies)
+        key = self.loss if self.loss.shape == draws.shape else draws.order(None)
+        place = uniform[0].argsort(-1).gather(-1, key.argsort(-1).argsort(-1))
+        normal = torch.special.ndtri(uniform[1:].gather(-1, place.expand(units.copies, *place.shape)))
+        value = self.mean + self.variance.sqrt() * correlated(normal, self.gap)
+        states = {**units.states, name: torch.where(where, value, units.states[name])}
+        return replace(units, states=bounded(states))
+
+
+def _law(moments: Sequence[Tensor], exact: bool) -> SlowLaw:
+    a, b, b2, ab, a2, pair_a2, pair_ab, pair_b2 = moments
+    mean = b / (1 - a)
+    variance = (b2 + 2 * ab * mean) / (1 - a2) - mean.square()
+    pair = (pair_b2 + 2 * pair_ab * mean) / (1 - pair_a2) - mean.square()
+    known = (1 - a2 > _ROUNDING) & (variance >= 0) & variance.isfinite() & mean.isfinite()
+    variance, mean = torch.where(known, variance, 0.0), torch.where(known, mean, 0.0)
+    gap = torch.where(variance > 0, 1 - pair / variance.clamp(min=1e-300), 0.0).nan_to_num(0.0)
+    slow = known & (1 - a2 < _SLOW) & (1 - a2 > 1.9 * (1 - a))
+    frozen = (1 - a2).abs() <= _ROUNDING
+    return SlowLaw(mean, variance, gap, 1 - pair_a2, known, slow, frozen, exact)
+
+
+def _own_bias(units: Units) -> Tensor:
+    return next(iter(units.offsets.values()))
+
+
+def _one_variate(laws: Laws, units: Units) -> bool:
+    """Whether all biases of a unit are functions of one variate, each of them monotone."""
+    normal = [gate for gate in units.offsets if bool((laws.bias_var[gate] > 0).any())]
+    by_law = [gate for gate in units.offsets if laws.bias_law[gate] is not None]
+    return not normal or (len(normal) == 1 and not by_law)
+
+
+def _by_nodes(laws: Laws, units: Units, held: Field, name: str, feeding: Sequence[str]) -> SlowLaw:
+    """Units spread evenly over the range of the bias are averaged finely; the others lie between."""
+    gate = next(iter(units.offsets))
+    flat = {g: value.flatten(1) for g, value in units.offsets.items()}
+    own, order = flat[gate].sort(-1)
+    spread = torch.linspace(0, 1, _NODES, dtype=torch.float64)
+    wanted = own[:, :1] + (own[:, -1:] - own[:, :1]) * spread
+    index = order.gather(-1, torch.searchsorted(own, wanted).clamp(max=own.shape[-1] - 1))
+    chosen = {g: value.gather(-1, index) for g, value in flat.items()}
+    shared = held.over_replicates()
+    moments, step = _fine_averages(laws, chosen, shared, name, feeding, 1)
+    if units.copies == 2:
+        # The pair needs twice the dimensions: its difference from one copy, by a coarser rule.
+        coarse, step_pair = _fine_averages(laws, chosen, shared, name, feeding, 2)
+        moments[5:] = [moments[m] + coarse[n] - coarse[m] for m, n in ((4, 5), (3, 6), (2, 7))]
+        step = max(step, step_pair / 2)
+    return _between(_law(moments, step <= 1.1 * _RESOLVED), chosen[gate], units.offsets[gate])
+
+
+def _fine_averages(
+    laws: Laws, offsets: Mapping[str, Tensor], field: Field, name: str, feeding: Sequence[str], copies: int
+) -> tuple[list[Tensor], float]:
+    """Moments of the line at units with ``offsets`` ``(G, K)``, each ``(G, K)``, and the step of the rule."""
+    nodes = next(iter(offsets.values())).shape[-1]
+    most = _MOST_VALUES // (nodes * laws.batch * copies)
+    points, weight, step = _rule(laws, field, copies, feeding, most)
+    each = len(weight)
+    blank = torch.zeros(copies, laws.batch, 1, nodes * each, dtype=torch.float64)
+    own = {gate: value.repeat_interleave(each, -1)[:, None] for gate, value in offsets.items()}
+    crowd = Units(dict.fromkeys(laws.cell.states, blank), own, None)
+    moments = _line(laws, crowd, field, name, points.repeat(1, nodes)[:, None, None])
+    return [value.reshape(laws.batch, nodes, each) @ weight for value in moments], step
+
+
+def _averages(laws: Laws, units: Units, held: Field, name: str, feeding: Sequence[str]) -> list[Tensor]:
+    """Moments of the line at every unit, ``(G, R, n)``, by few values of each pre-activation."""
+    points, weight, _ = _rule(laws, held, units.copies, feeding, _PER_UNIT)
+    total = [torch.zeros((), dtype=torch.float64)] * 8
+    for point, part in zip(points.T, weight, strict=True):
+        moments = _line(laws, units, held, name, point.reshape(-1, 1, 1, 1))
+        total = [x + part * y for x, y in zip(total, moments, strict=True)]
+    return total
+
+
+def _rule(laws: Laws, field: Field, copies: int, feeding: Sequence[str], most: int) -> tuple[Tensor, Tensor, float]:
+    """Variates for the ``feeding`` gates ``(count, D)``, D about ``most`` at most, their weights, and the step.
+
+    A product of trapezoid rules over normals, whose error falls exponentially with the number of values; symmetric,
+    so that a mean that is zero by symmetry comes out as zero: a slow state would multiply the rest by its time scale.
+    The step is the largest in units of a pre-activation.
+    """
+    spread = {gate: float(laws.spread(gate, field).max()) for gate in feeding}
+    if laws.cell.input_enters_pointwise:
+        spread["x"] = float(laws.input_variance.max()) ** 0.5
+    names = [*laws.cell.gates, "x"]
+    used = [names.index(name) * copies + k for name in spread for k in range(copies)]
+    widths = [width for width in spread.values() for _ in range(copies)]
+    coarser = 1.0
+    while True:
+        steps = [coarser * min(_STEP, _RESOLVED / max(width, _STILL)) for width in widths]
+        rules = [_trapezoid(step, width) for step, width in zip(steps, widths, strict=True)]
+        size = math.prod(len(values) for values, _ in rules)
+        if size <= most or coarser > 3:
+            break
+        coarser *= 1.1
+    grid = torch.cartesian_prod(*[torch.arange(len(values)) for values, _ in rules]).reshape(size, -1)
+    points = torch.full((variates(laws, copies), size), 0.5, dtype=torch.float64)
+    weight = torch.ones(size, dtype=torch.float64)
+    for column, (values, density), index in zip(used, rules, grid.T, strict=True):
+        points[column], weight = torch.special.ndtr(values)[index], weight * density[index]
+    return points, weight, max((h * w for h, w in zip(steps, widths, strict=True) if w > _STILL), default=0.0)
+
+
+def _trapezoid(step: float, width: float) -> tuple[Tensor, Tensor]:
+    """Values of a standard normal and their weights."""
+    half = 1 if width <= _STILL else max(2, math.ceil(_RANGE / step))
+    values = (torch.arange(2 * half, dtype=torch.float64) - half + 0.5) * (2.0 if half == 1 else step)
+    density = torch.exp(-values.square() / 2)
+    return values, density / density.sum()
+
+
+def _between(law: SlowLaw, nodes: Tensor, at: Tensor) -> SlowLaw:
+    """A law at ``nodes`` ``(G, K)`` of a bias, linear in between, at the biases ``at`` ``(G, R, n)``."""
+    x = at.flatten(1)
+    right = torch.searchsorted(nodes, x).clamp(1, nodes.shape[-1] - 1)
+    low, high = nodes.gather(-1, right - 1), nodes.gather(-1, right)
+    part = torch.where(high > low, (x - low) / torch.where(high > low, high - low, 1.0), 1.0).clamp(0.0, 1.0)
+
+    def pick(of: Callable[[SlowLaw], Tensor]) -> Tensor:
+        left, after = of(law).gather(-1, right - 1), of(law).gather(-1, right)
+        value = left & after if left.dtype == torch.bool else left + part * (after - left)
+        return value.reshape(at.shape)
+
+    return SlowLaw(
+        mean=pick(lambda w: w.mean),
+        variance=pick(lambda w: w.variance),
+        gap=pick(lambda w: w.gap),
+        loss=pick(lambda w: w.loss),
+        known=pick(lambda w: w.known),
+        gaussian=pick(lambda w: w.gaussian),
+        frozen=pick(lambda w: w.frozen),
+        exact=law.exact,
+    )
+
+
+def _line(laws: Laws, units: Units, held: Field, name: str, uniform: Tensor) -> list[Tensor]:
+    """A, B, B^2, AB, A^2 (means over the copies), A_a A_b, A_a B_b (symmetrised), B_a B_b, for one draw."""
+    cell, state = laws.cell, units.states[name]
+    u, x = draw_gates(laws, units, held, uniform)
+    b = cell.update(Values(**{**units.states, name: torch.zeros_like(state)}), u, x)[name]
+    a = cell.update(Values(**{**units.states, name: torch.ones_like(state)}), u, x)[name] - b
+    a, b = a.expand(state.shape), b.expand(state.shape)
+    own = [value.mean(0) for value in (a, b, b * b, a * b, a * a)]
+    if units.copies == 1:
+        return [*own, own[4], own[3], own[2]]
+    return [*own, a[0] * a[1], (a[0] * b[1] + a[1] * b[0]) / 2, b[0] * b[1]]
