@@ -14,6 +14,7 @@ LARGEST = 1e12  # second moments beyond this are no fixed point
 SMALLEST = 1e-14
 PROFILE_ROUNDS = 40
 SCAN = 24
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -182,6 +183,9 @@ def _first_root(excess: Function, identical: Tensor) -> Tensor:
             break
         x = end * (step / SCAN)
         value = excess(x)
+        if step == SCAN:
+            # just below an unstable fixed point the map leads away from it, whatever rounding says
+            value = torch.where(identical & (end > 0), value.clamp(max=-ROUNDING), value)
         crosses = ~found & (value * at_start <= 0)
         high, at_high = torch.where(found, high, x), torch.where(found, at_high, value)
         found = found | crosses

@@ -13,6 +13,7 @@ from isornn.theory.structure import Factors, GateFunction
 ORDER = 64  # Hermite coefficients of the correlation series
 STEEPEST = 3.5  # standard deviations up to which the Hermite grid resolves the logistic function and tanh
 SAME = 1e-13  # copies closer than this are one copy
+NARROW = 1e-3  # standard deviation from which densities are differentiated, at kinks
 CHUNK = 512  # pairs integrated directly at once
 SMEARED = 8.0  # standard deviations to which a smoothed kink extends
 TAIL = 1e-11  # largest tail of the series; beyond it the integral is done directly
@@ -29,15 +30,14 @@ class GateLaw:
     def __init__(self, mean: Tensor, variance: Tensor, kinks: tuple[float, ...] = ()) -> None:
         self.mean, self.variance, self.kinks = mean, variance, kinks
         self.std = _root(variance)
-        self.z, self.weight = standard_nodes(mean, self.std, kinks)
-        self.u = mean[..., None] + self.std[..., None] * self.z
-        self._values: dict[int, Tensor] = {}
-        self._expectations: dict[tuple[int, ...], Tensor] = {}
-        self._series: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
+        self.u, self.weight = _nodes(mean, self.std, kinks)
+        self._values: dict[tuple[bool, int], Tensor] = {}
+        self._expectations: dict[tuple[bool, tuple[int, ...]], Tensor] = {}
+        self._series: dict[tuple[bool, tuple[int, ...]], tuple[Tensor, Tensor]] = {}
 
     def expectation(self, factors: Factors) -> Tensor:
         """``E[prod_f f(u)]``, of the shape of the mean."""
-        key = tuple(f.serial for f in factors)
+        key = self._differentiated, tuple(f.serial for f in factors)
         if key not in self._expectations:
             self._expectations[key] = (self._product(factors) * self.weight).sum(-1)
         return self._expectations[key]
@@ -105,16 +105,22 @@ class GateLaw:
         return self.mean[..., None] + std[..., None] * z, weight
 
     def _value(self, function: GateFunction) -> Tensor:
-        if function.serial not in self._values:
-            self._values[function.serial] = function.call(self.u)
-        return self._values[function.serial]
+        key = self._differentiated, function.serial
+        if key not in self._values:
+            self._values[key] = function.call(self.u)
+        return self._values[key]
+
+    @property
+    def _differentiated(self) -> bool:
+        """What was computed without gradients is no use where they are wanted."""
+        return torch.is_grad_enabled() and (self.mean.requires_grad or self.variance.requires_grad)
 
     def _product(self, factors: Factors) -> Tensor:
         return math.prod((self._value(f) for f in factors), start=torch.ones_like(self.u))
 
     def _hermite(self, factors: Factors) -> tuple[Tensor, Tensor]:
         """Coefficients and ``E[F^2] - sum_n F_n^2``, the mass of the tail."""
-        key = tuple(f.serial for f in factors)
+        key = self._differentiated, tuple(f.serial for f in factors)
         if key not in self._series:
             z, table = hermite_table(ORDER)
             values = _product(factors, self.mean[..., None] + self.std[..., None] * z)
@@ -130,8 +136,26 @@ def _around(kink: float | Tensor, width: Tensor) -> tuple[Tensor, ...]:
 
 
 def _smoothed(factors: Factors, mean: Tensor, std: Tensor, kinks: tuple[float, ...]) -> Tensor:
+    u, weight = _nodes(mean, std, kinks)
+    return (_product(factors, u) * weight).sum(-1)
+
+
+def _nodes(mean: Tensor, std: Tensor, kinks: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """Nodes u and weights of N(mean, std^2), one of which carries the gradients.
+
+    Nodes move with mean and std where functions are smooth. Functions with kinks have derivatives that jump, which
+    moving nodes do not see; there nodes stay and the density moves, unless it is too narrow to be resolved so.
+    """
     z, weight = standard_nodes(mean, std, kinks)
-    return (_product(factors, mean[..., None] + std[..., None] * z) * weight).sum(-1)
+    moving = mean[..., None] + std[..., None] * z
+    if not kinks or not (torch.is_grad_enabled() and (mean.requires_grad or std.requires_grad)):
+        return moving, weight
+    staying = moving.detach()
+    ratio = (
+        torch.exp((z**2 - ((staying - mean[..., None]) / std[..., None]) ** 2) / 2) * (std.detach() / std)[..., None]
+    )
+    wide = std.detach()[..., None] > NARROW
+    return torch.where(wide, staying, moving), weight * torch.where(wide, ratio, 1.0)
 
 
 def _product(factors: Factors, u: Tensor) -> Tensor:
