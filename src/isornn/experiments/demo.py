@@ -17,10 +17,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from isornn.cells import LSTM, BiasLaw, Gate, Spec
 from isornn.experiments.demo_record import DemoResult, DemoRun, DemoSettings
 from isornn.experiments.records import RecordError, versions
-from isornn.init import apply_, chrono_, standard_
+from isornn.init import chrono_, critical_, standard_
 from isornn.tasks import Digits, batches, held_out, load_digits
 from isornn.training import LastOutput, accuracy, train
 
@@ -34,7 +33,7 @@ STARTS: Mapping[str, Start] = {
     "torch": lambda module, length, generator: module,
     "standard": lambda module, length, generator: standard_(module, generator=generator),
     "chrono": lambda module, length, generator: chrono_(module, length, generator=generator),
-    "critical": lambda module, length, generator: _critical(module, length, generator),
+    "critical": lambda module, length, generator: critical_(module, length, generator=generator),
 }
 
 # The streams of random numbers that a seed has.
@@ -107,18 +106,6 @@ def run_demo(
         waiting = [old for name, old in finished.items() if name not in {run.start for run in result.runs}]
         replace(result, runs=(*result.runs, *waiting)).save(file)
     return result
-
-
-def _critical(module: nn.Module, length: int, generator: torch.Generator) -> None:
-    """Weak recurrent weights, candidate and write gate that see the input, time scales spread up to T."""
-    law = BiasLaw("timescale", 1.0, length - 1.0)
-    gates = {
-        "i": Gate(weight_var=1e-5, input_var=1.0, bias_law=replace(law, sign=-1)),
-        "f": Gate(weight_var=1e-5, bias_law=law),
-        "g": Gate(weight_var=1e-5, input_var=1.0),
-        "o": Gate(weight_var=1e-5),
-    }
-    apply_(module, Spec(LSTM(), gates, biases="fixed"), generator=generator)
 
 
 def _check(length: int, updates: int, seed: int, starts: Sequence[str]) -> None:
