@@ -142,6 +142,44 @@ def test_fixed_biases_make_memory_longer_than_any_exponential() -> None:
     found[-1] **= 1 / 21
     assert found == pytest.approx([0.78, 0.90, 0.94, 0.975, 0.995], abs=0.006)
     assert not response.exponential
+    # With weak weights P_t = E_b[f^(2 t)]; lag 800 rests on biases four standard deviations out.
+    z = np.linspace(-8, 8, 4001)
+    weights, forget = np.exp(-(z**2) / 2), 1 / (1 + np.exp(-2 - z))
+    lags = [1, 10, 100, 300, 801]
+    expected = [float(np.average(forget ** (2 * lag), weights=weights)) for lag in lags]
+    assert [float(response.profile[lag]) for lag in lags] == pytest.approx(expected, rel=0.02)
+
+
+def test_long_lags_need_not_be_followed_step_by_step() -> None:
+    gates = {"z": Gate(1e-5, 1.0, bias_law=BiasLaw("timescale", 1.0, 5000.0)), "nx": Gate(0, 1.0), "nh": Gate(1e-5)}
+    response = population(Spec(GRU(), gates, biases="fixed")).stable(2000).response
+    assert response.steps < 100
+    assert response.profile.shape == response.states["h"].shape == (2001,)
+    # Each unit's own rate is E[z^2] over the input; with weak weights nothing else carries.
+    r, nodes = np.linspace(1, 5000, 5001), np.linspace(-6, 6, 61)
+    weights = np.exp(-(nodes**2) / 2)
+    rates = np.average(1 / (1 + np.exp(-nodes) / r[:, None]) ** 2, axis=1, weights=weights)
+    lags = [1, 30, 100, 300, 1000, 2000]
+    expected = [float(np.mean(rates**lag)) for lag in lags]
+    assert [float(response.profile[lag]) for lag in lags] == pytest.approx(expected, rel=0.005)
+
+
+def test_every_state_has_a_profile_of_the_length_asked_for() -> None:
+    for spec in (spread(5000.0, 1.0), LSTM_SLOW):
+        response = population(spec).stable(1000).response
+        assert all(curve.shape == (1001,) for curve in (response.profile, *response.states.values()))
+        kept = response.states["c"] / response.states["c"][1]
+        r = np.linspace(1, 5000, 50001) if spec.biases == "fixed" else np.exp(np.array([5.0]))
+        lags = [10, 100, 1000] if spec.biases == "fixed" else [10, 100]
+        expected = [float(np.mean((r / (1 + r)) ** (2 * lag)) / np.mean((r / (1 + r)) ** 2)) for lag in lags]
+        assert [float(kept[lag]) for lag in lags] == pytest.approx(expected, rel=0.01)
+
+
+def test_a_reach_beyond_the_profile_is_found() -> None:
+    first, second = (population(spread(5000.0, 1.0), seed).stable(10).response for seed in (0, 1))
+    assert first.profile.shape == (11,)
+    assert float(first.reach) == pytest.approx(float(second.reach), rel=0.002)
+    assert 1000 < first.reach < 1200
 
 
 def test_redrawn_biases_forget_exponentially() -> None:

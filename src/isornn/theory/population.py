@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
+from isornn.theory.late import falls
 from isornn.theory.population_jacobian import JacobianMoments, JacobianSums
 from isornn.theory.probing import Probe
 from isornn.theory.replicates import jackknife, pooled
 from isornn.theory.response import Response, follow
-from isornn.theory.settling import Dynamics
+from isornn.theory.settling import Dynamics, SlowLaws
 from isornn.theory.units import Draws, Field, Laws, Units, variates
 
 Copies = Literal["apart", "identical"]
@@ -144,15 +145,15 @@ class Population:
         if not bool(stationary.converged.any()):
             max_steps, max_cohorts = _UNSETTLED, 1
 
-        def advance(units: Units) -> Units:
+        with torch.no_grad():
+            slow = self._dynamics.slow_laws(stationary.units, stationary.field)
+
+        def advance(units: Units) -> tuple[Units, Tensor | None]:
             with torch.no_grad():
                 units = self._dynamics.refreshed(units, slow)
                 for _ in range(_APART):
                     units = self._dynamics.step(units, stationary.field)
-                return units
-
-        with torch.no_grad():
-            slow = self._dynamics.slow_laws(stationary.units, stationary.field)
+                return units, self._loss(units, slow)
 
         return follow(
             self.laws,
@@ -168,7 +169,14 @@ class Population:
             max_cohorts=max_cohorts,
         )
 
-    def stable(self) -> Stable:
+    def _loss(self, units: Units, slow: SlowLaws) -> Tensor | None:
+        """What each unit's carried state loses per step, if it keeps its biases and carries just one state."""
+        if not units.offsets or self.probe.live != self.probe.slow or len(slow) != 1:
+            return None
+        loss = next(iter(slow.values())).of_units(units).loss
+        return loss if falls(loss) else None
+
+    def stable(self, length: int | None = None) -> Stable:
         """The stable fixed point of the correlation map and its response, with chi_1 beside it.
 
         With input correlation 1 the map is a power series in correlations with coefficients that are not negative
@@ -176,7 +184,7 @@ class Population:
         Elsewhere copies started apart find it.
         """
         identical = self.settle("identical")
-        response = self.respond(identical)
+        response = self.respond(identical, length=length)
         one = (self.laws.input_correlation.reshape(self.batch_shape) == 1) & (response.chi <= 1)
         if bool((one | ~identical.converged).all()):
             return Stable(identical, response, identical, response)
@@ -189,7 +197,7 @@ class Population:
             units=apart.units.with_identical(one.reshape(-1), identical.units),
             field=apart.field.with_chosen(one.reshape(-1), identical.field),
         )
-        return Stable(merged, self.respond(merged), identical, response)
+        return Stable(merged, self.respond(merged, length=length), identical, response)
 
     def jacobian(self, stationary: Stationary, *, steps: int = 16) -> JacobianMoments:
         """First two moments of the squared singular values of d s'/d s, averaged over ``steps`` steps.

@@ -15,49 +15,64 @@ _TINY = 1e-280
 
 @dataclass(frozen=True)
 class Renewal:
-    """Lag curves and the rate at which they go on.
+    """Lag curves and how they go on.
 
     Args:
         displaced: rho ``(..., rows, T)``; rows are the classes of reads first.
         kernel: K ``(..., rows, classes, T)``.
         within: same-step coupling of classes ``(..., classes, classes)``.
-        tail: decay per step of rho and K beyond T.
+        late_displaced, late_kernel: rho and K at T by what falls at the rates ``rates`` ``(..., B)``, B in place of T.
+        tail: decay per step of rho and K late in what was followed.
     """
 
     displaced: Tensor
     kernel: Tensor
     within: Tensor
+    late_displaced: Tensor
+    late_kernel: Tensor
+    rates: Tensor
     tail: Tensor
 
     @staticmethod
     def of(displaced: Tensor, kernel: Tensor, within: Tensor, carried: Tensor) -> Renewal:
-        """``carried`` ``(..., T)`` is a curve that shows the decay of what units carry over pointwise."""
-        return Renewal(displaced, kernel, within, late_rate(carried))
+        """``carried`` ``(..., T)`` is a curve that shows the decay of what units carry over pointwise: one rate."""
+        tail = late_rate(carried)
+        on = (displaced[..., -1:] * tail[..., None, None], kernel[..., -1:] * tail[..., None, None, None])
+        return Renewal(displaced, kernel, within, *on, tail[..., None], tail)
+
+    @staticmethod
+    def with_late(displaced: Tensor, kernel: Tensor, within: Tensor, late: Tensor, rates: Tensor) -> Renewal:
+        """``late`` ``(..., rows, 1 + classes, B)``: the displacement's part first."""
+        used = (late != 0).flatten(0, -2).any(0)
+        late, rates = late[..., used], rates[used]
+        leading = displaced.shape[:-2]
+        tail = rates.max() if bool(used.any()) else torch.zeros((), dtype=displaced.dtype)
+        on = (late[..., 0, :], late[..., 1:, :], rates.expand(*leading, -1))
+        return Renewal(displaced, kernel, within, *on, tail.expand(leading))
 
     def profile(self, length: int) -> Tensor:
-        """P by row, ``(..., rows, length)``, times 0 .. length-1, continued geometrically beyond T."""
-        displaced, kernel = self._extended(self.displaced, length), self._extended(self.kernel, length)
-        classes = kernel.shape[-2]
-        coupling = torch.linalg.inv(torch.eye(classes, dtype=kernel.dtype) - self.within)
-        backward = kernel.flip(-1)
-        found = torch.zeros(*displaced.shape[:-2], classes, length, dtype=kernel.dtype)
-        rows = torch.zeros_like(displaced)
+        """P by row, ``(..., rows, length)``, times 0 .. length-1; beyond T by the recursion of exponentials."""
+        known, classes = self.kernel.shape[-1], self.kernel.shape[-2]
+        coupling = torch.linalg.inv(torch.eye(classes, dtype=self.kernel.dtype) - self.within)
+        backward = self.kernel[..., 1:].flip(-1)
+        rows = torch.zeros(*self.displaced.shape[:-1], length, dtype=self.kernel.dtype)
+        found = rows[..., :classes, :]
+        rates = self.rates[..., None, :]
+        fading, old = self.late_displaced, torch.zeros(*found.shape[:-1], rates.shape[-1], dtype=rows.dtype)
         for t in range(length):
-            past = backward[..., length - 1 - t : length - 1]
-            value = displaced[..., t] + torch.einsum("...rkt,...kt->...r", past, found[..., :t])
+            first = max(0, t - known + 1)
+            past = backward[..., known - 1 - (t - first) :]
+            value = torch.einsum("...rkt,...kt->...r", past, found[..., first:t])
+            if t < known:
+                value = value + self.displaced[..., t]
+            else:
+                old = old * rates + found[..., t - known, None]
+                value = value + fading.sum(-1) + torch.einsum("...rkb,...kb->...r", self.late_kernel, old)
+                fading = fading * rates
             rows[..., t] = value
             coupled = (coupling @ value[..., :classes, None])[..., 0]
-            found[..., t] = coupled.clamp(-1e250, 1e250)
-            rows[..., :classes, t] = found[..., t]
+            rows[..., :classes, t] = coupled.clamp(-1e250, 1e250)
         return rows
-
-    def _extended(self, curve: Tensor, length: int) -> Tensor:
-        known = curve.shape[-1]
-        if length <= known:
-            return curve[..., :length]
-        tail = self.tail.reshape(*self.tail.shape, *[1] * (curve.dim() - self.tail.dim()))
-        further = torch.arange(1, length - known + 1, dtype=curve.dtype)
-        return torch.cat((curve, curve[..., -1:] * tail**further), -1)
 
     def rate(self) -> Tensor:
         """chi: the largest z at which the spectral radius of ``sum_l K(l) z^-l`` (coupled) is 1, or the tail's rate.

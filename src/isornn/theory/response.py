@@ -9,6 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from isornn.theory.late import BURN, grid
 from isornn.theory.probing import Probe
 from isornn.theory.renewal import Renewal, first_fall, last_live_rate, late_rate
 from isornn.theory.replicates import jackknife, pooled
@@ -17,6 +18,8 @@ from isornn.theory.units import Draws, Field, Laws, Units
 
 _SHORTEST = 8
 _MOST_STEPS = 1024  # of all cohorts together, unless one takes more
+_LONGEST_SHOWN = 2048
+_FARTHEST = 8  # times the steps allowed: how far late lags are looked at for the reach
 _TINY = 1e-280
 
 
@@ -56,7 +59,7 @@ def follow(
     units: Units,
     field: Field,
     draws: Draws,
-    advance: Callable[[Units], Units],
+    advance: Callable[[Units], tuple[Units, Tensor | None]],
     *,
     batch_shape: Sequence[int],
     length: int | None,
@@ -64,24 +67,52 @@ def follow(
     tolerance: float,
     max_cohorts: int,
 ) -> Response:
-    """Follow cohorts of a stationary population; ``advance`` takes stationary units on to where the next one starts."""
-    cohorts = [Cohort(laws, probe, units, field, draws)]
+    """Follow cohorts of a stationary population.
+
+    ``advance`` takes stationary units on to where the next cohort starts, with what each unit loses per step where
+    that is all that late lags need.
+    """
+
+    def cohort() -> Cohort:
+        nonlocal units
+        units, loss = advance(units)
+        return Cohort(laws, probe, units, field, draws, loss)
+
+    cohorts = [cohort()]
     steps, last = _SHORTEST, None
-    while True:
+    if cohorts[0].by_rate:
+        steps = BURN
         cohorts[0].extend(steps)
-        renewal = _renewal(laws, [cohorts[0].curves()], rows=slice(0, 1))
-        chi = _rate(laws, renewal)[0]
-        same = torch.zeros_like(chi, dtype=torch.bool) if last is None else _same_rate(chi, last, tolerance)
-        if _enough(laws, renewal, chi, same, steps, length) or steps >= max_steps:
-            break
-        last, steps = chi, min(2 * steps, max_steps)
+        same = torch.ones(laws.batch, dtype=torch.bool)
+    else:
+        while True:
+            cohorts[0].extend(steps)
+            renewal = _renewal(laws, [cohorts[0].curves()], rows=slice(0, 1))
+            chi = _rate(laws, renewal, steps)[0]
+            same = torch.zeros_like(chi, dtype=torch.bool) if last is None else _same_rate(chi, last, tolerance)
+            if _enough(laws, renewal, chi, same, steps, length) or steps >= max_steps:
+                break
+            last, steps = chi, min(2 * steps, max_steps)
+    horizon = _horizon(laws, cohorts, steps, length, max_steps)
     for count in range(1, min(max_cohorts, _MOST_STEPS // steps)):
-        if count.bit_count() == 1 and bool((_relative_error(laws, cohorts) <= tolerance).all()):
+        if count.bit_count() == 1 and bool((_relative_error(laws, cohorts, horizon) <= tolerance).all()):
             break
-        units = advance(units)
-        cohorts.append(Cohort(laws, probe, units, field, draws))
+        cohorts.append(cohort())
         cohorts[-1].extend(steps)
-    return _response(laws, cohorts, batch_shape, steps, length, max_steps, same)
+    return _response(laws, cohorts, batch_shape, steps, length, horizon, same)
+
+
+def _horizon(laws: Laws, cohorts: Sequence[Cohort], steps: int, length: int | None, max_steps: int) -> int:
+    """Length of the profile: what is wanted, and where late lags cost little, until the reach is in it with room."""
+    wanted = max(steps, 0 if length is None else length + 1)
+    if not cohorts[0].by_rate:
+        return wanted
+    renewal = _renewal(laws, [cohorts[0].curves()], rows=slice(0, 1))
+    while wanted < _FARTHEST * max_steps and not bool(
+        (1.5 * first_fall(renewal.profile(wanted)[0, :, 0]) < wanted).all()
+    ):
+        wanted *= 2
+    return wanted
 
 
 def _renewal(laws: Laws, curves: Sequence[Curves], rows: slice = slice(None)) -> Renewal:
@@ -89,14 +120,17 @@ def _renewal(laws: Laws, curves: Sequence[Curves], rows: slice = slice(None)) ->
     displaced = pooled(torch.stack([c.displaced for c in curves]).mean(0))[rows]
     kernel = pooled(torch.stack([c.kernel for c in curves]).mean(0))[rows]
     within = pooled(torch.stack([c.within for c in curves]).mean(0))[rows]
+    if curves[0].late is not None:
+        late = pooled(torch.stack([c.late for c in curves if c.late is not None]).mean(0))[rows]
+        return Renewal.with_late(displaced, kernel, within, late, grid())
     states = len(laws.cell.states)
     return Renewal.of(displaced, kernel, within, displaced[..., -states:, :].sum(-2))
 
 
-def _rate(laws: Laws, renewal: Renewal) -> Tensor:
+def _rate(laws: Laws, renewal: Renewal, horizon: int) -> Tensor:
     """chi: the renewal root where the kernel decays geometrically, else the profile's late rate."""
     if laws.fixed:
-        return late_rate(renewal.profile(renewal.displaced.shape[-1])[..., 0, :])
+        return late_rate(renewal.profile(horizon)[..., 0, :])
     rate = renewal.rate()
     if bool(rate.isnan().any()):
         profile = renewal.profile(renewal.displaced.shape[-1])[..., 0, :]
@@ -119,13 +153,13 @@ def _enough(laws: Laws, renewal: Renewal, chi: Tensor, same: Tensor, steps: int,
     return bool(same.all())
 
 
-def _relative_error(laws: Laws, cohorts: Sequence[Cohort]) -> Tensor:
+def _relative_error(laws: Laws, cohorts: Sequence[Cohort], horizon: int) -> Tensor:
     """Relative standard error of the time scale ``(G,)``: of ln chi, or of the reach where there is no one rate."""
     renewal = _renewal(laws, [c.curves() for c in cohorts])
     if not laws.fixed:
-        value, error = jackknife(_rate(laws, renewal).clamp(min=_TINY).log())
+        value, error = jackknife(_rate(laws, renewal, horizon).clamp(min=_TINY).log())
         return error / value.abs().clamp(min=1e-12)
-    value, error = jackknife(first_fall(renewal.profile(renewal.displaced.shape[-1])[..., 0, :]))
+    value, error = jackknife(first_fall(renewal.profile(horizon)[..., 0, :]))
     return torch.where(value.isfinite() & error.isfinite(), error / value.clamp(min=1e-12), 0.0)
 
 
@@ -135,18 +169,22 @@ def _response(
     shape: Sequence[int],
     steps: int,
     length: int | None,
-    max_steps: int,
+    horizon: int,
     resolved: Tensor,
 ) -> Response:
     renewal = _renewal(laws, [cohort.curves() for cohort in cohorts])
-    rates = _rate(laws, renewal)
+    if laws.fixed:
+        rows = renewal.profile(horizon)
+        rates = late_rate(rows[..., 0, :])
+    else:
+        rates = _rate(laws, renewal, horizon)
+        rows = renewal.profile(horizon if length is not None else _shown(rates[0], steps))
+    shown = rows.shape[-1] if length is None else length + 1
     chi, chi_error = jackknife(rates)
-    shown = length + 1 if length is not None else _shown(laws, chi, steps, max_steps)
-    rows = renewal.profile(shown)
     reach, reach_error = jackknife(_reach(laws, rows[..., 0, :], rates))
-    profile = rows[0, :, 0]
+    profile = rows[0, :, 0, :shown]
     names = laws.cell.states
-    states = {name: rows[0, :, rows.shape[2] - len(names) + j] for j, name in enumerate(names)}
+    states = {name: rows[0, :, rows.shape[2] - len(names) + j, :shown] for j, name in enumerate(names)}
     share = torch.stack([cohort.effective_share.amin(1) for cohort in cohorts]).amin(0)
     return Response(
         profile=profile.reshape(*shape, shown),
@@ -157,7 +195,7 @@ def _response(
         stderr={
             "chi": chi_error.reshape(shape),
             "log_chi": jackknife(rates.clamp(min=_TINY).log())[1].reshape(shape),
-            "profile": jackknife(rows[..., 0, :])[1].reshape(*shape, shown),
+            "profile": jackknife(rows[..., 0, :shown])[1].reshape(*shape, shown),
             "reach": reach_error.nan_to_num(nan=0.0).reshape(shape),
         },
         effective_share=share.reshape(shape),
@@ -166,13 +204,11 @@ def _response(
     )
 
 
-def _shown(laws: Laws, chi: Tensor, steps: int, max_steps: int) -> int:
+def _shown(chi: Tensor, steps: int) -> int:
     """Profile length that holds the reach, where chi < 1 and it fits."""
-    if laws.fixed:
-        return steps
     scale = -1.0 / chi.clamp(1e-12, 1 - 1e-12).log()
-    wanted = int(torch.where(chi < 1, scale, 0.0).clamp(max=max_steps).max().item() * 1.5) + 4
-    return max(steps, min(wanted, max_steps))
+    wanted = int(torch.where(chi < 1, scale, 0.0).clamp(max=_LONGEST_SHOWN).max().item() * 1.5) + 4
+    return max(steps, min(wanted, _LONGEST_SHOWN))
 
 
 def _reach(laws: Laws, profile: Tensor, chi: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ def population_analysis(
     """Settle a population, follow a displacement, and read off everything `Analysis` names."""
     sizes = {name: n for name, n in (("units", units), ("replicates", replicates)) if n is not None}
     population = Population(spec, generator=generator, **sizes)
-    stable = population.stable()
+    stable = population.stable(length)
     moments, response, together = stable.stationary.moments, stable.response, stable.identical_response
     converged = stable.stationary.converged & stable.identical.converged
     missing: dict[str, Tensor | bool] = {NOT_CONVERGED: ~converged}
@@ -58,5 +58,6 @@ def population_analysis(
         reach=quantity(response.reach, response.stderr["reach"], {UNENDING: torch.isinf(response.reach)}),
         jacobian=jacobian,
         xi_q=Quantity.of(torch.zeros(spec.batch_shape, dtype=torch.float64), reasons=missing | {XI_Q_MISSING: True}),
-        profile=response.profile[..., : length + 1],
+        profile=response.profile,
+        state_profiles=response.states,
     )

@@ -19,11 +19,13 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Values
+from isornn.theory.late import BURN, WINDOW, binned, grid
 from isornn.theory.probing import Derivatives, Probe, linearise, linearise_read
 from isornn.theory.units import Draws, Field, Laws, Units, arrangement, bounded, draw_gates, reader, variates
 
 _HUGE = 1e200
 _TINY = 1e-150
+_FORGOTTEN = 0.05
 Tangents = dict[tuple[str, str], Tensor]
 
 
@@ -35,6 +37,7 @@ class Curves:
         displaced: rho, ``(G, R, rows, T)``, times 0 .. T-1.
         kernel: K, ``(G, R, rows, classes, T)``, lags 0 .. T-1 (zero at lag 0).
         within: same-step response of a gated read to the pre-activations it uses, ``(G, R, classes, classes)``.
+        late: what goes on from lag ``late.BURN``, by rate: ``(G, R, rows, 1 + classes, bins)``, the displacement first.
 
     Rows are the classes of reads (the plain read first), then ``E[ds_j,a ds_j,b]`` of each state.
     """
@@ -42,6 +45,7 @@ class Curves:
     displaced: Tensor
     kernel: Tensor
     within: Tensor
+    late: Tensor | None
 
 
 class Cohort:
@@ -49,14 +53,18 @@ class Cohort:
 
     Args:
         laws, units, field: the stationary population and its gate law.
+        loss: ``1 - E[A_a A_b]`` of each unit ``(G, R, n)``, if late lags are wanted by rate.
 
     States that carry themselves are displaced at step 0, each independently with unit variance; the states formed
     from one in the same step (the LSTM's h from c) move along. A cell that carries nothing is displaced in every state.
     """
 
-    def __init__(self, laws: Laws, probe: Probe, units: Units, field: Field, draws: Draws) -> None:
+    def __init__(
+        self, laws: Laws, probe: Probe, units: Units, field: Field, draws: Draws, loss: Tensor | None = None
+    ) -> None:
         self.laws, self.probe, self.field, self.draws = laws, probe, field.held(), draws
         self.units = units
+        self._loss, self._late = loss, torch.zeros(())
         stand_in = Values(**dict.fromkeys(laws.cell.gates, units.states[laws.cell.states[0]]))
         self._class = {gate: reader(laws, gate, Values(**units.states), stand_in)[0] for gate in laws.weighted}
         self.classes = ["", *(name for name in self._class.values() if name)]
@@ -66,6 +74,11 @@ class Cohort:
         self._time = 0
         self._readings: list[Tensor] = []
         self._within = torch.zeros(*draws.shape[:2], len(self.classes), len(self.classes), dtype=torch.float64)
+
+    @property
+    def by_rate(self) -> bool:
+        """Whether late lags are known by rate."""
+        return self._loss is not None
 
     def extend(self, steps: int) -> None:
         """Read and propagate until ``steps`` times have been read."""
@@ -78,7 +91,8 @@ class Cohort:
         readings = (
             torch.stack(self._readings, -1).nan_to_num(_HUGE, _HUGE, -_HUGE).clamp(-_HUGE, _HUGE)
         )  # types, rows, G, R, T
-        return Curves(readings[0].permute(1, 2, 0, 3), readings[1:].permute(2, 3, 1, 0, 4), self._within)
+        late = None if self._loss is None else self._late.permute(2, 3, 1, 0, 4)
+        return Curves(readings[0].permute(1, 2, 0, 3), readings[1:].permute(2, 3, 1, 0, 4), self._within, late)
 
     def _advance(self) -> None:
         laws, cell = self.laws, self.laws.cell
@@ -89,7 +103,10 @@ class Cohort:
                 u, x = draw_gates(laws, self.units, self.field, self.draws.uniform(variates(laws, self.units.copies)))
         else:
             u, x = Values(), None
-        self._readings.append(self._read(u))
+        shown = self._read(u)
+        self._readings.append(self.units.mean(shown)[..., 0])
+        if self._loss is not None and BURN - WINDOW <= self._time < BURN:
+            self._keep_late(shown)
         self._time += 1
         if not (first or self._m):
             return
@@ -134,18 +151,22 @@ class Cohort:
     def _take(self, order: Tensor) -> None:
         self.units = self.units.taken(order)
         self._m = {pair: value.gather(-1, order.expand(value.shape)) for pair, value in self._m.items()}
+        if self._loss is not None:
+            self._loss = self._loss.gather(-1, order)
+
+    def _keep_late(self, shown: Tensor) -> None:
+        """Each step of the window shows the same late curve, at its own distance from ``BURN``."""
+        assert self._loss is not None
+        weights = self.units.weights
+        share = shown if weights is None else shown * weights
+        ahead = grid() ** (BURN - self._time)
+        self._late = self._late + binned(share, self._loss) * ahead / (shown.shape[-1] * WINDOW)
 
     def _read(self, u: Values) -> Tensor:
-        """``(types, rows, G, R)``: the reads and the states' own second moments of tangents now."""
+        """``(types, rows, G, R, n)``: what each unit adds to the reads and to the states' own second moments now."""
         cell = self.laws.cell
-        types = 1 + len(self.classes)
-        zero = torch.zeros(types, *self.draws.shape[:2], dtype=torch.float64)
-
-        def moment(name: str) -> Tensor:
-            value = self._m.get((name, name))
-            return zero if value is None else self.units.mean(value)[..., 0]
-
-        own = {name: moment(name) for name in cell.states}
+        zero = torch.zeros(1 + len(self.classes), *self.draws.shape, dtype=torch.float64)
+        own = {name: self._m.get((name, name), zero) for name in cell.states}
         gated = [self._read_gated(gate, u, zero) for gate in self.classes[1:]]
         return torch.stack([own[cell.states[0]], *gated, *own.values()], 1)
 
@@ -163,7 +184,7 @@ class Cohort:
         total = zero
         for (a, b), value in self._m.items():
             if a in by_state and b in by_state:
-                total = total + self.units.mean(by_state[a][0] * value * by_state[b][-1])[..., 0]
+                total = total + by_state[a][0] * value * by_state[b][-1]
         return total
 
     def _carried(self, carry: Derivatives) -> Tangents:
@@ -189,6 +210,15 @@ class Cohort:
                     if self._is_wanted(a, b):
                         self._put(m, (a, b), kind, self.laws.weight[gate] * slope_a[0] * slope_b[-1])
 
+    def _by_path(self, displaced: Tensor) -> Tensor:
+        """What a path carries against what its unit does on average: rare slow units are needed late, all of them.
+
+        Units that have forgotten count less and less.
+        """
+        assert self._loss is not None
+        expected = (1 - self._loss) ** self._time
+        return displaced / expected.clamp(min=_FORGOTTEN)
+
     def _resample(self) -> None:
         """Where few paths carry m, draw paths in proportion to it (systematic resampling) and weight them back."""
         traces = [value for (a, b), value in self._m.items() if a == b and a in self.probe.live]
@@ -196,9 +226,7 @@ class Cohort:
             return
         trace = torch.stack(traces).sum(0).abs()
         weights = self.units.weights if self.units.weights is not None else torch.ones_like(trace[0])
-        mass = (trace * weights).mean(-1, keepdim=True)
-        score = torch.where(mass > 0, trace / mass.clamp(min=1e-300), 0.0).sum(0)
-        load = score * weights
+        load = self._by_path(trace[0]) if self._loss is not None else _by_mass(trace, weights)
         total = load.mean(-1, keepdim=True)
         share = total[..., 0].square() / load.square().mean(-1).clamp(min=1e-300)
         share = torch.where(total[..., 0] > 0, share, 1.0)
@@ -213,9 +241,15 @@ class Cohort:
         same = torch.arange(count).expand(order.shape)
         needed = (share < 0.5)[..., None]
         order = torch.where(needed, order, same)
-        weights = torch.where(needed, total / score.clamp(min=1e-300), weights)
+        weights = torch.where(needed, weights * total / load.clamp(min=1e-300), weights)
         self.units = Units(self.units.states, self.units.offsets, weights)
         self._take(order)
+
+
+def _by_mass(trace: Tensor, weights: Tensor) -> Tensor:
+    """The part of m that each path carries, all types together."""
+    mass = (trace * weights).mean(-1, keepdim=True)
+    return torch.where(mass > 0, trace / mass.clamp(min=1e-300), 0.0).sum(0) * weights
 
 
 def _add(sums: Tangents, pair: tuple[str, str], value: Tensor) -> None:
