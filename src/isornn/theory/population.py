@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
-from isornn.theory.late import falls
 from isornn.theory.population_jacobian import JacobianMoments, JacobianSums
 from isornn.theory.probing import Probe
 from isornn.theory.replicates import jackknife, pooled
 from isornn.theory.response import Response, follow
-from isornn.theory.settling import Dynamics, SlowLaws
+from isornn.theory.settling import Dynamics
+from isornn.theory.slow_law import of_units
 from isornn.theory.units import Draws, Field, Laws, Units, variates
 
 Copies = Literal["apart", "identical"]
@@ -147,13 +147,14 @@ class Population:
 
         with torch.no_grad():
             slow = self._dynamics.slow_laws(stationary.units, stationary.field)
+            loss = self._dynamics.loss(stationary.units, stationary.field, slow)
 
         def advance(units: Units) -> tuple[Units, Tensor | None]:
             with torch.no_grad():
                 units = self._dynamics.refreshed(units, slow)
                 for _ in range(_APART):
                     units = self._dynamics.step(units, stationary.field)
-                return units, self._loss(units, slow)
+                return units, None if loss is None else of_units(loss, units)
 
         return follow(
             self.laws,
@@ -168,13 +169,6 @@ class Population:
             tolerance=tolerance,
             max_cohorts=max_cohorts,
         )
-
-    def _loss(self, units: Units, slow: SlowLaws) -> Tensor | None:
-        """What each unit's carried state loses per step, if it keeps its biases and carries just one state."""
-        if not units.offsets or self.probe.live != self.probe.slow or len(slow) != 1:
-            return None
-        loss = next(iter(slow.values())).of_units(units).loss
-        return loss if falls(loss) else None
 
     def stable(self, length: int | None = None) -> Stable:
         """The stable fixed point of the correlation map and its response, with chi_1 beside it.

@@ -70,7 +70,7 @@ class Probe:
         carrying: live states that carry themselves (d s_j' / d s_j is not zero).
         slow: live states with ``s' = A s + B``, A and B free of every state: their stationary moments are closed.
         feeding: by slow state, the gates that its update depends on.
-        steering: gates that the carry ``d new / d state`` depends on.
+        steering: gates that what a carrying state keeps of itself depends on.
     """
 
     live: tuple[str, ...]
@@ -98,7 +98,7 @@ class Probe:
         steering = []
         for gate in cell.gates:
             _, moved, _ = linearise(cell, states, Values(**{**vars(u), gate: normal(2.0)}), x)
-            if any(not torch.equal(moved[pair], carry[pair]) for pair in carry):
+            if any(not torch.equal(moved[s, s], carry[s, s]) for s in carrying):
                 steering.append(gate)
         return Probe(tuple(live), tuple(carrying), tuple(slow), feeding, tuple(steering))
 

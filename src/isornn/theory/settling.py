@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Values
+from isornn.theory.late import falls
 from isornn.theory.probing import Probe
-from isornn.theory.slow_law import SlowLaw
+from isornn.theory.slow_law import SlowLaw, loss_by_bias, one_variate
 from isornn.theory.units import Draws, Field, Laws, Units, arrangement, bounded, draw_gates, fixed_biases, variates
 
 SlowLaws = Mapping[str, SlowLaw]
@@ -18,6 +19,8 @@ _WARM_ROUNDS = 6
 _FIRST_BLOCK = 16
 _REFRESH = 16
 _SAME_FIELD = 1e-3
+_SAME_MOMENTS = 0.01
+_SOON_SETTLED = 1 / 8
 _PRECISE_ENOUGH = 1000
 _GROWTH_SHOWS = 240
 _FROZEN_SHARE = 0.01
@@ -67,10 +70,34 @@ class Dynamics:
     def slow_laws(self, units: Units, field: Field) -> dict[str, SlowLaw]:
         """The laws of the slow states under the present gate law."""
         feeding = self.probe.feeding
+        if units.offsets and not one_variate(self.laws, units) and not self._any_slow(units, field):
+            return {}
         return {
             name: SlowLaw.of(self.laws, self.draws, units, field.held(), name, feeding[name])
             for name in self.probe.slow
         }
+
+    def _any_slow(self, units: Units, field: Field) -> bool:
+        """Whether any unit forgets so slowly that steps would not settle it soon."""
+        one, steering = units.one_copy(), self.probe.steering
+        return any(
+            bool((loss_by_bias(self.laws, one, field.held(), name, steering) < _SOON_SETTLED).any())
+            for name in self.probe.slow
+        )
+
+    def loss(self, units: Units, field: Field, slow: SlowLaws) -> Tensor | None:
+        """What each unit's carried state loses per step, in the order of the laws ``slow``.
+
+        None if units do not keep biases, or do not carry one affine state alone, or one that changes its sign.
+        """
+        if not units.offsets or self.probe.live != self.probe.slow or len(self.probe.slow) != 1:
+            return None
+        name = self.probe.slow[0]
+        if name in slow and slow[name].exact_pair:
+            loss = slow[name].loss
+        else:
+            loss = loss_by_bias(self.laws, units, field.held(), name, self.probe.steering)
+        return loss if falls(loss) else None
 
     def refreshed(self, units: Units, slow: SlowLaws) -> Units:
         """Slow states drawn afresh where their law is known to be Gaussian: each time a sample of its own.
@@ -124,7 +151,7 @@ class Dynamics:
         return units, _controlled(torch.stack(record if follow else record[steps // 2 :]).mean(0))
 
     def _known(self, units: Units, slow: SlowLaws) -> dict[str, Tensor]:
-        """Means of s, s^2 and s_a s_b over units, where they are known exactly."""
+        """Means of s, s^2 and s_a s_b over units where they are known exactly, NaN for a pair that is not."""
         known = {}
         for name, law in slow.items():
             if law.exact and bool(law.known.all()):
@@ -132,6 +159,8 @@ class Dynamics:
                 square = law.mean.square()
                 moments = (law.mean, square + law.variance, square + law.variance * (1 - law.gap))
                 known[name] = torch.cat([units.mean(value) for value in moments], -1)
+                if not law.exact_pair:
+                    known[name][..., 2] = torch.nan
         return known
 
     def _beyond(self, units: Units, known: Mapping[str, Tensor]) -> list[Tensor]:
@@ -141,7 +170,10 @@ class Dynamics:
             s = units.states[name]
             own = s.square().mean(0)
             pair = own if len(s) == 1 else s[0] * s[1]
-            found.append(torch.cat([units.mean(value) for value in (s.mean(0), own, pair)], -1) - moments)
+            means = torch.cat([units.mean(value) for value in (s.mean(0), own, pair)], -1)
+            gap = means - moments
+            # Where the pair is not known, what is off in one copy tells of it.
+            found.append(torch.where(gap.isnan(), gap[..., 1:2], gap))
         return found
 
     def _warm(self, units: Units, field: Field) -> tuple[Units, SlowLaws]:
@@ -162,7 +194,7 @@ class Dynamics:
                 units = own.redrawn(self.draws, units, name, own.known).taken(self.draws.order(None))
             units = self.step(units, field)
             moments = self.measure(units)
-            if bool(((moments - last).abs().mean(1) <= 0.01 * moments[..., 1:2].abs().mean(1)).all()):
+            if bool(((moments - last).mean(1).abs() <= _SAME_MOMENTS * moments[..., 1:2].mean(1)).all()):
                 break
             last = moments
         return units, slow

@@ -13,6 +13,8 @@ from isornn.cells import Values
 from isornn.theory.units import Draws, Field, Laws, Units, bounded, correlated, draw_gates, variates
 
 _NODES = 129
+_THINNED = 8
+_TINY = 1e-200
 _MOST_VALUES = 2**21
 _PER_UNIT = 256
 # Trapezoid rules: range and step in standard deviations, and the step in units of the pre-activation that resolves
@@ -36,7 +38,7 @@ class SlowLaw:
         known: whether there is a stationary law.
         gaussian: whether it is Gaussian within a few per cent: slow, and not by rare resets.
         frozen: whether the state loses nothing: it stays as it is, or accumulates what it is fed.
-        exact: whether all this holds to a small part of a per cent.
+        exact, exact_pair: whether what concerns one copy, and the pair, holds to a small part of a per cent.
     """
 
     mean: Tensor
@@ -46,7 +48,8 @@ class SlowLaw:
     known: Tensor
     gaussian: Tensor
     frozen: Tensor
-    exact: bool
+    exact: bool = False
+    exact_pair: bool = False
 
     @staticmethod
     def of(laws: Laws, draws: Draws, units: Units, held: Field, name: str, feeding: Sequence[str]) -> SlowLaw:
@@ -56,12 +59,14 @@ class SlowLaw:
         ``of_units``.
         """
         if not units.offsets:
-            moments = _line(laws, units, held, name, draws.uniform(variates(laws, units.copies)))
-            return _law([units.mean(value) for value in moments], exact=False)
-        if _one_variate(laws, units):
+            uniform = draws.uniform(variates(laws, units.copies))
+            moments = _line(laws, units, held, name, torch.special.ndtri(uniform), uniform)
+            return _law([units.mean(value) for value in moments])
+        if one_variate(laws, units):
             law = _by_nodes(laws, units, held, name, feeding)
         else:
-            law = _law(_averages(laws, units, held, name, feeding), exact=False)
+            rule = _rule(laws, held, units.copies, feeding, _PER_UNIT)[:2]
+            law = _law(_averages(laws, units, held, name, *rule))
         return law.taken(_own_bias(units).argsort(-1))
 
     def of_units(self, units: Units) -> SlowLaw:
@@ -70,8 +75,12 @@ class SlowLaw:
 
     def taken(self, order: Tensor) -> SlowLaw:
         """The units ``order`` ``(G, R, n)``, in that order."""
-        tensors = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "exact"}
-        return SlowLaw(**{name: value.gather(-1, order) for name, value in tensors.items()}, exact=self.exact)
+        tensors = {f.name: getattr(self, f.name) for f in fields(self) if not f.name.startswith("exact")}
+        return SlowLaw(
+            **{name: value.gather(-1, order) for name, value in tensors.items()},
+            exact=self.exact,
+            exact_pair=self.exact_pair,
+        )
 
     def redrawn(self, draws: Draws, units: Units, name: str, where: Tensor) -> Units:
         """``name`` drawn afresh from the Gaussian with these moments in the units ``where``.
@@ -88,7 +97,7 @@ class SlowLaw:
         return replace(units, states=bounded(states))
 
 
-def _law(moments: Sequence[Tensor], exact: bool) -> SlowLaw:
+def _law(moments: Sequence[Tensor], exact: bool = False, exact_pair: bool = False) -> SlowLaw:
     a, b, b2, ab, a2, pair_a2, pair_ab, pair_b2 = moments
     mean = b / (1 - a)
     variance = (b2 + 2 * ab * mean) / (1 - a2) - mean.square()
@@ -98,18 +107,30 @@ def _law(moments: Sequence[Tensor], exact: bool) -> SlowLaw:
     gap = torch.where(variance > 0, 1 - pair / variance.clamp(min=1e-300), 0.0).nan_to_num(0.0)
     slow = known & (1 - a2 < _SLOW) & (1 - a2 > 1.9 * (1 - a))
     frozen = (1 - a2).abs() <= _ROUNDING
-    return SlowLaw(mean, variance, gap, 1 - pair_a2, known, slow, frozen, exact)
+    return SlowLaw(mean, variance, gap, 1 - pair_a2, known, slow, frozen, exact, exact_pair)
 
 
 def _own_bias(units: Units) -> Tensor:
     return next(iter(units.offsets.values()))
 
 
-def _one_variate(laws: Laws, units: Units) -> bool:
+def one_variate(laws: Laws, units: Units) -> bool:
     """Whether all biases of a unit are functions of one variate, each of them monotone."""
     normal = [gate for gate in units.offsets if bool((laws.bias_var[gate] > 0).any())]
     by_law = [gate for gate in units.offsets if laws.bias_law[gate] is not None]
     return not normal or (len(normal) == 1 and not by_law)
+
+
+def loss_by_bias(laws: Laws, units: Units, held: Field, name: str, steering: Sequence[str]) -> Tensor:
+    """``1 - E[A_a A_b]`` in the order of ``SlowLaw.of``: cheaper than the whole law, as fewer gates matter."""
+    points, weight, _ = _rule(laws, held, units.copies, steering, _PER_UNIT // units.copies**2)
+    kept = _averages(laws, units, held, name, points, weight)[5]
+    return (1 - kept).gather(-1, _own_bias(units).argsort(-1))
+
+
+def of_units(sorted_values: Tensor, units: Units) -> Tensor:
+    """What is in the order of ``SlowLaw.of``, in the present order of units."""
+    return sorted_values.gather(-1, _own_bias(units).argsort(-1).argsort(-1))
 
 
 def _by_nodes(laws: Laws, units: Units, held: Field, name: str, feeding: Sequence[str]) -> SlowLaw:
@@ -123,12 +144,15 @@ def _by_nodes(laws: Laws, units: Units, held: Field, name: str, feeding: Sequenc
     chosen = {g: value.gather(-1, index) for g, value in flat.items()}
     shared = held.over_replicates()
     moments, step = _fine_averages(laws, chosen, shared, name, feeding, 1)
+    step_pair = step
     if units.copies == 2:
-        # The pair needs twice the dimensions: its difference from one copy, by a coarser rule.
-        coarse, step_pair = _fine_averages(laws, chosen, shared, name, feeding, 2)
-        moments[5:] = [moments[m] + coarse[n] - coarse[m] for m, n in ((4, 5), (3, 6), (2, 7))]
-        step = max(step, step_pair / 2)
-    return _between(_law(moments, step <= 1.1 * _RESOLVED), chosen[gate], units.offsets[gate])
+        # The pair needs twice the dimensions: how it differs from one copy, by a coarser rule at fewer nodes.
+        few = {g: value[:, ::_THINNED] for g, value in chosen.items()}
+        coarse, step_pair = _fine_averages(laws, few, shared, name, feeding, 2)
+        moments[5:] = _paired(moments, coarse)
+        step_pair = max(step, step_pair)
+    law = _law(moments, exact=step <= 1.2 * _RESOLVED, exact_pair=step_pair <= 2 * _RESOLVED)
+    return _between(law, chosen[gate], units.offsets[gate])
 
 
 def _fine_averages(
@@ -138,17 +162,33 @@ def _fine_averages(
     nodes = next(iter(offsets.values())).shape[-1]
     most = _MOST_VALUES // (nodes * laws.batch * copies)
     points, weight, step = _rule(laws, field, copies, feeding, most)
-    each = len(weight)
-    blank = torch.zeros(copies, laws.batch, 1, nodes * each, dtype=torch.float64)
-    own = {gate: value.repeat_interleave(each, -1)[:, None] for gate, value in offsets.items()}
-    crowd = Units(dict.fromkeys(laws.cell.states, blank), own, None)
-    moments = _line(laws, crowd, field, name, points.repeat(1, nodes)[:, None, None])
-    return [value.reshape(laws.batch, nodes, each) @ weight for value in moments], step
+    # Nodes where replicates are, draws where units are: what does not depend on both stays small.
+    blank = torch.zeros(copies, laws.batch, 1, 1, dtype=torch.float64)
+    crowd = Units(dict.fromkeys(laws.cell.states, blank), {g: v[..., None] for g, v in offsets.items()}, None)
+    moments = _line(laws, crowd, field, name, points[:, None, None])
+    shape = (laws.batch, nodes, len(weight))
+    return [value.expand(shape) @ weight for value in moments], step
 
 
-def _averages(laws: Laws, units: Units, held: Field, name: str, feeding: Sequence[str]) -> list[Tensor]:
-    """Moments of the line at every unit, ``(G, R, n)``, by few values of each pre-activation."""
-    points, weight, _ = _rule(laws, held, units.copies, feeding, _PER_UNIT)
+def _paired(one: Sequence[Tensor], few: Sequence[Tensor]) -> list[Tensor]:
+    """A_a A_b, A_a B_b and B_a B_b at all nodes, from one copy there and both copies at every few nodes."""
+
+    def spread(value: Tensor) -> Tensor:
+        count = _THINNED * (value.shape[-1] - 1) + 1
+        return torch.nn.functional.interpolate(value[:, None], count, mode="linear", align_corners=True)[:, 0]
+
+    def ratio(above: Tensor, below: Tensor) -> Tensor:
+        return spread(torch.where(below.abs() > _TINY, above / below, 1.0))
+
+    _, _, b2, ab, a2 = one[:5]
+    loss = ratio(1 - few[5], 1 - few[4]) * (1 - a2)
+    scale, scale_few = ((m[2] * (1 - m[4]).clamp(min=0)).sqrt() for m in (one, few))
+    cross = torch.where(scale_few > _TINY, (few[6] - few[3]) / scale_few.clamp(min=_TINY), 0.0)
+    return [1 - loss, ab + spread(cross) * scale, ratio(few[7], few[2]) * b2]
+
+
+def _averages(laws: Laws, units: Units, held: Field, name: str, points: Tensor, weight: Tensor) -> list[Tensor]:
+    """Moments of the line at every unit, ``(G, R, n)``, by the few values of a rule."""
     total = [torch.zeros((), dtype=torch.float64)] * 8
     for point, part in zip(points.T, weight, strict=True):
         moments = _line(laws, units, held, name, point.reshape(-1, 1, 1, 1))
@@ -157,7 +197,7 @@ def _averages(laws: Laws, units: Units, held: Field, name: str, feeding: Sequenc
 
 
 def _rule(laws: Laws, field: Field, copies: int, feeding: Sequence[str], most: int) -> tuple[Tensor, Tensor, float]:
-    """Variates for the ``feeding`` gates ``(count, D)``, D about ``most`` at most, their weights, and the step.
+    """Standard normals for the ``feeding`` gates ``(count, D)``, D about ``most`` at most, their weights, and the step.
 
     A product of trapezoid rules over normals, whose error falls exponentially with the number of values; symmetric,
     so that a mean that is zero by symmetry comes out as zero: a slow state would multiply the rest by its time scale.
@@ -166,6 +206,8 @@ def _rule(laws: Laws, field: Field, copies: int, feeding: Sequence[str], most: i
     spread = {gate: float(laws.spread(gate, field).max()) for gate in feeding}
     if laws.cell.input_enters_pointwise:
         spread["x"] = float(laws.input_variance.max()) ** 0.5
+    if copies == 2:
+        spread = {gate: width for gate, width in spread.items() if width > _STILL}
     names = [*laws.cell.gates, "x"]
     used = [names.index(name) * copies + k for name in spread for k in range(copies)]
     widths = [width for width in spread.values() for _ in range(copies)]
@@ -177,11 +219,12 @@ def _rule(laws: Laws, field: Field, copies: int, feeding: Sequence[str], most: i
         if size <= most or coarser > 3:
             break
         coarser *= 1.1
-    grid = torch.cartesian_prod(*[torch.arange(len(values)) for values, _ in rules]).reshape(size, -1)
-    points = torch.full((variates(laws, copies), size), 0.5, dtype=torch.float64)
+    axes = [torch.arange(len(values)) for values, _ in rules] or [torch.zeros(1, dtype=torch.int64)]
+    grid = torch.cartesian_prod(*axes).reshape(size, len(axes))
+    points = torch.zeros(variates(laws, copies), size, dtype=torch.float64)
     weight = torch.ones(size, dtype=torch.float64)
-    for column, (values, density), index in zip(used, rules, grid.T, strict=True):
-        points[column], weight = torch.special.ndtr(values)[index], weight * density[index]
+    for column, (values, density), index in zip(used, rules, grid.T, strict=False):
+        points[column], weight = values[index], weight * density[index]
     return points, weight, max((h * w for h, w in zip(steps, widths, strict=True) if w > _STILL), default=0.0)
 
 
@@ -214,17 +257,22 @@ def _between(law: SlowLaw, nodes: Tensor, at: Tensor) -> SlowLaw:
         gaussian=pick(lambda w: w.gaussian),
         frozen=pick(lambda w: w.frozen),
         exact=law.exact,
+        exact_pair=law.exact_pair,
     )
 
 
-def _line(laws: Laws, units: Units, held: Field, name: str, uniform: Tensor) -> list[Tensor]:
+def _line(
+    laws: Laws, units: Units, held: Field, name: str, normal: Tensor, uniform: Tensor | None = None
+) -> list[Tensor]:
     """A, B, B^2, AB, A^2 (means over the copies), A_a A_b, A_a B_b (symmetrised), B_a B_b, for one draw."""
     cell, state = laws.cell, units.states[name]
-    u, x = draw_gates(laws, units, held, uniform)
+    u, x = draw_gates(laws, units, held, normal if uniform is None else uniform, normal=normal)
     b = cell.update(Values(**{**units.states, name: torch.zeros_like(state)}), u, x)[name]
     a = cell.update(Values(**{**units.states, name: torch.ones_like(state)}), u, x)[name] - b
-    a, b = a.expand(state.shape), b.expand(state.shape)
-    own = [value.mean(0) for value in (a, b, b * b, a * b, a * a)]
+    a, b = torch.broadcast_tensors(a, b)
     if units.copies == 1:
-        return [*own, own[4], own[3], own[2]]
+        a, b = a[0], b[0]
+        moments = [a, b, b * b, a * b, a * a]
+        return [*moments, moments[4], moments[3], moments[2]]
+    own = [value.mean(0) for value in (a, b, b * b, a * b, a * a)]
     return [*own, a[0] * a[1], (a[0] * b[1] + a[1] * b[0]) / 2, b[0] * b[1]]

@@ -238,7 +238,12 @@ def reader(laws: Laws, gate: str, states: Values, u: Values) -> tuple[str, Tenso
 
 
 def draw_gates(
-    laws: Laws, units: Units, field: Field, uniform: Tensor, correlation: Tensor | None = None
+    laws: Laws,
+    units: Units,
+    field: Field,
+    uniform: Tensor,
+    correlation: Tensor | None = None,
+    normal: Tensor | None = None,
 ) -> tuple[Values, Tensor | None]:
     """Pre-activations by gate and the pointwise input, each ``(copies, G, R, n)``.
 
@@ -248,10 +253,11 @@ def draw_gates(
     Args:
         uniform: ``(variates(laws, copies), G, R, n)`` from ``Draws``.
         correlation: input correlation of this step, ``(G, 1, 1)``; the laws' own by default.
+        normal: standard normals instead of those that ``uniform`` stands for.
     """
     copies, weighted = units.copies, set(laws.weighted)
     sigma_z = laws.input_correlation if correlation is None else correlation
-    columns = iter(torch.special.ndtri(uniform).split(copies))
+    columns = iter((torch.special.ndtri(uniform) if normal is None else normal).split(copies))
     states, u = Values(**units.states), Values()
     for gate in laws.cell.gates:
         variance, gap = laws.drive[gate], laws.drive[gate] * (1 - sigma_z)
@@ -278,7 +284,8 @@ def correlated(normal: Tensor, gap: Tensor) -> Tensor:
     if len(normal) == 1:
         return normal
     gap = gap.clamp(0.0, 2.0)
-    return torch.stack((normal[0], (1 - gap) * normal[0] + (gap * (2 - gap)).sqrt() * normal[1]))
+    other = (1 - gap) * normal[0] + (gap * (2 - gap)).sqrt() * normal[1]
+    return torch.stack(torch.broadcast_tensors(normal[0], other))
 
 
 def _redraws_law(laws: Laws) -> bool:
