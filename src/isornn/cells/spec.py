@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -262,7 +261,7 @@ def _check_number(where: str, value: Number, low: float, high: float) -> None:
     if isinstance(value, Tensor):
         inside = bool(((value >= low) & (value <= high)).all())
     else:
-        inside = math.isfinite(value) and low <= value <= high
+        inside = low <= value <= high
     if not inside:
         raise SpecError(where, value, f"it is a finite number from {low:g} to {high:g}")
 
