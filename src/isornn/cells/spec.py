@@ -258,10 +258,7 @@ def _check_plain(where: str, value: Any) -> None:
 
 
 def _check_number(where: str, value: Number, low: float, high: float) -> None:
-    if isinstance(value, Tensor):
-        inside = bool(((value >= low) & (value <= high)).all())
-    else:
-        inside = low <= value <= high
+    inside = bool(((value >= low) & (value <= high)).all()) if isinstance(value, Tensor) else low <= value <= high
     if not inside:
         raise SpecError(where, value, f"it is a finite number from {low:g} to {high:g}")
 
