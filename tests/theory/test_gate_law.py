@@ -225,3 +225,21 @@ def test_gradients_by_the_variance_survive_at_zero() -> None:
     (slope,) = torch.autograd.grad(law.expectation((SIGMOID,)).sum(), variance)
     s = float(expit(0.8))
     assert float(slope) == pytest.approx(s * (1 - s) * (1 - 2 * s) / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("kinks", [(), (-2.5, 2.5)], ids=["smooth", "hard"])
+def test_many_units_that_differ_in_their_mean_only(kinks: tuple[float, ...]) -> None:
+    # interpolated between a few means where that is exact, and differentiable in the means
+    function = HARD if kinks else SIGMOID
+    means = torch.linspace(-3, 4, 400, dtype=torch.float64, requires_grad=True)
+    for variance, c in ((30.0, 0.6),) if kinks else ((30.0, 0.6), (900.0, -0.4), (400.0, 0.999)):
+        law = GateLaw(means, torch.full((1,), variance, dtype=torch.float64).expand(400), kinks)
+        correlation = torch.full((400,), c, dtype=torch.float64)
+        found = law.pair_expectation((function,), (function,), correlation)
+        some = [0, 57, 200, 399]
+        alone = GateLaw(means[some].detach(), torch.full((4,), variance, dtype=torch.float64), kinks)
+        expected = alone.pair_expectation((function,), (function,), correlation[:4])
+        torch.testing.assert_close(found[some], expected, rtol=0, atol=1e-10)
+        (slopes,) = torch.autograd.grad(found.sum(), means)
+        differences = (found[2:] - found[:-2]).detach() / (means[2] - means[0]).detach()
+        torch.testing.assert_close(slopes[1:-1], differences, rtol=1e-3, atol=1e-6)

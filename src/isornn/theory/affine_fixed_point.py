@@ -22,7 +22,8 @@ class Settled:
     """Where mean and second moment no longer change.
 
     ``state`` is per unit, ``second`` its average over units, ``residual`` the relative change of the second moment
-    in one more step; ``exists`` is False where the state grows without bound or is frozen.
+    in one more step; ``exists`` is False where the state grows without bound or is frozen; ``carry`` is the largest
+    E[A^2] at this point and at Q = 0.
     """
 
     laws: Laws
@@ -30,6 +31,7 @@ class Settled:
     second: Tensor
     residual: Tensor
     exists: Tensor
+    carry: Tensor
 
 
 def settle(theory: AffineTheory) -> Settled:
@@ -41,12 +43,15 @@ def settle(theory: AffineTheory) -> Settled:
     shape = theory.full(1.0)
     second = theory.over_units(theory.full(0.0))
     with torch.no_grad():
+        changes = [torch.full_like(second, torch.inf)] * 2
         for _ in range(PROFILE_ROUNDS):
             second = _scalar_root(theory, shape)
             if not _needs_shape(theory):
                 break
             before, shape = shape, _shape(theory, second, shape)
-            if bool(((shape - before).abs() <= 1e-12).all()):
+            changes.append((shape - before).abs().amax(-1, keepdim=True))
+            # where no fixed point exists the shape goes back and forth
+            if not bool(((changes[-1] > 1e-12) & (changes[-1] < 0.9 * changes[-3])).any()):
                 break
     return _polished(theory, second, shape)
 
@@ -111,7 +116,9 @@ def _polished(theory: AffineTheory, second: Tensor, shape: Tensor) -> Settled:
     state = Moments.of(*(torch.where(exists & (second > 0), p, 0.0) for p in state.powers[1:]))
     after = theory.over_units(theory.step(laws, state).second)
     residual = (after - second).abs() / torch.where(second > 0, second, 1.0)
-    return Settled(laws, state, second, residual.detach(), exists)
+    nothing = _laws_given(theory, torch.zeros_like(second), shape)
+    carry = torch.maximum(*(theory.expect(theory.A * theory.A, at, state) for at in (laws, nothing))).detach()
+    return Settled(laws, state, second, residual.detach(), exists, carry)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from torch import Tensor
 REACH = 9.0  # standard deviations covered; the Gaussian mass beyond is 2e-19
 STEP = 0.14  # largest step in t; error below 1e-11 for the logistic function and tanh, tests/theory/test_gaussian.py
 RESOLUTION = 0.4  # largest step in standard deviations where the Gaussian sits
+NARROW = 1e-3  # standard deviations, relative to the mean, below which nodes need care
 FEWEST_NODES, MOST_NODES = 33, 4096
 
 
@@ -47,9 +48,13 @@ def standard_nodes(mean: Tensor, std: Tensor, kinks: Sequence[float | Tensor] = 
     else:
         t = low[..., None] + (high - low)[..., None] * torch.linspace(0, 1, count, dtype=low.dtype)
         dt = ((high - low) / (count - 1))[..., None]
-    # sinh(c + t) - sinh(c) without cancellation
-    z = 2 * torch.cosh(centre[..., None] + t / 2) * torch.sinh(t / 2) / width[..., None]
-    weight = torch.exp(-(z**2) / 2) * torch.cosh(centre[..., None] + t) * dt
+    growth = torch.exp(centre[..., None] + t)
+    shrink = 1 / growth
+    if bool((width > NARROW * (1 + mean.abs())).all()):
+        z = ((growth - shrink) / 2 - mean[..., None]) / width[..., None]
+    else:  # sinh(c + t) - sinh(c) without cancellation
+        z = 2 * torch.cosh(centre[..., None] + t / 2) * torch.sinh(t / 2) / width[..., None]
+    weight = torch.exp(-(z**2) / 2) * (growth + shrink) * dt
     return z, weight / weight.sum(-1, keepdim=True)
 
 

@@ -14,13 +14,14 @@ from isornn.theory.affine_fixed_point import Settled, SettledPair, settle, settl
 from isornn.theory.affine_jacobian import jacobian_moments
 from isornn.theory.affine_response import Propagator, profile, propagator, reach, stays_together
 from isornn.theory.errors import TheoryMissing
-from isornn.theory.reasons import FROZEN, NO_SPREAD, NOT_CONVERGED, NOT_EXPONENTIAL, UNENDING
+from isornn.theory.reasons import FROZEN, NO_SPREAD, NOT_CONVERGED, NOT_EXPONENTIAL, TOO_LARGE, UNENDING
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
 from isornn.theory.structure import Structure
 
 SAMPLES_PER_REACH = 16
 REACHES = 3
 EXPONENTIAL = 0.01  # largest relative spread of local rates that still counts as one exponential
+TINY = 1e-300
 ACCURATE = 1e-8  # residual up to which a fixed point counts as found
 
 
@@ -64,13 +65,14 @@ class QuadratureEngine:
     def _quantity(self, values: Tensor, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
         """From (replicates, batch[, 1]) to batch-shaped, with the replicates' standard error."""
         values = values.reshape(self.theory.nodes.replicates, *self.spec.batch_shape)
-        error = values.std(0) / math.sqrt(len(values)) if len(values) > 1 else torch.zeros_like(values[0])
-        return Quantity.of(values.mean(0), error, self._missing() | (reasons or {}))
+        value = values.mean(0)
+        error = values.std(0) / math.sqrt(len(values)) if len(values) > 1 else torch.zeros_like(value)
+        beyond: dict[str, Tensor | bool] = {TOO_LARGE: ~value.isfinite()}
+        return Quantity.of(value, error, self._missing() | (reasons or {}) | beyond)
 
     def _missing(self) -> dict[str, Tensor | bool]:
         exists = self._all(self.settled.exists)
-        carry = self.theory.expect(self.theory.A**2, self.settled.laws, self.settled.state)
-        frozen = ~exists & (carry >= affine.FROZEN).flatten(2).any(-1).any(0).reshape(self.spec.batch_shape)
+        frozen = ~exists & self._any(self.settled.carry >= affine.FROZEN)
         return {FROZEN: frozen, NOT_CONVERGED: ~self._converged()}
 
     def _converged(self) -> Tensor:
@@ -79,6 +81,9 @@ class QuadratureEngine:
 
     def _all(self, mask: Tensor) -> Tensor:
         return mask.flatten(2).all(-1).all(0).reshape(self.spec.batch_shape)
+
+    def _any(self, mask: Tensor) -> Tensor:
+        return mask.flatten(2).any(-1).any(0).reshape(self.spec.batch_shape)
 
     def _fixed_point(self) -> FixedPoint:
         theory, state = self.theory, self.settled.state
@@ -132,22 +137,24 @@ def time_scale(chi: Quantity) -> Quantity:
 
 def _local_rates(prop: Propagator) -> tuple[Tensor, Tensor]:
     """Late decay rate per step, and the relative spread of local rates over three reaches; (replicates, batch)."""
-    stride = (reach(prop).clamp(1, 2.0**40) / SAMPLES_PER_REACH).ceil()
+    far = reach(prop)
+    stride = torch.where(far.isinf(), 1.0, far.clamp(1, 2.0**40) / SAMPLES_PER_REACH).ceil()
     matrix, power = prop.matrix(), torch.eye(prop.carry.shape[-1], dtype=torch.float64).expand(prop.matrix().shape)
     bits = stride.clone()
     while bool((bits > 0).any()):
         power = torch.where((bits % 2 == 1)[..., None, None], power @ matrix, power)
         matrix, bits = matrix @ matrix, (bits / 2).floor()
     response = prop.step(torch.ones_like(prop.carry))
-    sizes = [(response * prop.weight).sum(-1)]
+    rates = []
     for _ in range(REACHES * SAMPLES_PER_REACH):
-        response = (power @ response[..., None])[..., 0]
-        sizes.append((response * prop.weight).sum(-1))
-    curve = torch.stack(sizes, -1).clamp(min=1e-300).log()
-    rates = -(curve[..., 1:] - curve[..., :-1]) / stride[..., None]
-    late = rates[..., -1]
-    spread = (rates.amax(-1) - rates.amin(-1)) / late.abs().clamp(min=1e-15)
-    return late, spread
+        size = (response * prop.weight).sum(-1)
+        response = (power @ (response / size.clamp(min=TINY)[..., None])[..., None])[..., 0]
+        rates.append(-(response * prop.weight).sum(-1).clamp(min=TINY).log() / stride)
+    late = rates[-1]
+    # what grows has no end to be judged up to: its early transient does not count
+    growing = torch.stack(rates[len(rates) // 2 :], -1)
+    judged = torch.where((late < 0)[..., None], growing.repeat_interleave(2, -1), torch.stack(rates, -1))
+    return late, (judged.amax(-1) - judged.amin(-1)) / late.abs().clamp(min=1e-15)
 
 
 def _moment_map_radius(theory: AffineTheory, state: Moments) -> Tensor:

@@ -3,6 +3,7 @@
 NOT_CONVERGED = "no fixed point was found: the state grows without bound or did not settle (see the residual)"
 FROZEN = "the remember gate is saturated: the state stays what it was, so no fixed point of its own exists"
 NO_SPREAD = "all units have the same value (Q = mu^2), so the correlation is 0/0"
+TOO_LARGE = "it is beyond what double precision holds"
 UNENDING = "infinite: chi >= 1, changes of the state do not fade"
 NOT_EXPONENTIAL = (
     "biases are drawn once, so units have different time scales and the decay is not exponential: see reach and profile"

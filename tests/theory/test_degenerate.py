@@ -1,0 +1,233 @@
+"""Points at which a careless formula divides by zero: every cell answers, with numbers or with reasons."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from isornn.cells import CELLS, Cell, ChoGRU, Gate, Input, Minimal, Peephole, Spec, Vanilla
+from isornn.cells.starts import preset
+from isornn.theory import analyze
+from isornn.theory.reasons import FROZEN, IDENTITY, NO_SPREAD, NOT_CONVERGED, UNENDING
+
+NAMES = pytest.mark.parametrize("name", CELLS)
+
+
+def ordinary(cell: Cell, **changes: float) -> Spec:
+    """weight_var .5, input_var .5 wherever they are read, with changes to every gate."""
+    gates = {}
+    for name, reads in cell.gates.items():
+        usual = Gate(0.5 * reads.state, 0.5 * reads.input, 0.5 * reads.previous_input)
+        read = {"weight_var": reads.state, "input_var": reads.input, "previous_input_var": reads.previous_input}
+        gates[name] = replace(usual, **{k: v * read.get(k, True) for k, v in changes.items()})
+    return Spec(cell, gates)
+
+
+def answered(spec: Spec) -> dict[str, Any]:
+    """The record as JSON; nothing in it is NaN or infinite, and whatever is null has its reason."""
+    record = analyze(spec, length=20).to_json()
+    text = json.dumps(record, allow_nan=False)
+    assert json.loads(text) == record
+    for field in ("chi", "xi", "chi_1", "reach"):
+        assert (record[field] is None) == (field in record["undefined"]), field
+        assert record[field] is None or record[field] >= 0
+    for field in ("mean", "second_moment"):
+        assert (record["fixed_point"][field] is None) == (f"fixed_point.{field}" in record["undefined"]), field
+    assert all(isinstance(reason, str) and reason for reason in record["undefined"].values())
+    return record
+
+
+@NAMES
+def test_no_weights(name: str) -> None:
+    record = answered(ordinary(CELLS[name](), weight_var=0.0))
+    assert record["fixed_point"]["converged"]
+    assert record["chi"] == pytest.approx(record["chi_1"], abs=1e-12) or record["stderr"]["chi"] > 0
+    if name == "vanilla":  # nothing is carried
+        assert record["chi"] == 0
+        assert record["xi"] == 0
+        assert record["reach"] == 0
+
+
+@NAMES
+def test_no_input(name: str) -> None:
+    for spec in (replace(ordinary(CELLS[name]()), input=Input(0.0)), ordinary(CELLS[name](), input_var=0.0)):
+        record = answered(spec)
+        assert record["fixed_point"]["converged"]
+        assert record["fixed_point"]["second_moment"] == pytest.approx(0, abs=1e-9) or name in (
+            "minimal",
+            "t_lstm",
+            "t_gru",
+        )
+
+
+@NAMES
+def test_all_units_alike(name: str) -> None:
+    # constant biases, no input, no weights: Q = mu^2 and C = 0/0
+    spec = replace(ordinary(CELLS[name](), weight_var=0.0, bias_mean=1.0), input=Input(0.0))
+    record = answered(spec)
+    if name == "minimal":  # it reads its input pointwise: nothing comes in
+        assert record["fixed_point"]["second_moment"] == pytest.approx(0, abs=1e-12)
+        return
+    assert record["fixed_point"]["second_moment"] == pytest.approx(record["fixed_point"]["mean"] ** 2, rel=1e-6)
+    assert record["fixed_point"]["second_moment"] > 0.01
+    assert record["fixed_point"]["correlation"] is None
+    assert record["undefined"]["correlation"] == NO_SPREAD
+
+
+@NAMES
+@pytest.mark.parametrize("correlation", [-1.0, 0.0, 1.0])
+def test_extreme_input_correlations(name: str, correlation: float) -> None:
+    record = answered(replace(ordinary(CELLS[name]()), input=Input(1.0, correlation)))
+    assert record["fixed_point"]["converged"]
+    stable = record["fixed_point"]["correlation"]
+    assert -1 <= stable <= 1
+    if correlation == 1:
+        assert stable == pytest.approx(1, abs=1e-9)
+        assert record["chi"] == pytest.approx(record["chi_1"], rel=1e-9)
+    else:
+        assert stable < 0.999
+
+
+@NAMES
+@pytest.mark.parametrize("bias", [-50.0, 50.0])
+def test_saturated_gates(name: str, bias: float) -> None:
+    record = answered(ordinary(CELLS[name](), bias_mean=bias))
+    if CELLS[name].remember is not None and bias < 0:
+        assert record["fixed_point"]["converged"]
+        assert record["chi"] == pytest.approx(0, abs=0.05)
+    if CELLS[name].remember is not None and bias > 0:
+        # without weights a gate at 1 - 2e-22 forgets nothing: the state is frozen, or it grows
+        record = answered(ordinary(CELLS[name](), bias_mean=bias, weight_var=0.0))
+        assert record["xi"] is None
+        assert not record["fixed_point"]["converged"]
+
+
+def test_a_frozen_state_says_so() -> None:
+    record = answered(ordinary(Minimal(), bias_mean=50.0))
+    assert FROZEN in record["undefined"].values()
+    for field in ("chi", "xi", "chi_1", "reach", "jacobian"):
+        assert record[field] is None, field
+
+
+@NAMES
+def test_the_steepest_gates(name: str) -> None:
+    record = answered(ordinary(CELLS[name](), weight_var=1e4, input_var=1e4))
+    assert record["fixed_point"]["converged"]
+    assert record["fixed_point"]["second_moment"] > 0
+
+
+@NAMES
+def test_extremes_of_what_specs_allow(name: str) -> None:
+    for changes in ({"weight_var": 1e12}, {"input_var": 1e12}, {"bias_var": 1e12}, {"bias_mean": -1e12}):
+        answered(ordinary(CELLS[name](), **changes))
+    answered(replace(ordinary(CELLS[name]()), input=Input(1e12, 0.3)))
+
+
+def test_vanilla_without_bias_falls_silent_below_1() -> None:
+    # h = tanh(W h): weight_var < 1 leaves nothing, chi = weight_var
+    record = answered(Spec(Vanilla(), {"h": Gate(0.6)}))
+    assert record["fixed_point"]["second_moment"] == 0
+    assert record["fixed_point"]["correlation"] is None
+    assert record["chi"] == pytest.approx(0.6, rel=1e-9)
+    assert record["jacobian"]["mean"] == pytest.approx(0.6, rel=1e-9)
+    assert record["jacobian"]["second_moment"] == pytest.approx(2 * 0.36, rel=1e-9)
+
+
+@pytest.mark.parametrize("weight", [1.01, 1.5, 4.0, 100.0])
+def test_vanilla_without_bias_speaks_above_1(weight: float) -> None:
+    # the stable fixed point is the positive one: Q = E tanh(sqrt(w Q) z)^2
+    record = answered(Spec(Vanilla(), {"h": Gate(weight)}))
+    q = record["fixed_point"]["second_moment"]
+    z = torch.linspace(-9, 9, 20001, dtype=torch.float64)
+    density = torch.exp(-(z**2) / 2)
+    image = float((torch.tanh(math.sqrt(weight * q) * z) ** 2 * density).sum() / density.sum())
+    assert q > 0.4 * (weight - 1) / weight**2
+    assert image == pytest.approx(q, rel=1e-6)
+    # identical copies part (chaos), copies apart become independent
+    assert record["chi_1"] > 1
+    assert record["fixed_point"]["correlation"] == pytest.approx(0, abs=1e-9)
+    # at C = 0 chi = w (E tanh')^2 < 1
+    slope = float(((1 - torch.tanh(math.sqrt(weight * q) * z) ** 2) * density).sum() / density.sum())
+    assert record["chi"] == pytest.approx(weight * slope**2, rel=1e-6)
+
+
+def test_exactly_critical_is_unending() -> None:
+    record = answered(Spec(Vanilla("identity"), {"h": Gate(1.0)}))
+    assert record["xi"] is None
+    assert record["reach"] is None
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Spec(Vanilla("identity"), {"h": Gate(1.1, 1.0)}),
+        Spec(Vanilla("relu"), {"h": Gate(4.0, 1.0)}),
+        Spec(Peephole(), {"i": Gate(bias_mean=2), "f": Gate(bias_mean=50), "g": Gate(bias_mean=2)}),
+        Spec(Peephole(gate="hard_sigmoid"), {"i": Gate(0, 1), "f": Gate(bias_mean=3), "g": Gate(0, 1)}),
+    ],
+    ids=["identity", "relu", "bias 50", "hard"],
+)
+def test_growth_has_no_numbers(spec: Spec) -> None:
+    record = answered(spec)
+    assert record["fixed_point"]["converged"] is False
+    for field in ("mean", "second_moment", "correlation"):
+        assert record["fixed_point"][field] is None
+    for field in ("chi", "xi", "chi_1", "reach", "jacobian", "xi_q"):
+        assert record[field] is None, field
+    assert set(record["undefined"].values()) <= {NOT_CONVERGED, FROZEN}
+
+
+def test_chi_above_1_makes_the_time_scale_infinite() -> None:
+    # a stable correlation needs chi <= 1, so only an unstable C = 1 shows it: chi_1
+    answer = analyze(Spec(Peephole(), {"i": Gate(1, 1), "f": Gate(1, 1, bias_mean=5), "g": Gate(1, 1)}))
+    assert answer.chi_1.number() > 1
+    assert answer.xi.number() > 0
+    # and a state that nothing forgets: xi infinite with its reason, never negative
+    for record in (
+        answered(Spec(Vanilla("identity"), {"h": Gate(1.0)})),
+        answered(Spec(Vanilla("identity"), {"h": Gate(1.3)})),
+    ):
+        assert record["xi"] is None
+        assert record["undefined"]["xi"] in (UNENDING, NOT_CONVERGED)
+
+
+def test_a_batch_with_one_bad_member_keeps_the_others() -> None:
+    weight = torch.tensor([0.5, 1.1, 0.9], dtype=torch.float64)
+    answer = analyze(Spec(Vanilla("identity"), {"h": Gate(weight, 1.0)}))
+    assert answer.fixed_point.converged.tolist() == [True, False, True]
+    assert answer.fixed_point.second_moment.value[[0, 2]].tolist() == pytest.approx([2.0, 10.0], rel=1e-9)
+    assert answer.chi.value[[0, 2]].tolist() == pytest.approx([0.5, 0.9], rel=1e-9)
+    assert bool(answer.chi.value[1].isnan())
+    assert answer.chi.defined.tolist() == [True, False, True]
+
+
+def test_identity_matrices_are_refused_with_the_reason() -> None:
+    record = answered(Spec(Vanilla(), {"h": Gate(1.0, 1.0, ensemble="identity")}))
+    assert record["undefined"]["chi"] == IDENTITY
+
+
+def test_the_papers_start_without_input() -> None:
+    record = answered(preset("gilboa-peephole-critical"))
+    assert record["fixed_point"]["second_moment"] == 0
+    assert record["undefined"]["correlation"] == NO_SPREAD
+    assert record["xi"] == pytest.approx(74.47, abs=0.01)
+
+
+@pytest.mark.parametrize("changes", [{"weight_var": 0.0}, {"bias_mean": -50.0}, {"bias_mean": 50.0}], ids=str)
+@pytest.mark.parametrize("cell", [Minimal(), ChoGRU(), Peephole()], ids=lambda c: c.name)
+def test_degenerate_points_with_biases_drawn_once(cell: Cell, changes: dict[str, float]) -> None:
+    spec = ordinary(cell, **changes).replace(f"{cell.remember}.bias_var", 0.3)
+    answered(replace(spec, biases="fixed"))
+
+
+def test_steep_gates_and_many_random_biases() -> None:
+    spec = replace(ordinary(Peephole(), weight_var=1e4), biases="fixed")
+    spec = spec.replace("f.bias_var", 0.3).replace("g.bias_var", 0.3)
+    record = answered(spec)
+    assert record["fixed_point"]["converged"]
+    assert record["stderr"]["fixed_point.second_moment"] > 0
