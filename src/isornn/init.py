@@ -25,7 +25,7 @@ from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.starts import start
 from isornn.nn import draws
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable, measured_gate, recurrent_layers
-from isornn.theory.critical import critical
+from isornn.theory import critical
 
 __all__ = [
     "ModuleError",
@@ -87,7 +87,7 @@ def critical_(
     biases: Literal["redrawn", "fixed"] = "fixed",
     generator: torch.Generator | None = None,
 ) -> Module:
-    """Start every recurrent layer so that it sees ``length`` steps: `apply_` of `isornn.theory.critical`'s spec.
+    """Start every recurrent layer so that it sees ``length`` steps: `apply_` of `isornn.critical`'s spec.
 
     ``weight_var`` 1e-5 but on a gate that only shapes the output (1); candidates and write gate see the input with
     variance 1; the remember gate's bias is ``ln r``, ``r ~ U(low, high)`` per unit (an LSTM's b_i = -b_f), with low and
@@ -96,7 +96,7 @@ def critical_(
     Args:
         module: as `apply_`; a cell without a remember gate is set by orthogonal weights instead.
         length: T from 2 to 1e6, the number of steps to bridge.
-        fixed, input, biases: as `isornn.theory.critical`. ``input`` is the law of every layer's input.
+        fixed, input, biases: as `isornn.critical`. ``input`` is the law of every layer's input.
         generator: source of all draws.
 
     Raises:

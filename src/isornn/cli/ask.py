@@ -14,7 +14,7 @@ from isornn.theory.analysis import analyze
 from isornn.theory.records import Analysis
 
 if TYPE_CHECKING:
-    from isornn.theory.critical import Critical
+    from isornn.theory.critical_point import Critical
 
 INITS = (*STARTS, "critical")
 LONGEST = 1_000_000
@@ -81,12 +81,12 @@ def ask_start(
 def solve(
     cell: Cell, length: int, input: Input, fixed: Mapping[str, float] | None = None, biases: str = "fixed"
 ) -> Critical:
-    """The critical point of `isornn.theory.critical`.
+    """The critical point of `isornn.critical`.
 
     Raises:
         SpecError: as there, and ``biases`` that are neither fixed nor redrawn.
     """
-    from isornn.theory.critical import critical
+    from isornn.theory.critical_point import critical
 
     if biases not in ("fixed", "redrawn"):
         raise SpecError("biases", biases, 'it is "redrawn" or "fixed"')

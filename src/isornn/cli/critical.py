@@ -13,7 +13,7 @@ from isornn.cli.options import AsJson, CellName, Correlation, Length, Variance
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from isornn.theory.critical import Critical
+    from isornn.theory.critical_point import Critical
 
 
 def critical(

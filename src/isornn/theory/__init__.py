@@ -5,7 +5,7 @@
 """
 
 from isornn.theory.analysis import analyze, stationary_samples
-from isornn.theory.critical import Condition, Critical, critical
+from isornn.theory.critical_point import Condition, Critical, critical
 from isornn.theory.dynamics import Trajectory, correlation_map, moment_dynamics
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.gilboa import ApproximateLSTM, lstm_approximation
