@@ -154,13 +154,16 @@ def _enough(laws: Laws, renewal: Renewal, chi: Tensor, same: Tensor, steps: int,
 
 
 def _relative_error(laws: Laws, cohorts: Sequence[Cohort], horizon: int) -> Tensor:
-    """Relative standard error of the time scale ``(G,)``: of ln chi, or of the reach where there is no one rate."""
+    """Relative standard error ``(G,)`` of the reach and, where there is one rate, of ln chi: the larger."""
     renewal = _renewal(laws, [c.curves() for c in cohorts])
-    if not laws.fixed:
-        value, error = jackknife(_rate(laws, renewal, horizon).clamp(min=_TINY).log())
-        return error / value.abs().clamp(min=1e-12)
-    value, error = jackknife(first_fall(renewal.profile(horizon)[..., 0, :]))
-    return torch.where(value.isfinite() & error.isfinite(), error / value.clamp(min=1e-12), 0.0)
+    rates = torch.zeros(()) if laws.fixed else _rate(laws, renewal, horizon)
+    value, error = jackknife(_reach(laws, renewal.profile(horizon)[..., 0, :], rates))
+    found = torch.where(value.isfinite() & error.isfinite(), error / value.clamp(min=1e-12), 0.0)
+    if laws.fixed:
+        return found
+    value, error = jackknife(rates.clamp(min=_TINY).log())
+    # The reach rests on single steps of the profile besides, and is content with twice the error.
+    return torch.maximum(found / 2, error / value.abs().clamp(min=1e-12))
 
 
 def _response(

@@ -22,6 +22,7 @@ _SAME_FIELD = 1e-3
 _SAME_MOMENTS = 0.01
 _SOON_SETTLED = 1 / 8
 _PRECISE_ENOUGH = 1000
+_LONGEST_MIXING = 100
 _GROWTH_SHOWS = 240
 _FROZEN_SHARE = 0.01
 
@@ -115,7 +116,7 @@ class Dynamics:
         """Iterate until the means of successive blocks, each twice as long as the last, agree."""
         field = Field()
         units, slow = self._warm(self.start(copies), field)
-        frozen = self._frozen(units, slow)
+        frozen, mixing = self._frozen(units, slow), _mixing(units, slow)
         known = _values(field)
         means: list[Tensor] = []
         ends, block = [0], _FIRST_BLOCK
@@ -131,7 +132,7 @@ class Dynamics:
             growing = _growing(means, ends)
             converged = converged & ~frozen & ~growing
             # Slow units are the same units throughout a block: beyond this a longer average gains little.
-            precise = converged & ((noise <= tolerance) | (ends[-1] >= _PRECISE_ENOUGH))
+            precise = converged & ((noise <= tolerance) | (ends[-1] >= _PRECISE_ENOUGH)) & (ends[-1] >= mixing)
             block *= 2
             if bool((precise | frozen | growing).all()) or ends[-1] + block > max_steps:
                 return Settled(means[-1], converged, residual, ends[-1], units, field.held())
@@ -221,6 +222,15 @@ def _controlled(record: Tensor) -> Tensor:
         alone = spread.square().sum(1, keepdim=True)
         mean = mean - torch.where(alone > 0, together / alone.clamp(min=1e-300), 0.0) * control
     return mean
+
+
+def _mixing(units: Units, slow: SlowLaws) -> Tensor:
+    """Steps ``(G,)`` after which units that are all alike have lost the Gaussian that they started from."""
+    steps = torch.zeros(1, dtype=torch.float64)
+    for law in slow.values():
+        if not units.offsets:
+            steps = torch.maximum(steps, torch.where(law.gaussian, 0.0, 1 / law.loss.clamp(min=1e-3)).amax((1, 2)))
+    return steps.clamp(max=_LONGEST_MIXING)
 
 
 def _values(field: Field) -> Tensor:

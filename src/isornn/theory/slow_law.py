@@ -22,8 +22,8 @@ _PER_UNIT = 256
 _RANGE, _STEP, _RESOLVED = 5.5, 1.1, 0.65
 _STILL = 0.03
 _ROUNDING = 1e-14
-# Slower than this, with little noise in what is kept, a state is a sum of many small parts: Gaussian.
-_SLOW = 1 / 32
+# Slower than this, with little noise in what is kept, a state is a sum of many small parts: Gaussian to 1e-3.
+_SLOW = 1 / 256
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class SlowLaw:
         mean, variance, gap: of s; ``gap`` is 1 minus the correlation of the copies.
         loss: ``1 - E[A_a A_b]``, what a displacement loses per step.
         known: whether there is a stationary law.
-        gaussian: whether it is Gaussian within a few per cent: slow, and not by rare resets.
+        gaussian: whether it is Gaussian within 1e-3: slow, and not by rare resets.
         frozen: whether the state loses nothing: it stays as it is, or accumulates what it is fed.
         exact, exact_pair: whether what concerns one copy, and the pair, holds to a small part of a per cent.
     """
