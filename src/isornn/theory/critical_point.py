@@ -18,10 +18,11 @@ from isornn.theory.structure import NotPolynomial
 
 WEAK = 1e-5  # recurrent weight variance of gates that need no recurrence (Gilboa et al. 2019, D.4)
 SEEN = 1.0  # variance that gates which see the input receive from it
+FAINT = 0.3  # pre-activation variance, times sqrt(T), of a cell that has no gates
 SHORTEST = 1.0  # time scale of the fastest units, as chrono's, where m1 allows it
 ISOMETRY = 1.9  # 1 - m1 aimed at, in units of 1/T; the bound is 2
 TOLERANCE = {"quadrature": 1e-4, "population": 5e-3}
-ROUNDS = 8
+ROUNDS = 12
 _UNIT_INPUT = Input()
 Biases = Literal["redrawn", "fixed"]
 
@@ -66,7 +67,11 @@ def critical(
       of its own has the negative. ``high`` sets the reach; ``low`` is the smallest from 1 up for which m1 stays within
       2/T of 1.
       ``biases="redrawn"``: one remember bias for all units sets xi.
-    - a cell without a remember gate is set by its recurrent weights, orthogonal, with a faint input.
+    - hard gates clip, which cuts slow units' memory short: what a hard remember gate hears is kept faint, weight_var at
+      most 0.01 / T^2 and (where it also writes) input_var 1 / T^2 over the input variance.
+    - a cell without a remember gate is set by its recurrent weights, orthogonal, with input_var 0.3 / T^1.5 over the
+      input variance: it adds up over T steps to a pre-activation variance of 0.3 / sqrt(T), at which the squared
+      singular values of diag(tanh') W have a variance of about 0.72 / T.
 
     Args:
         cell: the cell; it names its ``remember``, ``write`` and ``candidates`` gates.
@@ -89,7 +94,7 @@ def critical(
     if isinstance(length, bool) or not isinstance(length, (int, float)) or not 2 <= length <= 1e6:
         raise SpecError("length", length, "it is a number of steps from 2 to 1000000")
     fixed = dict(fixed or {})
-    family = _family(cell, input, biases, fixed)
+    family = _family(cell, input, biases, fixed, float(length))
     spec, analysis = _solve(family, float(length), biases, generator)
     return Critical(
         spec=spec,
@@ -103,13 +108,13 @@ def critical(
 Family = Callable[[float, float], Spec]
 
 
-def _family(cell: Cell, input: Input, biases: Biases, fixed: dict[str, Any]) -> Family:
+def _family(cell: Cell, input: Input, biases: Biases, fixed: dict[str, Any], length: float) -> Family:
     """Specs by their time scales (low, high); a cell without remember gate has one number, its weight variance."""
-    template = Spec(cell, {name: _gate(cell, name, input) for name in cell.gates}, input, biases)
+    template = Spec(cell, {name: _gate(cell, name, input, length) for name in cell.gates}, input, biases)
     for path, value in fixed.items():
         template = template.replace(path, value)
     keep, write = cell.remember, cell.write
-    kind = "hard_timescale" if getattr(cell, "gate", "sigmoid") == "hard_sigmoid" else "timescale"
+    kind = "hard_timescale" if _is_hard(cell) else "timescale"
     if keep is None:
         free = [f"{gate}.weight_var" for gate, reads in cell.gates.items() if reads.state]
         _refuse(fixed, free)
@@ -132,16 +137,23 @@ def _bias_for(kind: str, time_scale: float) -> float:
     return float(BiasLaw(kind, time_scale, time_scale).quantile(torch.tensor(0.5, dtype=torch.float64)))
 
 
-def _gate(cell: Cell, name: str, input: Input) -> Gate:
+def _is_hard(cell: Cell) -> bool:
+    return getattr(cell, "gate", "sigmoid") == "hard_sigmoid"
+
+
+def _gate(cell: Cell, name: str, input: Input, length: float) -> Gate:
     """The rule for one gate, before its bias is set."""
     reads = cell.gates[name]
+    variance = float(input.variance) or 1.0
     if cell.remember is None:
-        return Gate(input_var=1e-2 * reads.input, ensemble="orthogonal" if reads.state else "gaussian")
-    variance = float(input.variance)
-    seen = SEEN / variance if variance > 0 else SEEN
+        faint = FAINT / length**1.5 / variance
+        return Gate(input_var=faint * reads.input, ensemble="orthogonal" if reads.state else "gaussian")
+    weight, seen = WEAK, SEEN / variance
+    if _is_hard(cell) and name == cell.remember:
+        weight, seen = min(WEAK, 0.01 / length**2), seen / length**2
     sees = name in (*cell.candidates, cell.write)
     output_only = len(cell.states) > 1 and not sees and name != cell.remember
-    return Gate(weight_var=(1.0 if output_only else WEAK) * reads.state, input_var=seen * (sees and reads.input))
+    return Gate(weight_var=(1.0 if output_only else weight) * reads.state, input_var=seen * (sees and reads.input))
 
 
 def _with(spec: Spec, values: Mapping[str, Any]) -> Spec:
@@ -160,25 +172,49 @@ def _refuse(fixed: Mapping[str, Any], free: list[str]) -> None:
 
 
 def _solve(family: Family, length: float, biases: Biases, generator: torch.Generator | None) -> tuple[Spec, Analysis]:
-    """Aim by the carry alone, measure with the full theory, correct the aim by the ratio, until it hits."""
-    aim, second_moment = length, 0.0
+    """Aim by the carry alone, measure with the full theory, correct the aim until it hits; the nearest is returned.
+
+    The carry needs the state's second moment, which is measured with a first aim.
+    """
+    wanted = math.log(length)
     best: tuple[float, Spec, Analysis] | None = None
-    for _ in range(ROUNDS):
-        spec = _aimed(family, aim, length, biases, second_moment)
+    aim, second_moment = wanted, 0.0
+    tried: list[tuple[float, float]] = []
+    for attempt in range(ROUNDS):
+        spec = _aimed(family, math.exp(aim), length, biases, second_moment)
         analysis = analyze(spec, length=math.ceil(length), generator=generator)
         found = _sight(analysis, biases).number()
-        if found is None or found <= 0:
-            miss, factor = math.inf, 0.5
-        else:
-            miss, factor = abs(math.log(found / length)), length / found
-        if best is None or miss < best[0]:
-            best = miss, spec, analysis
-        if miss <= TOLERANCE[analysis.engine]:
+        # nothing found: it sees too far, or its state grows because it remembers too well
+        height = math.inf if found is None else math.log(max(found, 1e-9))
+        if best is None or abs(height - wanted) < best[0]:
+            best = abs(height - wanted), spec, analysis
+        if best[0] <= TOLERANCE[analysis.engine]:
             break
-        aim *= min(max(factor, 0.1), 10.0)
-        second_moment = analysis.fixed_point.second_moment.number() or 0.0
+        second = analysis.fixed_point.second_moment.number()
+        if attempt == 0 and second:
+            second_moment = second
+            aim += wanted - height if math.isfinite(height) else -1.0
+        else:
+            tried.append((aim, height))
+            aim = _next_aim(tried, wanted)
     assert best is not None
     return best[1], best[2]
+
+
+def _next_aim(tried: list[tuple[float, float]], wanted: float) -> float:
+    """The next aim, from (aim, found) so far, all logarithms: by the secant, inside the bracket once there is one."""
+    aim, found = tried[-1]
+    step = wanted - found if math.isfinite(found) else -1.0
+    if len(tried) >= 2 and math.isfinite(found) and math.isfinite(tried[-2][1]):
+        run, rise = aim - tried[-2][0], found - tried[-2][1]
+        if run * rise > 0:
+            step *= min(run / rise, 4.0)
+    proposed = aim + min(max(step, -2.3), 2.3)
+    below = max((a for a, f in tried if f < wanted), default=-math.inf)
+    above = min((a for a, f in tried if f > wanted), default=math.inf)
+    if -math.inf < below < above < math.inf and not below < proposed < above:
+        proposed = (below + above) / 2
+    return proposed
 
 
 def _sight(analysis: Analysis, biases: Biases) -> Quantity:
@@ -199,7 +235,9 @@ def _aimed(family: Family, aim: float, length: float, biases: Biases, second_mom
         def miss(log_spread: float) -> float:
             return math.log(max(reach(low, low + 10**log_spread), 1e-9) / aim)
 
-        return low + 10 ** float(brentq(miss, -6.0, 12.0, xtol=1e-9)) if miss(-6.0) < 0 < miss(12.0) else low
+        if miss(-6.0) >= 0 or miss(12.0) <= 0:
+            return low if miss(-6.0) >= 0 else low + 1e12
+        return low + 10 ** float(brentq(miss, -6.0, 12.0, xtol=1e-9))
 
     if biases == "redrawn":
         return family(1.0, highest(1.0))
