@@ -1,0 +1,6 @@
+"""``python -m isornn``."""
+
+from isornn.cli import main
+
+if __name__ == "__main__":
+    main()
