@@ -136,8 +136,9 @@ class Population:
         With one copy (``"identical"``) chi is chi_1, the growth per step of E|dh|^2 at C = 1.
 
         Args:
-            length: profile wanted up to this time; by default until the reach is found and somewhat beyond.
-            max_steps: bound on the steps followed.
+            length: profile wanted, times 0 .. length; by default until the reach is found and somewhat beyond.
+            max_steps: bound on the steps followed. Units that keep their biases and carry one affine state are followed
+                for some tens of steps, and later lags taken from each unit's own rate.
             tolerance: wanted standard error of ln chi, relative; up to ``max_cohorts`` cohorts are averaged,
                 as long as all together take no more than 1024 steps.
         """
@@ -175,7 +176,7 @@ class Population:
 
         With input correlation 1 the map is a power series in correlations with coefficients that are not negative
         (Mehler), hence convex, with fixed point C = 1: where chi_1 <= 1 there is no other, and one copy is enough.
-        Elsewhere copies started apart find it.
+        Elsewhere copies started apart find it. ``length`` is as for ``respond``.
         """
         identical = self.settle("identical")
         response = self.respond(identical, length=length)

@@ -38,7 +38,8 @@ class Response:
             does; with fixed biases the rates of successive windows are compared.
         stderr: of ``chi``, ``log_chi``, ``reach`` and ``profile``.
         effective_share: the smallest effective sample share met before resampling; below .05 trust little.
-        steps: steps that cohorts were followed; the profile beyond goes on at the kernel's last rate.
+        steps: steps that cohorts were followed; the profile beyond goes on at the kernel's last rate, or at each
+            unit's own.
         resolved: whether chi no longer changes with the steps followed.
     """
 
@@ -157,7 +158,8 @@ def _relative_error(laws: Laws, cohorts: Sequence[Cohort], horizon: int) -> Tens
     """Relative standard error ``(G,)`` of the reach and, where there is one rate, of ln chi: the larger."""
     renewal = _renewal(laws, [c.curves() for c in cohorts])
     rates = torch.zeros(()) if laws.fixed else _rate(laws, renewal, horizon)
-    value, error = jackknife(_reach(laws, renewal.profile(horizon)[..., 0, :], rates))
+    shown = horizon if laws.fixed else renewal.displaced.shape[-1]
+    value, error = jackknife(_reach(laws, renewal.profile(shown)[..., 0, :], rates))
     found = torch.where(value.isfinite() & error.isfinite(), error / value.clamp(min=1e-12), 0.0)
     if laws.fixed:
         return found

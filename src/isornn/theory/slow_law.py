@@ -10,17 +10,20 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Values
-from isornn.theory.units import Draws, Field, Laws, Units, bounded, correlated, draw_gates, variates
+from isornn.theory.units import Draws, Field, Laws, Units, bounded, correlated, draw_gates, redraws_law, variates
 
 _NODES = 129
 _THINNED = 8
 _TINY = 1e-200
 _MOST_VALUES = 2**21
+_MOST_DRAWS = 2**16
 _PER_UNIT = 256
 # Trapezoid rules: range and step in standard deviations, and the step in units of the pre-activation that resolves
 # the logistic function and tanh; where pre-activations hardly vary two values do.
 _RANGE, _STEP, _RESOLVED = 5.5, 1.1, 0.65
 _STILL = 0.03
+_FINEST = 0.1
+_FEWEST = 4
 _ROUNDING = 1e-14
 # Slower than this, with little noise in what is kept, a state is a sum of many small parts: Gaussian to 1e-3.
 _SLOW = 1 / 256
@@ -59,6 +62,8 @@ class SlowLaw:
         ``of_units``.
         """
         if not units.offsets:
+            if not redraws_law(laws) and _rule(laws, held, 1, feeding, _MOST_DRAWS)[2] <= 2 * _RESOLVED:
+                return _law_at({}, laws, held, name, feeding, units.copies)
             uniform = draws.uniform(variates(laws, units.copies))
             moments = _line(laws, units, held, name, torch.special.ndtri(uniform), uniform)
             return _law([units.mean(value) for value in moments])
@@ -142,25 +147,34 @@ def _by_nodes(laws: Laws, units: Units, held: Field, name: str, feeding: Sequenc
     wanted = own[:, :1] + (own[:, -1:] - own[:, :1]) * spread
     index = order.gather(-1, torch.searchsorted(own, wanted).clamp(max=own.shape[-1] - 1))
     chosen = {g: value.gather(-1, index) for g, value in flat.items()}
-    shared = held.over_replicates()
-    moments, step = _fine_averages(laws, chosen, shared, name, feeding, 1)
-    step_pair = step
-    if units.copies == 2:
-        # The pair needs twice the dimensions: how it differs from one copy, by a coarser rule at fewer nodes.
-        few = {g: value[:, ::_THINNED] for g, value in chosen.items()}
-        coarse, step_pair = _fine_averages(laws, few, shared, name, feeding, 2)
-        moments[5:] = _paired(moments, coarse)
-        step_pair = max(step, step_pair)
-    law = _law(moments, exact=step <= 1.2 * _RESOLVED, exact_pair=step_pair <= 2 * _RESOLVED)
+    law = _law_at(chosen, laws, held.over_replicates(), name, feeding, units.copies)
     return _between(law, chosen[gate], units.offsets[gate])
+
+
+def _law_at(
+    offsets: Mapping[str, Tensor], laws: Laws, field: Field, name: str, feeding: Sequence[str], copies: int
+) -> SlowLaw:
+    """The law at units with ``offsets`` ``(G, K)``, or without them of each replicate ``(G, R, 1)``."""
+    moments, step = _fine_averages(laws, offsets, field, name, feeding, 1)
+    step_pair = step
+    if copies == 2:
+        # The pair needs twice the dimensions: how it differs from one copy, by a coarser rule at fewer nodes.
+        few = {g: value[:, ::_THINNED] for g, value in offsets.items()}
+        coarse, step_pair = _fine_averages(laws, few, field, name, feeding, 2)
+        moments[5:] = _paired(moments, coarse, _THINNED if offsets else 1)
+        step_pair = max(step, step_pair)
+    if not offsets:
+        moments = [value[..., None] for value in moments]
+    return _law(moments, exact=step <= 1.2 * _RESOLVED, exact_pair=step_pair <= 2 * _RESOLVED)
 
 
 def _fine_averages(
     laws: Laws, offsets: Mapping[str, Tensor], field: Field, name: str, feeding: Sequence[str], copies: int
 ) -> tuple[list[Tensor], float]:
     """Moments of the line at units with ``offsets`` ``(G, K)``, each ``(G, K)``, and the step of the rule."""
-    nodes = next(iter(offsets.values())).shape[-1]
-    most = _MOST_VALUES // (nodes * laws.batch * copies)
+    own = [value.shape[1] for value in offsets.values()] or [known.shape[1] for known, _ in field.values.values()]
+    nodes = own[0] if own else 1
+    most = min(_MOST_DRAWS, _MOST_VALUES // (nodes * laws.batch * copies))
     points, weight, step = _rule(laws, field, copies, feeding, most)
     # Nodes where replicates are, draws where units are: what does not depend on both stays small.
     blank = torch.zeros(copies, laws.batch, 1, 1, dtype=torch.float64)
@@ -170,11 +184,11 @@ def _fine_averages(
     return [value.expand(shape) @ weight for value in moments], step
 
 
-def _paired(one: Sequence[Tensor], few: Sequence[Tensor]) -> list[Tensor]:
+def _paired(one: Sequence[Tensor], few: Sequence[Tensor], thinned: int) -> list[Tensor]:
     """A_a A_b, A_a B_b and B_a B_b at all nodes, from one copy there and both copies at every few nodes."""
 
     def spread(value: Tensor) -> Tensor:
-        count = _THINNED * (value.shape[-1] - 1) + 1
+        count = thinned * (value.shape[-1] - 1) + 1
         return torch.nn.functional.interpolate(value[:, None], count, mode="linear", align_corners=True)[:, 0]
 
     def ratio(above: Tensor, below: Tensor) -> Tensor:
@@ -213,10 +227,10 @@ def _rule(laws: Laws, field: Field, copies: int, feeding: Sequence[str], most: i
     widths = [width for width in spread.values() for _ in range(copies)]
     coarser = 1.0
     while True:
-        steps = [coarser * min(_STEP, _RESOLVED / max(width, _STILL)) for width in widths]
+        steps = [coarser * max(_FINEST, min(_STEP, _RESOLVED / max(width, _STILL))) for width in widths]
         rules = [_trapezoid(step, width) for step, width in zip(steps, widths, strict=True)]
         size = math.prod(len(values) for values, _ in rules)
-        if size <= most or coarser > 3:
+        if size <= most or all(len(values) <= _FEWEST for values, _ in rules):
             break
         coarser *= 1.1
     axes = [torch.arange(len(values)) for values, _ in rules] or [torch.zeros(1, dtype=torch.int64)]
@@ -230,7 +244,7 @@ def _rule(laws: Laws, field: Field, copies: int, feeding: Sequence[str], most: i
 
 def _trapezoid(step: float, width: float) -> tuple[Tensor, Tensor]:
     """Values of a standard normal and their weights."""
-    half = 1 if width <= _STILL else max(2, math.ceil(_RANGE / step))
+    half = 1 if width <= _STILL else max(_FEWEST // 2, math.ceil(_RANGE / step))
     values = (torch.arange(2 * half, dtype=torch.float64) - half + 0.5) * (2.0 if half == 1 else step)
     density = torch.exp(-values.square() / 2)
     return values, density / density.sum()

@@ -136,7 +136,7 @@ class Units:
 
 
 class Draws:
-    """Standard normal and uniform variates for R x n units, evenly spread within each replicate.
+    """Uniform variates for R x n units, evenly spread within each replicate.
 
     A Sobol set with a fresh random shift at each call (Cranley & Patterson 1976): each unit's variates have
     exactly their law and are independent of all earlier calls; only within a call do units share the
@@ -288,14 +288,15 @@ def correlated(normal: Tensor, gap: Tensor) -> Tensor:
     return torch.stack(torch.broadcast_tensors(normal[0], other))
 
 
-def _redraws_law(laws: Laws) -> bool:
+def redraws_law(laws: Laws) -> bool:
+    """Whether a bias law is drawn from at every step."""
     return not laws.fixed and any(law is not None for law in laws.bias_law.values())
 
 
 def variates(laws: Laws, copies: int) -> int:
     """How many uniform variates a unit needs in one step."""
     columns = copies * (len(laws.cell.gates) + laws.cell.input_enters_pointwise)
-    return columns + _redraws_law(laws)
+    return columns + redraws_law(laws)
 
 
 def bounded(states: Mapping[str, Tensor]) -> dict[str, Tensor]:
