@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -154,7 +155,7 @@ class Spec:
         numbers = [getattr(g, n) for g in self.gates.values() for n in _NUMBERS]
         numbers += [self.input.variance, self.input.correlation]
         shapes = [torch.as_tensor(number).shape for number in numbers]
-        return torch.broadcast_shapes(*shapes)
+        return torch.Size(np.broadcast_shapes(*shapes))  # torch's own loads sympy, half a second
 
     def to_json(self) -> dict[str, Any]:
         """The object that a spec file holds. Only for plain numbers, not batches."""

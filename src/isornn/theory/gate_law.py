@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,7 +49,7 @@ class GateLaw:
         Mehler's expansion ``sum_n F_n G_n c^n`` where its tail, bounded by Parseval's identity, is under the
         tolerance; elsewhere (c near 1 with steep gates) the integral over the common part of u_a and u_b.
         """
-        c = c.expand(torch.broadcast_shapes(c.shape, self.mean.shape))
+        c = c.expand(np.broadcast_shapes(c.shape, self.mean.shape))
         if not right or not left:
             return self.expectation(left or right) + torch.zeros_like(c)
         same = c.detach() > 1 - SAME

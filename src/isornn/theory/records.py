@@ -98,8 +98,9 @@ class Analysis:
         chi_1: the same growth for two identical copies.
         reach: steps after the first until the response has fallen to 1/e of its value after the first.
         xi_q: ``-1/ln`` of the spectral radius of d(mu, Q)'/d(mu, Q).
-        profile: P_t for t = 0..length, batch-shaped with times last; P_0 = 1.
-        state_profiles: the same for every state of the cell, E[ds_a ds_b] after all states were displaced alike.
+        profile: P_t for t = 0..length, batch-shaped with times last, after every state that carries itself was
+            displaced at step 0 in each unit by a small variance, taken as 1; what is formed from it moves along.
+        state_profiles: the same for every state of the cell, E[ds_a ds_b].
     """
 
     spec: Spec
