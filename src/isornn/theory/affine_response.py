@@ -81,14 +81,15 @@ def profile(prop: Propagator, steps: int) -> Tensor:
 def reach(prop: Propagator) -> Tensor:
     """Steps, after the first, until the response has fallen to 1/e of its value after the first step.
 
-    Log-linear between whole steps; infinite where it does not fall within 2^50 steps. (replicates, batch).
+    Log-linear between whole steps; infinite where it grows, or does not fall within 2^50 steps. (replicates, batch).
     """
+    grows = ~stays_together(prop)[..., 0]
     step = prop.matrix()
     ones = torch.ones_like(prop.carry)
     first = (step @ ones[..., None])[..., 0]
     level = (first * prop.weight).sum(-1) / torch.e
     powers = [step]
-    while 2.0 ** len(powers) <= LONGEST and bool((_size(prop, powers[-1], first) > level).any()):
+    while 2.0 ** len(powers) <= LONGEST and bool((~grows & (_size(prop, powers[-1], first) > level)).any()):
         powers.append(powers[-1] @ powers[-1])
     # binary search for the last whole step at which the response is above the level
     now, time = first, torch.zeros_like(level)
@@ -98,7 +99,7 @@ def reach(prop: Propagator) -> Tensor:
         now, time = torch.where(above[..., None], ahead, now), torch.where(above, time + 2.0**j, time)
     here, there = (now * prop.weight).sum(-1), (prop.step(now) * prop.weight).sum(-1)
     fraction = (here / level).log() / (here / there).log()
-    unending = (level <= 0) | (time >= 2.0 ** len(powers) - 1)
+    unending = grows | (level <= 0) | (time >= 2.0 ** len(powers) - 1)
     return torch.where(unending, torch.where(level > 0, torch.inf, 0.0), time + fraction)
 
 
