@@ -3,7 +3,8 @@
     python benchmarks/finite_width.py [--networks 12]
 
 For each spec and width the root mean square, over networks and steps, of Q(network, step) - Q(theory), and the slope of
-its logarithm against ln N with a jackknife error over networks. Wanted: -1/2 within two errors. Takes five minutes or so.
+its logarithm against ln N with a jackknife error over networks. Wanted: -1/2 within two errors. It takes five minutes
+or so.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ SPECS = {
 
 
 def deviations(spec: Spec, exact: float, networks: int) -> Tensor:
-    """Mean squared deviation from the theory by width and network, and the mean deviation; shape (2, widths, networks)."""
+    """Mean squared deviation from the theory and mean deviation, by width and network: (2, widths, networks)."""
     found = []
     for width in WIDTHS:
         print(f"{spec.cell.name} {width}", file=sys.stderr, flush=True)
