@@ -216,7 +216,7 @@ def test_lemma_1(name: str, options: dict[str, str], factor: float) -> None:
     # m1 = the slope of the correlation map at C = 1: quadrature of derivatives against differences of the map
     cell, generator = cell_named(name, options), torch.Generator().manual_seed(3)
     seen, hard = 0.0, options.get("gate") == "hard_sigmoid"
-    for _ in range(1 if hard and factor > 1 else 3):
+    for _ in range(1 if hard and factor > 1 else 2):
         spec = steepened(random_spec(cell, generator), factor).replace("input.correlation", 1.0)
         engine = QuadratureEngine(spec, structure_of(cell))
         answer = engine.analysis(1)
@@ -236,7 +236,7 @@ def test_lemma_1(name: str, options: dict[str, str], factor: float) -> None:
 def test_lemma_3_the_correlation_map_is_convex(cell: Cell) -> None:
     # proved for the peephole LSTM, claimed for the GRU
     generator, grid = torch.Generator().manual_seed(5), torch.linspace(0, 1, 26, dtype=torch.float64)
-    for _ in range(15):
+    for _ in range(8):
         spec = random_spec(cell, generator)
         if not analyze(spec, length=1).fixed_point.converged:
             continue
@@ -481,7 +481,7 @@ def test_networks_come_nearer_with_their_width(spec: Spec) -> None:
     widths, spreads = (64, 128, 256), []
     for width in widths:
         generator = torch.Generator().manual_seed(width)
-        found = simulate(spec, width=width, steps=20, networks=16, warmup=20, tangents=1, generator=generator)
+        found = simulate(spec, width=width, steps=12, networks=16, warmup=12, tangents=1, generator=generator)
         spreads.append((found.second_moment.stderr * math.sqrt(16)).mean().item())
         error = found.second_moment.stderr.mean().item()
         bias = found.second_moment.value.mean().item() - exact

@@ -80,7 +80,7 @@ def test_all_units_alike(name: str) -> None:
 
 
 @NAMES
-@pytest.mark.parametrize("correlation", [-1.0, 0.0, 1.0])
+@pytest.mark.parametrize("correlation", [-1.0, 1.0])
 def test_extreme_input_correlations(name: str, correlation: float) -> None:
     record = answered(replace(ordinary(CELLS[name]()), input=Input(1.0, correlation)))
     assert record["fixed_point"]["converged"]

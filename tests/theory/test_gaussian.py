@@ -55,10 +55,12 @@ def adaptive(function: Callable[[float], float], mean: float, variance: float) -
     breaks = {low, high, *(mean + k * std for k in (-5, -2, 0, 2, 5)), *(x for x in (-40, -6, -1.5, 0, 1.5, 6, 40))}
     edges = sorted(x for x in breaks if low <= x <= high)
     pieces = [
-        quad(lambda u: function(u) * norm.pdf(u, mean, std), a, b, epsabs=1e-15, epsrel=1e-13)[0]
+        quad(lambda u: function(u) * math.exp(-(((u - mean) / std) ** 2) / 2), a, b, epsabs=1e-15 * std, epsrel=1e-13)[
+            0
+        ]
         for a, b in itertools.pairwise(edges)
     ]
-    return math.fsum(pieces)
+    return math.fsum(pieces) / (std * math.sqrt(2 * math.pi))
 
 
 @pytest.mark.parametrize("name", SMOOTH)
