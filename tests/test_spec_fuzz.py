@@ -17,18 +17,13 @@ from isornn.cells import CELLS
 from isornn.cells.activations import GATE_FUNCTIONS, TRANSITIONS
 from isornn.cli import app
 
-SLOWEST = 10  # seconds; well above what an example takes, so that only a hang fails on a busy machine
+SLOWEST = 60  # seconds; the slowest example takes under 10 on a quiet core, so that only a hang fails on a busy one
 SAMPLED = ("lstm", "gru")  # answered by population, slower by two orders
 CLOSED = tuple(name for name in CELLS if name not in SAMPLED)
 
 
 class Late(BaseException):
     """No Exception, so that nothing on the way takes it for an answer."""
-
-
-slow = pytest.mark.xfail(
-    raises=Late, strict=False, reason="steep gates times units with their own biases: integrals one by one are slow"
-)
 
 
 def fuzz(examples: int) -> settings:
@@ -176,14 +171,12 @@ def test_extreme_specs_of_equal_units(tmp_path_factory: pytest.TempPathFactory, 
     check_extreme(tmp_path_factory, spec)
 
 
-@slow
 @fuzz(40)
 @given(spec=specs(CLOSED))
 def test_extreme_specs(tmp_path_factory: pytest.TempPathFactory, spec: dict[str, Any]) -> None:
     check_extreme(tmp_path_factory, spec)
 
 
-@slow
 @fuzz(5)
 @given(spec=specs(SAMPLED))
 def test_extreme_sampled_specs(tmp_path_factory: pytest.TempPathFactory, spec: dict[str, Any]) -> None:
