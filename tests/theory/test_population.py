@@ -78,7 +78,7 @@ def test_a_slow_lstm_settles_without_thousands_of_steps() -> None:
 
 
 def test_peephole_has_a_stable_correlation_below_one() -> None:
-    found = population(PEEPHOLE, units=128, replicates=16).stable()
+    found = population(PEEPHOLE, units=128).stable()
     moments = found.stationary.moments
     assert close(moments.second_moment, moments.stderr["second_moment"], 0.69356, 0.0)
     assert close(found.identical_response.chi, found.identical_response.stderr["chi"], 1.14694, 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,7 +18,6 @@ SlowLaws = Mapping[str, SlowLaw]
 _WARM_ROUNDS = 6
 _FIRST_BLOCK = 16
 _REFRESH = 16
-_SAME_FIELD = 1e-3
 _SAME_MOMENTS = 0.01
 _SOON_SETTLED = 1 / 8
 _PRECISE_ENOUGH = 1000
@@ -63,10 +62,7 @@ class Dynamics:
 
     def measure(self, units: Units) -> Tensor:
         """Means of h, h^2 and h_a h_b, ``(G, R, 3)``."""
-        h = units.states[self.laws.cell.states[0]]
-        own = h.square().mean(0)
-        pair = own if len(h) == 1 else h[0] * h[1]
-        return torch.cat([units.mean(value) for value in (h.mean(0), own, pair)], -1)
+        return _moments(units, self.laws.cell.states[0])
 
     def slow_laws(self, units: Units, field: Field) -> dict[str, SlowLaw]:
         """The laws of the slow states under the present gate law."""
@@ -117,14 +113,13 @@ class Dynamics:
         field = Field()
         units, slow = self._warm(self.start(copies), field)
         frozen, mixing = self._frozen(units, slow), _mixing(units, slow)
-        known = _values(field)
         means: list[Tensor] = []
         ends, block = [0], _FIRST_BLOCK
         while True:
-            if _apart(_values(field), known) > _SAME_FIELD:
-                slow, known = self.slow_laws(units, field), _values(field)
-            units, mean = self._block(units, field, block, slow, follow=not means)
-            means.append(mean)
+            units, record = self._block(units, field, block, slow, follow=not means)
+            # The laws under the gate law that the block had, on average.
+            slow = self.slow_laws(units, field) if slow else slow
+            means.append(_controlled(record[..., :3], self._beyond(record[..., 3:], units, slow)))
             ends.append(ends[-1] + block)
             if len(means) < 2:
                 continue
@@ -140,42 +135,32 @@ class Dynamics:
     def _block(self, units: Units, field: Field, steps: int, slow: SlowLaws, follow: bool) -> tuple[Units, Tensor]:
         """Some steps and the mean over them, or over their second half once the population has been followed.
 
+        The mean ``(G, R, 3 + 3 K)`` is that of the state that is read and then of each of K slow states.
+
         First the field goes as the network's would, so that transients die; then on running means, with less noise.
         """
-        record, known = [], self._known(units, slow)
+        record = []
         for step in range(steps):
             if step % _REFRESH == 0:
                 units = self.refreshed(units, slow)
             field.gain = 1.0 if follow else 1.0 / max(1, step - steps // 4)
             units = self.step(units, field)
-            record.append(torch.cat([self.measure(units), *self._beyond(units, known)], -1))
-        return units, _controlled(torch.stack(record if follow else record[steps // 2 :]).mean(0))
+            record.append(torch.cat([self.measure(units), *(_moments(units, name) for name in self.probe.slow)], -1))
+        return units, torch.stack(record if follow else record[steps // 2 :]).mean(0)
 
-    def _known(self, units: Units, slow: SlowLaws) -> dict[str, Tensor]:
-        """Means of s, s^2 and s_a s_b over units where they are known exactly, NaN for a pair that is not."""
-        known = {}
-        for name, law in slow.items():
-            if law.exact and bool(law.known.all()):
-                law = law.of_units(units)
+    def _beyond(self, found: Tensor, units: Units, slow: SlowLaws) -> list[Tensor]:
+        """How far the sampled moments ``found`` of slow states are from those known: noisy as what is measured is."""
+        gaps = []
+        for place, name in enumerate(self.probe.slow):
+            if name in slow and slow[name].exact and bool(slow[name].known.all()):
+                law = slow[name].of_units(units)
                 square = law.mean.square()
                 moments = (law.mean, square + law.variance, square + law.variance * (1 - law.gap))
-                known[name] = torch.cat([units.mean(value) for value in moments], -1)
+                gap = found[..., 3 * place : 3 * place + 3] - torch.cat([units.mean(value) for value in moments], -1)
                 if not law.exact_pair:
-                    known[name][..., 2] = torch.nan
-        return known
-
-    def _beyond(self, units: Units, known: Mapping[str, Tensor]) -> list[Tensor]:
-        """How far the sampled means are from those known: zero on average, and noisy as what is measured is."""
-        found = []
-        for name, moments in known.items():
-            s = units.states[name]
-            own = s.square().mean(0)
-            pair = own if len(s) == 1 else s[0] * s[1]
-            means = torch.cat([units.mean(value) for value in (s.mean(0), own, pair)], -1)
-            gap = means - moments
-            # Where the pair is not known, what is off in one copy tells of it.
-            found.append(torch.where(gap.isnan(), gap[..., 1:2], gap))
-        return found
+                    gap[..., 2] = gap[..., 1]  # what is off in one copy tells of the pair
+                gaps.append(gap)
+        return gaps
 
     def _warm(self, units: Units, field: Field) -> tuple[Units, SlowLaws]:
         """Start the slow states from the moments that the present gate law gives them; repeat as the law follows.
@@ -209,14 +194,20 @@ class Dynamics:
         return found
 
 
-def _controlled(record: Tensor) -> Tensor:
-    """Means ``(G, R, 3)`` less what moves with the controls ``(G, R, 3)`` behind them, by regression over replicates.
+def _moments(units: Units, name: str) -> Tensor:
+    """Means of s, s^2 and s_a s_b, ``(G, R, 3)``."""
+    s = units.states[name]
+    own = s.square().mean(0)
+    pair = own if len(s) == 1 else s[0] * s[1]
+    return torch.cat([units.mean(value) for value in (s.mean(0), own, pair)], -1)
+
+
+def _controlled(mean: Tensor, controls: Sequence[Tensor]) -> Tensor:
+    """Means ``(G, R, 3)`` less what moves with the controls ``(G, R, 3)``, by regression over replicates.
 
     Source: control variates, Owen 2013, chapter 8.
     """
-    mean: Tensor = record[..., :3]
-    for first in range(3, record.shape[-1], 3):
-        control = record[..., first : first + 3]
+    for control in controls:
         spread = control - control.mean(1, keepdim=True)
         together = ((mean - mean.mean(1, keepdim=True)) * spread).sum(1, keepdim=True)
         alone = spread.square().sum(1, keepdim=True)
@@ -231,20 +222,6 @@ def _mixing(units: Units, slow: SlowLaws) -> Tensor:
         if not units.offsets:
             steps = torch.maximum(steps, torch.where(law.gaussian, 0.0, 1 / law.loss.clamp(min=1e-3)).amax((1, 2)))
     return steps.clamp(max=_LONGEST_MIXING)
-
-
-def _values(field: Field) -> Tensor:
-    return torch.stack([own for own, _ in field.values.values()]) if field.values else torch.zeros(1)
-
-
-def _apart(a: Tensor, b: Tensor) -> float:
-    """Largest relative change of a mean over replicates."""
-    if a.shape != b.shape:
-        return torch.inf
-    if a.dim() == 1:
-        return 0.0
-    a, b = a.mean(-2), b.mean(-2)
-    return float(((a - b).abs() / b.abs().clamp(min=1e-14)).max())
 
 
 def _growing(means: list[Tensor], ends: list[int]) -> Tensor:

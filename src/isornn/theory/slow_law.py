@@ -16,12 +16,13 @@ _NODES = 129
 _THINNED = 8
 _TINY = 1e-200
 _MOST_VALUES = 2**21
-_MOST_DRAWS = 2**16
+_MOST_DRAWS = 2**15
 _PER_UNIT = 256
 # Trapezoid rules: range and step in standard deviations, and the step in units of the pre-activation that resolves
-# the logistic function and tanh; where pre-activations hardly vary two values do.
-_RANGE, _STEP, _RESOLVED = 5.5, 1.1, 0.65
+# the logistic function and tanh; where pre-activations hardly vary three values do (Gauss-Hermite).
+_RANGE, _STEP, _RESOLVED = 7.0, 1.1, 0.65
 _STILL = 0.03
+_STILL_POINTS = 3
 _FINEST = 0.1
 _FEWEST = 4
 _ROUNDING = 1e-14
@@ -63,15 +64,15 @@ class SlowLaw:
         """
         if not units.offsets:
             if not redraws_law(laws) and _rule(laws, held, 1, feeding, _MOST_DRAWS)[2] <= 2 * _RESOLVED:
-                return _law_at({}, laws, held, name, feeding, units.copies)
+                return _law_at({}, laws, held, name, feeding, units.copies, draws.shape[1])
             uniform = draws.uniform(variates(laws, units.copies))
             moments = _line(laws, units, held, name, torch.special.ndtri(uniform), uniform)
             return _law([units.mean(value) for value in moments])
         if one_variate(laws, units):
             law = _by_nodes(laws, units, held, name, feeding)
         else:
-            rule = _rule(laws, held, units.copies, feeding, _PER_UNIT)[:2]
-            law = _law(_averages(laws, units, held, name, *rule))
+            points, weight, _ = _rule(laws, held, units.copies, feeding, _PER_UNIT)
+            law = _law(_averages(laws, units, held, name, points[0], weight[0]))
         return law.taken(_own_bias(units).argsort(-1))
 
     def of_units(self, units: Units) -> SlowLaw:
@@ -129,7 +130,7 @@ def one_variate(laws: Laws, units: Units) -> bool:
 def loss_by_bias(laws: Laws, units: Units, held: Field, name: str, steering: Sequence[str]) -> Tensor:
     """``1 - E[A_a A_b]`` in the order of ``SlowLaw.of``: cheaper than the whole law, as fewer gates matter."""
     points, weight, _ = _rule(laws, held, units.copies, steering, _PER_UNIT // units.copies**2)
-    kept = _averages(laws, units, held, name, points, weight)[5]
+    kept = _averages(laws, units, held, name, points[0], weight[0])[5]
     return (1 - kept).gather(-1, _own_bias(units).argsort(-1))
 
 
@@ -147,20 +148,26 @@ def _by_nodes(laws: Laws, units: Units, held: Field, name: str, feeding: Sequenc
     wanted = own[:, :1] + (own[:, -1:] - own[:, :1]) * spread
     index = order.gather(-1, torch.searchsorted(own, wanted).clamp(max=own.shape[-1] - 1))
     chosen = {g: value.gather(-1, index) for g, value in flat.items()}
-    law = _law_at(chosen, laws, held.over_replicates(), name, feeding, units.copies)
+    law = _law_at(chosen, laws, held.over_replicates(), name, feeding, units.copies, _NODES)
     return _between(law, chosen[gate], units.offsets[gate])
 
 
 def _law_at(
-    offsets: Mapping[str, Tensor], laws: Laws, field: Field, name: str, feeding: Sequence[str], copies: int
+    offsets: Mapping[str, Tensor],
+    laws: Laws,
+    field: Field,
+    name: str,
+    feeding: Sequence[str],
+    copies: int,
+    rows: int,
 ) -> SlowLaw:
-    """The law at units with ``offsets`` ``(G, K)``, or without them of each replicate ``(G, R, 1)``."""
-    moments, step = _fine_averages(laws, offsets, field, name, feeding, 1)
+    """The law at ``rows`` units with ``offsets`` ``(G, K)``, or without them of each replicate ``(G, R, 1)``."""
+    moments, step = _fine_averages(laws, offsets, field, name, feeding, 1, rows)
     step_pair = step
     if copies == 2:
         # The pair needs twice the dimensions: how it differs from one copy, by a coarser rule at fewer nodes.
         few = {g: value[:, ::_THINNED] for g, value in offsets.items()}
-        coarse, step_pair = _fine_averages(laws, few, field, name, feeding, 2)
+        coarse, step_pair = _fine_averages(laws, few, field, name, feeding, 2, -(-rows // _THINNED) if few else rows)
         moments[5:] = _paired(moments, coarse, _THINNED if offsets else 1)
         step_pair = max(step, step_pair)
     if not offsets:
@@ -169,19 +176,20 @@ def _law_at(
 
 
 def _fine_averages(
-    laws: Laws, offsets: Mapping[str, Tensor], field: Field, name: str, feeding: Sequence[str], copies: int
+    laws: Laws, offsets: Mapping[str, Tensor], field: Field, name: str, feeding: Sequence[str], copies: int, rows: int
 ) -> tuple[list[Tensor], float]:
     """Moments of the line at units with ``offsets`` ``(G, K)``, each ``(G, K)``, and the step of the rule."""
-    own = [value.shape[1] for value in offsets.values()] or [known.shape[1] for known, _ in field.values.values()]
-    nodes = own[0] if own else 1
-    most = min(_MOST_DRAWS, _MOST_VALUES // (nodes * laws.batch * copies))
+    most = min(_MOST_DRAWS, _MOST_VALUES // (rows * laws.batch * copies))
     points, weight, step = _rule(laws, field, copies, feeding, most)
+    # Rows take the two rules in turn: their errors are opposite, so means over rows hardly have them, and where rows
+    # are replicates standard errors show how large they are.
+    turn = torch.arange(rows) % 2
     # Nodes where replicates are, draws where units are: what does not depend on both stays small.
     blank = torch.zeros(copies, laws.batch, 1, 1, dtype=torch.float64)
     crowd = Units(dict.fromkeys(laws.cell.states, blank), {g: v[..., None] for g, v in offsets.items()}, None)
-    moments = _line(laws, crowd, field, name, points[:, None, None])
-    shape = (laws.batch, nodes, len(weight))
-    return [value.expand(shape) @ weight for value in moments], step
+    moments = _line(laws, crowd, field, name, points.movedim(0, 1)[:, None, turn])
+    shape = (laws.batch, rows, weight.shape[-1])
+    return [(value.expand(shape) * weight[turn]).sum(-1) for value in moments], step
 
 
 def _paired(one: Sequence[Tensor], few: Sequence[Tensor], thinned: int) -> list[Tensor]:
@@ -211,11 +219,12 @@ def _averages(laws: Laws, units: Units, held: Field, name: str, points: Tensor, 
 
 
 def _rule(laws: Laws, field: Field, copies: int, feeding: Sequence[str], most: int) -> tuple[Tensor, Tensor, float]:
-    """Standard normals for the ``feeding`` gates ``(count, D)``, D about ``most`` at most, their weights, and the step.
+    """Two rules, standard normals ``(2, variates, count)`` and weights ``(2, count)``, and their step.
 
-    A product of trapezoid rules over normals, whose error falls exponentially with the number of values; symmetric,
-    so that a mean that is zero by symmetry comes out as zero: a slow state would multiply the rest by its time scale.
-    The step is the largest in units of a pre-activation.
+    Products over the ``feeding`` gates of trapezoid rules, whose error falls exponentially with the number of values,
+    about ``most`` in all; the second rule has its values halfway between those of the first, which turns the sign of
+    the error. Symmetric, so that a mean that is zero by symmetry comes out as zero: a slow state would multiply the
+    rest by its time scale. The step is the largest in units of a pre-activation.
     """
     spread = {gate: float(laws.spread(gate, field).max()) for gate in feeding}
     if laws.cell.input_enters_pointwise:
@@ -228,26 +237,37 @@ def _rule(laws: Laws, field: Field, copies: int, feeding: Sequence[str], most: i
     coarser = 1.0
     while True:
         steps = [coarser * max(_FINEST, min(_STEP, _RESOLVED / max(width, _STILL))) for width in widths]
-        rules = [_trapezoid(step, width) for step, width in zip(steps, widths, strict=True)]
-        size = math.prod(len(values) for values, _ in rules)
-        if size <= most or all(len(values) <= _FEWEST for values, _ in rules):
+        counts = [_STILL_POINTS if w <= _STILL else _count(h) for h, w in zip(steps, widths, strict=True)]
+        size = math.prod(counts)
+        if size <= most or all(count <= _FEWEST for count in counts):
             break
         coarser *= 1.1
-    axes = [torch.arange(len(values)) for values, _ in rules] or [torch.zeros(1, dtype=torch.int64)]
-    grid = torch.cartesian_prod(*axes).reshape(size, len(axes))
-    points = torch.zeros(variates(laws, copies), size, dtype=torch.float64)
-    weight = torch.ones(size, dtype=torch.float64)
-    for column, (values, density), index in zip(used, rules, grid.T, strict=False):
-        points[column], weight = values[index], weight * density[index]
+    points = torch.zeros(2, variates(laws, copies), size, dtype=torch.float64)
+    weight = torch.ones(2, size, dtype=torch.float64)
+    grid = torch.cartesian_prod(*(torch.arange(count) for count in [*counts, 1])).reshape(size, -1)
+    for column, step, count, index in zip(used, steps, counts, grid.T, strict=False):
+        values, density = _still() if count == _STILL_POINTS else _trapezoids(step, count)
+        points[:, column], weight = values[:, index], weight * density[:, index]
     return points, weight, max((h * w for h, w in zip(steps, widths, strict=True) if w > _STILL), default=0.0)
 
 
-def _trapezoid(step: float, width: float) -> tuple[Tensor, Tensor]:
-    """Values of a standard normal and their weights."""
-    half = 1 if width <= _STILL else max(_FEWEST // 2, math.ceil(_RANGE / step))
-    values = (torch.arange(2 * half, dtype=torch.float64) - half + 0.5) * (2.0 if half == 1 else step)
+def _count(step: float) -> int:
+    """How many values with this step cover the range: an even number."""
+    return max(_FEWEST, 2 * math.ceil(_RANGE / step))
+
+
+def _trapezoids(step: float, count: int) -> tuple[Tensor, Tensor]:
+    """Values of a standard normal, half a step off its middle and on it, and their weights; each ``(2, count)``."""
+    values = step * (torch.arange(count, dtype=torch.float64) - count // 2 + torch.tensor([[0.5], [0.0]]))
     density = torch.exp(-values.square() / 2)
-    return values, density / density.sum()
+    density[1, 0] = 0.0  # has no opposite
+    return values, density / density.sum(-1, keepdim=True)
+
+
+def _still() -> tuple[Tensor, Tensor]:
+    """Gauss-Hermite values and weights, right to the fifth power of the width; each ``(2, 3)``."""
+    values = torch.tensor([-(3.0**0.5), 0.0, 3.0**0.5], dtype=torch.float64)
+    return values.expand(2, 3), torch.tensor([1 / 6, 2 / 3, 1 / 6], dtype=torch.float64).expand(2, 3)
 
 
 def _between(law: SlowLaw, nodes: Tensor, at: Tensor) -> SlowLaw:
