@@ -2,7 +2,7 @@
 
 from isornn.cells.activations import OptionError
 from isornn.cells.catalogue import CELLS, cell_named
-from isornn.cells.cell import Cell, Reads, Values
+from isornn.cells.cell import Cell, Reads, Values, initial_parameters
 from isornn.cells.gru import GRU, ChoGRU
 from isornn.cells.lstm import LSTM, Peephole
 from isornn.cells.minimal import Minimal
@@ -31,4 +31,5 @@ __all__ = [
     "Values",
     "Vanilla",
     "cell_named",
+    "initial_parameters",
 ]

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import torch
+from torch import Tensor
+
 # Namespaces of values by name, `s.h`, `u.f`: tensors in a layer, symbols where the theory reads the structure.
 Values = SimpleNamespace
 
@@ -39,6 +42,10 @@ class Cell(ABC):
     layer, the theory and the simulation are readings of these.
 
     The update is plain torch operations on values of one unit: no sums over units, any dtype.
+
+    A cell with trained numbers of its own, one per unit, names them in ``parameters`` with their initial values. It
+    finds them in ``u`` beside the pre-activations: ``parameters = {"scale": 1.0}`` is ``u.scale``, (N,) in a layer,
+    the same at every step, and the initial value in the theory.
 
     Three more names tell initialisers what the pre-activations are for, where there are such: ``remember`` multiplies
     the old state, ``write`` lets new content in (the same gate where they are coupled as f and 1 - f), and
@@ -72,6 +79,11 @@ class Cell(ABC):
     equations: ClassVar[tuple[str, ...]] = ()
     input_enters_pointwise: ClassVar[bool] = False
 
+    @property
+    def parameters(self) -> Mapping[str, float]:
+        """Trained numbers per unit: initial value by name, a name no gate has. A class attribute where it is fixed."""
+        return {}
+
     @abstractmethod
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
         """New states by name, from states ``s``, pre-activations ``u`` and (if it enters pointwise) input ``x``."""
@@ -86,3 +98,13 @@ class Cell(ABC):
     def output(self, s: Values, u: Values) -> Any:
         """The cell's output from its new states ``s`` and this step's pre-activations ``u``: the first state."""
         return getattr(s, self.states[0])
+
+
+def initial_parameters(cell: Cell) -> dict[str, Tensor]:
+    """The initial values of a cell's parameters as float64 scalars, which is what the theory takes them to be.
+
+    >>> from isornn.cells import LSTM
+    >>> initial_parameters(LSTM())
+    {}
+    """
+    return {name: torch.tensor(value, dtype=torch.float64) for name, value in cell.parameters.items()}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from isornn.cells import Gate, Spec, Values
+from isornn.cells import Gate, Spec, Values, initial_parameters
 from isornn.nn import draws
 from isornn.nn.step import step
 
@@ -66,7 +66,9 @@ class RandomNetwork:
 
         def advanced(*states: Tensor) -> State:
             named = Values(**dict(zip(cell.states, states, strict=True)))
-            new, _ = step(cell, named, drive, multiply, x if cell.input_enters_pointwise else None)
+            new, _ = step(
+                cell, named, drive, multiply, x if cell.input_enters_pointwise else None, initial_parameters(cell)
+            )
             return tuple(getattr(new, name) for name in cell.states)
 
         return advanced

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from isornn.cells import Cell, Values
+from isornn.cells import Cell, Values, initial_parameters
+
+_NONE: Mapping[str, Tensor] = {}
 
 
 def step(
@@ -16,6 +18,7 @@ def step(
     drive: Mapping[str, Tensor],
     multiply: Callable[[str, Tensor], Tensor],
     x: Tensor | None = None,
+    parameters: Mapping[str, Tensor] = _NONE,
 ) -> tuple[Values, Values]:
     """``u_k = drive_k + W_k read_k(s, u)`` for each gate in order, then the cell's pointwise update.
 
@@ -25,16 +28,17 @@ def step(
         drive: by gate, what the step adds to the recurrent product: input part and bias, (..., N).
         multiply: ``multiply(gate, r)`` is ``W_gate r``, (..., N); called for gates that read a state.
         x: the input, where it enters pointwise, (..., N).
+        parameters: the cell's own trained numbers by name, each (N,), where ``cell.parameters`` names any.
 
     Returns:
-        The new states and this step's pre-activations, by name.
+        The new states and this step's pre-activations, by name; the parameters are among the latter.
 
     >>> from isornn.cells import Vanilla
     >>> new, u = step(Vanilla(), Values(h=torch.ones(3)), {"h": torch.zeros(3)}, lambda gate, r: 0.5 * r)
     >>> u.h
     tensor([0.5000, 0.5000, 0.5000])
     """
-    u = Values()
+    u = Values(**parameters)
     for gate, reads in cell.gates.items():
         value = drive[gate]
         if reads.state:
@@ -51,6 +55,6 @@ def gates_on_plain_state(cell: Cell) -> tuple[str, ...]:
     ('r', 'z')
     """
     states = Values(**{name: torch.zeros(()) for name in cell.states})
-    u = Values(**{gate: torch.zeros(()) for gate in cell.gates})
+    u = Values(**{gate: torch.zeros(()) for gate in cell.gates}, **initial_parameters(cell))
     first = getattr(states, cell.states[0])
     return tuple(gate for gate, reads in cell.gates.items() if reads.state and cell.read(gate, states, u) is first)

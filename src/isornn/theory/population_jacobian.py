@@ -12,7 +12,7 @@ from isornn.cells import Spec, Values
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.probing import Derivatives, linearise, linearise_read
 from isornn.theory.replicates import jackknife, pooled
-from isornn.theory.units import Field, Laws, Units, draw_gates, reader
+from isornn.theory.units import Field, Laws, Units, draw_gates, reader, stand_ins
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class JacobianSums:
 
     def _gated_read(self, units: Units) -> str | None:
         laws, cell = self.laws, self.laws.cell
-        u = Values(**dict.fromkeys(cell.gates, units.states[cell.states[0]]))
+        u = stand_ins(laws, units)
         gated = [gate for gate in laws.weighted if reader(laws, gate, Values(**units.states), u)[0]]
         if not gated:
             return None

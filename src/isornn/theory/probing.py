@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isornn.cells import Cell, Values
+from isornn.cells import Cell, Values, initial_parameters
 
 Derivatives = dict[tuple[str, str], Tensor]
 _POINTS = 64
@@ -44,8 +44,8 @@ def linearise_read(
     """Derivatives of what ``gate`` reads, by state and by pre-activation; absent ones are zero by structure."""
     with torch.enable_grad():
         leaves = {name: value.detach().requires_grad_() for name, value in states.items()}
-        inputs = {name: value.detach().requires_grad_() for name, value in vars(u).items()}
-        value = cell.read(gate, Values(**leaves), Values(**inputs))
+        inputs = {name: getattr(u, name).detach().requires_grad_() for name in cell.gates if hasattr(u, name)}
+        value = cell.read(gate, Values(**leaves), Values(**{**vars(u), **inputs}))
     return _gradients(value, leaves, inputs)
 
 
@@ -87,7 +87,7 @@ class Probe:
         def normal(scale: float) -> Tensor:
             return scale * torch.randn(1, _POINTS, dtype=torch.float64, generator=generator)
 
-        u, x = Values(**{gate: normal(2.0) for gate in cell.gates}), normal(1.0)
+        u, x = Values(**{gate: normal(2.0) for gate in cell.gates}, **initial_parameters(cell)), normal(1.0)
         states = {name: normal(1.0) for name in cell.states}
         _, carry, push = linearise(cell, states, u, x, cell.gates)
         live = [name for name in cell.states if any(s == name and bool((g != 0).any()) for (_, s), g in carry.items())]

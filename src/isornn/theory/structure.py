@@ -291,12 +291,15 @@ def _opaque(reason: str, arguments: Iterable[Polynomial]) -> Polynomial:
 
 
 def _apply(name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Polynomial:
-    """A torch function of an expression: a gate function if the expression depends on one pre-activation only."""
+    """A torch function of an expression: a gate function of one pre-activation alone, a number of constants."""
     given = [a for a in (*args, *kwargs.values()) if isinstance(a, Polynomial)]
     argument, rest = (args or given)[0], list(args[1:])
     if len(given) > 1 or argument is not given[0]:
         return _opaque(f"{name} of several expressions", given)
     variables = {v for t in argument.terms for v in t.powers}
+    if not (variables or argument.gates or argument.obstacle()):
+        value = sum(float(term.coefficient) for term in argument.terms)
+        return Polynomial.constant(float(func(torch.tensor(value, dtype=torch.float64), *rest, **kwargs)))
     if variables or len(argument.gates) != 1 or argument.obstacle():
         mixed = ", ".join(sorted(variables) + [f"u_{gate}" for gate in sorted(argument.gates)])
         return _opaque(argument.obstacle() or f"{name} of an expression in {mixed or 'constants'}", given)
@@ -347,6 +350,8 @@ def structure_of(cell: Cell) -> Structure:
     """
     s = SimpleNamespace(**{name: Polynomial.variable(name) for name in cell.states})
     u = SimpleNamespace(**{gate: Polynomial.preactivation(gate) for gate in cell.gates})
+    for name, value in cell.parameters.items():
+        setattr(u, name, Polynomial.constant(float(value)))
     try:
         update = cell.update(s, u, Polynomial.variable(INPUT))
         reads = {gate: cell.read(gate, s, u) for gate, what in cell.gates.items() if what.state}

@@ -21,7 +21,18 @@ from torch import Tensor
 from isornn.cells import Values
 from isornn.theory.late import BURN, WINDOW, binned, grid
 from isornn.theory.probing import Derivatives, Probe, linearise, linearise_read
-from isornn.theory.units import Draws, Field, Laws, Units, arrangement, bounded, draw_gates, reader, variates
+from isornn.theory.units import (
+    Draws,
+    Field,
+    Laws,
+    Units,
+    arrangement,
+    bounded,
+    draw_gates,
+    reader,
+    stand_ins,
+    variates,
+)
 
 _HUGE = 1e200
 _TINY = 1e-150
@@ -65,8 +76,8 @@ class Cohort:
         self.laws, self.probe, self.field, self.draws = laws, probe, field.held(), draws
         self.units = units
         self._loss, self._late = loss, torch.zeros(())
-        stand_in = Values(**dict.fromkeys(laws.cell.gates, units.states[laws.cell.states[0]]))
-        self._class = {gate: reader(laws, gate, Values(**units.states), stand_in)[0] for gate in laws.weighted}
+        blank = stand_ins(laws, units)
+        self._class = {gate: reader(laws, gate, Values(**units.states), blank)[0] for gate in laws.weighted}
         self.classes = ["", *(name for name in self._class.values() if name)]
         self.effective_share = torch.ones(draws.shape[:2], dtype=torch.float64)
         self._m: Tangents = {}

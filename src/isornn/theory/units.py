@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from isornn.cells import BiasLaw, Cell, Gate, Spec, Values
+from isornn.cells import BiasLaw, Cell, Gate, Spec, Values, initial_parameters
 
 # States beyond this have grown without bound; its fourth power is still a finite float64.
 HUGE = 1e60
@@ -237,6 +237,12 @@ def reader(laws: Laws, gate: str, states: Values, u: Values) -> tuple[str, Tenso
     return ("" if value is plain else gate), value
 
 
+def stand_ins(laws: Laws, units: Units) -> Values:
+    """Something in place of the pre-activations, where only the identity of what a gate reads matters."""
+    any_value = units.states[laws.cell.states[0]]
+    return Values(**dict.fromkeys(laws.cell.gates, any_value), **initial_parameters(laws.cell))
+
+
 def draw_gates(
     laws: Laws,
     units: Units,
@@ -245,7 +251,7 @@ def draw_gates(
     correlation: Tensor | None = None,
     normal: Tensor | None = None,
 ) -> tuple[Values, Tensor | None]:
-    """Pre-activations by gate and the pointwise input, each ``(copies, G, R, n)``.
+    """Pre-activations by gate and the pointwise input, each ``(copies, G, R, n)``; the cell's parameters beside them.
 
     ``Var_k = weight_var E[r_a^2] + (input_var + previous_input_var) R (+ bias_var where redrawn)``, and likewise
     the covariance of the two copies. Source: Gilboa et al. 2019 eqs. 4-6.
@@ -258,7 +264,7 @@ def draw_gates(
     copies, weighted = units.copies, set(laws.weighted)
     sigma_z = laws.input_correlation if correlation is None else correlation
     columns = iter((torch.special.ndtri(uniform) if normal is None else normal).split(copies))
-    states, u = Values(**units.states), Values()
+    states, u = Values(**units.states), Values(**initial_parameters(laws.cell))
     for gate in laws.cell.gates:
         variance, gap = laws.drive[gate], laws.drive[gate] * (1 - sigma_z)
         if not laws.fixed:

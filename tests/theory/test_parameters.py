@@ -1,0 +1,98 @@
+"""A cell's own trained numbers are, to the theory, the constants they start as."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from isornn.cells import Cell, Gate, Reads, Spec, Values
+from isornn.nn import gates_on_plain_state, step
+from isornn.simulation import simulate
+from isornn.theory import analyze
+from isornn.theory.structure import structure_of
+
+SLOPE, KEEP = 0.25, 0.7
+
+
+class _Leaky(Cell):
+    """A leaky gated vanilla network; the subclasses say where its two numbers come from."""
+
+    gates = {"f": Reads(), "h": Reads()}
+
+    def numbers(self, u: Values) -> tuple[Any, Any]:
+        raise NotImplementedError
+
+    def read(self, gate: str, s: Values, u: Values) -> Any:
+        return self.numbers(u)[1] * s.h if gate == "f" else s.h
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        slope, keep = self.numbers(u)
+        leaky = torch.relu(u.h) - slope * torch.relu(-u.h)
+        return {"h": keep * torch.sigmoid(u.f) * s.h + (1 - keep) * leaky}
+
+
+@dataclass(frozen=True)
+class Written(_Leaky):
+    name = "written"
+
+    def numbers(self, u: Values) -> tuple[Any, Any]:
+        return SLOPE, KEEP
+
+
+@dataclass(frozen=True)
+class Named(_Leaky):
+    name = "named"
+    parameters = {"slope": SLOPE, "keep": KEEP}
+
+    def numbers(self, u: Values) -> tuple[Any, Any]:
+        return u.slope, u.keep
+
+
+def spec(cell: Cell) -> Spec:
+    return Spec(cell, {"f": Gate(0.5, 1.0, bias_mean=1.0), "h": Gate(1.0, 1.0)})
+
+
+@pytest.mark.parametrize("engine", ["quadrature", "population"])
+def test_the_theory_takes_the_initial_value(engine: Any) -> None:
+    written, named = (analyze(spec(cell), engine=engine, length=20) for cell in (Written(), Named()))
+    assert named.engine == written.engine == engine
+    for read in ("chi", "xi", "chi_1"):
+        torch.testing.assert_close(getattr(named, read).value, getattr(written, read).value, equal_nan=True)
+    for read in ("mean", "second_moment", "correlation"):
+        found, expected = (getattr(answer.fixed_point, read).value for answer in (named, written))
+        torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+def test_a_function_of_a_parameter_is_a_number() -> None:
+    @dataclass(frozen=True)
+    class Rate(Cell):
+        name = "rate"
+        gates = {"z": Reads(state=False)}
+        parameters = {"rate": 0.0}
+
+        def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+            keep = torch.sigmoid(u.rate)
+            return {"h": keep * s.h + (1 - keep) * u.z}
+
+    update = structure_of(Rate()).update["h"]
+    assert [term.coefficient for term in update.part("h", 1).terms] == [0.5]
+
+
+def test_simulation_takes_the_initial_value() -> None:
+    runs = [
+        simulate(spec(cell), width=20, steps=5, networks=2, generator=torch.Generator().manual_seed(0))
+        for cell in (Written(), Named())
+    ]
+    torch.testing.assert_close(runs[1].second_moment.value, runs[0].second_moment.value)
+
+
+def test_a_step_takes_one_value_per_unit() -> None:
+    keep, slope = torch.tensor([0.0, 1.0]), torch.tensor([0.5, 0.5])
+    drive = {"f": torch.zeros(2), "h": torch.tensor([-2.0, -2.0])}
+    states = Values(h=torch.ones(2))
+    new, _ = step(Named(), states, drive, lambda gate, r: 0 * r, parameters={"keep": keep, "slope": slope})
+    torch.testing.assert_close(new.h, torch.tensor([-1.0, 0.5]))
+    assert gates_on_plain_state(Named()) == ("h",)
