@@ -1,26 +1,31 @@
 """What one step of a recurrent cell is, and the hyper-parameters of its random initialisation."""
 
 from isornn.cells.activations import OptionError
-from isornn.cells.catalogue import CELLS, cell_named
+from isornn.cells.catalogue import CELLS, FURTHER_CELLS, cell_named, with_options
 from isornn.cells.cell import Cell, Reads, Values, initial_parameters
 from isornn.cells.gru import GRU, ChoGRU
-from isornn.cells.lstm import LSTM, Peephole
+from isornn.cells.lstm import LSTM, CoupledLSTM, GersLSTM, Peephole
 from isornn.cells.minimal import Minimal
 from isornn.cells.spec import BiasLaw, Gate, Input, Spec, SpecError
-from isornn.cells.typed import TGRU, TLSTM, TRNN
+from isornn.cells.typed import SCRN, TGRU, TLSTM, TMR, TRNN
 from isornn.cells.vanilla import Vanilla
 
 __all__ = [
     "CELLS",
+    "FURTHER_CELLS",
     "GRU",
     "LSTM",
+    "SCRN",
     "TGRU",
     "TLSTM",
+    "TMR",
     "TRNN",
     "BiasLaw",
     "Cell",
     "ChoGRU",
+    "CoupledLSTM",
     "Gate",
+    "GersLSTM",
     "Input",
     "Minimal",
     "OptionError",
@@ -32,4 +37,5 @@ __all__ = [
     "Vanilla",
     "cell_named",
     "initial_parameters",
+    "with_options",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-Pointwise = Callable[[Any], Any]
+Pointwise = Callable[..., Any]
 
 
 def hard_sigmoid(u: Any) -> Any:
@@ -28,6 +28,24 @@ def identity(u: Any) -> Any:
     return u
 
 
+def leaky(u: Any, slope: Any) -> Any:
+    """``max(u, 0) + slope min(u, 0)``: the PReLU where the slope is trained (He et al. 2015), else the leaky ReLU.
+
+    >>> leaky(torch.tensor([-2.0, 3.0]), 0.5)
+    tensor([-1.,  3.])
+    """
+    return torch.relu(u) - slope * torch.relu(-u)
+
+
+def mod_relu(u: Any, offset: Any) -> Any:
+    """``sign(u) max(|u| + offset, 0)``: the modReLU of a real number (Arjovsky et al. 2016); the identity at offset 0.
+
+    >>> mod_relu(torch.tensor([-2.0, 0.5, 3.0]), -1.0)
+    tensor([-1.,  0.,  2.])
+    """
+    return torch.sign(u) * torch.relu(torch.abs(u) + offset)
+
+
 GATE_FUNCTIONS: dict[str, Pointwise] = {"sigmoid": torch.sigmoid, "hard_sigmoid": hard_sigmoid}
 TRANSITIONS: dict[str, Pointwise] = {
     "tanh": torch.tanh,
@@ -35,6 +53,9 @@ TRANSITIONS: dict[str, Pointwise] = {
     "relu": torch.relu,
     "identity": identity,
 }
+
+# Transitions with a number of their own beside the pre-activation.
+SHAPED_TRANSITIONS: dict[str, Pointwise] = {"prelu": leaky, "leaky_relu": leaky, "modrelu": mod_relu}
 
 
 class OptionError(ValueError):

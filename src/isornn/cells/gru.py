@@ -32,7 +32,8 @@ class GRU(GatedCell):
 class ChoGRU(GatedCell):
     """``h = z h + (1-z) tanh(u_n)``, ``u_n = W_n (r h) + U_n x + b_n``: the papers' GRU.
 
-    Source: Gilboa et al. 2019 Table 1 (their f, r, r2 are z, r, n here).
+    Source: Gilboa et al. 2019 Table 1 (their f, r, r2 are z, r, n here); Balduzzi & Ghifary 2016, eqs. 32-35 (their
+    f, z, o are z, r, n here).
     """
 
     name = "gru_cho"

@@ -1,4 +1,4 @@
-"""The long short-term memory, and the papers' peephole variant."""
+"""The long short-term memory and its variants: the papers' peepholes, Gers' peepholes, coupled gates."""
 
 from __future__ import annotations
 
@@ -47,3 +47,57 @@ class Peephole(GatedCell):
 
     def output(self, s: Values, u: Values) -> Any:
         return self.sigma(u.o) * torch.tanh(s.c)
+
+
+@dataclass(frozen=True)
+class GersLSTM(GatedCell):
+    """The LSTM whose gates also see their own memory cell, each through one weight per unit.
+
+    ``i = sigma(u_i + p_i c)``, ``f = sigma(u_f + p_f c)``, ``c' = f c + i tanh(u_g)``, ``o = sigma(u_o + p_o c')``,
+    ``h = o tanh(c')``; the recurrent matrices read h. Without its peepholes p, which start at 0, it is `LSTM`.
+
+    Source: Gers, Schraudolph & Schmidhuber 2002; the baseline of Vorontsov et al. 2017.
+
+    >>> GersLSTM().parameters
+    {'peep_i': 0.0, 'peep_f': 0.0, 'peep_o': 0.0}
+    """
+
+    name = "lstm_gers"
+    states = ("h", "c")
+    gates = {"i": Reads(), "f": Reads(), "g": Reads(), "o": Reads()}
+    parameters = {"peep_i": 0.0, "peep_f": 0.0, "peep_o": 0.0}
+    remember, write, candidates = "f", "i", ("g",)
+    equations = (
+        "i, f = sigma(u_i + p_i*c), sigma(u_f + p_f*c)",
+        "c' = f*c + i*tanh(u_g)",
+        "h = sigma(u_o + p_o*c')*tanh(c')",
+    )
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        i, f = self.sigma(u.i + u.peep_i * s.c), self.sigma(u.f + u.peep_f * s.c)
+        c = f * s.c + i * torch.tanh(u.g)
+        return {"h": self.sigma(u.o + u.peep_o * c) * torch.tanh(c), "c": c}
+
+
+@dataclass(frozen=True)
+class CoupledLSTM(GatedCell):
+    """``c = f c + (1-f) tanh(u_z)``, ``h = tanh(u_o) tanh(c)``: the LSTM that strongly typed cells are compared with.
+
+    Input and forget gate are coupled, as in Greff et al. 2015's CIFG variant, and the output gate is a tanh.
+
+    Source: Balduzzi & Ghifary 2016, eqs. 19-23, as printed; gates are named as there.
+
+    >>> CoupledLSTM().gates.keys()
+    dict_keys(['f', 'z', 'o'])
+    """
+
+    name = "lstm_coupled"
+    states = ("h", "c")
+    gates = {"f": Reads(), "z": Reads(), "o": Reads()}
+    remember, write, candidates = "f", "f", ("z",)
+    equations = ("f = sigma(u_f)", "c = f*c + (1-f)*tanh(u_z)", "h = tanh(u_o)*tanh(c)")
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f = self.sigma(u.f)
+        c = f * s.c + (1 - f) * torch.tanh(u.z)
+        return {"h": torch.tanh(u.o) * torch.tanh(c), "c": c}

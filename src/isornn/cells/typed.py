@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from isornn.cells.cell import Reads, Values
+from isornn.cells.activations import OptionError
+from isornn.cells.cell import Cell, Reads, Values
 from isornn.cells.gated import GatedCell
 
 _PRESENT = Reads(state=False)
@@ -63,3 +64,59 @@ class TGRU(GatedCell):
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
         return {"h": self.sigma(u.f) * s.h + u.z * torch.tanh(u.o)}
+
+
+@dataclass(frozen=True)
+class TMR(Cell):
+    """``h = relu(scale h + u_z)`` with a trained scale per unit: the minimal strongly typed cell.
+
+    It is the later IndRNN (Li et al. 2018). The scale starts at 1: the unit keeps what it has, as in the identity start
+    of Le et al. 2015.
+
+    Source: Balduzzi & Ghifary 2016, eq. 65 (their b is the scale; their c the bias of u_z).
+
+    >>> TMR().parameters
+    {'scale': 1.0}
+    """
+
+    name = "t_mr"
+    gates = {"z": _PRESENT}
+    parameters = {"scale": 1.0}
+    candidates = ("z",)
+    equations = ("h = relu(scale*h + u_z)",)
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.relu(u.scale * s.h + u.z)}
+
+
+@dataclass(frozen=True)
+class SCRN(Cell):
+    """``s = alpha s + (1-alpha) u_z``: the state layer of a structurally constrained recurrent network.
+
+    Args:
+        alpha: the memory of every unit, from 0 to 1; 0.95 as in Mikolov et al. 2015.
+
+    Raises:
+        OptionError: alpha is not a number from 0 to 1.
+
+    Source: Mikolov et al. 2015; Balduzzi & Ghifary 2016, eq. 14.
+
+    >>> SCRN(alpha=0.5).update(Values(s=2.0), Values(z=1.0), None)
+    {'s': 1.5}
+    """
+
+    name = "scrn"
+    states = ("s",)
+    gates = {"z": _PRESENT}
+    candidates = ("z",)
+    equations = ("s = alpha*s + (1-alpha)*u_z",)
+
+    alpha: float = 0.95
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.alpha, (int, float)) and not isinstance(self.alpha, bool)
+        if not number or not 0 <= self.alpha <= 1:
+            raise OptionError(f"options.alpha: {self.alpha!r} is not a number from 0 to 1")
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"s": self.alpha * s.s + (1 - self.alpha) * u.z}

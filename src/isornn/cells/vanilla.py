@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from isornn.cells.activations import TRANSITIONS, choose
+from isornn.cells.activations import SHAPED_TRANSITIONS, TRANSITIONS, OptionError, choose, leaky, mod_relu
 from isornn.cells.cell import Cell, Reads, Values
+
+_SLOPE = 0.25
 
 
 @dataclass(frozen=True)
 class Vanilla(Cell):
     """``h = phi(u_h)``; ``phi`` is tanh, or the logistic function as in Gilboa et al. 2019's Table 1, relu, identity.
 
-    Source: Gilboa et al. 2019 Table 1; Vorontsov et al. 2017.
+    Three more transitions have a shape of their own:
+
+    - ``prelu``: ``max(u, 0) + slope min(u, 0)``, the slope trained per unit from the option's value;
+    - ``leaky_relu``: the same with the slope held (Vorontsov et al. 2017 clamp it to 0.5, 0.7 and 1);
+    - ``modrelu``: ``sign(u) max(|u| + offset, 0)``, the offset trained per unit from 0, where it is the identity.
+
+    Args:
+        nonlinearity: the name of phi.
+        slope: where a PReLU's slope starts (torch's 0.25 by default), or a leaky ReLU's slope.
+
+    Raises:
+        OptionError: no such nonlinearity; a slope that is not a finite number, or given to one that has none.
+
+    Source: Gilboa et al. 2019 Table 1; Vorontsov et al. 2017 (5.2 for the slopes); Arjovsky et al. 2016 (modReLU).
+
+    >>> Vanilla("prelu", slope=0.7).parameters
+    {'slope': 0.7}
     """
 
     name = "vanilla"
@@ -21,9 +41,28 @@ class Vanilla(Cell):
     equations = ("h = tanh(u_h)",)
 
     nonlinearity: str = "tanh"
+    slope: float = _SLOPE
 
     def __post_init__(self) -> None:
-        choose(TRANSITIONS, "nonlinearity", self.nonlinearity)
+        choose(TRANSITIONS | SHAPED_TRANSITIONS, "nonlinearity", self.nonlinearity)
+        number = isinstance(self.slope, (int, float)) and not isinstance(self.slope, bool)
+        if not number or not math.isfinite(self.slope):
+            raise OptionError(f"options.slope: {self.slope!r} is not a finite number")
+        if self.slope != _SLOPE and self.nonlinearity not in ("prelu", "leaky_relu"):
+            raise OptionError(f"options.slope: {self.nonlinearity} has no slope; prelu and leaky_relu have")
+
+    @property
+    def parameters(self) -> Mapping[str, float]:
+        """PReLU's slope, modReLU's offset."""
+        if self.nonlinearity == "prelu":
+            return {"slope": self.slope}
+        return {"offset": 0.0} if self.nonlinearity == "modrelu" else {}
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        if self.nonlinearity == "prelu":
+            return {"h": leaky(u.h, u.slope)}
+        if self.nonlinearity == "leaky_relu":
+            return {"h": leaky(u.h, self.slope)}
+        if self.nonlinearity == "modrelu":
+            return {"h": mod_relu(u.h, u.offset)}
         return {"h": TRANSITIONS[self.nonlinearity](u.h)}

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 def cells() -> None:
     """The cells: what each pre-activation reads, the states, the equations of a step, the options."""
-    from isornn.cells import CELLS
+    from isornn.cells import CELLS, FURTHER_CELLS
 
     rows = []
-    for name, kind in CELLS.items():
+    for name, kind in (CELLS | FURTHER_CELLS).items():
         cell = kind()
         reads = "\n".join(f"{gate}: {_reads(cell, gate)}" for gate in cell.gates)
         rows.append((name, reads, ", ".join(cell.states), "\n".join(cell.equations), _options(cell)))
@@ -38,17 +38,18 @@ def _gated(cell: Cell, gate: str) -> bool:
     """Whether the recurrent matrix multiplies anything but the first state itself."""
     import torch
 
-    from isornn.cells import Values
+    from isornn.cells import Values, initial_parameters
 
     one = torch.ones(())
     state = Values(**dict.fromkeys(cell.states, one))
-    return cell.read(gate, state, Values(**dict.fromkeys(cell.gates, one))) is not one
+    return cell.read(gate, state, Values(**dict.fromkeys(cell.gates, one), **initial_parameters(cell))) is not one
 
 
 def _options(cell: Cell) -> str:
     from dataclasses import fields
 
-    from isornn.cells.activations import GATE_FUNCTIONS, TRANSITIONS
+    from isornn.cells.activations import GATE_FUNCTIONS, SHAPED_TRANSITIONS, TRANSITIONS
 
-    allowed = {"gate": GATE_FUNCTIONS, "nonlinearity": TRANSITIONS}
-    return "\n".join(f"{field.name}: {', '.join(allowed[field.name])}" for field in fields(cell))
+    named = {"gate": GATE_FUNCTIONS, "nonlinearity": TRANSITIONS | SHAPED_TRANSITIONS}
+    allowed = {option: ", ".join(table) for option, table in named.items()}
+    return "\n".join(f"{field.name}: {allowed.get(field.name, field.default)}" for field in fields(cell))
