@@ -1,0 +1,177 @@
+"""Sigmoid and tanh for compiled loops, in plain arithmetic: that becomes vector instructions, calls to libm do not.
+
+This module imports numba, which takes a second: only modules of compiled steps import it, and kernels import those when
+they first run. Numba keeps machine code beside the source that it compiled and does not see when another file changes:
+whoever edits this one touches the files that use it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic, overload
+from torch import Tensor
+
+from isornn.nn.kernels import steps
+
+Array = np.ndarray[Any, Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def jit(function: F) -> F:
+    """The function in machine code; ``x*y + z`` may be rounded once, no other arithmetic changes."""
+    compile_ = numba.njit(fastmath={"contract"}, error_model="numpy", cache=True, nogil=True)
+    return cast(F, compile_(function))
+
+
+def compiled(function: Callable[..., None]) -> steps.Step:
+    """``function(*arrays, t)`` in machine code, as ``bind(*tensors)(t)`` on the tensors' own memory."""
+    machine = jit(function)
+
+    def bind(*tensors: Tensor) -> steps.BoundStep:
+        return partial(machine, *(tensor.detach().numpy() for tensor in tensors))
+
+    return bind
+
+
+before = jit(steps.before)
+
+
+@dataclass(frozen=True)
+class Format:
+    """Numbers of one type, for ``e^x = 2^n (1 + p)``: n nearest to x/log(2), ``r = x - n log(2)``, ``p = e^r - 1``.
+
+    Args:
+        type: numpy's scalar type.
+        mantissa, bias: of its bits those of the mantissa, and what is added to exponents.
+        high, low: two numbers that add up to log(2); n high is exact for every n that occurs.
+        degree: of the Taylor polynomial for p, where r is at most log(2)/2 in size.
+        overflow: an x whose 2^n is infinite but has no higher bits yet.
+    """
+
+    type: Any
+    mantissa: int
+    bias: int
+    high: float
+    low: float
+    degree: int
+    overflow: float
+
+    @property
+    def shift(self) -> Any:
+        """What leaves n in the last bits of ``n + shift``."""
+        return self.type(1.5 * 2.0**self.mantissa)
+
+    @property
+    def taylor(self) -> tuple[Any, ...]:
+        """``1/degree!, ..., 1/3!, 1/2!``."""
+        return tuple(self.type(1 / math.factorial(k)) for k in range(self.degree, 1, -1))
+
+
+FORMATS: dict[Any, Format] = {
+    types.float32: Format(np.float32, 23, 127, 0.693145751953125, 1.42860682030941723e-06, 7, 88.9),
+    types.float64: Format(np.float64, 52, 1023, 0.6931471803691238, 1.90821492927058770e-10, 13, 709.9),
+}
+
+
+@intrinsic
+def _power_of_two(context: Any, shifted: Any) -> Any:
+    """``2^n`` from ``n + shift``: n moves to where the exponent's bits are."""
+    numbers = FORMATS[shifted]
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        integer = ir.IntType(shifted.bitwidth)
+        n = builder.bitcast(arguments[0], integer)
+        exponent = builder.add(n, ir.Constant(integer, numbers.bias))
+        return builder.bitcast(builder.shl(exponent, ir.Constant(integer, numbers.mantissa)), arguments[0].type)
+
+    return shifted(shifted), build
+
+
+power_of_two: Callable[[Any], Any] = cast(Any, _power_of_two)  # the context is numba's to give
+
+
+def exponential(x: Any) -> Any:
+    """``p, scale`` with ``e^x = scale (1 + p)``, in compiled code only."""
+    raise NotImplementedError
+
+
+@overload(exponential)
+def _exponential(x: Any) -> Any:
+    numbers = FORMATS[x]
+    shift, taylor = numbers.shift, numbers.taylor
+    per_log2, high, low = numbers.type(1 / math.log(2)), numbers.type(numbers.high), numbers.type(numbers.low)
+
+    def implementation(x: Any) -> Any:
+        shifted = x * per_log2 + shift
+        n = shifted - shift
+        r = (x - n * high) - n * low
+        series = taylor[0]
+        for k in range(1, len(taylor)):
+            series = series * r + taylor[k]
+        return r + r * r * series, power_of_two(shifted)
+
+    return implementation
+
+
+def sigmoid(u: Any) -> Any:
+    """``1 / (1 + e^-u)``, in compiled code only: relatively accurate down to the smallest normal numbers, then 0."""
+    raise NotImplementedError
+
+
+@overload(sigmoid)
+def _sigmoid(u: Any) -> Any:
+    number = FORMATS[u].type
+    one, lowest = number(1), number(-FORMATS[u].overflow)
+    highest = number(50)  # 1 + e^-50 is 1
+
+    def implementation(u: Any) -> Any:
+        u = lowest if u < lowest else u  # compared in this order NaN stays
+        u = highest if u > highest else u
+        p, scale = exponential(-u)
+        return one / (one + scale * (one + p))
+
+    return implementation
+
+
+def tanh(u: Any) -> Any:
+    """``e / (e + 2)`` with ``e = e^2u - 1``, in compiled code only: relatively accurate however small u is."""
+    raise NotImplementedError
+
+
+@overload(tanh)
+def _tanh(u: Any) -> Any:
+    number = FORMATS[u].type
+    one, two = number(1), number(2)
+    bound = number(20)  # its tanh is 1
+
+    def implementation(u: Any) -> Any:
+        u = -bound if u < -bound else u
+        u = bound if u > bound else u
+        p, scale = exponential(two * u)
+        e = scale * p + (scale - one)
+        return e / (e + two)
+
+    return implementation
+
+
+@jit
+def sigmoid_over(row: Array) -> None:
+    """``row = sigmoid(row)``."""
+    for n in range(row.shape[0]):
+        row[n] = sigmoid(row[n])
+
+
+@jit
+def tanh_over(row: Array) -> None:
+    """``row = tanh(row)``."""
+    for n in range(row.shape[0]):
+        row[n] = tanh(row[n])

@@ -1,0 +1,279 @@
+"""The gated recurrent units: torch's, which resets what the matrix gives, and Cho's, which resets what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isornn.nn.kernels.contract import Gradients, Kernel
+from isornn.nn.kernels.steps import Step, before, dense, in_torch, weight_gradient
+
+
+@dataclass(frozen=True)
+class GRUSteps:
+    """The pointwise half of ``h = z h + (1-z) n``, ``n = tanh(u_nx + r u_nh)``; gates r, z, n are (T, B, 3, N).
+
+    Args:
+        forward: ``(gates, product, offset, h0, h, nh, t)`` adds the recurrent product, (B, 3, N), to r's and z's
+            pre-activations, writes activations over them, u_nh and h_t.
+        backward: ``(gates, nh, h0, h, dh, carried, du, du_nh, t)``: with what is carried from step t + 1 added to dh,
+
+                du_z = dh (h_(t-1) - n) sigma'(u_z)
+                du_nx = dh (1-z) tanh'(u_n)
+                du_nh = du_nx r
+                du_r = du_nx u_nh sigma'(u_r)
+
+            and dh z is carried to step t - 1, to which the kernel adds what goes through the matrices.
+
+    ``nh`` may have a single step, for all to use in turn.
+    """
+
+    forward: Step
+    backward: Step
+
+
+def _gru_forward(gates: Tensor, product: Tensor, offset: Tensor, h0: Tensor, h: Tensor, nh: Tensor, t: int) -> None:
+    r, z, n = gates[t].unbind(1)
+    u_nh = torch.add(product[:, 2], offset, out=nh[t % len(nh)])
+    gates[t, :, :2].add_(product[:, :2]).sigmoid_()
+    n.addcmul_(r, u_nh).tanh_()
+    _mix(z, before(h0, h, t), n, h[t])
+
+
+def _gru_backward(
+    gates: Tensor, nh: Tensor, h0: Tensor, h: Tensor, dh: Tensor, carried: Tensor, du: Tensor, du_nh: Tensor, t: int
+) -> None:
+    r, z, n = gates[t].unbind(1)
+    du_r, du_z, du_nx = du[t].unbind(1)
+    carried.add_(dh[t % len(dh)])
+    _mix_backward(z, before(h0, h, t), n, carried, du_z, du_nx)
+    torch.mul(du_nx, r, out=du_nh[t])
+    torch.mul(du_nx * nh[t], r * (1 - r), out=du_r)
+
+
+def _mix(z: Tensor, old: Tensor, n: Tensor, h: Tensor) -> None:
+    """``h = z old + (1-z) n``."""
+    torch.mul(z, old, out=h).addcmul_(1 - z, n)
+
+
+def _mix_backward(z: Tensor, old: Tensor, n: Tensor, dh: Tensor, du_z: Tensor, du_n: Tensor) -> None:
+    """Gradients of both pre-activations; dh becomes that of ``old``."""
+    torch.mul(dh * (old - n), z * (1 - z), out=du_z)
+    torch.mul(dh * (1 - z), 1 - n * n, out=du_n)
+    dh.mul_(z)
+
+
+GRU_IN_TORCH = GRUSteps(in_torch(_gru_forward), in_torch(_gru_backward))
+
+
+def fastest_gru_steps(device: torch.device) -> GRUSteps:
+    """Compiled steps on a CPU, torch's operations elsewhere."""
+    if device.type != "cpu":
+        return GRU_IN_TORCH
+    from isornn.nn.kernels.gru_compiled import GRU_COMPILED
+
+    return GRU_COMPILED
+
+
+@dataclass(frozen=True)
+class GRUKernel(Kernel):
+    """The `Kernel` of torch's GRU: one product a step. Kept: the activations of r, z and n, and u_nh.
+
+    Args:
+        steps: the pointwise halves of a step, by device.
+    """
+
+    kept_widths = (3, 1)
+
+    steps: Callable[[torch.device], GRUSteps] = fastest_gru_steps
+
+    def forward(
+        self,
+        drive: Tensor,
+        weight: Tensor | None,
+        offset: Tensor | None,
+        x: Tensor | None,
+        initial: Sequence[Tensor],
+        keep: bool,
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        assert weight is not None
+        (read,) = initial
+        gates = drive.unflatten(-1, (3, -1))
+        h, nh = (drive.new_empty(steps, *read.shape) for steps in (len(drive), len(drive) if keep else 1))
+        added = torch.zeros_like(read[0]) if offset is None else offset
+        product, matrix = torch.empty_like(drive[0]), weight.t()
+        pointwise = self.steps(drive.device).forward(gates, product.unflatten(-1, (3, -1)), added, read, h, nh)
+        for t, new in enumerate(h.unbind()):
+            torch.mm(read, matrix, out=product)
+            pointwise(t)
+            read = new
+        return [h], [drive, nh] if keep else []
+
+    def backward(
+        self,
+        weight: Tensor | None,
+        offset: Tensor | None,
+        x: Tensor | None,
+        initial: Sequence[Tensor],
+        results: Sequence[Tensor],
+        kept: Sequence[Tensor],
+        grads: Sequence[Tensor | None],
+    ) -> Gradients:
+        assert weight is not None
+        ((h0,), (h,), (activations, nh)) = initial, results, kept
+        gates = activations.unflatten(-1, (3, -1))
+        du, du_nh = torch.empty_like(gates), torch.empty_like(nh)
+        carried = torch.zeros_like(h0)
+        pointwise = self.steps(gates.device).backward(gates, nh, h0, h, *dense(grads, h0), carried, du, du_nh)
+        du_rz, weight_rz, weight_nh = du[:, :, :2].flatten(2), *_first_two_and_last(weight)
+        for t, (du_rz_t, du_nh_t) in reversed(list(enumerate(zip(du_rz.unbind(), du_nh.unbind(), strict=True)))):
+            pointwise(t)
+            carried.addmm_(du_rz_t, weight_rz).addmm_(du_nh_t, weight_nh)
+        of_weight = torch.cat([weight_gradient(part, h0, h) for part in (du_rz, du_nh)])
+        of_offset = None if offset is None else du_nh.sum((0, 1))
+        return Gradients(du.flatten(2), of_weight, of_offset, x=None, initial=[carried])
+
+
+def _first_two_and_last(weight: Tensor) -> list[Tensor]:
+    """The matrices of the gates r and z in one, and that of the candidate."""
+    rows = len(weight) // 3
+    return list(weight.split([2 * rows, rows]))
+
+
+@dataclass(frozen=True)
+class ChoSteps:
+    """The pointwise parts of ``h = z h + (1-z) n``, ``n = tanh(u_n)``, where ``W_n`` reads ``r h``.
+
+    Gates r, z, n are (T, B, 3, N). With W_n's product in between,
+
+    Args:
+        gates: ``(gates, h0, h, reset, t)`` writes the activations of r and z over theirs, and ``reset = r h_(t-1)``.
+        update: ``(gates, h0, h, t)`` writes n over u_n, and h_t.
+        update_backward: ``(gates, h0, h, dh, carried, du, t)``: with what is carried from step t + 1 added to dh,
+
+                du_z = dh (h_(t-1) - n) sigma'(u_z)
+                du_n = dh (1-z) tanh'(u_n)
+
+            and dh z is carried.
+        gates_backward: ``(gates, h0, h, of_reset, carried, du, t)``, where ``of_reset = W_n^T du_n``:
+
+                du_r = of_reset h_(t-1) sigma'(u_r)
+
+            and of_reset r is carried as well, to which the kernel adds what goes through the matrices of r and z.
+    """
+
+    gates: Step
+    update: Step
+    update_backward: Step
+    gates_backward: Step
+
+
+def _cho_gates(gates: Tensor, h0: Tensor, h: Tensor, reset: Tensor, t: int) -> None:
+    gates[t, :, :2].sigmoid_()
+    torch.mul(gates[t, :, 0], before(h0, h, t), out=reset)
+
+
+def _cho_update(gates: Tensor, h0: Tensor, h: Tensor, t: int) -> None:
+    _, z, n = gates[t].unbind(1)
+    _mix(z, before(h0, h, t), n.tanh_(), h[t])
+
+
+def _cho_update_backward(gates: Tensor, h0: Tensor, h: Tensor, dh: Tensor, carried: Tensor, du: Tensor, t: int) -> None:
+    _, z, n = gates[t].unbind(1)
+    _, du_z, du_n = du[t].unbind(1)
+    carried.add_(dh[t % len(dh)])
+    _mix_backward(z, before(h0, h, t), n, carried, du_z, du_n)
+
+
+def _cho_gates_backward(
+    gates: Tensor, h0: Tensor, h: Tensor, of_reset: Tensor, carried: Tensor, du: Tensor, t: int
+) -> None:
+    r, du_r = gates[t, :, 0], du[t, :, 0]
+    torch.mul(of_reset * before(h0, h, t), r * (1 - r), out=du_r)
+    carried.addcmul_(of_reset, r)
+
+
+CHO_IN_TORCH = ChoSteps(
+    in_torch(_cho_gates), in_torch(_cho_update), in_torch(_cho_update_backward), in_torch(_cho_gates_backward)
+)
+
+
+def fastest_cho_steps(device: torch.device) -> ChoSteps:
+    """Compiled steps on a CPU, torch's operations elsewhere."""
+    if device.type != "cpu":
+        return CHO_IN_TORCH
+    from isornn.nn.kernels.gru_compiled import CHO_COMPILED
+
+    return CHO_COMPILED
+
+
+@dataclass(frozen=True)
+class ChoGRUKernel(Kernel):
+    """The `Kernel` of Cho's GRU: two products a step, the second of what the first has reset.
+
+    Kept: the activations of r, z and n; ``r h`` is computed again.
+
+    Args:
+        steps: the pointwise parts of a step, by device.
+    """
+
+    kept_widths = (3,)
+
+    steps: Callable[[torch.device], ChoSteps] = fastest_cho_steps
+
+    def forward(
+        self,
+        drive: Tensor,
+        weight: Tensor | None,
+        offset: Tensor | None,
+        x: Tensor | None,
+        initial: Sequence[Tensor],
+        keep: bool,
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        assert weight is not None
+        (h0,) = initial
+        gates = drive.unflatten(-1, (3, -1))
+        h, reset = drive.new_empty(len(drive), *h0.shape), torch.empty_like(h0)
+        steps = self.steps(drive.device)
+        squash, update = steps.gates(gates, h0, h, reset), steps.update(gates, h0, h)
+        matrix_rz, matrix_n = (part.t() for part in _first_two_and_last(weight))
+        u_rz, u_n = gates[:, :, :2].flatten(2), gates[:, :, 2]
+        read = h0
+        for t, (u_rz_t, u_n_t, new) in enumerate(zip(u_rz.unbind(), u_n.unbind(), h.unbind(), strict=True)):
+            u_rz_t.addmm_(read, matrix_rz)
+            squash(t)
+            u_n_t.addmm_(reset, matrix_n)
+            update(t)
+            read = new
+        return [h], [drive] if keep else []
+
+    def backward(
+        self,
+        weight: Tensor | None,
+        offset: Tensor | None,
+        x: Tensor | None,
+        initial: Sequence[Tensor],
+        results: Sequence[Tensor],
+        kept: Sequence[Tensor],
+        grads: Sequence[Tensor | None],
+    ) -> Gradients:
+        assert weight is not None
+        ((h0,), (h,), (activations,)) = initial, results, kept
+        gates = activations.unflatten(-1, (3, -1))
+        du, of_reset, carried = torch.empty_like(gates), torch.empty_like(h0), torch.zeros_like(h0)
+        steps = self.steps(gates.device)
+        update = steps.update_backward(gates, h0, h, *dense(grads, h0), carried, du)
+        squash = steps.gates_backward(gates, h0, h, of_reset, carried, du)
+        weight_rz, weight_n = _first_two_and_last(weight)
+        du_rz, du_n = du[:, :, :2].flatten(2), du[:, :, 2]
+        for t, (du_rz_t, du_n_t) in reversed(list(enumerate(zip(du_rz.unbind(), du_n.unbind(), strict=True)))):
+            update(t)
+            torch.mm(du_n_t, weight_n, out=of_reset)
+            squash(t)
+            carried.addmm_(du_rz_t, weight_rz)
+        reset = gates[:, :, 0] * torch.cat([h0[None], h[:-1]])
+        of_weight = torch.cat([weight_gradient(du_rz, h0, h), du_n.flatten(0, 1).t() @ reset.flatten(0, 1)])
+        return Gradients(du.flatten(2), of_weight, offset=None, x=None, initial=[carried])

@@ -1,0 +1,45 @@
+"""What the kernels' loops over time share: how a step's pointwise half is given, and sums over all steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+# The pointwise half of step t on arrays that it already knows, so that a step costs no more than it computes.
+BoundStep = Callable[[int], None]
+Step = Callable[..., BoundStep]
+
+
+def in_torch(function: Callable[..., None]) -> Step:
+    """``function(*tensors, t)``, bound to tensors first, ``step(*tensors)(t)``, as `arithmetic.compiled` steps are."""
+
+    def bind(*tensors: Tensor) -> BoundStep:
+        return partial(function, *tensors)
+
+    return bind
+
+
+def before(initial: Any, states: Any, t: int) -> Any:
+    """The state before step ``t``; compiled as well."""
+    return initial if t == 0 else states[t - 1]
+
+
+def dense(grads: Sequence[Tensor | None], state: Tensor) -> list[Tensor]:
+    """Gradients of results, contiguous; for an absent one zeros of one step, which all steps find at ``t % length``."""
+    zeros = state.new_zeros(1, *state.shape)
+    return [zeros if grad is None else grad.contiguous() for grad in grads]
+
+
+def weight_gradient(du: Tensor, initial: Tensor, read: Tensor) -> Tensor:
+    """``sum_t du_t^T s_(t-1)``, in two products: one would need a copy of the states, moved by a step.
+
+    Args:
+        du: gradients of pre-activations, (T, B, M N).
+        initial: the state before the first step, (B, N).
+        read: the states after each step, (T, B, N).
+    """
+    first = du[0].t() @ initial
+    return first.addmm_(du[1:].flatten(0, 1).t(), read[:-1].flatten(0, 1))

@@ -1,0 +1,75 @@
+"""Compiled sigmoid and tanh against those of longer precision, in units in the last place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from isornn.nn.kernels import arithmetic
+
+FUNCTIONS = {"sigmoid": (arithmetic.sigmoid_over, torch.sigmoid), "tanh": (arithmetic.tanh_over, torch.tanh)}
+functions = pytest.mark.parametrize("name", FUNCTIONS)
+dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+
+
+def exactly(name: str, u: np.ndarray) -> np.ndarray:
+    """In the widest type of this machine, each by a formula without cancellation."""
+    u = u.astype(np.longdouble)
+    if name == "sigmoid":
+        return 1 / (1 + np.exp(-u))
+    e = np.expm1(-2 * np.abs(u))
+    return -np.sign(u) * e / (2 + e)
+
+
+def computed(name: str, u: np.ndarray) -> np.ndarray:
+    row = u.copy()
+    FUNCTIONS[name][0](row)
+    return row
+
+
+def arguments(dtype: type) -> np.ndarray:
+    """Of either sign, from the smallest normal numbers to where sigmoid(-u) is no longer one."""
+    largest = {np.float32: 87.0, np.float64: 708.0}[dtype]
+    sizes = np.concatenate([np.geomspace(np.finfo(dtype).tiny, 1.0, 20_001), np.linspace(0.0, largest, 200_001)])
+    return np.concatenate([-sizes, sizes]).astype(dtype)
+
+
+@functions
+@dtypes
+def test_right_to_a_few_units_in_the_last_place(name: str, dtype: type) -> None:
+    u = arguments(dtype)
+    wanted = exactly(name, u)
+    unit = np.spacing(np.abs(wanted).astype(dtype)).astype(np.longdouble)
+    error = np.abs(computed(name, u) - wanted) / unit
+    assert error.max() < 4
+
+
+@functions
+@dtypes
+def test_not_much_worse_than_torch(name: str, dtype: type) -> None:
+    u = np.random.default_rng(0).normal(size=10_000, scale=5).astype(dtype)
+    function: Callable[[torch.Tensor], torch.Tensor] = FUNCTIONS[name][1]
+    np.testing.assert_allclose(computed(name, u), function(torch.from_numpy(u)).numpy(), rtol=8 * np.finfo(dtype).eps)
+
+
+@functions
+@dtypes
+def test_saturates(name: str, dtype: type) -> None:
+    u = np.array([-np.inf, -np.finfo(dtype).max, -1000, 1000, np.finfo(dtype).max, np.inf], dtype)
+    lowest = {"sigmoid": 0, "tanh": -1}[name]
+    np.testing.assert_array_equal(computed(name, u), [lowest] * 3 + [1] * 3)
+
+
+@functions
+@dtypes
+def test_not_a_number_stays_that(name: str, dtype: type) -> None:
+    assert np.isnan(computed(name, np.full(33, np.nan, dtype))).all()
+
+
+@dtypes
+def test_zero(dtype: type) -> None:
+    np.testing.assert_array_equal(computed("tanh", np.zeros(3, dtype)), 0)
+    np.testing.assert_array_equal(computed("sigmoid", np.zeros(3, dtype)), 0.5)

@@ -1,0 +1,188 @@
+"""The contract of `Kernel` for the gated cells: the numbers of the cell's own steps, forwards and backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from isornn.cells import GRU, LSTM, Cell, ChoGRU, Peephole, Values
+from isornn.nn.kernels import kernel_of
+from isornn.nn.kernels.contract import Gradients, Kernel
+from isornn.nn.kernels.gru import CHO_IN_TORCH, GRU_IN_TORCH
+from isornn.nn.kernels.lstm import IN_TORCH
+from isornn.nn.step import step
+
+IN_TORCH_OF = {LSTM(): IN_TORCH, Peephole(): IN_TORCH, GRU(): GRU_IN_TORCH, ChoGRU(): CHO_IN_TORCH}
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
+
+
+def compiled(cell: Cell) -> Kernel:
+    kernel = kernel_of(cell)
+    assert kernel is not None
+    return kernel
+
+
+def in_torch(cell: Cell) -> Kernel:
+    kernel: Any = compiled(cell)
+    return replace(kernel, steps=lambda device: IN_TORCH_OF[cell])
+
+
+def arguments(cell: Cell, shape: tuple[int, int, int], dtype: torch.dtype) -> dict[str, Any]:
+    """What a kernel takes, drawn at random."""
+    (T, B, N), gates = shape, cell.gates.values()
+    driven, recurrent = sum(reads.input for reads in gates), sum(reads.state for reads in gates)
+    undriven = len(gates) - driven
+    generator = torch.Generator().manual_seed(T + 10 * B + 100 * N)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(*size, generator=generator, dtype=dtype)
+
+    return {
+        "drive": normal(T, B, driven * N),
+        "weight": normal(recurrent * N, N) / N**0.5,
+        "offset": normal(undriven * N) if undriven else None,
+        "initial": [normal(B, N) for _ in cell.states],
+    }
+
+
+def stepped(
+    cell: Cell, drive: Tensor, weight: Tensor, offset: Tensor | None, initial: Sequence[Tensor]
+) -> list[Tensor]:
+    """The results that a kernel promises, by the cell's own steps."""
+    N = initial[0].shape[-1]
+    driven = [gate for gate, reads in cell.gates.items() if reads.input]
+    undriven = [gate for gate in cell.gates if gate not in driven]
+    fixed = dict(zip(undriven, offset.split(N), strict=True)) if offset is not None else {}
+    matrices = dict(zip([gate for gate, reads in cell.gates.items() if reads.state], weight.split(N), strict=True))
+    states, record = Values(**dict(zip(cell.states, initial, strict=True))), []
+    for now in drive:
+        u_drive = dict(zip(driven, now.split(N, -1), strict=True)) | fixed
+        states, u = step(cell, states, u_drive, lambda gate, r: r @ matrices[gate].t())
+        values, output = [getattr(states, name) for name in cell.states], cell.output(states, u)
+        record.append(values if output is values[0] else [*values, output])
+    return [torch.stack(values) for values in zip(*record, strict=True)]
+
+
+def reference(
+    cell: Cell, given: dict[str, Any], grads: Sequence[Tensor | None]
+) -> tuple[list[Tensor], dict[str, Tensor | None], list[Tensor]]:
+    """Results, gradients of drive, weight and offset by name, and those of the initial states."""
+    leaves: dict[str, Any] = {
+        name: value.clone().requires_grad_() if isinstance(value, Tensor) else value for name, value in given.items()
+    }
+    leaves["initial"] = [value.clone().requires_grad_() for value in given["initial"]]
+    results = stepped(cell, **leaves)
+    total = sum((grad * result).sum() for grad, result in zip(grads, results, strict=True) if grad is not None)
+    assert isinstance(total, Tensor)
+    total.backward()
+    named = {name: None if leaves[name] is None else leaves[name].grad for name in ("drive", "weight", "offset")}
+    return [result.detach() for result in results], named, [leaf.grad for leaf in leaves["initial"]]
+
+
+def run(kernel: Kernel, given: dict[str, Any], grads: Sequence[Tensor | None]) -> tuple[list[Tensor], Gradients]:
+    """Forward and backward, which write to nothing but the drive."""
+    weight, offset, initial = given["weight"], given["offset"], given["initial"]
+    results, kept = kernel.forward(given["drive"].clone(), weight, offset, None, initial, keep=True)
+    untouchable = [value for value in (weight, offset, *initial, *results, *kept, *grads) if value is not None]
+    copies = [value.clone() for value in untouchable]
+    found = kernel.backward(weight, offset, None, initial, results, kept, grads)
+    for value, copy in zip(untouchable, copies, strict=True):
+        assert torch.equal(value, copy)
+    return results, found
+
+
+def count_results(cell: Cell) -> int:
+    return len(cell.states) + isinstance(cell, Peephole)
+
+
+def assert_agrees(kernel: Kernel, cell: Cell, given: dict[str, Any], grads: Sequence[Tensor | None]) -> None:
+    expected, named, of_initial = reference(cell, given, grads)
+    results, found = run(kernel, given, grads)
+    pairs = [*zip(results, expected, strict=True), *zip(found.initial, of_initial, strict=True)]
+    for name, value in named.items():
+        gradient = getattr(found, name)
+        assert (gradient is None) == (value is None)
+        if value is not None:
+            pairs.append((gradient, value))
+    assert found.x is None
+    for value, wanted in pairs:
+        assert value.shape == wanted.shape
+        assert value.is_contiguous()
+        tolerance = TOLERANCE[wanted.dtype]
+        torch.testing.assert_close(value, wanted, rtol=tolerance, atol=tolerance * float(wanted.abs().max()))
+
+
+kernels = pytest.mark.parametrize("kernel", [compiled, in_torch])
+cells = pytest.mark.parametrize("cell", IN_TORCH_OF, ids=lambda cell: cell.name)
+dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float64", "float32"])
+
+
+@kernels
+@cells
+@dtypes
+@pytest.mark.parametrize("N", [1, 5, 16])
+@pytest.mark.parametrize("B", [1, 3])
+@pytest.mark.parametrize("T", [1, 2, 7])
+def test_results_and_gradients_are_those_of_the_cells_steps(
+    kernel: Any, cell: Cell, dtype: torch.dtype, N: int, B: int, T: int
+) -> None:
+    grads = [torch.randn(T, B, N, dtype=dtype) for _ in range(count_results(cell))]
+    assert_agrees(kernel(cell), cell, arguments(cell, (T, B, N), dtype), grads)
+
+
+@kernels
+@pytest.mark.parametrize("absent", [0, 1])
+@pytest.mark.parametrize("cell", [LSTM(), Peephole()], ids=["lstm", "peephole"])
+def test_a_results_gradient_may_be_absent(kernel: Any, cell: Cell, absent: int) -> None:
+    grads: list[Tensor | None] = [torch.randn(4, 2, 6, dtype=torch.float64) for _ in range(2)]
+    grads[absent] = None
+    assert_agrees(kernel(cell), cell, arguments(cell, (4, 2, 6), torch.float64), grads)
+
+
+@kernels
+@cells
+def test_gradients_of_results_may_have_any_strides(kernel: Any, cell: Cell) -> None:
+    grads = [torch.randn(6, 4, 3, dtype=torch.float64).permute(1, 2, 0) for _ in range(count_results(cell))]
+    grads[0] = torch.ones(1, 1, 1, dtype=torch.float64).expand(4, 3, 6)
+    assert_agrees(kernel(cell), cell, arguments(cell, (4, 3, 6), torch.float64), grads)
+
+
+@kernels
+@cells
+@dtypes
+def test_gates_wide_open_and_shut(kernel: Any, cell: Cell, dtype: torch.dtype) -> None:
+    given = arguments(cell, (5, 2, 16), dtype)
+    given["drive"] += 1000 * torch.randint(-1, 2, given["drive"].shape)
+    grads = [torch.randn(5, 2, 16, dtype=dtype) for _ in range(count_results(cell))]
+    assert_agrees(kernel(cell), cell, given, grads)
+
+
+@kernels
+@cells
+def test_nothing_is_kept_unless_asked_for(kernel: Any, cell: Cell) -> None:
+    given = arguments(cell, (3, 2, 5), torch.float64)
+    expected = stepped(cell, **given)
+    initial = [value.clone() for value in given["initial"]]
+    results, kept = kernel(cell).forward(**given, x=None, keep=False)
+    assert kept == []
+    for value, wanted in zip(results, expected, strict=True):
+        torch.testing.assert_close(value, wanted)
+    assert all(torch.equal(value, copy) for value, copy in zip(given["initial"], initial, strict=True))
+
+
+def test_the_gru_needs_no_offset() -> None:
+    given = arguments(GRU(), (3, 2, 5), torch.float64)
+    absent, zero = dict(given, offset=None), dict(given, offset=torch.zeros_like(given["offset"]))
+    grads = [torch.randn(3, 2, 5, dtype=torch.float64)]
+    (results, found), (expected, wanted) = run(compiled(GRU()), absent, grads), run(compiled(GRU()), zero, grads)
+    torch.testing.assert_close([*results, found.drive, found.weight], [*expected, wanted.drive, wanted.weight])
+    assert found.offset is None
+
+
+def test_only_sigmoid_gates_have_kernels() -> None:
+    assert kernel_of(LSTM(gate="hard_sigmoid")) is None
