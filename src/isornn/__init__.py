@@ -19,6 +19,7 @@ _HOMES = {
     "analyze": "theory",
     "critical": "theory",
     "simulate": "simulation",
+    "typing_of": "cells",
 }
 _MODULES = ("cells", "init", "nn", "simulation", "tasks", "theory")
 
@@ -35,6 +36,7 @@ __all__ = [
     "simulation",
     "tasks",
     "theory",
+    "typing_of",
 ]
 
 

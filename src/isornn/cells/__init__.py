@@ -7,6 +7,7 @@ from isornn.cells.gru import GRU, ChoGRU
 from isornn.cells.lstm import LSTM, CoupledLSTM, GersLSTM, Peephole
 from isornn.cells.minimal import Minimal
 from isornn.cells.spec import BiasLaw, Gate, Input, Spec, SpecError
+from isornn.cells.type_rules import Typing, typing_of
 from isornn.cells.typed import SCRN, TGRU, TLSTM, TMR, TRNN
 from isornn.cells.vanilla import Vanilla
 
@@ -33,9 +34,11 @@ __all__ = [
     "Reads",
     "Spec",
     "SpecError",
+    "Typing",
     "Values",
     "Vanilla",
     "cell_named",
     "initial_parameters",
+    "typing_of",
     "with_options",
 ]
