@@ -376,7 +376,7 @@ def test_untied_layers_get_fresh_weights_and_biases_as_the_spec_says(biases: str
     gate = Gate(weight_var=1.0, input_var=1.0, bias_var=0.5, ensemble="orthogonal")
     spec = Spec(Vanilla(), {"h": gate}, biases=biases)  # type: ignore[arg-type]
     module = apply_(RNN(Vanilla(), D, N, untied_steps=steps), spec, generator=seeded())
-    weights, bias = module.weight_hh_l0, module.bias_l0
+    weights, bias = module.weight_hh_l0, module.bias_ih_l0
     assert weights is not None and bias is not None
     for step in range(1, steps):
         assert not torch.equal(weights[0], weights[step])

@@ -101,10 +101,12 @@ def by_hand(equations: Callable, layer: nn.RNN, x: Tensor) -> tuple[Tensor, list
         def u(gate: str, r: Tensor | None, t: int = t, previous: Tensor = previous) -> Tensor:
             p = layer.gate_parameters(gate)
             total = torch.zeros(B, N, dtype=torch.float64)
-            for weight, value in ((p.weight_hh, r), (p.weight_ih, x[t]), (p.weight_ph, previous)):
+            for weight, value in ((p.recurrent, r), (p.input, x[t]), (p.previous_input, previous)):
                 if weight is not None:
                     total = total + value @ (weight if layer.untied_steps is None else weight[t]).mT
-            return total if p.bias is None else total + (p.bias if layer.untied_steps is None else p.bias[t])
+            for bias in p.biases:
+                total = total + (bias if layer.untied_steps is None else bias[t])
+            return total
 
         s, out = equations(u, s, x[t])
         outputs.append(out)
@@ -132,35 +134,18 @@ def test_parameters_are_stacked_by_gate_and_views_write_through(kind: type[nn.RN
     for k, gate in enumerate(layer.cell.gates):
         part = layer.gate_parameters(gate)
         reads = layer.cell.gates[gate]
-        assert (part.weight_hh is not None, part.weight_ih is not None) == (reads.state, reads.input)
-        assert (part.weight_ph is not None) == reads.previous_input
+        assert (part.recurrent is not None, part.input is not None) == (reads.state, reads.input)
+        assert (part.previous_input is not None) == reads.previous_input
+        assert len(part.biases) == max(1, reads.state + (reads.input or reads.previous_input))
         with torch.no_grad():
-            for view in (part.weight_hh, part.weight_ih, part.weight_ph, part.bias):
+            for view in (part.recurrent, part.input, part.previous_input, *part.biases):
                 if view is not None:
                     view.fill_(k + 1.0)
     for name, parameter in layer.named_parameters():
-        in_order = [k + 1.0 for k, gate in enumerate(layer.cell.gates) if layer.gate_slice(name, gate) is not None]
+        stack = name.removesuffix("_l0")
+        in_order = [k + 1.0 for k, gate in enumerate(layer.cell.gates) if layer.gate_slice(stack, gate) is not None]
         first_column = parameter if parameter.dim() == 1 else parameter[:, 0]
         assert first_column.tolist() == [v for v in in_order for _ in range(N)]
-
-
-@pytest.mark.parametrize(("ours", "theirs"), [(nn.LSTM, torch.nn.LSTM), (nn.GRU, torch.nn.GRU)])
-def test_torch_layer_with_the_same_weights(ours: type[nn.RNN], theirs: type[torch.nn.RNNBase]) -> None:
-    torch.manual_seed(0)
-    peer = theirs(D, N, batch_first=True)
-    layer = ours(D, N, batch_first=True)
-    with torch.no_grad():
-        layer.weight_ih_l0.copy_(peer.weight_ih_l0)
-        layer.weight_hh_l0.copy_(peer.weight_hh_l0)
-        both = peer.bias_ih_l0 + peer.bias_hh_l0
-        if ours is nn.GRU:
-            both = torch.cat([both[: 2 * N], peer.bias_ih_l0[2 * N :], peer.bias_hh_l0[2 * N :]])
-        layer.bias_l0.copy_(both)
-    x = torch.randn(B, T, D)
-    start = tuple(torch.randn(1, B, N) for _ in layer.cell.states)
-    given = start if len(start) > 1 else start[0]
-    for found, want in zip(layer(x, given), peer(x, given), strict=True):
-        torch.testing.assert_close(found, want, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", LAYERS.values())
@@ -196,7 +181,7 @@ def test_chunks_equal_one_run_when_the_previous_input_is_given(kind: type[nn.RNN
     x = sequence(layer, T, B)
     whole, last = layer(x)
     first, state = layer(x[:2])
-    carried = {"previous": x[1]} if layer.weight_ph_l0 is not None else {}
+    carried = {"previous": x[1]} if layer.layout.stacks["weight_ph"] else {}
     rest, end = layer(x[2:], state, **carried)
     torch.testing.assert_close(torch.cat([first, rest]), whole, rtol=0, atol=1e-12)
     torch.testing.assert_close(end, last, rtol=0, atol=1e-12)
@@ -266,7 +251,16 @@ def test_options_reach_the_cell() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: nn.MinimalRNN(3, 4), "input_size: 3 .* pointwise"),
+        (lambda: nn.LSTM(3, 4, features="tanh"), "features: the input of lstm"),
+        (lambda: nn.LSTM(3, 4, num_layers=True), "num_layers: True"),
+        (lambda: nn.LSTM(3, 4, dropout=2.0), "dropout: 2"),
+        (lambda: nn.LSTM(3, 4, proj_size=4), "proj_size: 4"),
+        (lambda: nn.TRNN(3, 4, proj_size=2), "proj_size: t_rnn"),
+        (lambda: nn.TGRU(3, 4, before="last"), "before: 'last'"),
+        (lambda: nn.TGRU(3, 4, 2)(torch.zeros(5, 2, 3), previous=torch.zeros(2, 3)), "previous: only with one layer"),
+        (lambda: nn.LSTM(3, 4)(torch.zeros(5, 2, 3), lengths=[5]), r"lengths: shape \(1,\)"),
+        (lambda: nn.LSTM(3, 4)(torch.zeros(5, 2, 3), lengths=[5, 6]), r"lengths: \[5, 6\]"),
+        (lambda: nn.LSTM(3, 4)(torch.zeros(5, 2, 3), lengths=[2.0, 3.0]), "lengths: .*float32"),
         (lambda: nn.LSTM(0, 4), "input_size: 0"),
         (lambda: nn.LSTM(3, 4, untied_steps=0), "untied_steps: 0"),
         (lambda: nn.LSTM(3, 4)(torch.zeros(5, 2, 7)), r"x: shape \(5, 2, 7\)"),
@@ -277,7 +271,7 @@ def test_options_reach_the_cell() -> None:
         (lambda: nn.GRU(3, 4)(torch.zeros(5, 2, 3), previous=torch.zeros(2, 3)), "gru reads no previous input"),
         (lambda: nn.TGRU(3, 4)(torch.zeros(5, 2, 3), previous=torch.zeros(3)), r"previous: shape \(3,\)"),
         (lambda: nn.GRU(3, 4).gate_parameters("f"), "gate: 'f'"),
-        (lambda: nn.GRU(3, 4).gate_slice("weight_hh_l1", "z"), "parameter: 'weight_hh_l1'"),
+        (lambda: nn.GRU(3, 4).gate_slice("weight_hh_l0", "z"), "parameter: 'weight_hh_l0'"),
     ],
 )
 def test_errors_name_what_is_wrong(call: Callable[[], object], message: str) -> None:

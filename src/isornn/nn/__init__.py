@@ -1,7 +1,8 @@
 """Networks of finite width: a torch layer for each cell, and for a user's own."""
 
 from isornn.nn.layers import GRU, LSTM, TGRU, TLSTM, TRNN, ChoGRU, MinimalRNN, PeepholeLSTM, VanillaRNN
-from isornn.nn.rnn import RNN, GateParameters
+from isornn.nn.layout import GateTensors
+from isornn.nn.rnn import RNN
 from isornn.nn.step import gates_on_plain_state, step
 
 __all__ = [
@@ -12,7 +13,7 @@ __all__ = [
     "TLSTM",
     "TRNN",
     "ChoGRU",
-    "GateParameters",
+    "GateTensors",
     "MinimalRNN",
     "PeepholeLSTM",
     "VanillaRNN",

@@ -11,7 +11,8 @@ from torch.nn.utils import parametrize
 
 from isornn.cells import GRU, LSTM, Cell, Gate, Vanilla
 from isornn.cells.spec import Ensemble
-from isornn.nn.rnn import RNN
+from isornn.nn.layout import GateTensors
+from isornn.nn.rnn import RNN, suffix
 
 # W W^T = s^2 I and W = s I are recognised to this part of s^2 and s: half precision rounds to 4e-3.
 _TOLERANCE = 1e-2
@@ -19,21 +20,6 @@ _TOLERANCE = 1e-2
 
 class ModuleError(ValueError):
     """A module that cannot be read or set as asked: names it and says why."""
-
-
-@dataclass(frozen=True)
-class GateTensors:
-    """One gate's tensors, as views into the module's parameters.
-
-    Shapes: ``recurrent`` (N, P), P = N unless the module projects its state; ``input`` and ``previous_input`` (N, D);
-    each of ``biases`` (N,). An untied layer has a leading axis of steps on all of them. ``None``, or no biases, where
-    the module has no such tensor. The pre-activation adds all ``biases``.
-    """
-
-    recurrent: Tensor | None
-    input: Tensor | None
-    previous_input: Tensor | None
-    biases: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -162,26 +148,21 @@ def _kind(module: nn.Module) -> str:
 
 def _layers_of(module: nn.Module, where: str) -> Iterator[RecurrentLayer]:
     if isinstance(module, RNN):
-        gates = {name: module.gate_parameters(name) for name in module.cell.gates}
-        tensors = {
-            name: GateTensors(g.weight_hh, g.weight_ih, g.weight_ph, () if g.bias is None else (g.bias,))
-            for name, g in gates.items()
-        }
-        yield RecurrentLayer(where, module, module.cell, 0, 0, tensors)
+        for layer, direction in module.places():
+            name = suffix(layer, direction)
+            gates = {gate: module.gate_parameters(gate, layer, direction) for gate in module.cell.gates}
+            projection = module._parameters.get(f"weight_hr{name}")
+            yield RecurrentLayer(f"{where} {name[1:]}", module, module.cell, layer, direction, gates, projection)
     elif isinstance(module, nn.RNNCellBase):
         yield RecurrentLayer(where, module, _torch_cell(module), 0, 0, _torch_gates(module, ""))
     elif isinstance(module, nn.RNNBase):
         for layer in range(module.num_layers):
             for direction in range(2 if module.bidirectional else 1):
-                name = f"l{layer}" + ("_reverse" if direction else "")
+                name = suffix(layer, direction)
+                gates = _torch_gates(module, name)
+                projection = getattr(module, f"weight_hr{name}", None)
                 yield RecurrentLayer(
-                    f"{where} {name}",
-                    module,
-                    _torch_cell(module),
-                    layer,
-                    direction,
-                    _torch_gates(module, f"_{name}"),
-                    getattr(module, f"weight_hr_{name}", None),
+                    f"{where} {name[1:]}", module, _torch_cell(module), layer, direction, gates, projection
                 )
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 
 from isornn import cells
-from isornn.nn.rnn import RNN
+from isornn.nn.rnn import RNN, Before, Features
 
 __all__ = ["GRU", "LSTM", "RNN", "TGRU", "TLSTM", "TRNN", "ChoGRU", "MinimalRNN", "PeepholeLSTM", "VanillaRNN"]
 
@@ -31,23 +31,39 @@ class _Named(RNN):
         self,
         input_size: int,
         hidden_size: int,
-        *,
+        num_layers: int = 1,
         bias: bool = True,
         batch_first: bool = False,
-        untied_steps: int | None = None,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        *,
+        features: Features | None = None,
+        before: Before = "zero",
+        h_detach: float = 0.0,
+        checkpoint_every: int | None = None,
+        untied_steps: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(
-            cells.cell_named(self.kind.name, options),
+            cells.with_options(self.kind, options),
             input_size,
             hidden_size,
-            bias=bias,
-            batch_first=batch_first,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            proj_size,
+            device,
+            dtype,
+            features=features,
+            before=before,
+            h_detach=h_detach,
+            checkpoint_every=checkpoint_every,
             untied_steps=untied_steps,
-            device=device,
-            dtype=dtype,
         )
 
 
@@ -63,14 +79,12 @@ class VanillaRNN(_Named):
 
 
 class MinimalRNN(_Named):
-    """``f = sigma(u_u)``, ``h = f*h + (1-f)*x``: input_size equals hidden_size.
+    """``f = sigma(u_u)``, ``h = f*h + (1-f)*z``, ``z = Phi(x)``: x itself where input_size is hidden_size, else linear.
 
-    Source: Chen, Pennington, Schoenholz 2018, eqs. 16-18.
+    Source: Chen, Pennington, Schoenholz 2018, eqs. 16-18; Phi as `RNN`'s ``features``.
 
-    >>> MinimalRNN(3, 5)
-    Traceback (most recent call last):
-    ...
-    ValueError: input_size: 3 is not allowed; the input of minimal enters pointwise, so it equals hidden_size, 5: ...
+    >>> MinimalRNN(3, 5, features="tanh").weight_phi_l0.shape, MinimalRNN(5, 5).weight_ih_l0.shape
+    (torch.Size([5, 3]), torch.Size([5, 5]))
     """
 
     kind = cells.Minimal
@@ -79,11 +93,12 @@ class MinimalRNN(_Named):
 class GRU(_Named):
     """``z, r = sigma(u_z), sigma(u_r)``, ``h = z*h + (1-z)*tanh(u_nx + r*u_nh)``: torch.nn.GRU's cell.
 
-    nx reads the input only, nh the state only; gates are stacked r, z, nx in ``weight_ih_l0``, r, z, nh in
-    ``weight_hh_l0`` (as torch has them) and r, z, nx, nh in ``bias_l0``.
+    nx reads the input only, nh the state only: gates are stacked r, z, nx in ``weight_ih_l0`` and ``bias_ih_l0``, r, z,
+    nh in the other two, as torch has them, so that state dicts go both ways.
 
-    >>> GRU(3, 5).weight_ih_l0.shape, GRU(3, 5).bias_l0.shape
-    (torch.Size([15, 3]), torch.Size([20]))
+    >>> theirs = torch.nn.GRU(3, 5, num_layers=2)
+    >>> GRU(3, 5, num_layers=2).load_state_dict(theirs.state_dict())
+    <All keys matched successfully>
     """
 
     kind = cells.GRU
@@ -103,6 +118,8 @@ class ChoGRU(_Named):
 
 class LSTM(_Named):
     """``c = sigma(u_f)*c + sigma(u_i)*tanh(u_g)``, ``h = sigma(u_o)*tanh(c)``: torch.nn.LSTM's cell, state (h, c).
+
+    State dicts go both ways, those with ``proj_size`` too.
 
     >>> out, (h, c) = LSTM(3, 5, batch_first=True)(torch.zeros(2, 7, 3))
     >>> out.shape, c.shape
@@ -128,8 +145,8 @@ class PeepholeLSTM(_Named):
 class TRNN(_Named):
     """``f = sigma(u_f)``, ``h = f*h + (1-f)*u_z``; no recurrent matrices. Source: Balduzzi & Ghifary 2016, eqs. 15-17.
 
-    >>> TRNN(3, 5).weight_hh_l0 is None
-    True
+    >>> [name for name, _ in TRNN(3, 5).named_parameters()]
+    ['weight_ih_l0', 'bias_ih_l0']
     """
 
     kind = cells.TRNN

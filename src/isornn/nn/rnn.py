@@ -1,300 +1,430 @@
-"""The torch layer of any cell: it owns time, the cell owns one step."""
+"""The torch layer of any cell: it owns time, depth and direction, the cell owns one step."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils.checkpoint import checkpoint
 
-from isornn.cells import Cell, Values
-from isornn.nn.step import gates_on_plain_state, step
+from isornn.cells import Cell
+from isornn.nn.layout import GateTensors, Layout
+from isornn.nn.recurrence import Weights, recurrence
+from isornn.nn.sequences import Sequences
 
 State = Tensor | tuple[Tensor, ...]
-
-
-@dataclass(frozen=True)
-class GateParameters:
-    """One gate's part of a layer's parameters, as views: writing to them under ``no_grad`` writes to the layer.
-
-    Shapes: weight_hh (N, N), weight_ih (N, D), weight_ph (N, D), bias (N,), each behind a leading axis of steps
-    where the layer is untied; ``None`` where the gate does not read that or the layer has no bias.
-    """
-
-    weight_hh: Tensor | None
-    weight_ih: Tensor | None
-    weight_ph: Tensor | None
-    bias: Tensor | None
+Before = Literal["zero", "first"]
+Features = Literal["linear", "tanh"]
 
 
 class RNN(nn.Module):
-    """Any cell as a layer, called as torch.nn.RNN is: ``out, state = layer(x, state)``.
+    """Any cell as a layer, called as torch.nn's are: ``out, state = layer(x, state)``.
 
     ``u_k = W_k r_k + U_k x_t + V_k x_(t-1) + b_k`` for every gate k of the cell, then the cell's update. Parameters
-    are stacked by gate in the order of ``cell.gates``; start uniform in +-1/sqrt(N), as torch's own layers do.
+    have torch's names and are stacked by gate in the order of ``cell.gates``, for each layer l and, with the suffix
+    ``_reverse``, for the other direction; they start uniform in +-1/sqrt(N), as torch's do.
 
-    Parameters (``None`` where no gate of the cell reads that):
+    Parameters (absent where no gate of the cell reads that; D is N, or 2N, in deeper layers):
         weight_ih_l0 (gates that read the input * N, D): the U_k.
-        weight_hh_l0 (gates that read a state * N, N): the W_k.
+        weight_hh_l0 (gates that read the state * N, N): the W_k.
+        bias_ih_l0 (all gates but those that read the state alone * N), bias_hh_l0 (gates that read the state * N):
+            b_k is their sum.
         weight_ph_l0 (gates that read the previous input * N, D): the V_k.
-        bias_l0 (gates * N): the b_k, one for each gate.
+        weight_hr_l0 (proj_size, N): the projection of the state.
+        weight_phi_l0 (N, D), bias_phi_l0 (N): the feature map of a cell whose input enters pointwise (minimalRNN).
+        and those of the cell itself, (N) each, by their names.
 
     Args:
         cell: what one step is; a user's own cell serves as well as the library's.
-        input_size: D. Where the input enters pointwise (minimalRNN) it equals hidden_size.
+        input_size: D.
         hidden_size: N.
-        bias: whether there is ``bias_l0``.
-        batch_first: whether x and out are (B, T, .) and not (T, B, .).
-        untied_steps: T: every parameter has a leading axis of T, fresh weights for each step, the papers'
+        num_layers, bias, batch_first, dropout, bidirectional, device, dtype: as torch.nn.LSTM has them.
+        proj_size: P > 0: the state that is read and given out is ``W_hr h``, of P units.
+        features: for a cell whose input enters pointwise, Phi(x) = ``W_phi x + b_phi`` (``"linear"``) or its tanh takes
+            the input's place; by default linear in layers where D is not N, and the input itself where it is.
+        before: what cells that read x_(t-1) find at the first step: ``"zero"``, or ``"first"``: x_1 itself.
+        h_detach: in training, at each step with this probability, no gradient passes from the gates to the state that
+            they read (Arpit et al. 2018, for LSTM: what passes through c stays).
+        checkpoint_every: k: only every k-th state is kept for the backward pass, the steps between are run again;
+            memory grows with T/k + k.
+        untied_steps: T: every parameter but Phi's has a leading axis of T, fresh weights for each step, the papers'
             assumption. Step t of a call uses entry t; a sequence longer than T is an error.
 
     Raises:
-        ValueError: a size is not positive, or the input enters pointwise and input_size is not hidden_size.
+        ValueError: a size or probability, or an option that the cell has no use for.
 
     >>> from isornn.cells import LSTM
-    >>> layer = RNN(LSTM(), input_size=3, hidden_size=5)
+    >>> layer = RNN(LSTM(), input_size=3, hidden_size=5, num_layers=2, bidirectional=True)
     >>> out, (h, c) = layer(torch.zeros(7, 2, 3))
     >>> out.shape, h.shape, c.shape
-    (torch.Size([7, 2, 5]), torch.Size([1, 2, 5]), torch.Size([1, 2, 5]))
-    >>> layer.weight_hh_l0.shape
-    torch.Size([20, 5])
+    (torch.Size([7, 2, 10]), torch.Size([4, 2, 5]), torch.Size([4, 2, 5]))
+    >>> layer.weight_ih_l1_reverse.shape
+    torch.Size([20, 10])
     """
-
-    weight_ih_l0: nn.Parameter | None
-    weight_hh_l0: nn.Parameter | None
-    weight_ph_l0: nn.Parameter | None
-    bias_l0: nn.Parameter | None
 
     def __init__(
         self,
         cell: Cell,
         input_size: int,
         hidden_size: int,
-        *,
+        num_layers: int = 1,
         bias: bool = True,
         batch_first: bool = False,
-        untied_steps: int | None = None,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        *,
+        features: Features | None = None,
+        before: Before = "zero",
+        h_detach: float = 0.0,
+        checkpoint_every: int | None = None,
+        untied_steps: int | None = None,
     ) -> None:
         super().__init__()
-        for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("untied_steps", untied_steps)):
-            if size is not None and size < 1:
-                raise ValueError(f"{name}: {size} is not allowed; it is a positive whole number")
-        if cell.input_enters_pointwise and input_size != hidden_size:
-            raise ValueError(
-                f"input_size: {input_size} is not allowed; the input of {cell.name} enters pointwise, so it equals "
-                f"hidden_size, {hidden_size}: map the input to that size first"
-            )
-        self.cell, self.input_size, self.hidden_size = cell, input_size, hidden_size
-        self.bias, self.batch_first, self.untied_steps = bias, batch_first, untied_steps
+        self.cell, self.layout = cell, Layout.of(cell)
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
+        self.dropout, self.proj_size, self.features, self.before = float(dropout), proj_size, features, before
+        self.h_detach, self.checkpoint_every, self.untied_steps = float(h_detach), checkpoint_every, untied_steps
+        self._check_options()
         steps = () if untied_steps is None else (untied_steps,)
-        for name, gates in self._stacks().items():
-            shape = (*steps, len(gates) * hidden_size, *self._columns(name))
-            empty = nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if gates else None
-            self.register_parameter(name, empty)
-        self._plain = gates_on_plain_state(cell)
+        for layer, direction in self.places():
+            for name, shape in self._shapes(layer).items():
+                shape = shape if name in ("weight_phi", "bias_phi") else (*steps, *shape)
+                empty = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+                self.register_parameter(name + suffix(layer, direction), empty)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Every entry uniform in +-1/sqrt(N), torch's default: weight_var = 1/3, input_var = D/(3N), bias_var = 1/(3N).
+        """Every entry uniform in +-1/sqrt(N), torch's default: weight_var = 1/3, input_var = D/(3N), bias_var = 2/(3N).
 
-        Torch's layers have two biases for each gate, so theirs comes to bias_var = 2/(3N).
+        The cell's own parameters get the values that it states.
         """
         bound = 1 / math.sqrt(self.hidden_size)
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
+        for name, parameter in self.named_parameters():
+            own = self.cell.parameters.get(name.rpartition("_l")[0])
+            if own is None:
+                nn.init.uniform_(parameter, -bound, bound)
+            else:
+                nn.init.constant_(parameter, own)
 
-    def _stacks(self) -> dict[str, tuple[str, ...]]:
-        """Which gates each parameter holds, in their order."""
-        gates = self.cell.gates
-        return {
-            "weight_ih_l0": tuple(name for name, reads in gates.items() if reads.input),
-            "weight_hh_l0": tuple(name for name, reads in gates.items() if reads.state),
-            "weight_ph_l0": tuple(name for name, reads in gates.items() if reads.previous_input),
-            "bias_l0": tuple(gates) if self.bias else (),
+    def flatten_parameters(self) -> None:
+        """Nothing to do; torch's layers have it."""
+
+    @property
+    def output_size(self) -> int:
+        """Features of what one layer gives out: N or proj_size, twice that with two directions."""
+        return self._state_size * (1 + self.bidirectional)
+
+    @property
+    def _state_size(self) -> int:
+        return self.proj_size or self.hidden_size
+
+    def places(self) -> Iterator[tuple[int, int]]:
+        """Every layer and direction, from 0, in the order of the state's first axis."""
+        return ((layer, direction) for layer in range(self.num_layers) for direction in range(1 + self.bidirectional))
+
+    def _inputs(self, layer: int) -> int:
+        return self.input_size if layer == 0 else self.output_size
+
+    def _maps_features(self, layer: int) -> bool:
+        return self.cell.input_enters_pointwise and (
+            self.features is not None or self._inputs(layer) != self.hidden_size
+        )
+
+    def _shapes(self, layer: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of one layer's parameters, in torch's order: equal seeds then give torch's own start."""
+        maps = self._maps_features(layer)
+        columns = self.hidden_size if maps else self._inputs(layer)
+        widths = {"weight_ih": (columns,), "weight_hh": (self._state_size,), "weight_ph": (columns,)}
+        order = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_ph")
+        shapes = {
+            name: (len(self.layout.stacks[name]) * self.hidden_size, *widths.get(name, ()))
+            for name in order
+            if self.layout.stacks[name] and (self.bias or name in widths)
         }
-
-    def _columns(self, parameter: str) -> tuple[int, ...]:
-        return {"bias_l0": (), "weight_hh_l0": (self.hidden_size,)}.get(parameter, (self.input_size,))
+        if self.proj_size:
+            shapes["weight_hr"] = (self.proj_size, self.hidden_size)
+        if maps:
+            shapes["weight_phi"] = (self.hidden_size, self._inputs(layer))
+            shapes |= {"bias_phi": (self.hidden_size,)} if self.bias else {}
+        return shapes | dict.fromkeys(self.cell.parameters, (self.hidden_size,))
 
     def gate_slice(self, parameter: str, gate: str) -> slice | None:
-        """The rows of ``parameter`` (``"weight_hh_l0"``, ...) that belong to ``gate``; ``None`` where it has none.
+        """The rows of ``parameter`` (``"weight_hh"``, ...) that belong to ``gate``; ``None`` where it has none.
 
         Raises:
             ValueError: the cell has no such gate, the layer no such parameter.
 
         >>> from isornn.cells import GRU
-        >>> RNN(GRU(), 3, 5).gate_slice("weight_hh_l0", "nh")
+        >>> RNN(GRU(), 3, 5).gate_slice("weight_hh", "nh")
         slice(10, 15, None)
         """
-        stacks = self._stacks()
-        if gate not in self.cell.gates:
-            raise ValueError(f"gate: {gate!r} is not allowed; {self.cell.name} has {', '.join(self.cell.gates)}")
-        if parameter not in stacks:
-            raise ValueError(f"parameter: {parameter!r} is not allowed; it is one of {', '.join(stacks)}")
-        if gate not in stacks[parameter]:
-            return None
-        start = stacks[parameter].index(gate) * self.hidden_size
-        return slice(start, start + self.hidden_size)
+        self._check_gate(gate)
+        if parameter not in self.layout.stacks:
+            allowed = ", ".join(self.layout.stacks)
+            raise ValueError(f"parameter: {parameter!r} is not allowed; it is one of {allowed}")
+        return self.layout.rows(parameter, gate, self.hidden_size)
 
-    def _part(self, parameter: str, gate: str) -> Tensor | None:
-        whole, rows = getattr(self, parameter), self.gate_slice(parameter, gate)
-        if whole is None or rows is None:
-            return None
-        return whole[(slice(None),) * (self.untied_steps is not None) + (rows,)]
-
-    def gate_parameters(self, gate: str) -> GateParameters:
-        """The gate's matrices and bias, as views of the parameters.
+    def gate_parameters(self, gate: str, layer: int = 0, direction: int = 0) -> GateTensors:
+        """The gate's matrices and biases, as views of the parameters.
 
         Raises:
-            ValueError: the cell has no such gate.
+            ValueError: the cell has no such gate, the module no such layer and direction.
 
         >>> from isornn.cells import LSTM
         >>> layer = RNN(LSTM(), 3, 5)
         >>> with torch.no_grad():
-        ...     _ = layer.gate_parameters("f").bias.fill_(1.0)
-        >>> layer.bias_l0.data[5:10]
+        ...     _ = layer.gate_parameters("f").biases[0].fill_(1.0)
+        >>> layer.bias_ih_l0.data[5:10]
         tensor([1., 1., 1., 1., 1.])
         """
-        return GateParameters(
-            weight_hh=self._part("weight_hh_l0", gate),
-            weight_ih=self._part("weight_ih_l0", gate),
-            weight_ph=self._part("weight_ph_l0", gate),
-            bias=self._part("bias_l0", gate),
-        )
+        self._check_gate(gate)
+        if (layer, direction) not in self.places():
+            raise ValueError(f"layer, direction: {layer}, {direction} is not allowed; {self._shape_in_words()}")
+        parts = {name: self._part(name, gate, suffix(layer, direction)) for name in self.layout.stacks}
+        biases = tuple(part for name in ("bias_ih", "bias_hh") if (part := parts[name]) is not None)
+        return GateTensors(parts["weight_hh"], parts["weight_ih"], parts["weight_ph"], biases)
 
-    def forward(self, x: Tensor, state: State | None = None, previous: Tensor | None = None) -> tuple[Tensor, State]:
-        """Run over a sequence.
+    def _part(self, parameter: str, gate: str, place: str) -> Tensor | None:
+        whole, rows = getattr(self, parameter + place, None), self.layout.rows(parameter, gate, self.hidden_size)
+        if whole is None or rows is None:
+            return None
+        part: Tensor = whole[(slice(None),) * (self.untied_steps is not None) + (rows,)]
+        return part
+
+    def forward(
+        self,
+        x: Tensor | PackedSequence,
+        state: State | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        previous: Tensor | None = None,
+    ) -> tuple[Any, State]:
+        """Run over sequences.
 
         Args:
-            x: (T, B, D), (B, T, D) with batch_first, or (T, D) for one sequence.
-            state: (1, B, N), or (1, N) for one sequence; a tuple of these in the order of ``cell.states`` where
-                the cell has several. 0 where not given.
-            previous: x_0, the input before the first, (B, D) or (D,), for cells that read x_(t-1); 0 where not
-                given. A sequence run in chunks needs the last input of the chunk before as well as its state.
+            x: (T, B, D), (B, T, D) with batch_first, (T, D) for one sequence, or a PackedSequence.
+            state: (layers * directions, B, N), or (layers * directions, N) for one sequence; a tuple of these in the
+                order of ``cell.states`` where the cell has several. 0 where not given.
+            lengths: (B,): how many steps each sequence has; what x holds behind them is not looked at. Outputs there
+                are 0, the last state is that of the sequence's own last step, or the first where it has none.
+            previous: x_0, the input before the first, (B, D) or (D,), for cells that read x_(t-1), with one layer and
+                direction; by default as ``before`` says. A sequence run in chunks needs the last input of the chunk
+                before as well as its state.
 
         Returns:
-            The outputs, shaped as x is with N for D, and the last state, in the form of ``state``.
+            The outputs, in the form of x with N for D (2N with two directions), and the last state, in the form of
+            ``state``.
 
         Raises:
-            ValueError: a shape, the number of states, or a sequence longer than ``untied_steps``.
+            ValueError: a shape, lengths, the number of states, or a sequence longer than ``untied_steps``.
         """
-        if x.dim() not in (2, 3) or x.shape[-1] != self.input_size:
-            raise ValueError(f"x: shape {tuple(x.shape)} is not allowed; it is (steps, batch, {self.input_size})")
-        batched = x.dim() == 3
-        x = x.unsqueeze(1) if not batched else x.transpose(0, 1) if self.batch_first else x
-        self._check_length(len(x))
-        states = self._initial(x, state, batched)
-        drive = self._drive(x, self._previous(x, previous, batched))
-        outputs = []
-        for t, weights in enumerate(self._recurrent(len(x))):
-            now = {gate: value[t] for gate, value in drive.items()}
-            states, u = step(
+        sequences = Sequences.of(x, lengths, self.batch_first, self.input_size)
+        self._check_length(sequences.values.shape[0])
+        initial = self._initial(sequences, state)
+        first = self._first_previous(sequences, previous)
+        last: list[tuple[Tensor, ...]] = []
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction in range(1 + self.bidirectional):
+                out, end = self._run(layer, direction, sequences, initial[len(last)], first)
+                outputs.append(out)
+                last.append(end)
+            values = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+            if layer + 1 < self.num_layers:
+                values = nn.functional.dropout(values, self.dropout, self.training)
+            sequences = sequences.with_values(values)
+        final = tuple(torch.stack(values) for values in zip(*last, strict=True))
+        final = final if sequences.batched else tuple(value.squeeze(1) for value in final)
+        whole = sequences.given_back(sequences.ended(sequences.values))
+        return whole, final if len(final) > 1 else final[0]
+
+    def _run(
+        self,
+        layer: int,
+        direction: int,
+        sequences: Sequences,
+        initial: tuple[Tensor, ...],
+        previous: Tensor | None,
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Outputs (T, B, N) of one layer and direction, and its last states."""
+        place = suffix(layer, direction)
+        weights = self._weights(place)
+        values = sequences.values
+        x = sequences.reversed(values) if direction else values
+        x = self._cast(self._with_features(x, layer, place))
+        inputs = x if "weight_ph" + place not in self._parameters else self._with_previous(x, previous)
+        started = [self._cast(value) for value in initial]
+        results = self._recurrence(inputs, x if self.cell.input_enters_pointwise else None, weights, started)
+        states = results[: len(self.cell.states)]
+        last = tuple(sequences.last(value, start) for value, start in zip(states, started, strict=True))
+        out = results[0] if len(results) == len(states) else results[-1]
+        return (sequences.reversed(out) if direction else out), last
+
+    def _recurrence(
+        self, inputs: Tensor, pointwise: Tensor | None, weights: Weights, initial: list[Tensor]
+    ) -> list[Tensor]:
+        detached = None
+        if self.h_detach and self.training:
+            detached = torch.rand(inputs.shape[0], device=inputs.device) < self.h_detach
+        if self.checkpoint_every is None or not torch.is_grad_enabled():
+            return recurrence(self.cell, self.layout, inputs, pointwise, weights, initial, detached)
+        parts: list[list[Tensor]] = []
+        for start in range(0, inputs.shape[0], self.checkpoint_every):
+            chunk = slice(start, start + self.checkpoint_every)
+            found = checkpoint(
+                recurrence,
                 self.cell,
-                states,
-                now,
-                _Products(weights, getattr(states, self.cell.states[0]), self._plain),
-                x[t] if self.cell.input_enters_pointwise else None,
+                self.layout,
+                inputs[chunk],
+                None if pointwise is None else pointwise[chunk],
+                weights.from_step(start),
+                initial,
+                None if detached is None else detached[chunk],
+                use_reentrant=False,
             )
-            outputs.append(self.cell.output(states, u))
-        out = torch.stack(outputs)
-        last = [getattr(states, name) for name in self.cell.states]
-        if not batched:
-            out = out.squeeze(1)
-        elif self.batch_first:
-            out = out.transpose(0, 1)
-        final = tuple(value.unsqueeze(0) if batched else value for value in last)
-        return out, final if len(final) > 1 else final[0]
+            initial = [value[-1] for value in found[: len(initial)]]
+            parts.append(found)
+        return [torch.cat(values) for values in zip(*parts, strict=True)]
+
+    def _weights(self, place: str) -> Weights:
+        def get(name: str) -> Tensor | None:
+            return self._parameters.get(name + place)
+
+        hidden = self.hidden_size
+        bias, offset = self.layout.biases(get("bias_ih"), get("bias_hh"), hidden)
+        return Weights(
+            matrix=self._cast(self.layout.matrix(get("weight_ih"), get("weight_ph"), hidden)),
+            bias=self._cast(bias),
+            recurrent=self._cast(get("weight_hh")),
+            offset=self._cast(offset),
+            projection=self._cast(get("weight_hr")),
+            units={name: self._cast(self._parameters[name + place]) for name in self.cell.parameters},
+        )
+
+    def _cast(self, tensor: Any) -> Any:
+        """``tensor`` in the precision that autocast asks for."""
+        if tensor is None or not torch.is_autocast_enabled(tensor.device.type):
+            return tensor
+        return tensor.to(torch.get_autocast_dtype(tensor.device.type))
+
+    def _with_features(self, x: Tensor, layer: int, place: str) -> Tensor:
+        """Phi(x) where the input enters pointwise and is mapped. Source: Chen et al. 2018, ``z = Phi(x)``."""
+        if not self._maps_features(layer):
+            return x
+        weight, bias = getattr(self, "weight_phi" + place), self._parameters.get("bias_phi" + place)
+        mapped = nn.functional.linear(x, weight, bias)
+        return torch.tanh(mapped) if self.features == "tanh" else mapped
+
+    def _with_previous(self, x: Tensor, previous: Tensor | None) -> Tensor:
+        """(T, B, 2 D): x_t and x_(t-1) beside each other."""
+        if previous is None:
+            previous = x[0] if self.before == "first" else torch.zeros_like(x[0])
+        shifted = torch.cat([previous.to(x.dtype).reshape(1, *x.shape[1:]), x])[:-1]
+        return torch.cat([x, shifted], -1)
+
+    def _first_previous(self, sequences: Sequences, previous: Tensor | None) -> Tensor | None:
+        """The argument ``previous`` if it fits."""
+        if previous is None:
+            return None
+        if not self.layout.stacks["weight_ph"]:
+            raise ValueError(f"previous: {self.cell.name} reads no previous input")
+        if self.num_layers * (1 + self.bidirectional) > 1:
+            raise ValueError(f"previous: only with one layer and direction; {self._shape_in_words()}")
+        shape = sequences.values.shape[1:] if sequences.batched else sequences.values.shape[2:]
+        if previous.shape != shape:
+            raise ValueError(f"previous: shape {tuple(previous.shape)} is not allowed; it is {tuple(shape)}")
+        return previous
+
+    def _initial(self, sequences: Sequences, state: State | None) -> list[tuple[Tensor, ...]]:
+        """States by layer and direction, (B, .) each, in the order of the sequences as they are padded."""
+        names, batch = self.cell.states, sequences.values.shape[1]
+        places = self.num_layers * (1 + self.bidirectional)
+        sizes = [self._state_size, *(self.hidden_size for _ in names[1:])]
+        if state is None:
+            zeros = [sequences.values.new_zeros(batch, size) for size in sizes]
+            return [tuple(zeros)] * places
+        given = (state,) if isinstance(state, Tensor) else tuple(state)
+        if len(given) != len(names):
+            raise ValueError(f"state: {len(given)} tensors are not allowed; {self.cell.name} has {', '.join(names)}")
+        for name, size, value in zip(names, sizes, given, strict=True):
+            shape = (places, batch, size) if sequences.batched else (places, size)
+            if value.shape != shape:
+                raise ValueError(f"state.{name}: shape {tuple(value.shape)} is not allowed; it is {shape}")
+        parted = [value.reshape(places, batch, -1).unbind(0) for value in given]
+        return list(zip(*parted, strict=True))
+
+    def _check_options(self) -> None:
+        sizes: Mapping[str, int | None] = {
+            "input_size": self.input_size,
+            "hidden_size": self.hidden_size,
+            "num_layers": self.num_layers,
+            "checkpoint_every": self.checkpoint_every,
+            "untied_steps": self.untied_steps,
+        }
+        for name, size in sizes.items():
+            if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+                raise ValueError(f"{name}: {size} is not allowed; it is a positive whole number")
+        for name, share in (("dropout", self.dropout), ("h_detach", self.h_detach)):
+            if not 0 <= share <= 1:
+                raise ValueError(f"{name}: {share} is not allowed; it is a probability, from 0 to 1")
+        if self.dropout and self.num_layers == 1:
+            warnings.warn("dropout acts between layers, of which there is one", stacklevel=3)
+        if not 0 <= self.proj_size < self.hidden_size:
+            raise ValueError(f"proj_size: {self.proj_size} is not allowed; it is 0 or below hidden_size")
+        if self.proj_size and not self.layout.stacks["weight_hh"]:
+            raise ValueError(f"proj_size: {self.cell.name} has no gate that reads the state")
+        if self.features not in (None, "linear", "tanh"):
+            raise ValueError(f"features: {self.features!r} is not allowed; it is 'linear' or 'tanh'")
+        if self.features is not None and not self.cell.input_enters_pointwise:
+            raise ValueError(f"features: the input of {self.cell.name} does not enter pointwise")
+        if self.before not in ("zero", "first"):
+            raise ValueError(f"before: {self.before!r} is not allowed; it is 'zero' or 'first'")
+
+    def _check_gate(self, gate: str) -> None:
+        if gate not in self.cell.gates:
+            raise ValueError(f"gate: {gate!r} is not allowed; {self.cell.name} has {', '.join(self.cell.gates)}")
 
     def _check_length(self, length: int) -> None:
-        if length < 1:
-            raise ValueError("x: an empty sequence is not allowed; it has at least one step")
         if self.untied_steps is not None and length > self.untied_steps:
             raise ValueError(
                 f"x: {length} steps are not allowed; the layer has weights for untied_steps = {self.untied_steps}"
             )
 
-    def _initial(self, x: Tensor, state: State | None, batched: bool) -> Values:
-        names, batch = self.cell.states, x.shape[1]
-        if state is None:
-            return Values(**{name: x.new_zeros(batch, self.hidden_size) for name in names})
-        given = (state,) if isinstance(state, Tensor) else tuple(state)
-        if len(given) != len(names):
-            raise ValueError(f"state: {len(given)} tensors are not allowed; {self.cell.name} has {', '.join(names)}")
-        shape = (1, batch, self.hidden_size) if batched else (1, self.hidden_size)
-        for name, value in zip(names, given, strict=True):
-            if value.shape != shape:
-                raise ValueError(f"state.{name}: shape {tuple(value.shape)} is not allowed; it is {shape}")
-        return Values(**{name: value.reshape(batch, -1) for name, value in zip(names, given, strict=True)})
-
-    def _previous(self, x: Tensor, previous: Tensor | None, batched: bool) -> Tensor | None:
-        """x_(t-1) for every step, or ``None`` where no gate reads it."""
-        if self.weight_ph_l0 is None:
-            if previous is not None:
-                raise ValueError(f"previous: {self.cell.name} reads no previous input")
-            return None
-        shape = x.shape[1:] if batched else x.shape[2:]
-        if previous is None:
-            previous = x.new_zeros(shape)
-        if previous.shape != shape:
-            raise ValueError(f"previous: shape {tuple(previous.shape)} is not allowed; it is {tuple(shape)}")
-        return torch.cat([previous.reshape(1, *x.shape[1:]), x[:-1]])
-
-    def _drive(self, x: Tensor, previous: Tensor | None) -> dict[str, Tensor]:
-        """Everything in the pre-activations but the recurrent product, for all steps at once, (T, B, N) by gate."""
-        products = {"weight_ih_l0": _times(x, self.weight_ih_l0), "weight_ph_l0": _times(previous, self.weight_ph_l0)}
-        drive = {}
-        for gate in self.cell.gates:
-            total = x.new_zeros(*x.shape[:2], self.hidden_size)
-            for parameter, product in products.items():
-                rows = self.gate_slice(parameter, gate)
-                if product is not None and rows is not None:
-                    total = total + product[..., rows]
-            bias = self._part("bias_l0", gate)
-            if bias is not None:
-                total = total + (bias if self.untied_steps is None else bias[: len(x), None])
-            drive[gate] = total
-        return drive
-
-    def _recurrent(self, length: int) -> list[Mapping[str, Tensor]]:
-        """For each step, the recurrent matrix of each gated reading and, under ``""``, the rest in one."""
-        parts = {gate: part for gate in self.cell.gates if (part := self._part("weight_hh_l0", gate)) is not None}
-        weights = {gate: part for gate, part in parts.items() if gate not in self._plain}
-        if self._plain:
-            weights[""] = torch.cat([parts[gate] for gate in self._plain], dim=-2)
-        if self.untied_steps is None:
-            return [weights] * length
-        return [{name: value[t] for name, value in weights.items()} for t in range(length)]
+    def _shape_in_words(self) -> str:
+        directions = "two directions" if self.bidirectional else "one direction"
+        return f"the module has {self.num_layers} layer(s), {directions}"
 
     def extra_repr(self) -> str:
         shown = f"{self.cell}, {self.input_size}, {self.hidden_size}"
-        for name, usual in (("bias", True), ("batch_first", False), ("untied_steps", None)):
-            if getattr(self, name) != usual:
-                shown += f", {name}={getattr(self, name)}"
-        return shown
+        usual: Mapping[str, Any] = {
+            "num_layers": 1,
+            "bias": True,
+            "batch_first": False,
+            "dropout": 0.0,
+            "bidirectional": False,
+            "proj_size": 0,
+            "features": None,
+            "before": "zero",
+            "h_detach": 0.0,
+            "checkpoint_every": None,
+            "untied_steps": None,
+        }
+        return shown + "".join(f", {k}={getattr(self, k)}" for k, v in usual.items() if getattr(self, k) != v)
 
 
-class _Products:
-    """``W_k r`` for the gates of one step; those that read the first state itself share one product."""
+def suffix(layer: int, direction: int) -> str:
+    """What the names of a place's parameters end in.
 
-    def __init__(self, weights: Mapping[str, Tensor], first: Tensor, plain: tuple[str, ...]) -> None:
-        self.weights = weights
-        self.shared: dict[str, Tensor] = {}
-        if plain:
-            product = nn.functional.linear(first, weights[""])
-            self.shared = dict(zip(plain, product.chunk(len(plain), dim=-1), strict=True))
-
-    def __call__(self, gate: str, r: Tensor) -> Tensor:
-        return self.shared[gate] if gate in self.shared else nn.functional.linear(r, self.weights[gate])
-
-
-def _times(x: Tensor | None, weight: Tensor | None) -> Tensor | None:
-    """x_t W^T for all steps; each with its own matrix where ``weight`` has an axis of steps."""
-    if x is None or weight is None:
-        return None
-    if weight.dim() == 2:
-        return nn.functional.linear(x, weight)
-    return x @ weight[: len(x)].transpose(1, 2)
+    >>> suffix(1, 1)
+    '_l1_reverse'
+    """
+    return f"_l{layer}" + ("_reverse" if direction else "")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from isornn.cells import GRU, LSTM, Cell, ChoGRU, Peephole
+from isornn.cells import GRU, LSTM, TGRU, TLSTM, TRNN, Cell, ChoGRU, Peephole
 from isornn.nn.kernels.contract import Gradients, Kernel
 from isornn.nn.kernels.gru import ChoGRUKernel, GRUKernel
 from isornn.nn.kernels.lstm import MemoryKernel
+from isornn.nn.kernels.typed import TGRUKernel, TLSTMKernel, TRNNKernel
 
 __all__ = ["Gradients", "Kernel", "kernel_of"]
 
@@ -14,6 +15,9 @@ _KERNELS: dict[type[Cell], Kernel] = {
     Peephole: MemoryKernel(memory=0),
     GRU: GRUKernel(),
     ChoGRU: ChoGRUKernel(),
+    TRNN: TRNNKernel(),
+    TLSTM: TLSTMKernel(),
+    TGRU: TGRUKernel(),
 }
 
 

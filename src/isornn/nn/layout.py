@@ -1,0 +1,113 @@
+"""Which gates each stacked parameter of a cell's layer holds, and where; torch's own layout for torch's own cells."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isornn.cells import Cell
+from isornn.nn.step import gates_on_plain_state
+
+
+@dataclass(frozen=True)
+class GateTensors:
+    """One gate's tensors, as views into a module's parameters: writing to them under ``no_grad`` writes to it.
+
+    Shapes: ``recurrent`` (N, P), P = N unless the module projects its state; ``input`` and ``previous_input`` (N, D);
+    each of ``biases`` (N,). An untied layer has a leading axis of steps on all of them. ``None``, or no biases, where
+    the module has no such tensor. The pre-activation adds all ``biases``.
+    """
+
+    recurrent: Tensor | None
+    input: Tensor | None
+    previous_input: Tensor | None
+    biases: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Gates by stacked parameter, each in the order of ``cell.gates``.
+
+    Args:
+        stacks: by parameter: ``weight_ih`` has the gates that read the input, ``weight_ph`` the previous input,
+            ``weight_hh`` and ``bias_hh`` the state, ``bias_ih`` all but those that read the state alone.
+        plain: the gates whose matrix multiplies the first state itself.
+    """
+
+    stacks: Mapping[str, tuple[str, ...]]
+    plain: tuple[str, ...]
+
+    @staticmethod
+    @functools.cache
+    def of(cell: Cell) -> Layout:
+        """The layout of a cell.
+
+        >>> from isornn.cells import GRU
+        >>> layout = Layout.of(GRU())
+        >>> layout.stacks["weight_hh"], layout.stacks["bias_ih"]
+        (('r', 'z', 'nh'), ('r', 'z', 'nx'))
+        """
+        gates = cell.gates.items()
+        stacks = {
+            "weight_ih": tuple(name for name, reads in gates if reads.input),
+            "weight_hh": tuple(name for name, reads in gates if reads.state),
+            "weight_ph": tuple(name for name, reads in gates if reads.previous_input),
+            "bias_ih": tuple(name for name, reads in gates if reads.input or reads.previous_input or not reads.state),
+            "bias_hh": tuple(name for name, reads in gates if reads.state),
+        }
+        return Layout(stacks, gates_on_plain_state(cell))
+
+    @property
+    def driven(self) -> tuple[str, ...]:
+        """The gates that read anything but the state, or nothing: what is known of them before the recurrence."""
+        return self.stacks["bias_ih"]
+
+    @property
+    def undriven(self) -> tuple[str, ...]:
+        """The gates that read the state alone, as the GRU's nh."""
+        return tuple(name for name in self.stacks["weight_hh"] if name not in self.driven)
+
+    def rows(self, parameter: str, gate: str, hidden: int) -> slice | None:
+        """The rows of ``gate`` in ``parameter`` with ``hidden`` units; ``None`` where it has none."""
+        if gate not in self.stacks[parameter]:
+            return None
+        start = self.stacks[parameter].index(gate) * hidden
+        return slice(start, start + hidden)
+
+    def matrix(self, weight_ih: Tensor | None, weight_ph: Tensor | None, hidden: int) -> Tensor:
+        """(..., K N, D) or (..., K N, 2 D): what multiplies x_t, or x_t and x_(t-1) in one, for the K driven gates."""
+        stacked = [
+            self._with_zeros(name, weight, hidden)
+            for name, weight in (("weight_ih", weight_ih), ("weight_ph", weight_ph))
+            if weight is not None
+        ]
+        return stacked[0] if len(stacked) == 1 else torch.cat(stacked, -1)
+
+    def _with_zeros(self, parameter: str, weight: Tensor, hidden: int) -> Tensor:
+        if self.stacks[parameter] == self.driven:
+            return weight
+        blank = weight.new_zeros(*weight.shape[:-2], hidden, weight.shape[-1])
+        parts = [self.rows(parameter, gate, hidden) for gate in self.driven]
+        return torch.cat([blank if rows is None else weight[..., rows, :] for rows in parts], -2)
+
+    def biases(
+        self, bias_ih: Tensor | None, bias_hh: Tensor | None, hidden: int
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """(..., K N) of the K driven gates, both biases in one, and (..., J N) of the J others."""
+        if bias_hh is None:
+            return bias_ih, None
+        own = bias_hh.unflatten(-1, (-1, hidden))
+        places = [self.stacks["bias_hh"].index(gate) for gate in self.undriven]
+        offset = own[..., places, :].flatten(-2) if places else None
+        if bias_ih is None:
+            return None, offset
+        if self.stacks["bias_hh"] == self.driven:
+            return bias_ih + bias_hh, offset
+        blank = torch.zeros_like(own[..., 0, :])
+        stack = self.stacks["bias_hh"]
+        added = [own[..., stack.index(gate), :] if gate in stack else blank for gate in self.driven]
+        return bias_ih + torch.cat(added, -1), offset

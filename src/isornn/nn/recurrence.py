@@ -1,0 +1,419 @@
+"""A whole sequence through one layer and direction: by a hand-written kernel, or cell step by cell step.
+
+The kernels are one torch operation, ``isornn::recurrence``, so that compilers and exporters take the loop over time
+as a whole, whatever its length; its second derivatives go through the cell's own steps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isornn.cells import Cell, Values
+from isornn.nn.kernels import Kernel, kernel_of
+from isornn.nn.layout import Layout
+from isornn.nn.step import step
+
+_TENSORS = 6  # inputs, matrix, bias, recurrent, offset, pointwise
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What one layer and direction computes with; an untied layer's have a leading axis of steps.
+
+    Args:
+        matrix: (K N, D), what the K driven gates multiply ``inputs`` with.
+        bias: (K N,) of the driven gates; ``offset`` (J N,) of the others.
+        recurrent: (M N, P) of the M gates that read the state.
+        projection: (P, N), LSTM's ``weight_hr``.
+        units: the cell's own parameters, (N,) each, by name.
+    """
+
+    matrix: Tensor
+    bias: Tensor | None
+    recurrent: Tensor | None
+    offset: Tensor | None
+    projection: Tensor | None
+    units: Mapping[str, Tensor]
+
+    @property
+    def tied(self) -> bool:
+        """Whether all steps use the same."""
+        return self.matrix.dim() == 2
+
+    def from_step(self, start: int) -> Weights:
+        """What the steps from ``start`` on use."""
+        if self.tied:
+            return self
+
+        def cut(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor[start:]
+
+        units = {name: value[start:] for name, value in self.units.items()}
+        return Weights(
+            self.matrix[start:], cut(self.bias), cut(self.recurrent), cut(self.offset), cut(self.projection), units
+        )
+
+
+def recurrence(
+    cell: Cell,
+    layout: Layout,
+    inputs: Tensor,
+    pointwise: Tensor | None,
+    weights: Weights,
+    initial: Sequence[Tensor],
+    detached: Tensor | None = None,
+) -> list[Tensor]:
+    """Results over a sequence: the cell's states in their order, then its output where that is not the first state.
+
+    Args:
+        cell, layout: the cell and its layout.
+        inputs: (T, B, D), what ``weights.matrix`` multiplies.
+        pointwise: (T, B, N) where the input enters pointwise.
+        weights: the layer's.
+        initial: states before the first step, (B, N) each, (B, P) where the state is projected.
+        detached: (T,) booleans: at which steps no gradient goes from the gates into the state before.
+
+    Returns:
+        Each (T, B, N), or (T, B, P).
+    """
+    plain = weights.tied and detached is None and inputs.shape[1] > 0 and not _transformed()
+    kernel = _kernel(cell, weights.projection, list(weights.units.values()))
+    if not plain or (kernel is None and not torch.compiler.is_exporting()):
+        return stepped(cell, layout, inputs, pointwise, weights, initial, detached)
+    dtype = inputs.dtype
+    # Half precision would round at every step of a long product of gates: computed in single, rounded once.
+    working = torch.promote_types(dtype, torch.float32)
+
+    def cast(tensor: Tensor | None) -> Tensor | None:
+        return None if tensor is None else tensor.to(working)
+
+    found = _recurrence(
+        _key(cell),
+        inputs.to(working),
+        weights.matrix.to(working),
+        cast(weights.bias),
+        cast(weights.recurrent),
+        cast(weights.offset),
+        cast(pointwise),
+        cast(weights.projection),
+        [value.to(working) for value in weights.units.values()],
+        [value.to(working) for value in initial],
+        torch.is_grad_enabled(),
+    )
+    return [value.to(dtype) for value in found[: _count_results(cell)]]
+
+
+def _transformed() -> bool:
+    """Whether torch.func's transforms are at work, which cannot see into an operation."""
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+
+
+def _kernel(cell: Cell, projection: Tensor | None, units: Sequence[Tensor]) -> Kernel | None:
+    return kernel_of(cell) if projection is None and not units else None
+
+
+def stepped(
+    cell: Cell,
+    layout: Layout,
+    inputs: Tensor,
+    pointwise: Tensor | None,
+    weights: Weights,
+    initial: Sequence[Tensor],
+    detached: Tensor | None = None,
+) -> list[Tensor]:
+    """The same by the cell's own steps, differentiable any number of times."""
+    length, tied, hidden = len(inputs), weights.tied, weights.matrix.shape[-2] // max(len(layout.driven), 1)
+    drive = _drive(inputs, weights.matrix, weights.bias).unflatten(-1, (-1, hidden)).unbind(-2)
+    by_gate = {gate: value.unbind(0) for gate, value in zip(layout.driven, drive, strict=True)}
+    by_gate |= _constant(layout, weights.offset, length, hidden, initial[0])
+    matrices = _matrices(layout, weights.recurrent, length, hidden)
+    states, record = Values(**dict(zip(cell.states, initial, strict=True))), []
+    for t in range(length):
+        if detached is not None:
+            first = getattr(states, cell.states[0])
+            setattr(states, cell.states[0], torch.where(detached[t], first.detach(), first))
+        products = _Products(matrices[t], getattr(states, cell.states[0]), layout.plain)
+        now = {gate: value[t] for gate, value in by_gate.items()}
+        x = None if pointwise is None else pointwise[t]
+        units = {name: value if tied else value[t] for name, value in weights.units.items()}
+        states, u = step(cell, states, now, products, x, units)
+        if weights.projection is not None:
+            projection = weights.projection if tied else weights.projection[t]
+            setattr(states, cell.states[0], nn.functional.linear(getattr(states, cell.states[0]), projection))
+        record.append(_results(cell, states, u))
+    return [torch.stack(values) for values in zip(*record, strict=True)]
+
+
+def _results(cell: Cell, states: Values, u: Values) -> list[Tensor]:
+    values = [getattr(states, name) for name in cell.states]
+    return values if _output_is_first_state(cell) else [*values, cell.output(states, u)]
+
+
+def _output_is_first_state(cell: Cell) -> bool:
+    return type(cell).output is Cell.output
+
+
+def _count_results(cell: Cell) -> int:
+    return len(cell.states) + (not _output_is_first_state(cell))
+
+
+def _drive(inputs: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+    """(T, B, K N): all of the driven gates' pre-activations but the recurrent product, for all steps at once."""
+    if matrix.dim() == 2:
+        return nn.functional.linear(inputs, matrix, bias)
+    product = inputs @ matrix[: len(inputs)].mT
+    return product if bias is None else product + bias[: len(inputs), None]
+
+
+def _constant(
+    layout: Layout, offset: Tensor | None, length: int, hidden: int, like: Tensor
+) -> dict[str, Sequence[Tensor]]:
+    """For each gate that reads the state alone its bias at every step, or 0."""
+    if not layout.undriven:
+        return {}
+    if offset is None:
+        offset = like.new_zeros(len(layout.undriven) * hidden)
+    parts = offset.unflatten(-1, (-1, hidden)).unbind(-2)
+    return {
+        gate: [part] * length if part.dim() == 1 else part.unbind(0)
+        for gate, part in zip(layout.undriven, parts, strict=True)
+    }
+
+
+def _matrices(layout: Layout, recurrent: Tensor | None, length: int, hidden: int) -> list[dict[str, Tensor]]:
+    """For each step, the recurrent matrix of each gated reading and, under ``""``, the rest in one."""
+    if recurrent is None:
+        return [{}] * length
+    parts = dict(zip(layout.stacks["weight_hh"], recurrent.unflatten(-2, (-1, hidden)).unbind(-3), strict=True))
+    matrices = {gate: part for gate, part in parts.items() if gate not in layout.plain}
+    if layout.plain:
+        matrices[""] = torch.cat([parts[gate] for gate in layout.plain], -2)
+    if recurrent.dim() == 2:
+        return [matrices] * length
+    return [{gate: part[t] for gate, part in matrices.items()} for t in range(length)]
+
+
+class _Products:
+    """``W_k r`` for the gates of one step; those that read the first state itself share one product."""
+
+    def __init__(self, matrices: Mapping[str, Tensor], first: Tensor, plain: tuple[str, ...]) -> None:
+        self.matrices = matrices
+        self.shared: dict[str, Tensor] = {}
+        if plain:
+            product = nn.functional.linear(first, matrices[""])
+            self.shared = dict(zip(plain, product.chunk(len(plain), dim=-1), strict=True))
+
+    def __call__(self, gate: str, r: Tensor) -> Tensor:
+        return self.shared[gate] if gate in self.shared else nn.functional.linear(r, self.matrices[gate])
+
+
+def _key(cell: Cell) -> str:
+    """The cell as a text, which is what an operation can take: its class by name, as pickles have it, and options."""
+    kind = type(cell)
+    return json.dumps({"module": kind.__module__, "name": kind.__qualname__, "options": asdict(cell)})
+
+
+def _cell(key: str) -> tuple[Cell, Layout]:
+    found = json.loads(key)
+    cell: Cell = attrgetter(found["name"])(import_module(found["module"]))(**found["options"])
+    return cell, Layout.of(cell)
+
+
+@torch.library.custom_op("isornn::recurrence", mutates_args=())
+def _recurrence(
+    cell: str,
+    inputs: Tensor,
+    matrix: Tensor,
+    bias: Tensor | None,
+    recurrent: Tensor | None,
+    offset: Tensor | None,
+    pointwise: Tensor | None,
+    projection: Tensor | None,
+    units: list[Tensor],
+    initial: list[Tensor],
+    keep: bool,
+) -> list[Tensor]:
+    """Results, and if ``keep`` what the kernel's backward pass wants; a cell without kernel is stepped."""
+    kind, layout = _cell(cell)
+    kernel = _kernel(kind, projection, units)
+    if kernel is None:
+        named = dict(zip(kind.parameters, units, strict=True))
+        weights = Weights(matrix, bias, recurrent, offset, projection, named)
+        return stepped(kind, layout, inputs, pointwise, weights, initial)
+    with torch.autocast(inputs.device.type, enabled=False):  # what comes is in the precision to compute in
+        drive = _drive(inputs, matrix, bias)
+        initial = [value.contiguous() for value in initial]
+        results, kept = kernel.forward(drive, _whole(recurrent), offset, _whole(pointwise), initial, keep)
+    return [*results, *kept]
+
+
+@_recurrence.register_fake
+def _(
+    cell: str,
+    inputs: Tensor,
+    matrix: Tensor,
+    bias: Tensor | None,
+    recurrent: Tensor | None,
+    offset: Tensor | None,
+    pointwise: Tensor | None,
+    projection: Tensor | None,
+    units: list[Tensor],
+    initial: list[Tensor],
+    keep: bool,
+) -> list[Tensor]:
+    kind, layout = _cell(cell)
+    hidden = matrix.shape[0] // max(len(layout.driven), 1)
+    sizes = [value.shape[-1] for value in initial] + [hidden] * (not _output_is_first_state(kind))
+    kernel = _kernel(kind, projection, units)
+    if keep and kernel is not None:
+        sizes += [width * hidden for width in kernel.kept_widths]
+    return [inputs.new_empty(*inputs.shape[:2], size) for size in sizes]
+
+
+@torch.library.custom_op("isornn::recurrence_backward", mutates_args=())
+def _recurrence_backward(
+    cell: str,
+    inputs: Tensor,
+    matrix: Tensor,
+    bias: Tensor | None,
+    recurrent: Tensor | None,
+    offset: Tensor | None,
+    pointwise: Tensor | None,
+    initial: list[Tensor],
+    results: list[Tensor],
+    kept: list[Tensor],
+    grads: list[Tensor],
+    given: list[int],
+    wants_inputs: bool,
+) -> list[Tensor]:
+    """Gradients of inputs (empty unless wanted), matrix, bias, recurrent, offset, pointwise where there are, initial.
+
+    ``grads`` are those of the results at the places ``given``.
+    """
+    kernel = kernel_of(_cell(cell)[0])
+    assert kernel is not None
+    by_result: list[Tensor | None] = [None] * len(results)
+    for place, grad in zip(given, grads, strict=True):
+        by_result[place] = grad
+    initial = [value.contiguous() for value in initial]
+    with torch.autocast(inputs.device.type, enabled=False):
+        found = kernel.backward(_whole(recurrent), offset, _whole(pointwise), initial, results, kept, by_result)
+        first = (found.drive @ matrix) if wants_inputs else inputs.new_empty(0)
+        flat = found.drive.flatten(0, 1)
+        own = [flat.mT @ inputs.flatten(0, 1), *([] if bias is None else [flat.sum(0)])]
+    rest = [value for value in (found.weight, found.offset, found.x) if value is not None]
+    return [first, *own, *rest, *found.initial]
+
+
+@_recurrence_backward.register_fake
+def _(
+    cell: str,
+    inputs: Tensor,
+    matrix: Tensor,
+    bias: Tensor | None,
+    recurrent: Tensor | None,
+    offset: Tensor | None,
+    pointwise: Tensor | None,
+    initial: list[Tensor],
+    results: list[Tensor],
+    kept: list[Tensor],
+    grads: list[Tensor],
+    given: list[int],
+    wants_inputs: bool,
+) -> list[Tensor]:
+    first = torch.empty_like(inputs) if wants_inputs else inputs.new_empty(0)
+    rest = [tensor for tensor in (bias, recurrent, offset, pointwise) if tensor is not None]
+    return [first, *(torch.empty_like(tensor) for tensor in (matrix, *rest, *initial))]
+
+
+def _whole(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    cell, *tensors, projection, units, initial, keep = inputs
+    if _kernel(_cell(cell)[0], projection, units) is None:
+        return
+    ctx.set_materialize_grads(False)
+    ctx.cell, ctx.kept_any, ctx.count = cell, keep, (len(initial), _count_results(_cell(cell)[0]))
+    ctx.save_for_backward(*tensors, *initial, *output)
+
+
+def _differentiate(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
+    if not getattr(ctx, "kept_any", False):
+        raise RuntimeError("isornn::recurrence: exported or run without gradients, which now are asked for")
+    states, count = ctx.count
+    saved = ctx.saved_tensors  # once: activation checkpointing gives them but once
+    tensors, rest = saved[:_TENSORS], saved[_TENSORS:]
+    initial, results, kept = rest[:states], rest[states : states + count], rest[states + count :]
+    given = [place for place, grad in enumerate(grads[:count]) if grad is not None]
+    wants = ctx.needs_input_grad[1]
+    found = _recurrence_backward(
+        ctx.cell,
+        *tensors,
+        list(initial),
+        list(results),
+        list(kept),
+        [grad for grad in grads[:count] if grad is not None],
+        given,
+        wants,
+    )
+    ordered = iter(found)
+    first = next(ordered)
+    optional = [None if tensor is None else next(ordered) for tensor in tensors[1:]]
+    return None, first if wants else None, *optional, None, [], list(ordered), None
+
+
+_recurrence.register_autograd(_differentiate, setup_context=_remember)
+
+
+def _remember_backward(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    cell, *tensors, initial, results, kept, grads, given, wants = inputs
+    ctx.set_materialize_grads(False)
+    ctx.cell, ctx.given, ctx.wants, ctx.count = cell, given, wants, (len(initial), len(results), len(kept))
+    ctx.save_for_backward(*tensors, *initial, *grads)
+
+
+def _differentiate_twice(ctx: Any, seconds: list[Tensor | None]) -> tuple[Any, ...]:
+    """Through the cell's own steps, differentiated twice; exact, and differentiable again."""
+    states, results, kept = ctx.count
+    saved = ctx.saved_tensors  # once: activation checkpointing gives them but once
+    tensors, rest = saved[:_TENSORS], saved[_TENSORS:]
+    initial, grads = rest[:states], rest[states:]
+    cell, layout = _cell(ctx.cell)
+    further = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # Fresh names for the same values: what is differentiated for must not be behind another in the graph.
+        named: list[Any] = [None if t is None else t.view_as(t).requires_grad_(True) for t in tensors]
+        started = [value.view_as(value).requires_grad_(True) for value in initial]
+        given = [grad.view_as(grad).requires_grad_(True) for grad in grads]
+        inputs, matrix, bias, recurrent, offset, pointwise = named
+        weights = Weights(matrix, bias, recurrent, offset, None, {})
+        found = stepped(cell, layout, inputs, pointwise, weights, started)
+        chosen = [found[place] for place in ctx.given]
+        sources = [tensor for tensor in named if tensor is not None] + started
+        first = torch.autograd.grad(chosen, sources, given, create_graph=True, allow_unused=True)
+        pairs = [(value, grad) for value, grad in zip(first, seconds, strict=True) if grad is not None]
+        pairs = [(value, grad) for value, grad in pairs if value is not None and value.requires_grad]
+        second = torch.autograd.grad(
+            [value for value, _ in pairs],
+            [*sources, *given],
+            [grad for _, grad in pairs],
+            create_graph=further,
+            allow_unused=True,
+        )
+    ordered = iter(second)
+    optional = [None if tensor is None else next(ordered) for tensor in tensors]
+    started_grads, given_grads = [next(ordered) for _ in initial], list(ordered)
+    return None, *optional, started_grads, [None] * results, [None] * kept, given_grads, None, None
+
+
+_recurrence_backward.register_autograd(_differentiate_twice, setup_context=_remember_backward)

@@ -1,0 +1,372 @@
+"""The layer as torch.nn's: depth, directions, packed and padded sequences, state dicts, and torch's tools around it."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from isornn import nn
+
+B, D, N = 3, 4, 5
+KINDS = (
+    nn.VanillaRNN,
+    nn.MinimalRNN,
+    nn.GRU,
+    nn.ChoGRU,
+    nn.LSTM,
+    nn.PeepholeLSTM,
+    nn.TRNN,
+    nn.TLSTM,
+    nn.TGRU,
+)
+every_kind = pytest.mark.parametrize("kind", KINDS)
+PEERS = [(nn.LSTM, torch.nn.LSTM, {}), (nn.GRU, torch.nn.GRU, {}), (nn.VanillaRNN, torch.nn.RNN, {})]
+PEERS += [(nn.LSTM, torch.nn.LSTM, {"proj_size": 2})]
+with_peer = pytest.mark.parametrize(
+    ("ours", "theirs", "options"),
+    PEERS,
+    ids=lambda value: getattr(value, "__name__", None) or "-".join(value) or "plain",
+)
+# torch says at each call of an LSTM with projections that oneDNN does not know it
+quiet = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def made(kind: type[nn.RNN], **options: Any) -> nn.RNN:
+    torch.manual_seed(0)
+    return kind(D, N, **({"dtype": torch.float64} | options))
+
+
+def flat(state: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return state if isinstance(state, tuple) else (state,)
+
+
+def started(layer: nn.RNN, batch: int = B) -> Any:
+    """A state that is not zero."""
+    places = len(list(layer.places()))
+    sizes = [layer.proj_size or N, *(N for _ in layer.cell.states[1:])]
+    dtype = next(layer.parameters()).dtype
+    states = tuple(torch.randn(places, batch, size, dtype=dtype, generator=seeded(2)) for size in sizes)
+    return states if len(states) > 1 else states[0]
+
+
+def sequence(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(*shape, dtype=dtype, generator=seeded(1))
+
+
+@quiet
+@with_peer
+@pytest.mark.parametrize("depth", [{}, {"num_layers": 3, "bidirectional": True, "batch_first": True}, {"bias": False}])
+def test_torchs_layer_with_the_same_state_dict(ours: type[nn.RNN], theirs: Any, options: dict, depth: dict) -> None:
+    mine, peer = ours(D, N, **options, **depth), theirs(D, N, **options, **depth)
+    for first, second in ((mine, peer), (peer, mine)):
+        for parameter in first.parameters():
+            torch.nn.init.normal_(parameter, std=0.4)  # larger weights are chaotic: rounding grows from step to step
+        second.load_state_dict(first.state_dict())
+        x, state = sequence(7, B, D, dtype=torch.float32), started(mine)
+        x = x.transpose(0, 1) if mine.batch_first else x
+        results = []
+        for layer in (mine, peer):
+            layer.zero_grad()
+            leaf = x.clone().requires_grad_()
+            out, last = layer(leaf, state)
+            values = (out, *flat(last))
+            sum(((k + 1) * value.square().sum() for k, value in enumerate(values)), torch.zeros(())).backward()
+            gradients = {name: parameter.grad for name, parameter in layer.named_parameters()}
+            results.append((values, gradients | {"x": leaf.grad}))
+        torch.testing.assert_close(results[0][0], results[1][0], rtol=0, atol=1e-6)
+        for name, gradient in results[1][1].items():
+            scale = float(gradient.abs().max())
+            torch.testing.assert_close(results[0][1][name], gradient, rtol=0, atol=1e-5 * max(scale, 1.0))
+
+
+@with_peer
+def test_equal_seeds_give_torchs_own_start(ours: type[nn.RNN], theirs: Any, options: dict) -> None:
+    torch.manual_seed(3)
+    mine = ours(D, N, 2, bidirectional=True, **options)
+    torch.manual_seed(3)
+    peer = theirs(D, N, 2, bidirectional=True, **options)
+    torch.testing.assert_close(mine.state_dict(), peer.state_dict(), rtol=0, atol=0)
+
+
+@quiet
+@with_peer
+@pytest.mark.parametrize("enforce_sorted", [True, False])
+def test_packed_sequences_as_torchs(ours: type[nn.RNN], theirs: Any, options: dict, enforce_sorted: bool) -> None:
+    mine, peer = made(ours, num_layers=2, bidirectional=True, **options), None
+    peer = theirs(D, N, 2, bidirectional=True, dtype=torch.float64, **options)
+    peer.load_state_dict(mine.state_dict())
+    lengths = [7, 4, 1] if enforce_sorted else [4, 7, 4]
+    packed = pack_padded_sequence(sequence(7, B, D), torch.tensor(lengths), enforce_sorted=enforce_sorted)
+    state = started(mine)
+    (out, last), (expected, expected_last) = mine(packed, state), peer(packed, state)
+    assert isinstance(out, PackedSequence)
+    torch.testing.assert_close(tuple(out), tuple(expected), rtol=0, atol=1e-12)
+    torch.testing.assert_close(flat(last), flat(expected_last), rtol=0, atol=1e-12)
+
+
+@every_kind
+@pytest.mark.parametrize("depth", [{}, {"num_layers": 2, "bidirectional": True}])
+def test_lengths_are_each_sequence_alone_and_padding_never_leaks(kind: type[nn.RNN], depth: dict) -> None:
+    layer = made(kind, **depth)
+    x, state, lengths = sequence(6, B, D), started(layer), [6, 1, 3]
+    poisoned = x.clone()
+    for b, length in enumerate(lengths):
+        poisoned[length:, b] = torch.nan
+    poisoned.requires_grad_()
+    out, last = layer(poisoned, state, lengths=lengths)
+    for b, length in enumerate(lengths):
+        own = tuple(value[:, b] for value in flat(state))
+        alone, alone_last = layer(x[:length, b], own if len(own) > 1 else own[0])
+        torch.testing.assert_close(out[:length, b], alone, rtol=0, atol=1e-12)
+        assert bool((out[length:, b] == 0).all())
+        torch.testing.assert_close(tuple(v[:, b] for v in flat(last)), flat(alone_last), rtol=0, atol=1e-12)
+    (out.sum() + sum(value.sum() for value in flat(last))).backward()
+    assert all(bool(parameter.grad.isfinite().all()) for parameter in layer.parameters())
+    assert bool(poisoned.grad.isfinite().all())
+    assert bool((poisoned.grad[1:, 1] == 0).all())
+    packed_out, packed_last = layer(pack_padded_sequence(x, torch.tensor(lengths), enforce_sorted=False), state)
+    torch.testing.assert_close(pad_packed_sequence(packed_out)[0], out)
+    torch.testing.assert_close(packed_last, last)
+
+
+@every_kind
+def test_a_sequence_without_steps_keeps_its_state(kind: type[nn.RNN]) -> None:
+    layer = made(kind)
+    state = started(layer)
+    out, last = layer(sequence(4, B, D), state, lengths=torch.tensor([0, 4, 0]))
+    assert bool((out[:, 0] == 0).all())
+    for first, end in zip(flat(state), flat(last), strict=True):
+        torch.testing.assert_close(end[:, ::2], first[:, ::2], rtol=0, atol=0)
+
+
+@every_kind
+def test_the_other_direction_reads_backwards(kind: type[nn.RNN]) -> None:
+    both, one = made(kind, bidirectional=True), made(kind)
+    with torch.no_grad():
+        for name, parameter in one.named_parameters():
+            parameter.copy_(getattr(both, name + "_reverse"))
+    x = sequence(5, B, D)
+    out, last = both(x)
+    alone, alone_last = one(x.flip(0))
+    torch.testing.assert_close(out[..., N:], alone.flip(0), rtol=0, atol=1e-12)
+    torch.testing.assert_close(tuple(v[1:] for v in flat(last)), flat(alone_last), rtol=0, atol=1e-12)
+
+
+@every_kind
+def test_layers_are_stacked(kind: type[nn.RNN]) -> None:
+    deep = made(kind, num_layers=2)
+    torch.manual_seed(0)
+    parts = [made(kind), kind(N, N, dtype=torch.float64)]
+    with torch.no_grad():
+        for k, part in enumerate(parts):
+            for name, parameter in part.named_parameters():
+                parameter.copy_(getattr(deep, name.replace("_l0", f"_l{k}")))
+    x = sequence(5, B, D)
+    first, _ = parts[0](x)
+    torch.testing.assert_close(deep(x)[0], parts[1](first)[0], rtol=0, atol=1e-12)
+
+
+@every_kind
+def test_dropout_acts_between_layers_in_training_alone(kind: type[nn.RNN]) -> None:
+    layer, x = made(kind, num_layers=2, dropout=0.5), sequence(5, B, D)
+    assert not torch.equal(layer(x)[0], layer(x)[0])
+    layer.eval()
+    torch.testing.assert_close(layer(x)[0], made(kind, num_layers=2)(x)[0], rtol=0, atol=0)
+
+
+def test_dropout_of_one_layer_warns_as_torchs() -> None:
+    with pytest.warns(UserWarning, match="between layers"):
+        nn.LSTM(D, N, dropout=0.5)
+
+
+@every_kind
+@pytest.mark.parametrize("shape", [(1, 1), (1, B), (7, 1)])
+def test_first_and_second_derivatives(kind: type[nn.RNN], shape: tuple[int, int]) -> None:
+    layer = made(kind)
+    names, parameters = zip(*layer.named_parameters(), strict=True)
+    states = tuple(value.requires_grad_() for value in flat(started(layer, shape[1])))
+
+    def run(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        given, weights = rest[: len(states)], dict(zip(names, rest[len(states) :], strict=True))
+        out, last = torch.func.functional_call(layer, weights, (x, given if len(given) > 1 else given[0]))
+        return (out, *flat(last))
+
+    inputs = (sequence(*shape, D).requires_grad_(), *states, *parameters)
+    assert torch.autograd.gradcheck(run, inputs)
+    if shape != (7, 1):
+        assert torch.autograd.gradgradcheck(run, inputs)
+
+
+@every_kind
+@pytest.mark.parametrize("every", [1, 3, 50])
+def test_checkpoints_change_nothing_but_memory(kind: type[nn.RNN], every: int) -> None:
+    results = []
+    for options in ({}, {"checkpoint_every": every}):
+        layer = made(kind, **options)
+        out, last = layer(sequence(7, B, D), started(layer))
+        (out.square().sum() + sum(value.sum() for value in flat(last))).backward()
+        results.append((out, flat(last), [parameter.grad for parameter in layer.parameters()]))
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=1e-12)
+
+
+@every_kind
+def test_half_precision_is_single_rounded(kind: type[nn.RNN]) -> None:
+    for dtype in (torch.float16, torch.bfloat16):
+        layer = made(kind, dtype=torch.float32)
+        x = sequence(9, B, D, dtype=torch.float32)
+        expected = copy.deepcopy(layer).to(dtype).to(torch.float32)(x.to(dtype).float())[0]
+        out, last = layer.to(dtype)(x.to(dtype))
+        assert out.dtype == dtype
+        assert flat(last)[0].dtype == dtype
+        torch.testing.assert_close(out.float(), expected, rtol=0, atol=12 * torch.finfo(dtype).eps)
+
+
+@every_kind
+def test_autocast(kind: type[nn.RNN]) -> None:
+    layer, x = made(kind, dtype=torch.float32), sequence(6, B, D, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        out, _ = layer(x)
+    assert out.dtype == torch.bfloat16
+    out.float().sum().backward()
+    torch.testing.assert_close(out.float(), layer(x)[0], rtol=0, atol=0.05)
+    assert all(parameter.grad.dtype == torch.float32 for parameter in layer.parameters())
+
+
+@every_kind
+@pytest.mark.parametrize("size", [1000.0, -1000.0])
+def test_gates_exactly_open_or_shut(kind: type[nn.RNN], size: float) -> None:
+    layer = made(kind)
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            if name.startswith("bias"):
+                parameter.fill_(size)
+    x = sequence(5, B, D).requires_grad_()
+    out, _ = layer(x, started(layer))
+    out.sum().backward()
+    assert bool(out.isfinite().all())
+    assert bool(x.grad.isfinite().all())
+    assert all(bool(parameter.grad.isfinite().all()) for parameter in layer.parameters())
+
+
+@every_kind
+def test_an_empty_batch(kind: type[nn.RNN]) -> None:
+    layer = made(kind)
+    out, last = layer(torch.zeros(4, 0, D, dtype=torch.float64))
+    assert out.shape == (4, 0, N)
+    assert flat(last)[0].shape == (1, 0, N)
+
+
+def test_detached_states_leave_values_and_stop_gradients() -> None:
+    x = sequence(6, B, D)
+    plain, detached = made(nn.LSTM), made(nn.LSTM, h_detach=1.0)
+    torch.testing.assert_close(detached(x)[0], plain(x)[0], rtol=0, atol=1e-12)
+    detached(x)[0].sum().backward()
+    assert bool((detached.weight_hh_l0.grad != 0).any())
+    start = started(detached)
+    h = start[0].requires_grad_()
+    out, _ = detached(x, (h, start[1]))
+    assert torch.autograd.grad(out.sum(), h, allow_unused=True)[0].abs().max() == 0
+    detached.eval()
+    assert torch.autograd.grad(detached(x, (h, start[1]))[0].sum(), h)[0].abs().max() > 0
+
+
+def test_the_feature_map_of_minimal_rnn() -> None:
+    for features, function in (("linear", lambda value: value), ("tanh", torch.tanh)):
+        torch.manual_seed(0)
+        layer = nn.MinimalRNN(D, N, dtype=torch.float64, features=features)
+        inner = nn.MinimalRNN(N, N, dtype=torch.float64)
+        with torch.no_grad():
+            for name, parameter in inner.named_parameters():
+                parameter.copy_(getattr(layer, name))
+        x = sequence(5, B, D)
+        z = function(x @ layer.weight_phi_l0.mT + layer.bias_phi_l0)
+        torch.testing.assert_close(layer(x)[0], inner(z)[0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [nn.TLSTM, nn.TGRU])
+def test_the_first_previous_input(kind: type[nn.RNN]) -> None:
+    zero, first = made(kind), made(kind, before="first")
+    x = sequence(4, B, D)
+    torch.testing.assert_close(first(x)[0], zero(x, previous=x[0])[0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(zero(x)[0], zero(x, previous=torch.zeros_like(x[0]))[0], rtol=0, atol=1e-12)
+
+
+@every_kind
+def test_copies_pickles_and_saved_weights(kind: type[nn.RNN]) -> None:
+    layer, x = made(kind, num_layers=2), sequence(4, B, D)
+    expected = layer(x)[0]
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        torch.testing.assert_close(twin(x)[0], expected, rtol=0, atol=0)
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    other = kind(D, N, 2, dtype=torch.float64)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    torch.testing.assert_close(other(x)[0], expected, rtol=0, atol=0)
+    layer.flatten_parameters()
+
+
+@every_kind
+def test_jacobians_and_vmap(kind: type[nn.RNN]) -> None:
+    layer, x = made(kind), sequence(4, D)
+
+    def out(x: Tensor) -> Tensor:
+        return layer(x)[0]
+
+    jacobian = torch.func.jacrev(out)(x)
+    torch.testing.assert_close(jacobian, torch.autograd.functional.jacobian(out, x), rtol=0, atol=1e-12)
+    many = sequence(6, 4, D)
+    torch.testing.assert_close(torch.func.vmap(out)(many), torch.stack([out(one) for one in many]), rtol=0, atol=1e-12)
+    weights = dict(layer.named_parameters())
+
+    def loss(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        return torch.func.functional_call(layer, weights, (x,))[0].square().sum()
+
+    each = torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, many)
+    whole = torch.func.grad(lambda w: sum(loss(w, one) for one in many))(weights)
+    torch.testing.assert_close({k: v.sum(0) for k, v in each.items()}, dict(whole), rtol=0, atol=1e-11)
+
+
+@every_kind
+def test_export_with_any_length_and_batch(kind: type[nn.RNN]) -> None:
+    layer = made(kind, num_layers=2, bidirectional=True).eval()
+    steps, batch = torch.export.Dim("steps", min=2, max=4096), torch.export.Dim("batch", min=2, max=512)
+    with torch.no_grad():
+        program = torch.export.export(layer, (sequence(6, B, D),), dynamic_shapes=({0: steps, 1: batch},))
+    longer = sequence(11, 2, D)
+    torch.testing.assert_close(program.module()(longer), layer(longer), rtol=0, atol=1e-12)
+
+
+def test_a_step_of_training_moves_every_parameter() -> None:
+    for kind in KINDS:
+        layer = made(kind, num_layers=2, bidirectional=True)
+        before = {name: parameter.detach().clone() for name, parameter in layer.named_parameters()}
+        layer(sequence(5, B, D))[0].square().sum().backward()
+        torch.optim.SGD(layer.parameters(), 0.1).step()
+        assert all(not torch.equal(parameter, before[name]) for name, parameter in layer.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: made(nn.LSTM)(torch.zeros(0, B, D, dtype=torch.float64)), r"x: shape \(0, 3, 4\)"),
+        (lambda: made(nn.LSTM)(torch.zeros(2, B, D, 1, dtype=torch.float64)), r"x: shape \(2, 3, 4, 1\)"),
+        (lambda: made(nn.LSTM, batch_first=True)(torch.zeros(2, 3, 7)), r"it is \(batch, steps, 4\)"),
+        (lambda: made(nn.GRU, num_layers=2)(sequence(2, B, D), torch.zeros(1, B, N)), r"it is \(2, 3, 5\)"),
+    ],
+)
+def test_wrong_shapes_name_what_is_expected_and_found(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
