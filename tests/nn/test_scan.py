@@ -55,6 +55,15 @@ def test_scan_is_the_loop(steps: int, dtype: torch.dtype, tolerance: float, reve
     torch.testing.assert_close(found, looped(a, b, initial, reverse), rtol=tolerance, atol=tolerance)
 
 
+def test_other_devices_go_by_doubling() -> None:
+    # The meta device has shapes and no memory, so a loop over memory would fail.
+    given = [tensor.to("meta").requires_grad_() for tensor in sample(5, 3)]
+    h = linear_scan(*given)
+    assert (h.device.type, h.shape) == ("meta", (5, 3))
+    h.sum().backward()
+    assert all(tensor.grad is not None and tensor.grad.shape == tensor.shape for tensor in given)
+
+
 @pytest.mark.usefixtures("way")
 def test_factors_that_are_exactly_0_or_1() -> None:
     b = torch.tensor([3.0, 4.0, 5.0])

@@ -112,6 +112,14 @@ def test_kernel_is_the_cells_steps(
 
 
 @every_cell
+def test_what_is_kept_has_the_width_that_is_promised(cell: Cell, way: str) -> None:
+    drive, start, _ = sample(cell, 7, 3, 5, torch.float32)
+    kernel = kernel_of(cell, way)
+    _, kept = run(kernel, drive, start)
+    assert [tensor.shape for tensor in kept] == [(7, 3, width * 5) for width in kernel.kept_widths]
+
+
+@every_cell
 @every_dtype
 @pytest.mark.parametrize("bias", [1000.0, -1000.0])
 def test_gates_that_are_exactly_0_or_1(cell: Cell, dtype: torch.dtype, bias: float, way: str) -> None:
@@ -180,9 +188,21 @@ def test_nothing_is_kept_unless_asked(cell: Cell, way: str) -> None:
 
 
 @every_cell
+def test_other_devices_go_by_doubling(cell: Cell) -> None:
+    # The meta device has shapes and no memory, so a loop over memory would fail.
+    drive, start, grads = sample(cell, 7, 3, 5, torch.float32)
+    drive, start, grads = drive.to("meta"), start.to("meta"), [grad.to("meta") for grad in grads]
+    kernel = KERNELS[cell]()
+    results, kept = run(kernel, drive, start)
+    found = run_back(kernel, start, results, kept, grads)
+    assert {tensor.device.type for tensor in (*results, *kept, found.drive, *found.initial)} == {"meta"}
+    assert (found.drive.shape, found.initial[0].shape) == (drive.shape, start.shape)
+
+
+@every_cell
 def test_threads_share_the_work_and_change_nothing(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
     # Enough numbers for three threads, and rows that three do not divide evenly.
-    drive, start, grads = sample(cell, 50, 7, 300, torch.float32)
+    drive, start, grads = sample(cell, 100, 7, 300, torch.float32)
     kernel = KERNELS[cell]()
     found = []
     for threads in (1, 3):

@@ -1,11 +1,7 @@
-"""Compiled diagonal recurrences: numba's loops over time for the strongly typed cells and for a linear scan.
+"""Compiled diagonal recurrences: loops over time for the strongly typed cells and for a linear scan.
 
-Imported where a sequence is first run, not with the package: importing numba takes a good part of a second.
-
-Every loop takes the rows (the scan: the columns) it works on, so that threads may share one call. A loop over units
-writes to one or two rows only: with more, LLVM gives up proving that they do not overlap, and does not vectorise.
-
-Here *gates* are the drive after its activations, (T, B, K, N).
+Each loop takes the rows (the scan: the columns) that it works on, so that threads may share one call, and passes over
+memory once. Every innermost loop writes to one row only: with more, LLVM does not vectorise it.
 """
 
 from __future__ import annotations
@@ -13,31 +9,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
-import numba
 import torch
 from torch import Tensor
 
-_Loop = Callable[..., None]
+from isornn.nn.kernels.arithmetic import Array, before, jit, sigmoid_over, tanh_over
 
 # Fewer numbers than this are done before another thread has started.
-_WORTH_A_THREAD = 1 << 16
+_WORTH_A_THREAD = 1 << 17
 
 
-def _compiled(loop: _Loop) -> _Loop:
-    """njit, for a type checker that numba leaves without types."""
-    compiled: _Loop = numba.njit(cache=True, nogil=True)(loop)
-    return compiled
-
-
-def shared(loop: _Loop, *arguments: Tensor | bool | None, over: int) -> None:
+def shared(loop: Callable[..., None], *arguments: Tensor | bool, over: int) -> None:
     """``loop(*arguments, start, stop)`` over ``range(over)``, in parts on as many threads as torch may use.
 
     The threads are not numba's: its pool ends the process where two Python threads call it at once.
     """
-    tensors = [value for value in arguments if isinstance(value, Tensor)]
-    work = max(tensor.numel() for tensor in tensors)
+    work = max(value.numel() for value in arguments if isinstance(value, Tensor))
     parts = max(1, min(torch.get_num_threads(), over, work // _WORTH_A_THREAD))
     here, *elsewhere = pairwise(over * part // parts for part in range(parts + 1))
     arrays = [value.numpy(force=True) if isinstance(value, Tensor) else value for value in arguments]
@@ -57,137 +44,132 @@ def linear_scan(a: Tensor, b: Tensor, initial: Tensor, reverse: bool) -> Tensor:
     return h.view(b.shape)
 
 
-@_compiled
-def scan(a: Any, b: Any, initial: Any, h: Any, reverse: bool, start: int, stop: int) -> None:
+@jit
+def scan(a: Array, b: Array, initial: Array, h: Array, reverse: bool, start: int, stop: int) -> None:
     """``h_t = a_t h_(t-1) + b_t``, (T, M) each, for columns start to stop; in reverse from ``h_(t+1)``."""
     steps = len(h)
     for i in range(steps):
         t = steps - 1 - i if reverse else i
-        previous = initial if i == 0 else h[t + 1] if reverse else h[t - 1]
-        for m in range(start, stop):
-            h[t, m] = a[t, m] * previous[m] + b[t, m]
+        old = initial if i == 0 else h[t + 1] if reverse else h[t - 1]
+        # Cut first: an index from an unknown start may be negative, and asking so would cost the vector instructions.
+        _combine(a[t, start:stop], old[start:stop], b[t, start:stop], h[t, start:stop])
 
 
-@_compiled
-def trnn(gates: Any, initial: Any, h: Any, start: int, stop: int) -> None:
-    """``h = f h + (1-f) z`` for rows start to stop."""
-    one = gates.dtype.type(1)
+@jit
+def trnn(gates: Array, h0: Array, h: Array, start: int, stop: int) -> None:
+    """``h = f h + (1-f) z``, and over the pre-activations in ``gates``, (T, B, 2, N), the activations."""
     for t in range(len(h)):
-        for row in range(start, stop):
-            f, z = gates[t, row, 0], gates[t, row, 1]
-            previous, new = initial[row] if t == 0 else h[t - 1, row], h[t, row]
-            for n in range(len(new)):
-                new[n] = f[n] * previous[n] + (one - f[n]) * z[n]
+        for b in range(start, stop):
+            _couple(gates[t, b], before(h0, h, t)[b], h[t, b])
 
 
-@_compiled
-def tlstm(gates: Any, initial: Any, c: Any, out: Any, start: int, stop: int) -> None:
-    """``c = f c + (1-f) z`` and ``out = c o`` for rows start to stop."""
-    one = gates.dtype.type(1)
+@jit
+def tlstm(gates: Array, c0: Array, c: Array, y: Array, start: int, stop: int) -> None:
+    """``c = f c + (1-f) z`` and ``y = c o``; gates as for `trnn`."""
     for t in range(len(c)):
-        for row in range(start, stop):
-            f, z, o = gates[t, row, 0], gates[t, row, 1], gates[t, row, 2]
-            previous, new = initial[row] if t == 0 else c[t - 1, row], c[t, row]
-            for n in range(len(new)):
-                new[n] = f[n] * previous[n] + (one - f[n]) * z[n]
-            for n in range(len(new)):
-                out[t, row, n] = new[n] * o[n]
+        for b in range(start, stop):
+            _couple(gates[t, b], before(c0, c, t)[b], c[t, b])
+            o = gates[t, b, 2]
+            tanh_over(o)
+            for n in range(len(o)):
+                y[t, b, n] = c[t, b, n] * o[n]
 
 
-@_compiled
-def tgru(gates: Any, initial: Any, h: Any, start: int, stop: int) -> None:
-    """``h = f h + z o`` for rows start to stop."""
+@jit
+def tgru(gates: Array, h0: Array, h: Array, start: int, stop: int) -> None:
+    """``h = f h + z o``; gates as for `trnn`."""
     for t in range(len(h)):
-        for row in range(start, stop):
-            f, z, o = gates[t, row, 0], gates[t, row, 1], gates[t, row, 2]
-            previous, new = initial[row] if t == 0 else h[t - 1, row], h[t, row]
-            for n in range(len(new)):
-                new[n] = f[n] * previous[n] + z[n] * o[n]
+        for b in range(start, stop):
+            f, z, o = gates[t, b, 0], gates[t, b, 1], gates[t, b, 2]
+            sigmoid_over(f)
+            tanh_over(o)
+            old = before(h0, h, t)[b]
+            for n in range(len(f)):
+                h[t, b, n] = f[n] * old[n] + z[n] * o[n]
 
 
-@_compiled
+@jit
 def trnn_backward(
-    gates: Any, initial: Any, h: Any, grad_h: Any, grad_drive: Any, carry: Any, start: int, stop: int
+    gates: Array, h0: Array, h: Array, dh: Array, du: Array, carried: Array, start: int, stop: int
 ) -> None:
-    """Gradients of the drive; ``carry``, 0 at first, ends as that of the initial state."""
+    """Gradients ``du`` of the pre-activations; ``carried`` is 0 at first and at last the gradient of h0.
+
+    The gradients ``dh`` of the result are of all steps, or of one that stands for all.
+    """
     for t in range(len(h) - 1, -1, -1):
-        for row in range(start, stop):
-            _add(carry[row], grad_h[t, row])
-            previous = initial[row] if t == 0 else h[t - 1, row]
-            _coupled_backward(gates[t, row], previous, grad_drive[t, row], carry[row])
+        for b in range(start, stop):
+            _add(carried[b], dh[t % len(dh), b])
+            _couple_backward(gates[t, b], before(h0, h, t)[b], du[t, b], carried[b])
 
 
-@_compiled
+@jit
 def tlstm_backward(
-    gates: Any,
-    initial: Any,
-    c: Any,
-    grad_c: Any,
-    grad_out: Any,
-    grad_drive: Any,
-    carry: Any,
-    start: int,
-    stop: int,
+    gates: Array, c0: Array, c: Array, dc: Array, dy: Array, du: Array, carried: Array, start: int, stop: int
 ) -> None:
-    """As ``trnn_backward``; either of the results' gradients may be ``None``."""
+    """As `trnn_backward`."""
+    one = gates.dtype.type(1)
     for t in range(len(c) - 1, -1, -1):
-        for row in range(start, stop):
-            if grad_c is not None:
-                _add(carry[row], grad_c[t, row])
-            if grad_out is not None:
-                _output_backward(gates[t, row, 2], c[t, row], grad_out[t, row], grad_drive[t, row, 2], carry[row])
-            else:
-                grad_drive[t, row, 2] = 0
-            previous = initial[row] if t == 0 else c[t - 1, row]
-            _coupled_backward(gates[t, row], previous, grad_drive[t, row], carry[row])
+        for b in range(start, stop):
+            o, of_c, of_y = gates[t, b, 2], carried[b], dy[t % len(dy), b]
+            _add(of_c, dc[t % len(dc), b])
+            for n in range(len(o)):
+                of_c[n] += of_y[n] * o[n]
+            for n in range(len(o)):
+                du[t, b, 2, n] = of_y[n] * c[t, b, n] * (one - o[n] * o[n])
+            _couple_backward(gates[t, b], before(c0, c, t)[b], du[t, b], of_c)
 
 
-@_compiled
+@jit
 def tgru_backward(
-    gates: Any, initial: Any, h: Any, grad_h: Any, grad_drive: Any, carry: Any, start: int, stop: int
+    gates: Array, h0: Array, h: Array, dh: Array, du: Array, carried: Array, start: int, stop: int
 ) -> None:
-    """As ``trnn_backward``."""
+    """As `trnn_backward`."""
     one = gates.dtype.type(1)
     for t in range(len(h) - 1, -1, -1):
-        for row in range(start, stop):
-            grad = carry[row]
-            _add(grad, grad_h[t, row])
-            f, z, o = gates[t, row, 0], gates[t, row, 1], gates[t, row, 2]
-            previous = initial[row] if t == 0 else h[t - 1, row]
-            grad_f, grad_z, grad_o = grad_drive[t, row, 0], grad_drive[t, row, 1], grad_drive[t, row, 2]
-            for n in range(len(grad)):
-                grad_f[n] = grad[n] * previous[n] * f[n] * (one - f[n])
-            for n in range(len(grad)):
-                grad_o[n] = grad[n] * z[n] * (one - o[n] * o[n])
-            for n in range(len(grad)):
-                grad_z[n] = grad[n] * o[n]
-                grad[n] *= f[n]
+        for b in range(start, stop):
+            f, z, o, of_h = gates[t, b, 0], gates[t, b, 1], gates[t, b, 2], carried[b]
+            _add(of_h, dh[t % len(dh), b])
+            old = before(h0, h, t)[b]
+            for n in range(len(f)):
+                du[t, b, 0, n] = of_h[n] * old[n] * f[n] * (one - f[n])
+            for n in range(len(f)):
+                du[t, b, 1, n] = of_h[n] * o[n]
+            for n in range(len(f)):
+                du[t, b, 2, n] = of_h[n] * z[n] * (one - o[n] * o[n])
+            for n in range(len(f)):
+                of_h[n] *= f[n]
 
 
-@_compiled
-def _add(total: Any, term: Any) -> None:
-    for n in range(len(total)):
-        total[n] += term[n]
+@jit
+def _combine(a: Array, old: Array, b: Array, new: Array) -> None:
+    for n in range(len(new)):
+        new[n] = a[n] * old[n] + b[n]
 
 
-@_compiled
-def _coupled_backward(gates: Any, previous: Any, grad_drive: Any, grad: Any) -> None:
-    """Back through ``f previous + (1-f) z`` for one row; ``grad`` becomes that of ``previous``."""
+@jit
+def _couple(gates: Array, old: Array, new: Array) -> None:
+    """``f old + (1-f) z`` for one row."""
     one = gates.dtype.type(1)
     f, z = gates[0], gates[1]
-    grad_f, grad_z = grad_drive[0], grad_drive[1]
-    for n in range(len(grad)):
-        grad_f[n] = grad[n] * (previous[n] - z[n]) * f[n] * (one - f[n])
-    for n in range(len(grad)):
-        grad_z[n] = grad[n] * (one - f[n])
-        grad[n] *= f[n]
+    sigmoid_over(f)
+    for n in range(len(f)):
+        new[n] = f[n] * old[n] + (one - f[n]) * z[n]
 
 
-@_compiled
-def _output_backward(o: Any, c: Any, grad_out: Any, grad_o: Any, grad_c: Any) -> None:
-    """Back through ``c o`` for one row; adds to ``grad_c``."""
-    one = o.dtype.type(1)
-    for n in range(len(o)):
-        grad_o[n] = grad_out[n] * c[n] * (one - o[n] * o[n])
-    for n in range(len(o)):
-        grad_c[n] += grad_out[n] * o[n]
+@jit
+def _couple_backward(gates: Array, old: Array, du: Array, of_new: Array) -> None:
+    """Back through `_couple`; the gradient of the new state becomes that of the old."""
+    one = gates.dtype.type(1)
+    f, z = gates[0], gates[1]
+    for n in range(len(f)):
+        du[0, n] = of_new[n] * (old[n] - z[n]) * f[n] * (one - f[n])
+    for n in range(len(f)):
+        du[1, n] = of_new[n] * (one - f[n])
+    for n in range(len(f)):
+        of_new[n] *= f[n]
+
+
+@jit
+def _add(total: Array, term: Array) -> None:
+    for n in range(len(total)):
+        total[n] += term[n]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isornn.nn.kernels.contract import Gradients
 from isornn.nn.kernels.doubling import scan_by_doubling
+from isornn.nn.kernels.steps import dense
 
 _Loop = Callable[..., None]
 
@@ -17,10 +18,11 @@ _Loop = Callable[..., None]
 class _Typed(ABC):
     """A `Kernel` of a cell with gates f, z and perhaps o, and one state ``s = f s + content``.
 
-    *Gates* are here sigma(u_f), u_z and tanh(u_o), written over the drive, (T, B, K, N). On a CPU the loops of
-    ``diagonal`` run, elsewhere torch operations on whole sequences.
+    *Gates*, (T, B, K, N), are sigma(u_f), u_z and tanh(u_o), written over the drive, and are what is kept. On a CPU the
+    loops of ``diagonal`` run, elsewhere torch operations on whole sequences.
     """
 
+    kept_widths: tuple[int, ...]
     results = 1
 
     def forward(
@@ -32,12 +34,10 @@ class _Typed(ABC):
         initial: Sequence[Tensor],
         keep: bool,
     ) -> tuple[list[Tensor], list[Tensor]]:
+        """See `Kernel`."""
         (start,) = initial
-        gates = _by_gate(drive, start)
-        gates[:, :, 0].sigmoid_()
-        gates[:, :, 2:].tanh_()
         run = self._run if drive.device.type == "cpu" else self._run_by_doubling
-        return run(gates, start), [drive] if keep else []
+        return run(_by_gate(drive, start), start), [drive] if keep else []
 
     def backward(
         self,
@@ -49,14 +49,11 @@ class _Typed(ABC):
         kept: Sequence[Tensor],
         grads: Sequence[Tensor | None],
     ) -> Gradients:
+        """See `Kernel`."""
         (start,), (drive,) = initial, kept
-        gates = _by_gate(drive, start)
-        run = self._run_back if gates.device.type == "cpu" else self._run_back_by_doubling
-        if any(grad is not None for grad in grads):
-            of_drive, of_start = run(gates, start, results[0], grads)
-        else:
-            of_drive, of_start = torch.zeros_like(gates), torch.zeros_like(start)
-        return Gradients(of_drive.flatten(2), weight=None, offset=None, x=None, initial=[of_start])
+        run = self._run_back if drive.device.type == "cpu" else self._run_back_by_doubling
+        du, of_start = run(_by_gate(drive, start), start, results[0], dense(grads, start))
+        return Gradients(du.flatten(2), weight=None, offset=None, x=None, initial=[of_start])
 
     def _run(self, gates: Tensor, start: Tensor) -> list[Tensor]:
         from isornn.nn.kernels.diagonal import shared
@@ -66,28 +63,27 @@ class _Typed(ABC):
         shared(loop, gates, start, *results, over=len(start))
         return results
 
-    def _run_back(
-        self, gates: Tensor, start: Tensor, state: Tensor, grads: Sequence[Tensor | None]
-    ) -> tuple[Tensor, Tensor]:
+    def _run_back(self, gates: Tensor, start: Tensor, state: Tensor, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         from isornn.nn.kernels.diagonal import shared
 
         _, loop = self._loops()
-        of_drive, of_start = torch.empty_like(gates), torch.zeros_like(start)
-        shared(loop, gates, start, state, *grads, of_drive, of_start, over=len(start))
-        return of_drive, of_start
+        du, of_start = torch.empty_like(gates), torch.zeros_like(start)
+        shared(loop, gates, start, state, *grads, du, of_start, over=len(start))
+        return du, of_start
 
     def _run_by_doubling(self, gates: Tensor, start: Tensor) -> list[Tensor]:
+        gates[:, :, 0].sigmoid_()
+        gates[:, :, 2:].tanh_()
         return [scan_by_doubling(gates[:, :, 0], self._content(gates), start)]
 
     def _run_back_by_doubling(
-        self, gates: Tensor, start: Tensor, state: Tensor, grads: Sequence[Tensor | None]
+        self, gates: Tensor, start: Tensor, state: Tensor, grads: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
         (direct,), f = grads, gates[:, :, 0]
-        assert direct is not None
         later = torch.cat([f[1:], torch.zeros_like(f[:1])])
-        grad = scan_by_doubling(later, direct, torch.zeros_like(start), reverse=True)
-        previous = torch.cat([start[None], state[:-1]])
-        return torch.stack(self._of_drive(gates, previous, grad), dim=2), f[0] * grad[0]
+        of_state = scan_by_doubling(later, direct.expand_as(state), torch.zeros_like(start), reverse=True)
+        before = torch.cat([start[None], state[:-1]])
+        return torch.stack(self._of_drive(gates, before, of_state), dim=2), f[0] * of_state[0]
 
     @abstractmethod
     def _loops(self) -> tuple[_Loop, _Loop]:
@@ -98,12 +94,14 @@ class _Typed(ABC):
         """What a step adds to ``f s``."""
 
     @abstractmethod
-    def _of_drive(self, gates: Tensor, previous: Tensor, grad: Tensor) -> list[Tensor]:
-        """Gradients of u_f, u_z, ... from ``grad``, that of the new state."""
+    def _of_drive(self, gates: Tensor, old: Tensor, of_new: Tensor) -> list[Tensor]:
+        """Gradients of u_f, u_z, ... from those of the states; ``old`` are the states before the steps."""
 
 
 class TRNNKernel(_Typed):
     """``h = f h + (1-f) z``."""
+
+    kept_widths = (2,)
 
     def _loops(self) -> tuple[_Loop, _Loop]:
         from isornn.nn.kernels import diagonal
@@ -111,17 +109,18 @@ class TRNNKernel(_Typed):
         return diagonal.trnn, diagonal.trnn_backward
 
     def _content(self, gates: Tensor) -> Tensor:
-        f, z = gates.unbind(2)
+        f, z = gates[:, :, 0], gates[:, :, 1]
         return (1 - f) * z
 
-    def _of_drive(self, gates: Tensor, previous: Tensor, grad: Tensor) -> list[Tensor]:
-        f, z = gates.unbind(2)
-        return [grad * (previous - z) * f * (1 - f), grad * (1 - f)]
+    def _of_drive(self, gates: Tensor, old: Tensor, of_new: Tensor) -> list[Tensor]:
+        f, z = gates[:, :, 0], gates[:, :, 1]
+        return [of_new * (old - z) * f * (1 - f), of_new * (1 - f)]
 
 
 class TLSTMKernel(TRNNKernel):
     """``c = f c + (1-f) z``, output ``c o``: a TRNN that is looked at through o."""
 
+    kept_widths = (3,)
     results = 2
 
     def _loops(self) -> tuple[_Loop, _Loop]:
@@ -130,21 +129,21 @@ class TLSTMKernel(TRNNKernel):
         return diagonal.tlstm, diagonal.tlstm_backward
 
     def _run_by_doubling(self, gates: Tensor, start: Tensor) -> list[Tensor]:
-        (c,) = super()._run_by_doubling(gates[:, :, :2], start)
+        (c,) = super()._run_by_doubling(gates, start)
         return [c, c * gates[:, :, 2]]
 
     def _run_back_by_doubling(
-        self, gates: Tensor, start: Tensor, state: Tensor, grads: Sequence[Tensor | None]
+        self, gates: Tensor, start: Tensor, state: Tensor, grads: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
-        of_c, of_out = (torch.zeros_like(state) if grad is None else grad for grad in grads)
-        o = gates[:, :, 2]
-        of_fz, of_start = super()._run_back_by_doubling(gates[:, :, :2], start, state, [of_c + of_out * o])
-        of_o = of_out * state * (1 - o * o)
-        return torch.cat([of_fz, of_o.unsqueeze(2)], dim=2), of_start
+        (of_c, of_y), o = grads, gates[:, :, 2]
+        du, of_start = super()._run_back_by_doubling(gates, start, state, [of_c + of_y * o])
+        return torch.cat([du, (of_y * state * (1 - o * o)).unsqueeze(2)], dim=2), of_start
 
 
 class TGRUKernel(_Typed):
     """``h = f h + z o``."""
+
+    kept_widths = (3,)
 
     def _loops(self) -> tuple[_Loop, _Loop]:
         from isornn.nn.kernels import diagonal
@@ -155,9 +154,9 @@ class TGRUKernel(_Typed):
         _, z, o = gates.unbind(2)
         return z * o
 
-    def _of_drive(self, gates: Tensor, previous: Tensor, grad: Tensor) -> list[Tensor]:
+    def _of_drive(self, gates: Tensor, old: Tensor, of_new: Tensor) -> list[Tensor]:
         f, z, o = gates.unbind(2)
-        return [grad * previous * f * (1 - f), grad * o, grad * z * (1 - o * o)]
+        return [of_new * old * f * (1 - f), of_new * o, of_new * z * (1 - o * o)]
 
 
 def _by_gate(drive: Tensor, start: Tensor) -> Tensor:
