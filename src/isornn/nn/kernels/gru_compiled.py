@@ -1,4 +1,4 @@
-"""Compiled steps of the gated recurrent units. As in ``lstm_compiled``, every inner loop writes to one row only."""
+"""Compiled steps of the gated recurrent units; of their inner loops what is said in ``lstm_compiled`` is true."""
 
 from __future__ import annotations
 
@@ -32,14 +32,17 @@ def _gru_forward(gates: Array, product: Array, offset: Array, h0: Array, h: Arra
     old = before(h0, h, t)
     for b in range(len(old)):
         r, z, n, u_nh = gates[t, b, 0], gates[t, b, 1], gates[t, b, 2], nh[t % len(nh), b]
+        of_r, of_z, of_nh = product[b, 0], product[b, 1], product[b, 2]
         for k in range(len(r)):
-            r[k] = sigmoid(r[k] + product[b, 0, k])
+            r[k] = sigmoid(r[k] + of_r[k])
         for k in range(len(r)):
-            z[k] = sigmoid(z[k] + product[b, 1, k])
+            z[k] = sigmoid(z[k] + of_z[k])
         for k in range(len(r)):
-            u_nh[k] = product[b, 2, k] + offset[k]
+            u_nh[k] = of_nh[k] + offset[k]
         for k in range(len(r)):
-            n[k] = tanh(n[k] + r[k] * u_nh[k])
+            of_nh[k] = r[k] * u_nh[k]
+        for k in range(len(r)):
+            n[k] = tanh(n[k] + of_nh[k])
         _mix(z, old[b], n, h[t, b])
 
 
@@ -55,7 +58,7 @@ def _gru_backward(
         for k in range(len(r)):
             du_nh[t, b, k] = du_nx[k] * r[k]
         for k in range(len(r)):
-            du_r[k] = du_nx[k] * nh[t, b, k] * r[k] * (one - r[k])
+            du_r[k] = du_nh[t, b, k] * nh[t, b, k] * (one - r[k])
 
 
 def _cho_gates(gates: Array, h0: Array, h: Array, reset: Array, t: int) -> None:

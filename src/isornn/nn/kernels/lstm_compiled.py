@@ -1,4 +1,9 @@
-"""Compiled steps of `MemoryKernel`. Every inner loop writes to one row only: with more, LLVM does not vectorise it."""
+"""Compiled steps of `MemoryKernel`.
+
+An inner loop writes to one row, and reads no other row of that array. LLVM vectorises loops with a check that what is
+written does not overlap what is read, but makes it once, before the loop over the batch, for all rows that are met:
+rows of one array by turns would fail it, and the loop run one number at a time.
+"""
 
 from __future__ import annotations
 
