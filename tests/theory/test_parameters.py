@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from isornn.cells import Cell, Gate, Reads, Spec, Values
+from isornn.cells import LSTM, Cell, Gate, GersLSTM, Reads, Spec, Values
 from isornn.nn import gates_on_plain_state, step
 from isornn.simulation import simulate
 from isornn.theory import analyze
@@ -64,6 +64,12 @@ def test_the_theory_takes_the_initial_value(engine: Any) -> None:
     for read in ("mean", "second_moment", "correlation"):
         found, expected = (getattr(answer.fixed_point, read).value for answer in (named, written))
         torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+def test_the_theory_of_gers_lstm_is_the_lstms_while_its_peepholes_are_0() -> None:
+    plain, gers = (analyze(Spec(cell, dict.fromkeys("ifgo", Gate(0.5, 0.5)))) for cell in (LSTM(), GersLSTM()))
+    torch.testing.assert_close(gers.chi.value, plain.chi.value)
+    torch.testing.assert_close(gers.xi.value, plain.xi.value)
 
 
 def test_a_function_of_a_parameter_is_a_number() -> None:

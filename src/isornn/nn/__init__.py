@@ -1,5 +1,6 @@
 """Networks of finite width: a torch layer for each cell, and for a user's own."""
 
+from isornn.nn import typed
 from isornn.nn.layers import GRU, LSTM, TGRU, TLSTM, TRNN, ChoGRU, MinimalRNN, PeepholeLSTM, VanillaRNN
 from isornn.nn.layout import GateTensors
 from isornn.nn.rnn import RNN
@@ -19,4 +20,5 @@ __all__ = [
     "VanillaRNN",
     "gates_on_plain_state",
     "step",
+    "typed",
 ]
