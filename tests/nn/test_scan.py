@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from isornn.nn import scan
+from isornn.nn.kernels import threads
 from isornn.nn.kernels.doubling import scan_by_doubling
 from isornn.nn.scan import linear_scan
 
@@ -112,9 +113,10 @@ def test_empty_sequences_and_empty_steps(shape: tuple[int, int]) -> None:
     assert b.grad is not None and b.grad.shape == shape
 
 
-def test_more_columns_than_one_thread_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_share_the_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_WORTH_A_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    a, b, initial = sample(20, 20011)
+    a, b, initial = sample(5, 11)
     torch.testing.assert_close(linear_scan(a, b, initial), looped(a, b, initial))
 
 

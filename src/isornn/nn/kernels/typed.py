@@ -11,6 +11,7 @@ from torch import Tensor
 from isornn.nn.kernels.contract import Gradients
 from isornn.nn.kernels.doubling import scan_by_doubling
 from isornn.nn.kernels.steps import dense
+from isornn.nn.kernels.threads import shared
 
 _Loop = Callable[..., None]
 
@@ -56,16 +57,12 @@ class _Typed(ABC):
         return Gradients(du.flatten(2), weight=None, offset=None, x=None, initial=[of_start])
 
     def _run(self, gates: Tensor, start: Tensor) -> list[Tensor]:
-        from isornn.nn.kernels.diagonal import shared
-
         loop, _ = self._loops()
         results = [gates.new_empty(len(gates), *start.shape) for _ in range(self.results)]
         shared(loop, gates, start, *results, over=len(start))
         return results
 
     def _run_back(self, gates: Tensor, start: Tensor, state: Tensor, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        from isornn.nn.kernels.diagonal import shared
-
         _, loop = self._loops()
         du, of_start = torch.empty_like(gates), torch.zeros_like(start)
         shared(loop, gates, start, state, *grads, du, of_start, over=len(start))
