@@ -110,7 +110,8 @@ def test_empty_sequences_and_empty_steps(shape: tuple[int, int]) -> None:
     found = linear_scan(a, b, initial)
     assert found.shape == shape
     found.sum().backward()
-    assert b.grad is not None and b.grad.shape == shape
+    for tensor in (a, b, initial):
+        assert tensor.grad is not None and torch.equal(tensor.grad, torch.zeros_like(tensor))
 
 
 def test_threads_share_the_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,6 +228,8 @@ def test_errors_say_what_is_allowed() -> None:
         linear_scan(a, b[:, :2], initial)
     with pytest.raises(ValueError, match=r"initial: shape \(4, 3\) is not allowed; it broadcasts to .* \(3,\)"):
         linear_scan(a, b, b)
+    with pytest.raises(ValueError, match=r"a: device meta is not allowed; b is on cpu"):
+        linear_scan(a.to("meta"), b, initial)
     with pytest.raises(ValueError, match=r"dim: 2 is not allowed"):
         linear_scan(a, b, initial, dim=2)
     with pytest.raises(ValueError, match=r"dim: 0 is not allowed"):

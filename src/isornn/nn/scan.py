@@ -28,7 +28,7 @@ def linear_scan(a: Tensor, b: Tensor, initial: Tensor | None = None, *, dim: int
 
     Raises:
         TypeError: a dtype is not a real floating point one.
-        ValueError: shapes do not broadcast, or there is no dimension ``dim``.
+        ValueError: shapes do not broadcast, devices differ, or there is no dimension ``dim``.
 
     >>> linear_scan(torch.tensor([0.5, 0.5, 0.0]), torch.ones(3), torch.tensor(4.0))
     tensor([3.0000, 2.5000, 1.0000])
@@ -40,14 +40,14 @@ def linear_scan(a: Tensor, b: Tensor, initial: Tensor | None = None, *, dim: int
     for name, tensor in given.items():
         if not tensor.is_floating_point():
             raise TypeError(f"{name}: dtype {tensor.dtype} is not allowed; it is a real floating point one")
+        if tensor.device != b.device:
+            raise ValueError(f"{name}: device {tensor.device} is not allowed; b is on {b.device}")
     dtype = _promoted(*given.values())
     a, b = _broadcast(a, b)
     if not -b.dim() <= dim < b.dim():
         raise ValueError(f"dim: {dim} is not allowed; a and b broadcast to shape {tuple(b.shape)}")
     a, b = a.movedim(dim, 0), b.movedim(dim, 0)
     initial = _expanded(initial, b)
-    if len(b) == 0:
-        return b.to(dtype).movedim(0, dim)
     at_least_single = torch.promote_types(dtype, torch.float32)
     h = _scan(a.to(at_least_single), b.to(at_least_single), initial.to(at_least_single), reverse)
     return h.to(dtype).movedim(0, dim)
@@ -82,7 +82,9 @@ def _expanded(initial: Tensor | None, b: Tensor) -> Tensor:
 
 
 def _scan(a: Tensor, b: Tensor, initial: Tensor, reverse: bool) -> Tensor:
-    """`linear_scan` with time first, T >= 1, and all shapes and dtypes equal."""
+    """`linear_scan` with time first, and all shapes and dtypes equal."""
+    if len(b) == 0:
+        return a * initial + b
     function = _LinearScan if torch.compiler.is_compiling() else _LinearScanWithTangents
     h: Tensor = function.apply(a, b, initial, reverse)
     return h

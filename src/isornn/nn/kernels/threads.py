@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-# Fewer numbers than this, a third of a millisecond's work, are better done than shared: a thread takes a tenth to start.
+# Fewer numbers than this are a third of a millisecond's work, of which starting a thread would take a third.
 _WORTH_A_THREAD = 1 << 20
 
 
