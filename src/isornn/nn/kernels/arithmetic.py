@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -28,8 +29,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def jit(function: F) -> F:
     """The function in machine code; ``x*y + z`` may be rounded once, no other arithmetic changes."""
-    compile_ = numba.njit(fastmath={"contract"}, error_model="numpy", cache=True, nogil=True)
-    return cast(F, compile_(function))
+    machine = numba.njit(fastmath={"contract"}, error_model="numpy", nogil=True)(function)
+    with suppress(RuntimeError):  # no folder to keep machine code in: each process compiles its own
+        machine.enable_caching()
+    return cast(F, machine)
 
 
 def compiled(function: Callable[..., None]) -> steps.Step:

@@ -125,19 +125,16 @@ class MemoryKernel(Kernel):
         grads: Sequence[Tensor | None],
     ) -> Gradients:
         assert weight is not None
+        c, y = self.memory, 1 - self.memory
         gates = kept[0].unflatten(-1, (4, -1))
         du = torch.empty_like(gates)
-        carried = [torch.zeros_like(initial[0]) for _ in results]
-        in_order = (
-            sequence[place]
-            for sequence in (dense(grads, initial[0]), carried)
-            for place in (self.memory, 1 - self.memory)
+        of_results, carried = dense(grads, initial[0]), [torch.zeros_like(initial[0]) for _ in results]
+        pointwise = self.steps(gates.device).backward(
+            gates, initial[c], results[c], of_results[c], of_results[y], carried[c], carried[y], du
         )
-        c0, c = initial[self.memory], results[self.memory]
-        pointwise = self.steps(gates.device).backward(gates, c0, c, *in_order, du)
-        drive = du.flatten(2)
-        for t, du_t in reversed(list(enumerate(drive.unbind()))):
+        of_drive = du.flatten(2)
+        for t, du_t in reversed(list(enumerate(of_drive.unbind()))):
             pointwise(t)
             carried[0].addmm_(du_t, weight)
-        of_weight = weight_gradient(drive, initial[0], results[0])
-        return Gradients(drive, of_weight, offset=None, x=None, initial=carried[: len(initial)])
+        of_weight = weight_gradient(of_drive, initial[0], results[0])
+        return Gradients(of_drive, of_weight, offset=None, x=None, initial=carried[: len(initial)])
