@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -73,3 +75,8 @@ def test_not_a_number_stays_that(name: str, dtype: type) -> None:
 def test_zero(dtype: type) -> None:
     np.testing.assert_array_equal(computed("tanh", np.zeros(3, dtype)), 0)
     np.testing.assert_array_equal(computed("sigmoid", np.zeros(3, dtype)), 0.5)
+
+
+def test_numba_is_imported_only_where_a_kernel_runs() -> None:
+    program = "import sys, isornn.nn; sys.exit('numba' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
