@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from isornn import nn
+from isornn import analyze, nn
+from isornn.cells import Gate, OptionError, Spec, Vanilla
 
 B, D, N = 3, 4, 5
 KINDS = (
@@ -26,6 +27,10 @@ KINDS = (
     nn.TRNN,
     nn.TLSTM,
     nn.TGRU,
+    nn.GersLSTM,
+    nn.CoupledLSTM,
+    nn.TMR,
+    nn.SCRN,
 )
 every_kind = pytest.mark.parametrize("kind", KINDS)
 PEERS = [(nn.LSTM, torch.nn.LSTM, {}), (nn.GRU, torch.nn.GRU, {}), (nn.VanillaRNN, torch.nn.RNN, {})]
@@ -347,6 +352,47 @@ def test_export_with_any_length_and_batch(kind: type[nn.RNN]) -> None:
         program = torch.export.export(layer, (sequence(6, B, D),), dynamic_shapes=({0: steps, 1: batch},))
     longer = sequence(11, 2, D)
     torch.testing.assert_close(program.module()(longer), layer(longer), rtol=0, atol=1e-12)
+
+
+@every_kind
+def test_compile_in_one_graph(kind: type[nn.RNN]) -> None:
+    torch.compiler.reset()  # torch compiles one function for eight kinds of layers at most
+    layer, x = made(kind), sequence(4, B, D)
+    results = []
+    for run in (layer, torch.compile(layer, backend="aot_eager", fullgraph=True)):
+        layer.zero_grad()
+        out, last = run(x, started(layer))
+        (out.square().sum() + sum(value.sum() for value in flat(last))).backward()
+        results.append((out, flat(last), [parameter.grad.clone() for parameter in layer.parameters()]))
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("nonlinearity", ["identity", "relu", "prelu", "leaky_relu", "modrelu", "oplu"])
+def test_nonlinearities_of_vanilla(nonlinearity: str) -> None:
+    torch.manual_seed(0)
+    layer = nn.VanillaRNN(D, 6, dtype=torch.float64, nonlinearity=nonlinearity)
+    u = (sequence(1, B, D)[0] @ layer.weight_ih_l0.mT + layer.bias_ih_l0 + layer.bias_hh_l0).detach()
+    if nonlinearity == "modrelu":
+        torch.nn.init.constant_(layer.offset_l0, -0.1)
+    pairs = u.unflatten(-1, (-1, 2)).sort(-1, descending=True).values.flatten(-2)
+    expected = {
+        "identity": u,
+        "relu": u.clamp(min=0),
+        "prelu": torch.nn.functional.prelu(u, torch.tensor(0.25, dtype=torch.float64)),
+        "leaky_relu": torch.nn.functional.leaky_relu(u, 0.25),
+        "modrelu": torch.nn.functional.softshrink(u, 0.1),
+        "oplu": pairs,
+    }
+    torch.testing.assert_close(layer(sequence(1, B, D))[0][0], expected[nonlinearity], rtol=0, atol=1e-12)
+    layer(sequence(4, B, D))[0].square().sum().backward()
+    assert all(bool((parameter.grad != 0).any()) for parameter in layer.parameters())
+
+
+def test_oplu_needs_pairs_and_has_no_theory() -> None:
+    with pytest.raises(OptionError, match="5 are not even"):
+        nn.VanillaRNN(D, 5, nonlinearity="oplu")(torch.zeros(2, B, D))
+    spec = Spec(Vanilla("oplu"), {"h": Gate(weight_var=1.0)})
+    assert "several units together" in str(analyze(spec).xi.reason())
 
 
 def test_a_step_of_training_moves_every_parameter() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,7 +51,7 @@ def test_the_polynomial_is_the_update(name: str, options: dict[str, str]) -> Non
     cell = cell_named(name, options)
     structure = structure_of(cell)
     values, u = drawn(cell)
-    states, gates = SimpleNamespace(**{s: values[s] for s in cell.states}), SimpleNamespace(**u)
+    states, gates = Values(**{s: values[s] for s in cell.states}), Values(**u)
     update = cell.update(states, gates, values[INPUT])
     assert set(structure.update) == set(cell.states)
     for state, polynomial in structure.update.items():
@@ -67,7 +66,7 @@ def test_derivatives_are_autograds(name: str, options: dict[str, str]) -> None:
     cell = cell_named(name, options)
     values, u = drawn(cell)
     u = {gate: value.requires_grad_(True) for gate, value in u.items()}
-    states, gates = SimpleNamespace(**{s: values[s] for s in cell.states}), SimpleNamespace(**u)
+    states, gates = Values(**{s: values[s] for s in cell.states}), Values(**u)
     update = cell.update(states, gates, values[INPUT])
     for state, polynomial in structure_of(cell).update.items():
         if polynomial.obstacle() is not None:

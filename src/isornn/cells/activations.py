@@ -46,6 +46,21 @@ def mod_relu(u: Any, offset: Any) -> Any:
     return torch.sign(u) * torch.relu(torch.abs(u) + offset)
 
 
+def oplu(u: Any) -> Any:
+    """``(max(u_1, u_2), min(u_1, u_2), max(u_3, u_4), ...)`` over units, an even number (Chernodub & Nowicki 2016).
+
+    Raises:
+        OptionError: an odd number of units.
+
+    >>> oplu(torch.tensor([1.0, 2.0, 4.0, 3.0]))
+    tensor([2., 1., 4., 3.])
+    """
+    if u.shape[-1] % 2:
+        raise OptionError(f"options.nonlinearity: oplu acts on pairs of units, and {u.shape[-1]} are not even")
+    first, second = u[..., ::2], u[..., 1::2]
+    return torch.stack([torch.maximum(first, second), torch.minimum(first, second)], -1).flatten(-2)
+
+
 GATE_FUNCTIONS: dict[str, Pointwise] = {"sigmoid": torch.sigmoid, "hard_sigmoid": hard_sigmoid}
 TRANSITIONS: dict[str, Pointwise] = {
     "tanh": torch.tanh,
@@ -56,6 +71,9 @@ TRANSITIONS: dict[str, Pointwise] = {
 
 # Transitions with a number of their own beside the pre-activation.
 SHAPED_TRANSITIONS: dict[str, Pointwise] = {"prelu": leaky, "leaky_relu": leaky, "modrelu": mod_relu}
+
+# Transitions of several units together.
+PAIRED_TRANSITIONS: dict[str, Callable[[Any], Any]] = {"oplu": oplu}
 
 
 class OptionError(ValueError):

@@ -5,14 +5,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-# Namespaces of values by name, `s.h`, `u.f`: tensors in a layer, symbols where the theory reads the structure.
-Values = SimpleNamespace
+
+class Values:
+    """Values by name, `s.h`, `u.f`: tensors in a layer, symbols where the theory reads the structure."""
+
+    # Not types.SimpleNamespace, which torch.compile cannot trace.
+    def __init__(self, **values: Any) -> None:
+        for name, value in values.items():
+            setattr(self, name, value)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,11 @@ class Cell(ABC):
     def parameters(self) -> Mapping[str, float]:
         """Trained numbers per unit: initial value by name, a name no gate has. A class attribute where it is fixed."""
         return {}
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether the update acts on each unit for itself, as the theory needs. A class attribute where it is fixed."""
+        return True
 
     @abstractmethod
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from isornn.cells.activations import SHAPED_TRANSITIONS, TRANSITIONS, OptionError, choose, leaky, mod_relu
+from isornn.cells.activations import (
+    PAIRED_TRANSITIONS,
+    SHAPED_TRANSITIONS,
+    TRANSITIONS,
+    OptionError,
+    choose,
+    leaky,
+    mod_relu,
+)
 from isornn.cells.cell import Cell, Reads, Values
 
 _SLOPE = 0.25
@@ -23,6 +31,9 @@ class Vanilla(Cell):
     - ``leaky_relu``: the same with the slope held (Vorontsov et al. 2017 clamp it to 0.5, 0.7 and 1);
     - ``modrelu``: ``sign(u) max(|u| + offset, 0)``, the offset trained per unit from 0, where it is the identity.
 
+    And ``oplu`` takes pairs of units, 1 and 2, 3 and 4, ...: the larger pre-activation to the first, the smaller to the
+    second. It permutes a vector, so it keeps norms; it is not pointwise, so the theory has no answer for it.
+
     Args:
         nonlinearity: the name of phi.
         slope: where a PReLU's slope starts (torch's 0.25 by default), or a leaky ReLU's slope.
@@ -30,7 +41,8 @@ class Vanilla(Cell):
     Raises:
         OptionError: no such nonlinearity; a slope that is not a finite number, or given to one that has none.
 
-    Source: Gilboa et al. 2019 Table 1; Vorontsov et al. 2017 (5.2 for the slopes); Arjovsky et al. 2016 (modReLU).
+    Source: Gilboa et al. 2019 Table 1; Vorontsov et al. 2017 (5.2 for the slopes); Arjovsky et al. 2016 (modReLU);
+    Chernodub & Nowicki 2016 (OPLU).
 
     >>> Vanilla("prelu", slope=0.7).parameters
     {'slope': 0.7}
@@ -44,7 +56,7 @@ class Vanilla(Cell):
     slope: float = _SLOPE
 
     def __post_init__(self) -> None:
-        choose(TRANSITIONS | SHAPED_TRANSITIONS, "nonlinearity", self.nonlinearity)
+        choose(TRANSITIONS | SHAPED_TRANSITIONS | PAIRED_TRANSITIONS, "nonlinearity", self.nonlinearity)
         number = isinstance(self.slope, (int, float)) and not isinstance(self.slope, bool)
         if not number or not math.isfinite(self.slope):
             raise OptionError(f"options.slope: {self.slope!r} is not a finite number")
@@ -58,6 +70,11 @@ class Vanilla(Cell):
             return {"slope": self.slope}
         return {"offset": 0.0} if self.nonlinearity == "modrelu" else {}
 
+    @property
+    def pointwise(self) -> bool:
+        """False for OPLU."""
+        return self.nonlinearity not in PAIRED_TRANSITIONS
+
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
         if self.nonlinearity == "prelu":
             return {"h": leaky(u.h, u.slope)}
@@ -65,4 +82,4 @@ class Vanilla(Cell):
             return {"h": leaky(u.h, self.slope)}
         if self.nonlinearity == "modrelu":
             return {"h": mod_relu(u.h, u.offset)}
-        return {"h": TRANSITIONS[self.nonlinearity](u.h)}
+        return {"h": (TRANSITIONS | PAIRED_TRANSITIONS)[self.nonlinearity](u.h)}

@@ -1,24 +1,44 @@
 """Networks of finite width: a torch layer for each cell, and for a user's own."""
 
 from isornn.nn import typed
-from isornn.nn.layers import GRU, LSTM, TGRU, TLSTM, TRNN, ChoGRU, MinimalRNN, PeepholeLSTM, VanillaRNN
+from isornn.nn.layers import (
+    GRU,
+    LSTM,
+    SCRN,
+    TGRU,
+    TLSTM,
+    TMR,
+    TRNN,
+    ChoGRU,
+    CoupledLSTM,
+    GersLSTM,
+    MinimalRNN,
+    PeepholeLSTM,
+    VanillaRNN,
+)
 from isornn.nn.layout import GateTensors
 from isornn.nn.rnn import RNN
+from isornn.nn.scan import linear_scan
 from isornn.nn.step import gates_on_plain_state, step
 
 __all__ = [
     "GRU",
     "LSTM",
     "RNN",
+    "SCRN",
     "TGRU",
     "TLSTM",
+    "TMR",
     "TRNN",
     "ChoGRU",
+    "CoupledLSTM",
     "GateTensors",
+    "GersLSTM",
     "MinimalRNN",
     "PeepholeLSTM",
     "VanillaRNN",
     "gates_on_plain_state",
+    "linear_scan",
     "step",
     "typed",
 ]

@@ -1,4 +1,4 @@
-"""A layer for each of the nine cells: ``LSTM(input_size, hidden_size)`` is ``RNN(cells.LSTM(), ...)``.
+"""A layer for each of the library's cells: ``LSTM(input_size, hidden_size)`` is ``RNN(cells.LSTM(), ...)``.
 
 Equations are in the cell definitions' names: ``u_k = W_k r + U_k x_t + V_k x_(t-1) + b_k`` with r the state unless said
 otherwise, sigma the logistic function (option ``gate="hard_sigmoid"``), * pointwise, x_0 = 0 unless given.
@@ -7,14 +7,15 @@ Shapes, parameters and errors are those of `RNN`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from isornn import cells
-from isornn.nn.rnn import RNN, Before, Features
-
-__all__ = ["GRU", "LSTM", "RNN", "TGRU", "TLSTM", "TRNN", "ChoGRU", "MinimalRNN", "PeepholeLSTM", "VanillaRNN"]
+from isornn.nn import typed
+from isornn.nn.rnn import RNN, Before, Features, State
 
 
 class _Named(RNN):
@@ -68,7 +69,11 @@ class _Named(RNN):
 
 
 class VanillaRNN(_Named):
-    """``h = tanh(u_h)``; option ``nonlinearity``: tanh, sigmoid, relu, identity. Source: Gilboa et al. 2019 Table 1.
+    """``h = phi(u_h)``; option ``nonlinearity``: tanh, sigmoid, relu, identity, prelu, leaky_relu, modrelu, oplu.
+
+    PReLU's ``slope_l0`` and modReLU's ``offset_l0`` are trained, one number per unit; option ``slope`` is where the
+    first starts, and leaky ReLU's own. OPLU takes pairs of units.
+    Sources: Gilboa et al. 2019 Table 1; Vorontsov et al. 2017.
 
     >>> out, h = VanillaRNN(3, 5, nonlinearity="relu")(torch.zeros(7, 2, 3))
     >>> out.shape, h.shape
@@ -142,7 +147,58 @@ class PeepholeLSTM(_Named):
     kind = cells.Peephole
 
 
-class TRNN(_Named):
+class GersLSTM(_Named):
+    """`LSTM` whose gates also see their own unit's cell state, i and f the old, o the new, by one number per unit each.
+
+    Those numbers, ``peep_i_l0``, ``peep_f_l0`` and ``peep_o_l0``, start at 0.
+    Source: Gers, Schraudolph & Schmidhuber 2002; the LSTM of Vorontsov et al. 2017.
+
+    >>> GersLSTM(3, 5).peep_o_l0.shape
+    torch.Size([5])
+    """
+
+    kind = cells.GersLSTM
+
+
+class CoupledLSTM(_Named):
+    """``c = f*c + (1-f)*tanh(u_z)``, ``h = tanh(u_o)*tanh(c)``, all gates read h: no input gate, a tanh output gate.
+
+    Source: Balduzzi & Ghifary 2016, eqs. 19-23, the LSTM that they compare with.
+
+    >>> CoupledLSTM(3, 5).weight_hh_l0.shape
+    torch.Size([15, 5])
+    """
+
+    kind = cells.CoupledLSTM
+
+
+class _StronglyTyped(_Named):
+    """A layer of a strongly typed cell: learnware without a state, firmware without parameters; see `nn.typed`."""
+
+    def learn(self, x: Tensor, previous: Tensor | None = None) -> dict[str, Tensor]:
+        """Features of all steps: `nn.typed.learn`.
+
+        >>> layer, x = TRNN(3, 5), torch.ones(7, 2, 3)
+        >>> torch.allclose(layer.firm(layer.learn(x))[0], layer(x)[0], atol=1e-6)
+        True
+        """
+        return typed.learn(self, x, previous)
+
+    def firm(self, features: Mapping[str, Tensor], state: State | None = None) -> tuple[Tensor, State]:
+        """The cell's update over features, unit by unit: `nn.typed.firm`."""
+        return typed.firm(self.cell, features, state)
+
+    def pooling_weights(self, x: Tensor, previous: Tensor | None = None) -> Tensor:
+        """How much each step counts in the state after the last, ``P_(x_1:t)(s)``: `nn.typed.pooling_weights`.
+
+        >>> weights = TRNN(3, 5).pooling_weights(torch.randn(7, 2, 3))
+        >>> torch.allclose(weights.sum(0), torch.ones(2, 5))
+        True
+        """
+        return typed.pooling_weights(self, x, previous)
+
+
+class TRNN(_StronglyTyped):
     """``f = sigma(u_f)``, ``h = f*h + (1-f)*u_z``; no recurrent matrices. Source: Balduzzi & Ghifary 2016, eqs. 15-17.
 
     >>> [name for name, _ in TRNN(3, 5).named_parameters()]
@@ -152,7 +208,7 @@ class TRNN(_Named):
     kind = cells.TRNN
 
 
-class TLSTM(_Named):
+class TLSTM(_StronglyTyped):
     """``f = sigma(u_f)``, ``c = f*c + (1-f)*u_z``, out is ``c*tanh(u_o)``; gates read x_t and x_(t-1).
 
     Source: Balduzzi & Ghifary 2016, eqs. 25-29.
@@ -164,7 +220,7 @@ class TLSTM(_Named):
     kind = cells.TLSTM
 
 
-class TGRU(_Named):
+class TGRU(_StronglyTyped):
     """``h = sigma(u_f)*h + u_z*tanh(u_o)``; gates read x_t and x_(t-1). Source: Balduzzi & Ghifary 2016, eqs. 37-40.
 
     >>> layer, x = TGRU(3, 5), torch.ones(7, 2, 3)
@@ -176,3 +232,27 @@ class TGRU(_Named):
     """
 
     kind = cells.TGRU
+
+
+class TMR(_StronglyTyped):
+    """``h = relu(scale*h + u_z)``, a trained scale per unit: strongly typed machine reasoning.
+
+    Source: Balduzzi & Ghifary 2016, eq. 65.
+
+    >>> [name for name, _ in TMR(3, 5).named_parameters()]
+    ['weight_ih_l0', 'bias_ih_l0', 'scale_l0']
+    """
+
+    kind = cells.TMR
+
+
+class SCRN(_StronglyTyped):
+    """``s = alpha*s + (1-alpha)*u_z``, alpha an option: the state layer of the structurally constrained network.
+
+    Source: Mikolov et al. 2015; Balduzzi & Ghifary 2016, eq. 14.
+
+    >>> SCRN(3, 5, alpha=0.9).cell
+    SCRN(alpha=0.9)
+    """
+
+    kind = cells.SCRN

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -36,10 +39,13 @@ class Layout:
         stacks: by parameter: ``weight_ih`` has the gates that read the input, ``weight_ph`` the previous input,
             ``weight_hh`` and ``bias_hh`` the state, ``bias_ih`` all but those that read the state alone.
         plain: the gates whose matrix multiplies the first state itself.
+        key: the cell as a text, which is what a torch operation can take: its class by name, as pickles have it, and
+            its options.
     """
 
     stacks: Mapping[str, tuple[str, ...]]
     plain: tuple[str, ...]
+    key: str
 
     @staticmethod
     @functools.cache
@@ -59,7 +65,9 @@ class Layout:
             "bias_ih": tuple(name for name, reads in gates if reads.input or reads.previous_input or not reads.state),
             "bias_hh": tuple(name for name, reads in gates if reads.state),
         }
-        return Layout(stacks, gates_on_plain_state(cell))
+        kind = type(cell)
+        key = json.dumps({"module": kind.__module__, "name": kind.__qualname__, "options": asdict(cell)}, default=repr)
+        return Layout(stacks, gates_on_plain_state(cell), key)
 
     @property
     def driven(self) -> tuple[str, ...]:
@@ -111,3 +119,15 @@ class Layout:
         stack = self.stacks["bias_hh"]
         added = [own[..., stack.index(gate), :] if gate in stack else blank for gate in self.driven]
         return bias_ih + torch.cat(added, -1), offset
+
+
+def cell_of(key: str) -> Cell:
+    """The cell whose `Layout.key` this is.
+
+    >>> from isornn.cells import GRU
+    >>> cell_of(Layout.of(GRU()).key)
+    GRU(gate='sigmoid')
+    """
+    found = json.loads(key)
+    cell: Cell = attrgetter(found["name"])(import_module(found["module"]))(**found["options"])
+    return cell

@@ -6,11 +6,8 @@ as a whole, whatever its length; its second derivatives go through the cell's ow
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from importlib import import_module
-from operator import attrgetter
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +15,7 @@ from torch import Tensor, nn
 
 from isornn.cells import Cell, Values
 from isornn.nn.kernels import Kernel, kernel_of
-from isornn.nn.layout import Layout
+from isornn.nn.layout import Layout, cell_of
 from isornn.nn.step import step
 
 _TENSORS = 6  # inputs, matrix, bias, recurrent, offset, pointwise
@@ -96,7 +93,7 @@ def recurrence(
         return None if tensor is None else tensor.to(working)
 
     found = _recurrence(
-        _key(cell),
+        layout.key,
         inputs.to(working),
         weights.matrix.to(working),
         cast(weights.bias),
@@ -215,15 +212,8 @@ class _Products:
         return self.shared[gate] if gate in self.shared else nn.functional.linear(r, self.matrices[gate])
 
 
-def _key(cell: Cell) -> str:
-    """The cell as a text, which is what an operation can take: its class by name, as pickles have it, and options."""
-    kind = type(cell)
-    return json.dumps({"module": kind.__module__, "name": kind.__qualname__, "options": asdict(cell)})
-
-
 def _cell(key: str) -> tuple[Cell, Layout]:
-    found = json.loads(key)
-    cell: Cell = attrgetter(found["name"])(import_module(found["module"]))(**found["options"])
+    cell = cell_of(key)
     return cell, Layout.of(cell)
 
 

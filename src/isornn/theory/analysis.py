@@ -11,7 +11,7 @@ from isornn.cells import Spec
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.population import Population
 from isornn.theory.quadrature import QuadratureEngine
-from isornn.theory.reasons import IDENTITY, NOT_CONVERGED
+from isornn.theory.reasons import IDENTITY, NOT_CONVERGED, NOT_POINTWISE
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
 from isornn.theory.sampled import population_analysis
 from isornn.theory.structure import NotPolynomial, structure_of
@@ -54,6 +54,8 @@ def analyze(
     """
     if any(gate.ensemble == "identity" for gate in spec.gates.values()):
         return _nothing(spec, IDENTITY, length)
+    if not spec.cell.pointwise:
+        return _nothing(spec, NOT_POINTWISE, length)
     if engine != "population":
         try:
             structure = structure_of(spec.cell)

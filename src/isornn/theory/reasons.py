@@ -9,3 +9,6 @@ NOT_EXPONENTIAL = (
     "biases are drawn once, so units have different time scales and the decay is not exponential: see reach and profile"
 )
 IDENTITY = "the theory of random matrices does not cover identity matrices; measure a network instead"
+NOT_POINTWISE = (
+    "the update acts on several units together, and the theory is of units that are alike; simulate it instead"
+)

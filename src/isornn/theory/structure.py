@@ -11,13 +11,13 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from isornn.cells import Cell
+from isornn.cells import Cell, Values
+from isornn.theory.reasons import NOT_POINTWISE
 
 INPUT = "x"
 
@@ -340,7 +340,7 @@ def structure_of(cell: Cell) -> Structure:
     """Trace a cell's update and reads.
 
     Raises:
-        NotPolynomial: the update uses an operation that symbols do not have.
+        NotPolynomial: the update is not pointwise, or uses an operation that symbols do not have.
 
     >>> from isornn.cells import GRU, Minimal
     >>> structure_of(Minimal()).update["h"].degree("h")
@@ -348,8 +348,10 @@ def structure_of(cell: Cell) -> Structure:
     >>> structure_of(GRU()).update["h"].obstacle()
     'tanh of an expression in u_nh, u_nx, u_r'
     """
-    s = SimpleNamespace(**{name: Polynomial.variable(name) for name in cell.states})
-    u = SimpleNamespace(**{gate: Polynomial.preactivation(gate) for gate in cell.gates})
+    if not cell.pointwise:
+        raise NotPolynomial(f"{cell}: {NOT_POINTWISE}")
+    s = Values(**{name: Polynomial.variable(name) for name in cell.states})
+    u = Values(**{gate: Polynomial.preactivation(gate) for gate in cell.gates})
     for name, value in cell.parameters.items():
         setattr(u, name, Polynomial.constant(float(value)))
     try:

@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from isornn.cells import BiasLaw, Cell, Gate, Spec, Values, initial_parameters
+from isornn.theory.errors import TheoryMissing
+from isornn.theory.reasons import NOT_POINTWISE
 
 # States beyond this have grown without bound; its fourth power is still a finite float64.
 HUGE = 1e60
@@ -42,7 +44,13 @@ class Laws:
 
     @staticmethod
     def of(spec: Spec) -> Laws:
-        """Flatten the batch of ``spec``."""
+        """Flatten the batch of ``spec``.
+
+        Raises:
+            TheoryMissing: the cell's update is not pointwise.
+        """
+        if not spec.cell.pointwise:
+            raise TheoryMissing(f"{spec.cell}: {NOT_POINTWISE}")
 
         def flat(number: float | Tensor) -> Tensor:
             value = torch.as_tensor(number, dtype=torch.float64).detach()
