@@ -131,6 +131,8 @@ def stepped(
     drive = _drive(inputs, weights.matrix, weights.bias).unflatten(-1, (-1, hidden)).unbind(-2)
     by_gate = {gate: value.unbind(0) for gate, value in zip(layout.driven, drive, strict=True)}
     by_gate |= _constant(layout, weights.offset, length, hidden, initial[0])
+    # Unbound once: the gradient of an index is as large as the sequence.
+    fed = None if pointwise is None else pointwise.unbind(0)
     matrices = _matrices(layout, weights.recurrent, length, hidden)
     states, record = Values(**dict(zip(cell.states, initial, strict=True))), []
     for t in range(length):
@@ -139,7 +141,7 @@ def stepped(
             setattr(states, cell.states[0], torch.where(detached[t], first.detach(), first))
         products = _Products(matrices[t], getattr(states, cell.states[0]), layout.plain)
         now = {gate: value[t] for gate, value in by_gate.items()}
-        x = None if pointwise is None else pointwise[t]
+        x = None if fed is None else fed[t]
         units = {name: value if tied else value[t] for name, value in weights.units.items()}
         states, u = step(cell, states, now, products, x, units)
         if weights.projection is not None:
