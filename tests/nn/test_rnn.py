@@ -215,12 +215,12 @@ def test_first_and_second_derivatives(kind: type[nn.RNN], shape: tuple[int, int]
 
 
 @every_kind
-@pytest.mark.parametrize("every", [1, 3, 50])
-def test_checkpoints_change_nothing_but_memory(kind: type[nn.RNN], every: int) -> None:
+@pytest.mark.parametrize(("every", "lengths"), [(1, None), (3, None), (50, None), (3, [7, 0, 4])])
+def test_checkpoints_change_nothing_but_memory(kind: type[nn.RNN], every: int, lengths: list[int] | None) -> None:
     results = []
     for options in ({}, {"checkpoint_every": every}):
-        layer = made(kind, **options)
-        out, last = layer(sequence(7, B, D), started(layer))
+        layer = made(kind, bidirectional=True, **options)
+        out, last = layer(sequence(7, B, D), started(layer), lengths=lengths)
         (out.square().sum() + sum(value.sum() for value in flat(last))).backward()
         results.append((out, flat(last), [parameter.grad for parameter in layer.parameters()]))
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=1e-12)

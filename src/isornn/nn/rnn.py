@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from isornn.cells import Cell
 from isornn.nn.layout import GateTensors, Layout
 from isornn.nn.recurrence import Weights, recurrence
-from isornn.nn.sequences import Sequences
+from isornn.nn.sequences import Sequences, last_states
 
 State = Tensor | tuple[Tensor, ...]
 Before = Literal["zero", "first"]
@@ -262,38 +262,55 @@ class RNN(nn.Module):
         x = sequences.reversed(values) if direction else values
         x = self._cast(self._with_features(x, layer, place))
         inputs = x if "weight_ph" + place not in self._parameters else self._with_previous(x, previous)
-        started = [self._cast(value) for value in initial]
-        results = self._recurrence(inputs, x if self.cell.input_enters_pointwise else None, weights, started)
-        states = results[: len(self.cell.states)]
-        last = tuple(sequences.last(value, start) for value, start in zip(states, started, strict=True))
-        out = results[0] if len(results) == len(states) else results[-1]
+        pointwise = x if self.cell.input_enters_pointwise else None
+        started = tuple(self._cast(value) for value in initial)
+        out, last = self._over_time(inputs, pointwise, weights, started, sequences.lengths)
         return (sequences.reversed(out) if direction else out), last
 
-    def _recurrence(
-        self, inputs: Tensor, pointwise: Tensor | None, weights: Weights, initial: list[Tensor]
-    ) -> list[Tensor]:
+    def _over_time(
+        self,
+        inputs: Tensor,
+        pointwise: Tensor | None,
+        weights: Weights,
+        initial: tuple[Tensor, ...],
+        lengths: Tensor | None,
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Outputs (T, B, N) and last states, in segments that are run again in the backward pass where asked for."""
         detached = None
         if self.h_detach and self.training:
             detached = torch.rand(inputs.shape[0], device=inputs.device) < self.h_detach
-        if self.checkpoint_every is None or not torch.is_grad_enabled():
-            return recurrence(self.cell, self.layout, inputs, pointwise, weights, initial, detached)
-        parts: list[list[Tensor]] = []
-        for start in range(0, inputs.shape[0], self.checkpoint_every):
-            chunk = slice(start, start + self.checkpoint_every)
-            found = checkpoint(
-                recurrence,
-                self.cell,
-                self.layout,
-                inputs[chunk],
-                None if pointwise is None else pointwise[chunk],
+        every = self.checkpoint_every
+        if every is None or not torch.is_grad_enabled():
+            return self._segment(inputs, pointwise, weights, initial, lengths, detached)
+        outputs, states = [], initial
+        for start in range(0, inputs.shape[0], every):
+            steps = slice(start, start + every)
+            out, states = checkpoint(
+                self._segment,
+                inputs[steps],
+                None if pointwise is None else pointwise[steps],
                 weights.from_step(start),
-                initial,
-                None if detached is None else detached[chunk],
+                states,
+                None if lengths is None else lengths - start,
+                None if detached is None else detached[steps],
                 use_reentrant=False,
             )
-            initial = [value[-1] for value in found[: len(initial)]]
-            parts.append(found)
-        return [torch.cat(values) for values in zip(*parts, strict=True)]
+            outputs.append(out)
+        return torch.cat(outputs), states
+
+    def _segment(
+        self,
+        inputs: Tensor,
+        pointwise: Tensor | None,
+        weights: Weights,
+        initial: tuple[Tensor, ...],
+        lengths: Tensor | None,
+        detached: Tensor | None,
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        results = recurrence(self.cell, self.layout, inputs, pointwise, weights, initial, detached)
+        states = zip(results, initial, strict=False)
+        last = tuple(last_states(values, start, lengths) for values, start in states)
+        return (results[0] if len(results) == len(initial) else results[-1]), last
 
     def _weights(self, place: str) -> Weights:
         def get(name: str) -> Tensor | None:

@@ -61,13 +61,6 @@ class Sequences:
         order = torch.where(steps < self.lengths, self.lengths - 1 - steps, steps)
         return values.gather(0, order.unsqueeze(-1).expand(values.shape))
 
-    def last(self, values: Tensor, initial: Tensor) -> Tensor:
-        """(B, N): each sequence's last of ``values`` (T, B, N), or ``initial`` (B, N) where it has no step."""
-        if self.lengths is None:
-            return values[-1]
-        index = (self.lengths - 1).clamp(min=0).reshape(1, -1, 1).expand(1, *values.shape[1:])
-        return torch.where((self.lengths > 0).unsqueeze(-1), values.gather(0, index).squeeze(0), initial)
-
     def ended(self, values: Tensor) -> Tensor:
         """``values`` (T, B, N) with zeros behind each sequence's end."""
         if self.lengths is None:
@@ -85,6 +78,14 @@ class Sequences:
     def with_values(self, values: Tensor) -> Sequences:
         """The same sequences with other features, as a deeper layer reads them."""
         return replace(self, values=values)
+
+
+def last_states(values: Tensor, initial: Tensor, lengths: Tensor | None) -> Tensor:
+    """(B, N): each sequence's last of ``values`` (T, B, N), or ``initial`` (B, N) where it has no step."""
+    if lengths is None:
+        return values[-1].clone()  # a view would keep all of ``values`` alive
+    index = (lengths.clamp(max=values.shape[0]) - 1).clamp(min=0).reshape(1, -1, 1).expand(1, *values.shape[1:])
+    return torch.where((lengths > 0).unsqueeze(-1), values.gather(0, index).squeeze(0), initial)
 
 
 def _check_shape(x: Tensor, dims: tuple[int, ...], features: int, form: str) -> None:

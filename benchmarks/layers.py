@@ -1,0 +1,150 @@
+"""Layers against torch.nn's and torchrecurrent's: time of a forward and backward pass, and peak memory, as ratios.
+
+    python benchmarks/layers.py [--runs 9] [--device cpu]
+
+Ours and the peer run in turn, and the ratio is that of the medians. Bars, on two cores of a CPU: peephole, LSTM, GRU
+and Cho's GRU at most 1.5 times torch's layer; T-RNN 0.3, T-LSTM and T-GRU 0.45; each at most 0.7 of torchrecurrent's
+class of the same equations (its peephole LSTM is Gers', and it has no ChoGRU, LSTM or GRU of its own); peak memory of
+the peephole LSTM at T = 10,000 at most 1.5 times nn.LSTM's (read from Linux's /proc). Without torchrecurrent (pip
+install --no-deps torchrecurrent) its rows are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+import torch
+from table import heading, show
+
+from isornn import nn
+
+SHAPES = ((64, 200, 28, 128), (32, 1000, 64, 256))  # sequences, steps, inputs, units
+BARS = {
+    "PeepholeLSTM": ("LSTM", 1.5),
+    "LSTM": ("LSTM", 1.5),
+    "ChoGRU": ("GRU", 1.5),
+    "GRU": ("GRU", 1.5),
+    "TRNN": ("LSTM", 0.3),
+    "TLSTM": ("LSTM", 0.45),
+    "TGRU": ("GRU", 0.45),
+    "MinimalRNN": ("LSTM", None),
+    "VanillaRNN": ("RNN", None),
+    "GersLSTM": ("LSTM", None),
+}
+SAME_EQUATIONS = ("TRNN", "TLSTM", "TGRU", "MinimalRNN", "PeepholeLSTM", "GersLSTM")
+TORCHRECURRENT = {name: name for name in SAME_EQUATIONS} | {"GersLSTM": "PeepholeLSTM"}
+LONG = (8, 10_000, 28, 128)
+VERY_LONG = (1, 100_000, 28, 128)
+
+
+def seconds(layer: torch.nn.Module, x: torch.Tensor) -> float:
+    """Of one forward and backward pass."""
+    begin = time.perf_counter()
+    layer.zero_grad()
+    layer(x)[0].sum().backward()
+    if x.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
+
+
+def medians(ours: torch.nn.Module, peer: torch.nn.Module, x: torch.Tensor, runs: int) -> tuple[float, float]:
+    """Median seconds of both, run in turn."""
+    for layer in (ours, peer):
+        seconds(layer, x)
+    pairs = [(seconds(ours, x), seconds(peer, x)) for _ in range(runs)]
+    first, second = zip(*pairs, strict=True)
+    return statistics.median(first), statistics.median(second)
+
+
+def compared(
+    name: str, peer: str, kind: Any, bar: float | None, runs: int, device: str
+) -> tuple[list[list[Any]], bool]:
+    """Rows over the shapes, and whether all meet the bar."""
+    rows, good = [], True
+    for batch, steps, inputs, units in SHAPES:
+        torch.manual_seed(0)
+        x = torch.randn(steps, batch, inputs, device=device)
+        ours, theirs = getattr(nn, name)(inputs, units).to(device), kind(inputs, units).to(device)
+        own, other = medians(ours, theirs, x, runs)
+        good &= bar is None or own / other <= bar
+        shape = f"B={batch} T={steps} D={inputs} N={units}"
+        rows.append([name, peer, shape, own, other, own / other, "-" if bar is None else bar])
+    return rows, good
+
+
+def peak(layer: str, every: int | None, shape: tuple[int, ...]) -> float:
+    """Megabytes beyond the start that a pass takes in a process of its own."""
+    program = f"""
+import torch
+from isornn import nn
+def most():  # the resident set's peak; that of getrusage outlives exec
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
+batch, steps, inputs, units = {shape}
+layer = {layer}(inputs, units{"" if every is None else f", checkpoint_every={every}"})
+x = torch.randn(steps, batch, inputs)
+layer(x[:2])[0].sum().backward()
+before = most()
+layer(x)[0].sum().backward()
+print(most() - before)
+"""
+    return float(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
+
+
+def memory() -> bool:
+    """The table of peak memory; whether the bar is met."""
+    rows: list[list[Any]] = []
+    reference = {}
+    for ours, peer in (("nn.PeepholeLSTM", "LSTM"), ("nn.LSTM", "LSTM"), ("nn.ChoGRU", "GRU"), ("nn.GRU", "GRU")):
+        reference[peer] = reference.get(peer) or peak(f"torch.nn.{peer}", None, LONG)
+        own = peak(ours, None, LONG)
+        rows.append([ours, LONG, own, reference[peer], own / reference[peer]])
+    rows += [
+        [f"nn.LSTM, checkpoint_every={every}", VERY_LONG, peak("nn.LSTM", every, VERY_LONG), "-", "-"]
+        for every in (None, 316)
+    ]
+    show(("layer", "B, T, D, N", "MB", "torch.nn's", "ratio"), rows)
+    return bool(rows[0][-1] <= 1.5)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args()
+    heading("Forward and backward pass, seconds")
+    if options.device == "cuda":
+        print(f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}\n")
+    columns = ("layer", "peer", "shape", "ours", "peer's", "ratio", "bar")
+    rows: list[list[Any]] = []
+    good = True
+    for name, (peer, bar) in BARS.items():
+        more, fine = compared(name, f"nn.{peer}", getattr(torch.nn, peer), bar, options.runs, options.device)
+        rows, good = rows + more, good and fine
+    show(columns, rows)
+    if importlib.util.find_spec("torchrecurrent") is None:
+        print("torchrecurrent is not installed: its rows are left out\n")
+    else:
+        import torchrecurrent
+
+        print(f"torchrecurrent {importlib.metadata.version('torchrecurrent')}\n")
+        rows = []
+        for name, theirs in TORCHRECURRENT.items():
+            kind = getattr(torchrecurrent, theirs)
+            more, fine = compared(name, f"torchrecurrent.{theirs}", kind, 0.7, options.runs, options.device)
+            rows, good = rows + more, good and fine
+        show(columns, rows)
+    if options.device == "cpu":
+        good &= memory()
+    print("every bar is met" if good else "a bar is NOT met")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
