@@ -370,20 +370,6 @@ def test_a_users_own_cell_is_set_and_read() -> None:
         assert_recovered(found.gates[gate], wanted, N, D)
 
 
-@pytest.mark.parametrize("biases", ["redrawn", "fixed"])
-def test_untied_layers_get_fresh_weights_and_biases_as_the_spec_says(biases: str) -> None:
-    steps = 6
-    gate = Gate(weight_var=1.0, input_var=1.0, bias_var=0.5, ensemble="orthogonal")
-    spec = Spec(Vanilla(), {"h": gate}, biases=biases)  # type: ignore[arg-type]
-    module = apply_(RNN(Vanilla(), D, N, untied_steps=steps), spec, generator=seeded())
-    weights, bias = module.weight_hh_l0, module.bias_ih_l0
-    assert weights is not None and bias is not None
-    for step in range(1, steps):
-        assert not torch.equal(weights[0], weights[step])
-        assert torch.equal(bias[0], bias[step]) == (biases == "fixed")
-    assert spec_of(module).gates["h"].ensemble == "orthogonal"
-
-
 def test_mirrored_laws_share_the_units_variate() -> None:
     law = BiasLaw("timescale", 2.0, 50.0)
     mirror = BiasLaw("timescale", 2.0, 50.0, sign=-1)

@@ -54,8 +54,6 @@ def apply_(module: Module, spec: Spec, *, generator: torch.Generator | None = No
     so that a law with sign -1 mirrors its partner unit by unit. ``uniform_gate`` takes the variate from
     (1/N, 1 - 1/N), as its authors do, and so stays finite.
 
-    A layer with untied steps gets fresh weights for each step, and fresh biases unless ``spec.biases`` is "fixed".
-
     Args:
         module: a recurrent module or one that contains some; (N, D) of each layer are its own.
         spec: plain numbers, no batch; its cell is that of every recurrent layer in the module.

@@ -103,10 +103,8 @@ def by_hand(equations: Callable, layer: nn.RNN, x: Tensor) -> tuple[Tensor, list
             total = torch.zeros(B, N, dtype=torch.float64)
             for weight, value in ((p.recurrent, r), (p.input, x[t]), (p.previous_input, previous)):
                 if weight is not None:
-                    total = total + value @ (weight if layer.untied_steps is None else weight[t]).mT
-            for bias in p.biases:
-                total = total + (bias if layer.untied_steps is None else bias[t])
-            return total
+                    total = total + value @ weight.mT
+            return sum(p.biases, start=total)
 
         s, out = equations(u, s, x[t])
         outputs.append(out)
@@ -115,7 +113,7 @@ def by_hand(equations: Callable, layer: nn.RNN, x: Tensor) -> tuple[Tensor, list
 
 
 @every_layer
-@pytest.mark.parametrize("options", [{}, {"bias": False}, {"untied_steps": T}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"bias": False}], ids=str)
 def test_layer_is_its_equations(equations: Callable, kind: type[nn.RNN], options: dict) -> None:
     layer = made(kind, **options)
     x = sequence(layer, T, B)
@@ -146,33 +144,6 @@ def test_parameters_are_stacked_by_gate_and_views_write_through(kind: type[nn.RN
         in_order = [k + 1.0 for k, gate in enumerate(layer.cell.gates) if layer.gate_slice(stack, gate) is not None]
         first_column = parameter if parameter.dim() == 1 else parameter[:, 0]
         assert first_column.tolist() == [v for v in in_order for _ in range(N)]
-
-
-@pytest.mark.parametrize("kind", LAYERS.values())
-@pytest.mark.parametrize("untied", [None, 3])
-def test_gradients(kind: type[nn.RNN], untied: int | None) -> None:
-    layer = made(kind, untied_steps=untied)
-    names, parameters = zip(*layer.named_parameters(), strict=True)
-    x = sequence(layer, 3, B).requires_grad_()
-    states = tuple(torch.randn(1, B, N, dtype=torch.float64, requires_grad=True) for _ in layer.cell.states)
-
-    def run(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        state = rest[: len(states)]
-        weights = dict(zip(names, rest[len(states) :], strict=True))
-        out, last = torch.func.functional_call(layer, weights, (x, state if len(state) > 1 else state[0]))
-        return (out, *(last if isinstance(last, tuple) else (last,)))
-
-    assert torch.autograd.gradcheck(run, (x, *states, *parameters))
-
-
-@pytest.mark.parametrize("kind", LAYERS.values())
-def test_untied_with_equal_steps_is_tied(kind: type[nn.RNN]) -> None:
-    tied, untied = made(kind), made(kind, untied_steps=T + 2)
-    with torch.no_grad():
-        for name, parameter in tied.named_parameters():
-            getattr(untied, name).copy_(parameter.expand(T + 2, *parameter.shape))
-    x = sequence(tied, T, B)
-    torch.testing.assert_close(untied(x)[0], tied(x)[0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", LAYERS.values())
@@ -262,10 +233,8 @@ def test_options_reach_the_cell() -> None:
         (lambda: nn.LSTM(3, 4)(torch.zeros(5, 2, 3), lengths=[5, 6]), r"lengths: \[5, 6\]"),
         (lambda: nn.LSTM(3, 4)(torch.zeros(5, 2, 3), lengths=[2.0, 3.0]), "lengths: .*float32"),
         (lambda: nn.LSTM(0, 4), "input_size: 0"),
-        (lambda: nn.LSTM(3, 4, untied_steps=0), "untied_steps: 0"),
         (lambda: nn.LSTM(3, 4)(torch.zeros(5, 2, 7)), r"x: shape \(5, 2, 7\)"),
         (lambda: nn.LSTM(3, 4)(torch.zeros(0, 2, 3)), "at least one step"),
-        (lambda: nn.LSTM(3, 4, untied_steps=4)(torch.zeros(5, 2, 3)), "untied_steps = 4"),
         (lambda: nn.LSTM(3, 4)(torch.zeros(5, 2, 3), torch.zeros(1, 2, 4)), "lstm has h, c"),
         (lambda: nn.GRU(3, 4)(torch.zeros(5, 2, 3), torch.zeros(2, 4)), r"state\.h: shape \(2, 4\)"),
         (lambda: nn.GRU(3, 4)(torch.zeros(5, 2, 3), previous=torch.zeros(2, 3)), "gru reads no previous input"),

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from isornn import analyze, nn
-from isornn.cells import Gate, OptionError, Spec, Vanilla
+from isornn import analyze, init, nn
+from isornn.cells import Gate, OptionError, Peephole, Spec, Vanilla
+from isornn.nn.untied import ShuffledUnits, shuffled_matrices
 
 B, D, N = 3, 4, 5
 KINDS = (
@@ -285,6 +286,51 @@ def test_detached_states_leave_values_and_stop_gradients() -> None:
     assert torch.autograd.grad(out.sum(), h, allow_unused=True)[0].abs().max() == 0
     detached.eval()
     assert torch.autograd.grad(detached(x, (h, start[1]))[0].sum(), h)[0].abs().max() > 0
+
+
+@every_kind
+def test_untied_weights_are_fresh_at_every_step_and_train(kind: type[nn.RNN]) -> None:
+    layer = made(kind, untied=True, num_layers=2, bidirectional=True)
+    x = sequence(5, B, D)
+    out, _ = layer(x)
+    assert not torch.equal(out, layer(x)[0])
+    out.square().sum().backward()
+    assert all(bool((parameter.grad != 0).any()) for parameter in layer.parameters())
+    torch.manual_seed(4)
+    first = layer(x)[0]
+    torch.manual_seed(4)
+    torch.testing.assert_close(layer(x)[0], first, rtol=0, atol=0)
+
+
+def test_untied_layers_follow_the_theory_of_untied_networks() -> None:
+    gates = {"i": Gate(2, 0.5, bias_mean=0.5), "f": Gate(4, 1, bias_var=0.1, bias_mean=2), "g": Gate(3, 0.5)}
+    spec = Spec(Peephole(), gates)
+    expected = analyze(spec).fixed_point.second_moment.number()
+    size, steps, x = 256, 60, torch.randn(1, 1, 256, dtype=torch.float64, generator=seeded())
+    x = (x / x.square().mean().sqrt()).expand(steps, 1, size)
+    found = []
+    for seed in range(16):
+        torch.manual_seed(seed)
+        layer = nn.PeepholeLSTM(size, size, dtype=torch.float64, untied=True)
+        init.apply_(layer, spec, generator=seeded(seed))
+        _, c = layer(x)
+        found.append(float(c.detach().square().mean()))
+    q = torch.tensor(found)
+    error = float(q.std()) / len(found) ** 0.5
+    assert error < 0.05 * expected
+    assert abs(float(q.mean()) - expected) < 4 * error
+
+
+def test_shuffled_matrices_keep_singular_values_and_biases_their_partners() -> None:
+    stack = torch.randn(3 * N, N, dtype=torch.float64, generator=seeded())
+    many = shuffled_matrices(stack, N, steps=7)
+    for gate in range(3):
+        rows = slice(gate * N, (gate + 1) * N)
+        wanted = torch.linalg.svdvals(stack[rows]).expand(7, N)
+        torch.testing.assert_close(torch.linalg.svdvals(many[:, rows]), wanted)
+    assert not torch.equal(many[0], many[1])
+    biases = ShuffledUnits(stack, N, 7)(torch.cat([stack[:N, 0], -stack[:N, 0]]))
+    torch.testing.assert_close(biases[:, :N], -biases[:, N:], rtol=0, atol=0)
 
 
 def test_the_feature_map_of_minimal_rnn() -> None:

@@ -311,7 +311,7 @@ def test_refusals_say_why() -> None:
     with pytest.raises(ValueError, match="one layer and direction"):
         learn(layer_of(TRNN(), num_layers=2), x)
     with pytest.raises(ValueError, match="weights that are the same at all steps"):
-        learn(layer_of(TRNN(), untied_steps=T), x)
+        learn(layer_of(TRNN(), untied=True), x)
     with pytest.raises(ValueError, match="previous: t_rnn reads no previous input"):
         learn(layer_of(TRNN()), x, x[0])
     with pytest.raises(ValueError, match="features: z missing; t_rnn has f, z"):

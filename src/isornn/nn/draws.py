@@ -144,8 +144,7 @@ def _redraw_biases(layer: RecurrentLayer, spec: Spec, generator: Generator) -> N
     shape = next((tensors.biases[0].shape for tensors in layer.gates.values() if tensors.biases), None)
     if shape is None:
         return
-    # A fixed bias is one draw for all steps of an untied layer: (N,) broadcasts over them.
-    drawn = biases(shape[-1:] if spec.biases == "fixed" else shape, spec.gates, generator)
+    drawn = biases(shape, spec.gates, generator)
     for name, tensors in layer.gates.items():
         for position, bias in enumerate(tensors.biases):
             bias.copy_(drawn[name] if position == 0 else torch.zeros_like(bias))

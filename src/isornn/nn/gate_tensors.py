@@ -94,7 +94,7 @@ def check_writable(layer: RecurrentLayer) -> None:
 
 
 def measured_gate(tensors: GateTensors) -> Gate:
-    """The law that a gate's tensors look drawn from; steps of an untied layer are pooled.
+    """The law that a gate's tensors look drawn from.
 
     ``weight_var = P mean(W_ij^2)``, ``input_var = D mean(U_ij^2)``, ``previous_input_var`` likewise; mean and variance
     over units of the biases' sum; "orthogonal" or "identity" where W is, to 1 %, else "gaussian".

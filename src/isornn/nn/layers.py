@@ -45,7 +45,7 @@ class _Named(RNN):
         before: Before = "zero",
         h_detach: float = 0.0,
         checkpoint_every: int | None = None,
-        untied_steps: int | None = None,
+        untied: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(
@@ -64,7 +64,7 @@ class _Named(RNN):
             before=before,
             h_detach=h_detach,
             checkpoint_every=checkpoint_every,
-            untied_steps=untied_steps,
+            untied=untied,
         )
 
 

@@ -21,8 +21,8 @@ class GateTensors:
     """One gate's tensors, as views into a module's parameters: writing to them under ``no_grad`` writes to it.
 
     Shapes: ``recurrent`` (N, P), P = N unless the module projects its state; ``input`` and ``previous_input`` (N, D);
-    each of ``biases`` (N,). An untied layer has a leading axis of steps on all of them. ``None``, or no biases, where
-    the module has no such tensor. The pre-activation adds all ``biases``.
+    each of ``biases`` (N,). ``None``, or no biases, where the module has no such tensor. The pre-activation adds all
+    ``biases``.
     """
 
     recurrent: Tensor | None

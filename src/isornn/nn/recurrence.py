@@ -7,7 +7,7 @@ as a whole, whatever its length; its second derivatives go through the cell's ow
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ _TENSORS = 6  # inputs, matrix, bias, recurrent, offset, pointwise
 
 @dataclass(frozen=True)
 class Weights:
-    """What one layer and direction computes with; an untied layer's have a leading axis of steps.
+    """What one layer and direction computes with; untied ones, the first four, have a leading axis of steps.
 
     Args:
         matrix: (K N, D), what the K driven gates multiply ``inputs`` with.
@@ -53,10 +53,8 @@ class Weights:
         def cut(tensor: Tensor | None) -> Tensor | None:
             return None if tensor is None else tensor[start:]
 
-        units = {name: value[start:] for name, value in self.units.items()}
-        return Weights(
-            self.matrix[start:], cut(self.bias), cut(self.recurrent), cut(self.offset), cut(self.projection), units
-        )
+        matrix, bias = self.matrix[start:], cut(self.bias)
+        return replace(self, matrix=matrix, bias=bias, recurrent=cut(self.recurrent), offset=cut(self.offset))
 
 
 def recurrence(
@@ -127,7 +125,7 @@ def stepped(
     detached: Tensor | None = None,
 ) -> list[Tensor]:
     """The same by the cell's own steps, differentiable any number of times."""
-    length, tied, hidden = len(inputs), weights.tied, weights.matrix.shape[-2] // max(len(layout.driven), 1)
+    length, hidden = len(inputs), weights.matrix.shape[-2] // max(len(layout.driven), 1)
     drive = _drive(inputs, weights.matrix, weights.bias).unflatten(-1, (-1, hidden)).unbind(-2)
     by_gate = {gate: value.unbind(0) for gate, value in zip(layout.driven, drive, strict=True)}
     by_gate |= _constant(layout, weights.offset, length, hidden, initial[0])
@@ -142,11 +140,10 @@ def stepped(
         products = _Products(matrices[t], getattr(states, cell.states[0]), layout.plain)
         now = {gate: value[t] for gate, value in by_gate.items()}
         x = None if fed is None else fed[t]
-        units = {name: value if tied else value[t] for name, value in weights.units.items()}
-        states, u = step(cell, states, now, products, x, units)
+        states, u = step(cell, states, now, products, x, weights.units)
         if weights.projection is not None:
-            projection = weights.projection if tied else weights.projection[t]
-            setattr(states, cell.states[0], nn.functional.linear(getattr(states, cell.states[0]), projection))
+            first = nn.functional.linear(getattr(states, cell.states[0]), weights.projection)
+            setattr(states, cell.states[0], first)
         record.append(_results(cell, states, u))
     return [torch.stack(values) for values in zip(*record, strict=True)]
 

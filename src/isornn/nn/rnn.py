@@ -16,6 +16,7 @@ from isornn.cells import Cell
 from isornn.nn.layout import GateTensors, Layout
 from isornn.nn.recurrence import Weights, recurrence
 from isornn.nn.sequences import Sequences, last_states
+from isornn.nn.untied import ShuffledUnits, shuffled_matrices
 
 State = Tensor | tuple[Tensor, ...]
 Before = Literal["zero", "first"]
@@ -52,8 +53,8 @@ class RNN(nn.Module):
             they read (Arpit et al. 2018, for LSTM: what passes through c stays).
         checkpoint_every: k: only every k-th state is kept for the backward pass, the steps between are run again;
             memory grows with T/k + k.
-        untied_steps: T: every parameter but Phi's has a leading axis of T, fresh weights for each step, the papers'
-            assumption. Step t of a call uses entry t; a sequence longer than T is an error.
+        untied: every step of every call has fresh weights and biases, the papers' assumption: the parameters' own, in
+            random order and with random signs (`nn.untied`), drawn from torch's global generator, as dropout is.
 
     Raises:
         ValueError: a size or probability, or an option that the cell has no use for.
@@ -85,19 +86,17 @@ class RNN(nn.Module):
         before: Before = "zero",
         h_detach: float = 0.0,
         checkpoint_every: int | None = None,
-        untied_steps: int | None = None,
+        untied: bool = False,
     ) -> None:
         super().__init__()
         self.cell, self.layout = cell, Layout.of(cell)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
         self.dropout, self.proj_size, self.features, self.before = float(dropout), proj_size, features, before
-        self.h_detach, self.checkpoint_every, self.untied_steps = float(h_detach), checkpoint_every, untied_steps
+        self.h_detach, self.checkpoint_every, self.untied = float(h_detach), checkpoint_every, untied
         self._check_options()
-        steps = () if untied_steps is None else (untied_steps,)
         for layer, direction in self.places():
             for name, shape in self._shapes(layer).items():
-                shape = shape if name in ("weight_phi", "bias_phi") else (*steps, *shape)
                 empty = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
                 self.register_parameter(name + suffix(layer, direction), empty)
         self.reset_parameters()
@@ -197,7 +196,7 @@ class RNN(nn.Module):
         whole, rows = getattr(self, parameter + place, None), self.layout.rows(parameter, gate, self.hidden_size)
         if whole is None or rows is None:
             return None
-        part: Tensor = whole[(slice(None),) * (self.untied_steps is not None) + (rows,)]
+        part: Tensor = whole[rows]
         return part
 
     def forward(
@@ -225,10 +224,9 @@ class RNN(nn.Module):
             ``state``.
 
         Raises:
-            ValueError: a shape, lengths, the number of states, or a sequence longer than ``untied_steps``.
+            ValueError: a shape, lengths, or the number of states.
         """
         sequences = Sequences.of(x, lengths, self.batch_first, self.input_size)
-        self._check_length(sequences.values.shape[0])
         initial = self._initial(sequences, state)
         first = self._first_previous(sequences, previous)
         last: list[tuple[Tensor, ...]] = []
@@ -257,8 +255,8 @@ class RNN(nn.Module):
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Outputs (T, B, N) of one layer and direction, and its last states."""
         place = suffix(layer, direction)
-        weights = self._weights(place)
         values = sequences.values
+        weights = self._weights(place, values.shape[0])
         x = sequences.reversed(values) if direction else values
         x = self._cast(self._with_features(x, layer, place))
         inputs = x if "weight_ph" + place not in self._parameters else self._with_previous(x, previous)
@@ -312,18 +310,27 @@ class RNN(nn.Module):
         last = tuple(last_states(values, start, lengths) for values, start in states)
         return (results[0] if len(results) == len(initial) else results[-1]), last
 
-    def _weights(self, place: str) -> Weights:
-        def get(name: str) -> Tensor | None:
-            return self._parameters.get(name + place)
-
+    def _weights(self, place: str, steps: int) -> Weights:
+        """What ``steps`` steps compute with."""
         hidden = self.hidden_size
-        bias, offset = self.layout.biases(get("bias_ih"), get("bias_hh"), hidden)
+        stacks: dict[str, Tensor] = {}
+        for name in self.layout.stacks:
+            stack = self._parameters.get(name + place)
+            if stack is not None:
+                stacks[name] = stack
+        if self.untied:
+            shuffled = ShuffledUnits(next(iter(stacks.values())), hidden, steps)
+            stacks = {
+                name: shuffled(stack) if stack.dim() == 1 else shuffled_matrices(stack, hidden, steps)
+                for name, stack in stacks.items()
+            }
+        bias, offset = self.layout.biases(stacks.get("bias_ih"), stacks.get("bias_hh"), hidden)
         return Weights(
-            matrix=self._cast(self.layout.matrix(get("weight_ih"), get("weight_ph"), hidden)),
+            matrix=self._cast(self.layout.matrix(stacks.get("weight_ih"), stacks.get("weight_ph"), hidden)),
             bias=self._cast(bias),
-            recurrent=self._cast(get("weight_hh")),
+            recurrent=self._cast(stacks.get("weight_hh")),
             offset=self._cast(offset),
-            projection=self._cast(get("weight_hr")),
+            projection=self._cast(self._parameters.get("weight_hr" + place)),
             units={name: self._cast(self._parameters[name + place]) for name in self.cell.parameters},
         )
 
@@ -385,7 +392,6 @@ class RNN(nn.Module):
             "hidden_size": self.hidden_size,
             "num_layers": self.num_layers,
             "checkpoint_every": self.checkpoint_every,
-            "untied_steps": self.untied_steps,
         }
         for name, size in sizes.items():
             if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
@@ -410,12 +416,6 @@ class RNN(nn.Module):
         if gate not in self.cell.gates:
             raise ValueError(f"gate: {gate!r} is not allowed; {self.cell.name} has {', '.join(self.cell.gates)}")
 
-    def _check_length(self, length: int) -> None:
-        if self.untied_steps is not None and length > self.untied_steps:
-            raise ValueError(
-                f"x: {length} steps are not allowed; the layer has weights for untied_steps = {self.untied_steps}"
-            )
-
     def _shape_in_words(self) -> str:
         directions = "two directions" if self.bidirectional else "one direction"
         return f"the module has {self.num_layers} layer(s), {directions}"
@@ -433,7 +433,7 @@ class RNN(nn.Module):
             "before": "zero",
             "h_detach": 0.0,
             "checkpoint_every": None,
-            "untied_steps": None,
+            "untied": False,
         }
         return shown + "".join(f", {k}={getattr(self, k)}" for k, v in usual.items() if getattr(self, k) != v)
 

@@ -51,7 +51,7 @@ def learn(layer: RNN, x: Tensor, previous: Tensor | None = None) -> dict[str, Te
     _check_typed(cell)
     if cell.input_enters_pointwise:
         raise ValueError(f"layer: the input of {cell.name} enters pointwise, so it is no learned feature")
-    if layer.num_layers * (1 + layer.bidirectional) > 1 or layer.untied_steps is not None:
+    if layer.num_layers * (1 + layer.bidirectional) > 1 or layer.untied:
         raise ValueError(
             "layer: learnware is that of one layer and direction, with weights that are the same at all steps"
         )
