@@ -269,9 +269,10 @@ def test_gates_exactly_open_or_shut(kind: type[nn.RNN], size: float) -> None:
 @every_kind
 def test_an_empty_batch(kind: type[nn.RNN]) -> None:
     layer = made(kind)
-    out, last = layer(torch.zeros(4, 0, D, dtype=torch.float64))
-    assert out.shape == (4, 0, N)
-    assert flat(last)[0].shape == (1, 0, N)
+    for lengths in (None, []):
+        out, last = layer(torch.zeros(4, 0, D, dtype=torch.float64), lengths=lengths)
+        assert out.shape == (4, 0, N)
+        assert flat(last)[0].shape == (1, 0, N)
 
 
 def test_detached_states_leave_values_and_stop_gradients() -> None:
@@ -462,3 +463,21 @@ def test_a_step_of_training_moves_every_parameter() -> None:
 def test_wrong_shapes_name_what_is_expected_and_found(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@every_kind
+def test_data_parallel_wrappers(kind: type[nn.RNN]) -> None:
+    layer, x = made(kind), sequence(4, B, D)
+    expected = layer(x)[0]
+    expected.sum().backward()
+    gradients = [parameter.grad.clone() for parameter in layer.parameters()]
+    torch.testing.assert_close(torch.nn.DataParallel(layer, dim=1)(x)[0], expected)
+    layer.zero_grad()
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        out, _ = torch.nn.parallel.DistributedDataParallel(layer)(x)
+        out.sum().backward()
+    finally:
+        torch.distributed.destroy_process_group()
+    torch.testing.assert_close([parameter.grad for parameter in layer.parameters()], gradients)

@@ -95,6 +95,7 @@ def _check_shape(x: Tensor, dims: tuple[int, ...], features: int, form: str) -> 
 
 def _checked_lengths(lengths: Tensor | Sequence[int], values: Tensor) -> Tensor:
     known = torch.as_tensor(lengths, device=values.device)
+    known = known.long() if known.numel() == 0 else known  # an empty list says no type
     if known.dtype.is_floating_point or known.dtype == torch.bool or known.shape != values.shape[1:2]:
         raise ValueError(
             f"lengths: shape {tuple(known.shape)} of {known.dtype} is not allowed; whole numbers, one for each of the "
