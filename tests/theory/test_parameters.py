@@ -12,7 +12,7 @@ from isornn.cells import LSTM, Cell, Gate, GersLSTM, Reads, Spec, Values
 from isornn.nn import gates_on_plain_state, step
 from isornn.simulation import simulate
 from isornn.theory import analyze
-from isornn.theory.structure import structure_of
+from isornn.theory.quadrature.structure import structure_of
 
 SLOPE, KEEP = 0.25, 0.7
 

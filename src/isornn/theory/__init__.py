@@ -9,8 +9,8 @@ from isornn.theory.critical_point import Condition, Critical, critical
 from isornn.theory.dynamics import Trajectory, correlation_map, moment_dynamics
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.gilboa import ApproximateLSTM, lstm_approximation
+from isornn.theory.quadrature.structure import NotPolynomial
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
-from isornn.theory.structure import NotPolynomial
 
 __all__ = [
     "Analysis",

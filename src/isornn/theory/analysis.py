@@ -9,12 +9,12 @@ from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.theory.errors import TheoryMissing
-from isornn.theory.population import Population
-from isornn.theory.quadrature import QuadratureEngine
+from isornn.theory.population.engine import Population
+from isornn.theory.population.sampled import population_analysis
+from isornn.theory.quadrature.engine import QuadratureEngine
+from isornn.theory.quadrature.structure import NotPolynomial, structure_of
 from isornn.theory.reasons import IDENTITY, NOT_CONVERGED, NOT_POINTWISE
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
-from isornn.theory.sampled import population_analysis
-from isornn.theory.structure import NotPolynomial, structure_of
 
 Engine = Literal["quadrature", "population"]
 SEED = 0

@@ -9,9 +9,9 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from isornn.cells import Spec
-from isornn.theory.bias_nodes import bias_nodes
-from isornn.theory.gate_law import GateLaw
-from isornn.theory.structure import NotPolynomial, Polynomial, structure_of
+from isornn.theory.quadrature.bias_nodes import bias_nodes
+from isornn.theory.quadrature.gate_law import GateLaw
+from isornn.theory.quadrature.structure import NotPolynomial, Polynomial, structure_of
 
 LONGEST = 1e12
 

@@ -13,8 +13,8 @@ from scipy.optimize import brentq
 from isornn.cells import BiasLaw, Cell, Gate, Input, Spec, SpecError
 from isornn.theory.analysis import analyze
 from isornn.theory.carry import carry_of
+from isornn.theory.quadrature.structure import NotPolynomial
 from isornn.theory.records import Analysis, Quantity
-from isornn.theory.structure import NotPolynomial
 
 WEAK = 1e-5  # recurrent weight variance of gates that need no recurrence (Gilboa et al. 2019, D.4)
 SEEN = 1.0  # variance that gates which see the input receive from it

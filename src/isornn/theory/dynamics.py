@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
-from isornn.theory.affine import AffineTheory, Moments
-from isornn.theory.affine_fixed_point import room_for_correlation, settle
 from isornn.theory.errors import TheoryMissing
-from isornn.theory.population import Population
-from isornn.theory.structure import NotPolynomial, structure_of
+from isornn.theory.population.engine import Population
+from isornn.theory.quadrature.affine import AffineTheory, Moments
+from isornn.theory.quadrature.fixed_point import room_for_correlation, settle
+from isornn.theory.quadrature.structure import NotPolynomial, structure_of
 
 SEED = 0
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from isornn.cells import LSTM, Spec
 from isornn.theory.errors import TheoryMissing
-from isornn.theory.population import Population
+from isornn.theory.population.engine import Population
 from isornn.theory.records import Quantity
 
 BATCHES = 16

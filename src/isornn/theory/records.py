@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
+from isornn.theory.reasons import UNENDING
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,18 @@ class Quantity:
     def reason(self) -> str | None:
         """Why a single spec's value is missing or infinite."""
         return next((reason for reason, where in self.reasons if bool(where)), None)
+
+
+def time_scale(chi: Quantity) -> Quantity:
+    """``xi = -1/ln |chi|``; infinite where chi >= 1."""
+    size = chi.value.abs()
+    unending = size >= 1
+    inside = torch.where(unending, 0.5, size)
+    rate = -torch.where(inside > 0, inside, torch.e**-torch.inf).log()
+    value = torch.where(unending, torch.inf, 1 / rate)
+    error = chi.stderr / torch.where(size > 0, size, 1.0) * value**2
+    reasons: dict[str, Tensor | bool] = dict(chi.reasons)
+    return Quantity.of(value, error, reasons | {UNENDING: unending})
 
 
 @dataclass(frozen=True)

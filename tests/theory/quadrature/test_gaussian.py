@@ -15,8 +15,8 @@ from scipy.stats import norm
 from torch import Tensor
 
 from isornn.cells.activations import hard_sigmoid
-from isornn.theory import gaussian
-from isornn.theory.gaussian import hermite_table, power_series, standard_nodes
+from isornn.theory.quadrature import gaussian
+from isornn.theory.quadrature.gaussian import hermite_table, power_series, standard_nodes
 
 MEANS = (-50.0, -7.0, -1.3, 0.0, 0.4, 3.0, 50.0)
 VARIANCES = (0.0, 1e-6, 1e-3, 0.1, 1.0, 4.0, 25.0, 400.0, 1e4)

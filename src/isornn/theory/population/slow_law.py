@@ -10,7 +10,17 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Values
-from isornn.theory.units import Draws, Field, Laws, Units, bounded, correlated, draw_gates, redraws_law, variates
+from isornn.theory.population.units import (
+    Draws,
+    Field,
+    Laws,
+    Units,
+    bounded,
+    correlated,
+    draw_gates,
+    redraws_law,
+    variates,
+)
 
 _NODES = 129
 _THINNED = 8

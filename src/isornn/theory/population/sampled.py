@@ -7,10 +7,9 @@ from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.theory.errors import TheoryMissing
-from isornn.theory.population import Population
-from isornn.theory.quadrature import time_scale
+from isornn.theory.population.engine import Population
 from isornn.theory.reasons import NO_SPREAD, NOT_CONVERGED, NOT_EXPONENTIAL, UNENDING
-from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
+from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity, time_scale
 
 XI_Q_MISSING = "known for cells with one state that enters its update affinely"
 

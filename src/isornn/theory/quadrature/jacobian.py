@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
-from isornn.theory.affine import AffineTheory, Laws, Moments
 from isornn.theory.errors import TheoryMissing
-from isornn.theory.structure import Polynomial
+from isornn.theory.quadrature.affine import AffineTheory, Laws, Moments
+from isornn.theory.quadrature.structure import Polynomial
 
 Mean = Callable[[Polynomial], Tensor]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isornn.theory.affine import AffineTheory, Laws, Moments
-from isornn.theory.roots import Function, bracketed_root
+from isornn.theory.quadrature.affine import AffineTheory, Laws, Moments
+from isornn.theory.quadrature.roots import Function, bracketed_root
 
 LARGEST = 1e12  # second moments beyond this are no fixed point
 SMALLEST = 1e-14

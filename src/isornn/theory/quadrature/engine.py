@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
-from isornn.theory import affine
-from isornn.theory.affine import AffineTheory, Moments
-from isornn.theory.affine_fixed_point import Settled, SettledPair, settle, settle_pair
-from isornn.theory.affine_jacobian import jacobian_moments
-from isornn.theory.affine_response import Propagator, profile, propagator, reach, stays_together
 from isornn.theory.errors import TheoryMissing
+from isornn.theory.quadrature import affine
+from isornn.theory.quadrature.affine import AffineTheory, Moments
+from isornn.theory.quadrature.fixed_point import Settled, SettledPair, settle, settle_pair
+from isornn.theory.quadrature.jacobian import jacobian_moments
+from isornn.theory.quadrature.response import Propagator, profile, propagator, reach, stays_together
+from isornn.theory.quadrature.structure import Structure
 from isornn.theory.reasons import FROZEN, NO_SPREAD, NOT_CONVERGED, NOT_EXPONENTIAL, TOO_LARGE, UNENDING
-from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
-from isornn.theory.structure import Structure
+from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity, time_scale
 
 SAMPLES_PER_REACH = 16
 REACHES = 3
@@ -121,18 +121,6 @@ class QuadratureEngine:
             return self._quantity(blank, {NOT_EXPONENTIAL: True})
         radius = _moment_map_radius(self.theory, self.settled.state)
         return time_scale(self._quantity(radius))
-
-
-def time_scale(chi: Quantity) -> Quantity:
-    """``xi = -1/ln |chi|``; infinite where chi >= 1."""
-    size = chi.value.abs()
-    unending = size >= 1
-    inside = torch.where(unending, 0.5, size)
-    rate = -torch.where(inside > 0, inside, torch.e**-torch.inf).log()
-    value = torch.where(unending, torch.inf, 1 / rate)
-    error = chi.stderr / torch.where(size > 0, size, 1.0) * value**2
-    reasons: dict[str, Tensor | bool] = dict(chi.reasons)
-    return Quantity.of(value, error, reasons | {UNENDING: unending})
 
 
 def _local_rates(prop: Propagator) -> tuple[Tensor, Tensor]:

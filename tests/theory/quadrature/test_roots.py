@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from isornn.theory import roots
-from isornn.theory.roots import bracketed_root
+from isornn.theory.quadrature import roots
+from isornn.theory.quadrature.roots import bracketed_root
 
 
 def find(function: roots.Function, low: Tensor, high: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from isornn.cells import (
     Vanilla,
 )
 from isornn.theory.errors import TheoryMissing
-from isornn.theory.population import Population, Stable
+from isornn.theory.population.engine import Population, Stable
 
 
 def law(**gates: tuple[float, float, float, float]) -> dict[str, Gate]:

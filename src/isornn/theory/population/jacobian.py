@@ -10,9 +10,9 @@ from torch import Tensor
 
 from isornn.cells import Spec, Values
 from isornn.theory.errors import TheoryMissing
-from isornn.theory.probing import Derivatives, linearise, linearise_read
-from isornn.theory.replicates import jackknife, pooled
-from isornn.theory.units import Field, Laws, Units, draw_gates, reader, stand_ins
+from isornn.theory.population.probing import Derivatives, linearise, linearise_read
+from isornn.theory.population.replicates import jackknife, pooled
+from isornn.theory.population.units import Field, Laws, Units, draw_gates, reader, stand_ins
 
 
 @dataclass(frozen=True)

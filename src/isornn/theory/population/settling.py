@@ -9,10 +9,20 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Values
-from isornn.theory.late import falls
-from isornn.theory.probing import Probe
-from isornn.theory.slow_law import SlowLaw, loss_by_bias, one_variate
-from isornn.theory.units import Draws, Field, Laws, Units, arrangement, bounded, draw_gates, fixed_biases, variates
+from isornn.theory.population.late import falls
+from isornn.theory.population.probing import Probe
+from isornn.theory.population.slow_law import SlowLaw, loss_by_bias, one_variate
+from isornn.theory.population.units import (
+    Draws,
+    Field,
+    Laws,
+    Units,
+    arrangement,
+    bounded,
+    draw_gates,
+    fixed_biases,
+    variates,
+)
 
 SlowLaws = Mapping[str, SlowLaw]
 _WARM_ROUNDS = 6

@@ -9,12 +9,12 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from isornn.theory.late import BURN, grid
-from isornn.theory.probing import Probe
-from isornn.theory.renewal import Renewal, first_fall, last_live_rate, late_rate
-from isornn.theory.replicates import jackknife, pooled
-from isornn.theory.tangents import Cohort, Curves
-from isornn.theory.units import Draws, Field, Laws, Units
+from isornn.theory.population.late import BURN, grid
+from isornn.theory.population.probing import Probe
+from isornn.theory.population.renewal import Renewal, first_fall, last_live_rate, late_rate
+from isornn.theory.population.replicates import jackknife, pooled
+from isornn.theory.population.tangents import Cohort, Curves
+from isornn.theory.population.units import Draws, Field, Laws, Units
 
 _SHORTEST = 8
 _MOST_STEPS = 1024  # of all cohorts together, unless one takes more

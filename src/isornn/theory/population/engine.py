@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
-from isornn.theory.population_jacobian import JacobianMoments, JacobianSums
-from isornn.theory.probing import Probe
-from isornn.theory.replicates import jackknife, pooled
-from isornn.theory.response import Response, follow
-from isornn.theory.settling import Dynamics
-from isornn.theory.slow_law import of_units
-from isornn.theory.units import Draws, Field, Laws, Units, variates
+from isornn.theory.population.jacobian import JacobianMoments, JacobianSums
+from isornn.theory.population.probing import Probe
+from isornn.theory.population.replicates import jackknife, pooled
+from isornn.theory.population.response import Response, follow
+from isornn.theory.population.settling import Dynamics
+from isornn.theory.population.slow_law import of_units
+from isornn.theory.population.units import Draws, Field, Laws, Units, variates
 
 Copies = Literal["apart", "identical"]
 _UNSETTLED = 16  # steps that a population without a fixed point is followed

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from isornn.cells import CELLS, Cell, Gate, Reads, Spec, Values, Vanilla, cell_named
 from isornn.theory import NotPolynomial, analyze
-from isornn.theory.affine import AffineTheory
-from isornn.theory.gate_law import GateLaw
-from isornn.theory.structure import INPUT, Polynomial, structure_of
+from isornn.theory.quadrature.affine import AffineTheory
+from isornn.theory.quadrature.gate_law import GateLaw
+from isornn.theory.quadrature.structure import INPUT, Polynomial, structure_of
 
 OPTIONS: list[tuple[str, dict[str, str]]] = [
     *(("vanilla", {"nonlinearity": n}) for n in ("tanh", "sigmoid", "relu", "identity")),

@@ -30,8 +30,8 @@ from isornn.cells.random_specs import random_spec
 from isornn.cells.starts import preset
 from isornn.simulation import simulate
 from isornn.theory import Analysis, analyze, correlation_map
-from isornn.theory.quadrature import QuadratureEngine
-from isornn.theory.structure import structure_of
+from isornn.theory.quadrature.engine import QuadratureEngine
+from isornn.theory.quadrature.structure import structure_of
 
 Row = tuple[float, float, float, float]
 

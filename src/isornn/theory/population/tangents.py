@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Values
-from isornn.theory.late import BURN, WINDOW, binned, grid
-from isornn.theory.probing import Derivatives, Probe, linearise, linearise_read
-from isornn.theory.units import (
+from isornn.theory.population.late import BURN, WINDOW, binned, grid
+from isornn.theory.population.probing import Derivatives, Probe, linearise, linearise_read
+from isornn.theory.population.units import (
     Draws,
     Field,
     Laws,

@@ -1,0 +1,1 @@
+"""The population engine: sampled units of an infinite network, for any cell."""

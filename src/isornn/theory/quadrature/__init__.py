@@ -1,0 +1,1 @@
+"""The deterministic engine: Gaussian integrals and Hermite series, where the state enters affinely."""
