@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import Tensor
 
+from checked import MGU
 from isornn import nn
-from isornn.cells import Cell, OptionError, Reads
+from isornn.cells import OptionError
 
 T, B, D, N = 5, 2, 3, 4
 sig = torch.sigmoid
@@ -176,21 +176,6 @@ def test_layouts_agree(kind: type[nn.RNN]) -> None:
         assert one.shape == (1, N)
         torch.testing.assert_close(one, many[:, 1])
     assert layer(x[3:, 1], single_state)[0].shape == (2, N)
-
-
-@dataclass(frozen=True)
-class MGU(Cell):
-    """The minimal gated unit, as Cell's docstring has it."""
-
-    name = "mgu"
-    gates = {"f": Reads(), "n": Reads()}
-
-    def read(self, gate, s, u):  # type: ignore[no-untyped-def]
-        return sig(u.f) * s.h if gate == "n" else s.h
-
-    def update(self, s, u, x):  # type: ignore[no-untyped-def]
-        f = sig(u.f)
-        return {"h": (1 - f) * s.h + f * torch.tanh(u.n)}
 
 
 def test_a_users_own_cell_is_a_layer() -> None:

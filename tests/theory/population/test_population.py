@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from checked import CHO, MGU, PEEPHOLE, law
 from isornn.cells import (
     GRU,
     LSTM,
     TRNN,
     BiasLaw,
     Cell,
-    ChoGRU,
     Gate,
     Input,
     Minimal,
@@ -29,18 +29,10 @@ from isornn.cells import (
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.population.engine import Population, Stable
 
-
-def law(**gates: tuple[float, float, float, float]) -> dict[str, Gate]:
-    """Gates as (weight_var, input_var, bias_var, bias_mean)."""
-    return {name: Gate(w, i, bias_var=v, bias_mean=m) for name, (w, i, v, m) in gates.items()}
-
-
 LSTM_MILD = Spec(LSTM(), law(i=(1, 0.5, 0, 0), f=(1, 0.5, 0, 1), g=(1, 0.5, 0, 0), o=(1, 0.5, 0, 0)))
 LSTM_STRONG = Spec(LSTM(), law(i=(2, 1, 0, 0.5), f=(4, 0.5, 0.1, 2), g=(3, 0.5, 0, 0), o=(2, 0.5, 0, 0.5)))
 LSTM_TORCH = Spec(LSTM(), {name: Gate(1 / 3, 49 / 384, bias_var=2 / 384) for name in "ifgo"})
 LSTM_SLOW = Spec(LSTM(), law(i=(1e-5, 1, 0, 0), f=(1e-5, 0, 0, 5), g=(1e-5, 1, 0, 0), o=(1, 0, 0, 0)))
-PEEPHOLE = Spec(Peephole(), law(i=(2, 0.5, 0, 0.5), f=(4, 1, 0.1, 2), g=(3, 0.5, 0, 0)))
-CHO = Spec(ChoGRU(), law(z=(3, 1, 0, 1), r=(2, 0.5, 0.1, 0.5), n=(4, 0.5, 0, 0)))
 
 
 def population(spec: Spec, seed: int = 0, **options: int) -> Population:
@@ -389,21 +381,6 @@ class Leaky(Cell):
         return {"h": self.leak * s.h + (1 - self.leak) * torch.tanh(u.n)}
 
 
-@dataclass(frozen=True)
-class MinimalGated(Cell):
-    """The minimal gated unit: its read uses a pre-activation that the update uses too."""
-
-    name = "mgu"
-    gates = {"f": Reads(), "n": Reads()}
-
-    def read(self, gate: str, s: Values, u: Values) -> Any:
-        return torch.sigmoid(u.f) * s.h if gate == "n" else s.h
-
-    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
-        f = torch.sigmoid(u.f)
-        return {"h": (1 - f) * s.h + f * torch.tanh(u.n)}
-
-
 def test_a_cell_of_ones_own() -> None:
     # h' = a h + (1-a) n with n independent of h: Q = (1-a)^2 E n^2 / (1 - a^2), chi = a^2 + (1-a)^2 w E tanh'^2.
     found = population(Spec(Leaky(), {"n": Gate(2.0, 1.0)})).stable()
@@ -416,7 +393,7 @@ def test_a_cell_of_ones_own() -> None:
 
 
 def test_jacobian_moments_are_refused_with_the_reason() -> None:
-    units = population(Spec(MinimalGated(), {"f": Gate(1, 1), "n": Gate(1, 1)}))
+    units = population(Spec(MGU(), {"f": Gate(1, 1), "n": Gate(1, 1)}))
     settled = units.settle("identical")
     assert settled.converged
     with pytest.raises(TheoryMissing, match="u_f, which also acts in the update"):

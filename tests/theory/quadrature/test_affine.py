@@ -13,6 +13,7 @@ from scipy.integrate import quad
 from scipy.special import expit
 from torch import Tensor
 
+from checked import CHO, PEEPHOLE, law
 from isornn.cells import (
     TRNN,
     Cell,
@@ -33,16 +34,6 @@ from isornn.theory import Analysis, analyze, correlation_map
 from isornn.theory.quadrature.engine import QuadratureEngine
 from isornn.theory.quadrature.structure import structure_of
 
-Row = tuple[float, float, float, float]
-
-
-def law(**gates: Row) -> dict[str, Gate]:
-    """Gates as (weight_var, input_var, bias_var, bias_mean)."""
-    return {name: Gate(w, i, bias_var=v, bias_mean=m) for name, (w, i, v, m) in gates.items()}
-
-
-PEEPHOLE = Spec(Peephole(), law(i=(2, 0.5, 0, 0.5), f=(4, 1, 0.1, 2), g=(3, 0.5, 0, 0)))
-CHO = Spec(ChoGRU(), law(z=(3, 1, 0, 1), r=(2, 0.5, 0.1, 0.5), n=(4, 0.5, 0, 0)))
 ALIKE = Spec(Peephole(), law(i=(1, 1, 0, 0), f=(1, 1, 0, 1), g=(1, 1, 0, 0)))
 CHEN = (Spec(Minimal(), law(u=(6, 1, 0, 0))), Spec(Minimal(), law(u=(3, 2, 0.5, 1))))
 

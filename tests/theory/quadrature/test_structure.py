@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from checked import MGU
 from isornn.cells import CELLS, Cell, Gate, Reads, Spec, Values, Vanilla, cell_named
 from isornn.theory import NotPolynomial, analyze
 from isornn.theory.quadrature.affine import AffineTheory
@@ -95,21 +95,6 @@ def test_which_cells_the_deterministic_engine_takes(name: str, options: dict[str
             NotPolynomial, match="several states: h, c" if name == "lstm" else "tanh of an expression in"
         ):
             AffineTheory(Spec(cell), structure_of(cell))
-
-
-@dataclass(frozen=True)
-class MGU(Cell):
-    """The minimal gated unit."""
-
-    name = "mgu"
-    gates = {"f": Reads(), "n": Reads()}
-
-    def read(self, gate: str, s: Values, u: Values) -> Any:
-        return torch.sigmoid(u.f) * s.h if gate == "n" else s.h
-
-    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
-        f = torch.sigmoid(u.f)
-        return {"h": (1 - f) * s.h + f * torch.tanh(u.n)}
 
 
 def test_a_users_cell_gets_the_deterministic_engine() -> None:

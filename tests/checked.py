@@ -1,0 +1,36 @@
+"""Specs whose figures were checked against simulated networks, and a user's cell: what several tests share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from isornn.cells import Cell, ChoGRU, Gate, Peephole, Reads, Spec, Values
+
+Row = tuple[float, float, float, float]
+
+
+def law(**gates: Row) -> dict[str, Gate]:
+    """Gates as (weight_var, input_var, bias_var, bias_mean)."""
+    return {name: Gate(w, i, bias_var=v, bias_mean=m) for name, (w, i, v, m) in gates.items()}
+
+
+PEEPHOLE = Spec(Peephole(), law(i=(2, 0.5, 0, 0.5), f=(4, 1, 0.1, 2), g=(3, 0.5, 0, 0)))
+CHO = Spec(ChoGRU(), law(z=(3, 1, 0, 1), r=(2, 0.5, 0.1, 0.5), n=(4, 0.5, 0, 0)))
+
+
+@dataclass(frozen=True)
+class MGU(Cell):
+    """The minimal gated unit, as Cell's docstring has it."""
+
+    name = "mgu"
+    gates = {"f": Reads(), "n": Reads()}
+
+    def read(self, gate: str, s: Values, u: Values) -> Any:
+        return torch.sigmoid(u.f) * s.h if gate == "n" else s.h
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f = torch.sigmoid(u.f)
+        return {"h": (1 - f) * s.h + f * torch.tanh(u.n)}
