@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
-import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from isornn.files import replacing
 
 
 class RecordError(ValueError):
@@ -24,16 +24,8 @@ def write_record(file: Path, record: dict[str, Any]) -> None:
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(record, indent=1, allow_nan=False)
-    # In the same folder, because only a rename within a file system is atomic.
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text + "\n")
-        os.chmod(name, 0o644)
-        os.replace(name, file)
-    except BaseException:
-        os.unlink(name)
-        raise
+    with replacing(file) as new:
+        new.write_text(text + "\n", encoding="utf-8")
 
 
 def read_record(file: Path) -> Any:
@@ -42,7 +34,8 @@ def read_record(file: Path) -> Any:
     Raises:
         RecordError: the file is missing or not JSON.
 
-    >>> with tempfile.TemporaryDirectory() as folder:
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
     ...     write_record(Path(folder) / "new" / "record.json", {"seed": 0})
     ...     read_record(Path(folder) / "new" / "record.json")
     {'seed': 0}

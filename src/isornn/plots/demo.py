@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from isornn.experiments.demo_record import DemoResult, DemoRun
+from isornn.files import replacing
 
 _CHANCE = 0.1
 _COLOURS = ("#777777", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7")  # apart for colour-blind eyes too
@@ -42,7 +43,8 @@ def draw_demo(record: Path, figure: Path) -> None:
         f"nn.LSTM of {settings.hidden} units, {settings.data} at t = 1, noise up to T = {settings.length}", fontsize=11
     )
     figure.parent.mkdir(parents=True, exist_ok=True)
-    canvas.savefig(figure, dpi=150)
+    with replacing(figure) as new:
+        canvas.savefig(new, dpi=150)
 
 
 def _losses(axes: Axes, result: DemoResult) -> None:
