@@ -262,6 +262,7 @@ class RNN(nn.Module):
         inputs = x if "weight_ph" + place not in self._parameters else self._with_previous(x, previous)
         pointwise = x if self.cell.input_enters_pointwise else None
         started = tuple(self._cast(value) for value in initial)
+        self._check_dtypes(weights.matrix.dtype, x, started)
         out, last = self._over_time(inputs, pointwise, weights, started, sequences.lengths)
         return (sequences.reversed(out) if direction else out), last
 
@@ -411,6 +412,11 @@ class RNN(nn.Module):
             raise ValueError(f"features: the input of {self.cell.name} does not enter pointwise")
         if self.before not in ("zero", "first"):
             raise ValueError(f"before: {self.before!r} is not allowed; it is 'zero' or 'first'")
+
+    def _check_dtypes(self, expected: torch.dtype, x: Tensor, initial: tuple[Tensor, ...]) -> None:
+        for name, value in (("x", x), *((f"state.{n}", v) for n, v in zip(self.cell.states, initial, strict=True))):
+            if value.dtype != expected:
+                raise ValueError(f"{name}: {value.dtype} is not allowed; the layer is {expected}")
 
     def _check_gate(self, gate: str) -> None:
         if gate not in self.cell.gates:
