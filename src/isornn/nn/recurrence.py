@@ -6,8 +6,9 @@ as a whole, whatever its length; its second derivatives go through the cell's ow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -80,7 +81,7 @@ def recurrence(
         Each (T, B, N), or (T, B, P).
     """
     plain = weights.tied and detached is None and inputs.shape[1] > 0 and not _transformed()
-    kernel = _kernel(cell, weights.projection, list(weights.units.values()))
+    kernel = _kernel(cell, weights.projection)
     if not plain or (kernel is None and not torch.compiler.is_exporting()):
         return stepped(cell, layout, inputs, pointwise, weights, initial, detached)
     dtype = inputs.dtype
@@ -111,8 +112,8 @@ def _transformed() -> bool:
     return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 
 
-def _kernel(cell: Cell, projection: Tensor | None, units: Sequence[Tensor]) -> Kernel | None:
-    return kernel_of(cell) if projection is None and not units else None
+def _kernel(cell: Cell, projection: Tensor | None) -> Kernel | None:
+    return kernel_of(cell) if projection is None else None
 
 
 def stepped(
@@ -232,15 +233,15 @@ def _recurrence(
 ) -> list[Tensor]:
     """Results, and if ``keep`` what the kernel's backward pass wants; a cell without kernel is stepped."""
     kind, layout = _cell(cell)
-    kernel = _kernel(kind, projection, units)
+    kernel = _kernel(kind, projection)
     if kernel is None:
         named = dict(zip(kind.parameters, units, strict=True))
         weights = Weights(matrix, bias, recurrent, offset, projection, named)
         return stepped(kind, layout, inputs, pointwise, weights, initial)
     with torch.autocast(inputs.device.type, enabled=False):  # what comes is in the precision to compute in
         drive = _drive(inputs, matrix, bias)
-        initial = [value.contiguous() for value in initial]
-        results, kept = kernel.forward(drive, _whole(recurrent), offset, _whole(pointwise), initial, keep)
+        fixed = _whole(recurrent), offset, _whole(pointwise), _each_whole(units), _each_whole(initial)
+        results, kept = kernel.forward(drive, *fixed, keep)
     return [*results, *kept]
 
 
@@ -261,7 +262,7 @@ def _(
     kind, layout = _cell(cell)
     hidden = matrix.shape[0] // max(len(layout.driven), 1)
     sizes = [value.shape[-1] for value in initial] + [hidden] * (not _output_is_first_state(kind))
-    kernel = _kernel(kind, projection, units)
+    kernel = _kernel(kind, projection)
     if keep and kernel is not None:
         sizes += [width * hidden for width in kernel.kept_widths]
     return [inputs.new_empty(*inputs.shape[:2], size) for size in sizes]
@@ -276,6 +277,7 @@ def _recurrence_backward(
     recurrent: Tensor | None,
     offset: Tensor | None,
     pointwise: Tensor | None,
+    units: list[Tensor],
     initial: list[Tensor],
     results: list[Tensor],
     kept: list[Tensor],
@@ -283,7 +285,7 @@ def _recurrence_backward(
     given: list[int],
     wants_inputs: bool,
 ) -> list[Tensor]:
-    """Gradients of inputs (empty unless wanted), matrix, bias, recurrent, offset, pointwise where there are, initial.
+    """Gradients of inputs (empty unless wanted) and of each tensor from matrix to initial, where there are.
 
     ``grads`` are those of the results at the places ``given``.
     """
@@ -292,14 +294,14 @@ def _recurrence_backward(
     by_result: list[Tensor | None] = [None] * len(results)
     for place, grad in zip(given, grads, strict=True):
         by_result[place] = grad
-    initial = [value.contiguous() for value in initial]
     with torch.autocast(inputs.device.type, enabled=False):
-        found = kernel.backward(_whole(recurrent), offset, _whole(pointwise), initial, results, kept, by_result)
+        fixed = _whole(recurrent), offset, _whole(pointwise), _each_whole(units), _each_whole(initial)
+        found = kernel.backward(*fixed, results, kept, by_result)
         first = (found.drive @ matrix) if wants_inputs else inputs.new_empty(0)
         flat = found.drive.flatten(0, 1)
         own = [flat.mT @ inputs.flatten(0, 1), *([] if bias is None else [flat.sum(0)])]
     rest = [value for value in (found.weight, found.offset, found.x) if value is not None]
-    return [first, *own, *rest, *found.initial]
+    return [first, *own, *rest, *found.units, *found.initial]
 
 
 @_recurrence_backward.register_fake
@@ -311,6 +313,7 @@ def _(
     recurrent: Tensor | None,
     offset: Tensor | None,
     pointwise: Tensor | None,
+    units: list[Tensor],
     initial: list[Tensor],
     results: list[Tensor],
     kept: list[Tensor],
@@ -320,89 +323,90 @@ def _(
 ) -> list[Tensor]:
     first = torch.empty_like(inputs) if wants_inputs else inputs.new_empty(0)
     rest = [tensor for tensor in (bias, recurrent, offset, pointwise) if tensor is not None]
-    return [first, *(torch.empty_like(tensor) for tensor in (matrix, *rest, *initial))]
+    return [first, *(torch.empty_like(tensor) for tensor in (matrix, *rest, *units, *initial))]
 
 
 def _whole(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.contiguous()
 
 
+def _each_whole(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [tensor.contiguous() for tensor in tensors]
+
+
+def _parts(values: Iterable[Any], counts: Sequence[int]) -> list[list[Any]]:
+    """The values in runs of these lengths."""
+    ordered = iter(values)
+    return [list(islice(ordered, count)) for count in counts]
+
+
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     cell, *tensors, projection, units, initial, keep = inputs
-    if _kernel(_cell(cell)[0], projection, units) is None:
+    if _kernel(_cell(cell)[0], projection) is None:
         return
     ctx.set_materialize_grads(False)
-    ctx.cell, ctx.kept_any, ctx.count = cell, keep, (len(initial), _count_results(_cell(cell)[0]))
-    ctx.save_for_backward(*tensors, *initial, *output)
+    results = _count_results(_cell(cell)[0])
+    ctx.cell, ctx.kept_any = cell, keep
+    ctx.counts = _TENSORS, len(units), len(initial), results, len(output) - results
+    ctx.save_for_backward(*tensors, *units, *initial, *output)
 
 
 def _differentiate(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     if not getattr(ctx, "kept_any", False):
         raise RuntimeError("isornn::recurrence: exported or run without gradients, which now are asked for")
-    states, count = ctx.count
-    saved = ctx.saved_tensors  # once: activation checkpointing gives them but once
-    tensors, rest = saved[:_TENSORS], saved[_TENSORS:]
-    initial, results, kept = rest[:states], rest[states : states + count], rest[states + count :]
-    given = [place for place, grad in enumerate(grads[:count]) if grad is not None]
+    tensors, units, initial, results, kept = _parts(ctx.saved_tensors, ctx.counts)
+    grads = grads[: len(results)]
+    given = [place for place, grad in enumerate(grads) if grad is not None]
+    present = [grad for grad in grads if grad is not None]
     wants = ctx.needs_input_grad[1]
-    found = _recurrence_backward(
-        ctx.cell,
-        *tensors,
-        list(initial),
-        list(results),
-        list(kept),
-        [grad for grad in grads[:count] if grad is not None],
-        given,
-        wants,
-    )
-    ordered = iter(found)
-    first = next(ordered)
+    found = _recurrence_backward(ctx.cell, *tensors, units, initial, results, kept, present, given, wants)
+    first, *others = found
+    ordered = iter(others)
     optional = [None if tensor is None else next(ordered) for tensor in tensors[1:]]
-    return None, first if wants else None, *optional, None, [], list(ordered), None
+    of_units, of_initial = _parts(ordered, (len(units), len(initial)))
+    return None, first if wants else None, *optional, None, of_units, of_initial, None
 
 
 _recurrence.register_autograd(_differentiate, setup_context=_remember)
 
 
 def _remember_backward(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    cell, *tensors, initial, results, kept, grads, given, wants = inputs
+    cell, *tensors, units, initial, results, kept, grads, given, _ = inputs
     ctx.set_materialize_grads(False)
-    ctx.cell, ctx.given, ctx.wants, ctx.count = cell, given, wants, (len(initial), len(results), len(kept))
-    ctx.save_for_backward(*tensors, *initial, *grads)
+    ctx.cell, ctx.given = cell, given
+    ctx.saved, ctx.unused = (_TENSORS, len(units), len(initial), len(grads)), (len(results), len(kept))
+    ctx.save_for_backward(*tensors, *units, *initial, *grads)
 
 
 def _differentiate_twice(ctx: Any, seconds: list[Tensor | None]) -> tuple[Any, ...]:
     """Through the cell's own steps, differentiated twice; exact, and differentiable again."""
-    states, results, kept = ctx.count
-    saved = ctx.saved_tensors  # once: activation checkpointing gives them but once
-    tensors, rest = saved[:_TENSORS], saved[_TENSORS:]
-    initial, grads = rest[:states], rest[states:]
     cell, layout = _cell(ctx.cell)
     further = torch.is_grad_enabled()
     with torch.enable_grad():
         # Fresh names for the same values: what is differentiated for must not be behind another in the graph.
-        named: list[Any] = [None if t is None else t.view_as(t).requires_grad_(True) for t in tensors]
-        started = [value.view_as(value).requires_grad_(True) for value in initial]
-        given = [grad.view_as(grad).requires_grad_(True) for grad in grads]
-        inputs, matrix, bias, recurrent, offset, pointwise = named
-        weights = Weights(matrix, bias, recurrent, offset, None, {})
-        found = stepped(cell, layout, inputs, pointwise, weights, started)
+        fresh = [None if t is None else t.view_as(t).requires_grad_(True) for t in ctx.saved_tensors]
+        (inputs, matrix, bias, recurrent, offset, pointwise), units, initial, given = _parts(fresh, ctx.saved)
+        named = dict(zip(cell.parameters, units, strict=True))
+        weights = Weights(matrix, bias, recurrent, offset, None, named)
+        found = stepped(cell, layout, inputs, pointwise, weights, initial)
         chosen = [found[place] for place in ctx.given]
-        sources = [tensor for tensor in named if tensor is not None] + started
+        present = [tensor for tensor in fresh if tensor is not None]
+        sources = present[: len(present) - len(given)]
         first = torch.autograd.grad(chosen, sources, given, create_graph=True, allow_unused=True)
         pairs = [(value, grad) for value, grad in zip(first, seconds, strict=True) if grad is not None]
         pairs = [(value, grad) for value, grad in pairs if value is not None and value.requires_grad]
         second = torch.autograd.grad(
             [value for value, _ in pairs],
-            [*sources, *given],
+            present,
             [grad for _, grad in pairs],
             create_graph=further,
             allow_unused=True,
         )
     ordered = iter(second)
-    optional = [None if tensor is None else next(ordered) for tensor in tensors]
-    started_grads, given_grads = [next(ordered) for _ in initial], list(ordered)
-    return None, *optional, started_grads, [None] * results, [None] * kept, given_grads, None, None
+    gradients = [None if tensor is None else next(ordered) for tensor in fresh]
+    of_tensors, of_units, of_initial, of_given = _parts(gradients, ctx.saved)
+    results, kept = ([None] * count for count in ctx.unused)
+    return None, *of_tensors, of_units, of_initial, results, kept, of_given, None, None
 
 
 _recurrence_backward.register_autograd(_differentiate_twice, setup_context=_remember_backward)

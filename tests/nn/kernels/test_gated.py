@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +10,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from isornn.cells import GRU, LSTM, Cell, ChoGRU, Peephole, Values
+from isornn.cells import GRU, LSTM, Cell, ChoGRU, GersLSTM, Peephole, Values
 from isornn.nn.kernels import kernel_of
 from isornn.nn.kernels.contract import Gradients, Kernel
 from isornn.nn.kernels.gru import CHO_IN_TORCH, GRU_IN_TORCH
-from isornn.nn.kernels.lstm import IN_TORCH
+from isornn.nn.kernels.lstm import GERS_IN_TORCH, IN_TORCH
 from isornn.nn.step import step
 
-IN_TORCH_OF = {LSTM(): IN_TORCH, Peephole(): IN_TORCH, GRU(): GRU_IN_TORCH, ChoGRU(): CHO_IN_TORCH}
+IN_TORCH_OF = {
+    LSTM(): IN_TORCH,
+    GersLSTM(): GERS_IN_TORCH,
+    Peephole(): IN_TORCH,
+    GRU(): GRU_IN_TORCH,
+    ChoGRU(): CHO_IN_TORCH,
+}
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 
 
@@ -46,12 +52,20 @@ def arguments(cell: Cell, shape: tuple[int, int, int], dtype: torch.dtype) -> di
         "drive": normal(T, B, driven * N),
         "weight": normal(recurrent * N, N) / N**0.5,
         "offset": normal(undriven * N) if undriven else None,
+        "x": None,
+        "units": [normal(N) for _ in cell.parameters],
         "initial": [normal(B, N) for _ in cell.states],
     }
 
 
 def stepped(
-    cell: Cell, drive: Tensor, weight: Tensor, offset: Tensor | None, initial: Sequence[Tensor]
+    cell: Cell,
+    drive: Tensor,
+    weight: Tensor,
+    offset: Tensor | None,
+    x: Tensor | None,
+    units: Sequence[Tensor],
+    initial: Sequence[Tensor],
 ) -> list[Tensor]:
     """The results that a kernel promises, by the cell's own steps."""
     N = initial[0].shape[-1]
@@ -59,41 +73,60 @@ def stepped(
     undriven = [gate for gate in cell.gates if gate not in driven]
     fixed = dict(zip(undriven, offset.split(N), strict=True)) if offset is not None else {}
     matrices = dict(zip([gate for gate, reads in cell.gates.items() if reads.state], weight.split(N), strict=True))
+    own = dict(zip(cell.parameters, units, strict=True))
     states, record = Values(**dict(zip(cell.states, initial, strict=True))), []
-    for now in drive:
+    for t, now in enumerate(drive):
         u_drive = dict(zip(driven, now.split(N, -1), strict=True)) | fixed
-        states, u = step(cell, states, u_drive, lambda gate, r: r @ matrices[gate].t())
+        x_t = None if x is None else x[t]
+        states, u = step(cell, states, u_drive, lambda gate, r: r @ matrices[gate].t(), x_t, own)
         values, output = [getattr(states, name) for name in cell.states], cell.output(states, u)
         record.append(values if output is values[0] else [*values, output])
     return [torch.stack(values) for values in zip(*record, strict=True)]
 
 
-def reference(
-    cell: Cell, given: dict[str, Any], grads: Sequence[Tensor | None]
-) -> tuple[list[Tensor], dict[str, Tensor | None], list[Tensor]]:
-    """Results, gradients of drive, weight and offset by name, and those of the initial states."""
-    leaves: dict[str, Any] = {
-        name: value.clone().requires_grad_() if isinstance(value, Tensor) else value for name, value in given.items()
-    }
-    leaves["initial"] = [value.clone().requires_grad_() for value in given["initial"]]
+def reference(cell: Cell, given: dict[str, Any], grads: Sequence[Tensor | None]) -> tuple[list[Tensor], dict[str, Any]]:
+    """Results, and the gradients of all that is given, by name."""
+
+    def leaf(value: Tensor | None) -> Any:
+        return None if value is None else value.clone().requires_grad_()
+
+    def gradient(value: Tensor | None) -> Any:
+        return None if value is None else value.grad
+
+    leaves = _each(leaf, given)
     results = stepped(cell, **leaves)
     total = sum((grad * result).sum() for grad, result in zip(grads, results, strict=True) if grad is not None)
     assert isinstance(total, Tensor)
     total.backward()
-    named = {name: None if leaves[name] is None else leaves[name].grad for name in ("drive", "weight", "offset")}
-    return [result.detach() for result in results], named, [leaf.grad for leaf in leaves["initial"]]
+    return [result.detach() for result in results], _each(gradient, leaves)
+
+
+def _each(function: Callable[[Tensor | None], Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The function of every tensor, those in lists one by one."""
+    return {
+        name: [function(one) for one in value] if isinstance(value, list) else function(value)
+        for name, value in given.items()
+    }
 
 
 def run(kernel: Kernel, given: dict[str, Any], grads: Sequence[Tensor | None]) -> tuple[list[Tensor], Gradients]:
     """Forward and backward, which write to nothing but the drive."""
-    weight, offset, initial = given["weight"], given["offset"], given["initial"]
-    results, kept = kernel.forward(given["drive"].clone(), weight, offset, None, initial, keep=True)
-    untouchable = [value for value in (weight, offset, *initial, *results, *kept, *grads) if value is not None]
+    drive, fixed = given["drive"].clone(), {name: value for name, value in given.items() if name != "drive"}
+    untouchable = _tensors(fixed.values())
     copies = [value.clone() for value in untouchable]
-    found = kernel.backward(weight, offset, None, initial, results, kept, grads)
+    results, kept = kernel.forward(drive, **fixed, keep=True)
+    untouchable += _tensors([results, kept, grads])
+    copies += [value.clone() for value in _tensors([results, kept, grads])]
+    found = kernel.backward(**fixed, results=results, kept=kept, grads=grads)
     for value, copy in zip(untouchable, copies, strict=True):
         assert torch.equal(value, copy)
     return results, found
+
+
+def _tensors(values: Iterable[Any]) -> list[Tensor]:
+    """All tensors among the values and in the lists among them."""
+    listed = [value if isinstance(value, list) else [value] for value in values]
+    return [one for several in listed for one in several if one is not None]
 
 
 def count_results(cell: Cell) -> int:
@@ -101,15 +134,12 @@ def count_results(cell: Cell) -> int:
 
 
 def assert_agrees(kernel: Kernel, cell: Cell, given: dict[str, Any], grads: Sequence[Tensor | None]) -> None:
-    expected, named, of_initial = reference(cell, given, grads)
+    expected, gradients = reference(cell, given, grads)
     results, found = run(kernel, given, grads)
-    pairs = [*zip(results, expected, strict=True), *zip(found.initial, of_initial, strict=True)]
-    for name, value in named.items():
-        gradient = getattr(found, name)
-        assert (gradient is None) == (value is None)
-        if value is not None:
-            pairs.append((gradient, value))
-    assert found.x is None
+    for name, wanted in gradients.items():
+        assert (getattr(found, name) is None) == (wanted is None)
+    own = _tensors(getattr(found, name) for name in gradients)
+    pairs = zip([*results, *own], [*expected, *_tensors(gradients.values())], strict=True)
     for value, wanted in pairs:
         assert value.shape == wanted.shape
         assert value.is_contiguous()
@@ -137,7 +167,7 @@ def test_results_and_gradients_are_those_of_the_cells_steps(
 
 @kernels
 @pytest.mark.parametrize("absent", [0, 1])
-@pytest.mark.parametrize("cell", [LSTM(), Peephole()], ids=["lstm", "peephole"])
+@pytest.mark.parametrize("cell", [LSTM(), GersLSTM(), Peephole()], ids=lambda cell: cell.name)
 def test_a_results_gradient_may_be_absent(kernel: Any, cell: Cell, absent: int) -> None:
     grads: list[Tensor | None] = [torch.randn(4, 2, 6, dtype=torch.float64) for _ in range(2)]
     grads[absent] = None
@@ -168,7 +198,7 @@ def test_nothing_is_kept_unless_asked_for(kernel: Any, cell: Cell) -> None:
     given = arguments(cell, (3, 2, 5), torch.float64)
     expected = stepped(cell, **given)
     initial = [value.clone() for value in given["initial"]]
-    results, kept = kernel(cell).forward(**given, x=None, keep=False)
+    results, kept = kernel(cell).forward(**given, keep=False)
     assert kept == []
     for value, wanted in zip(results, expected, strict=True):
         torch.testing.assert_close(value, wanted)

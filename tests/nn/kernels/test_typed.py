@@ -40,13 +40,13 @@ def kernel_of(cell: Cell, way: str) -> Kernel:
 
 
 def run(kernel: Kernel, drive: Tensor, start: Tensor, keep: bool = True) -> tuple[list[Tensor], list[Tensor]]:
-    return kernel.forward(drive.clone(), None, None, None, [start], keep)
+    return kernel.forward(drive.clone(), None, None, None, [], [start], keep)
 
 
 def run_back(
     kernel: Kernel, start: Tensor, results: list[Tensor], kept: list[Tensor], grads: Sequence[Tensor | None]
 ) -> Gradients:
-    return kernel.backward(None, None, None, [start], results, kept, grads)
+    return kernel.backward(None, None, None, [], [start], results, kept, grads)
 
 
 def stepped(cell: Cell, drive: Tensor, start: Tensor) -> list[Tensor]:
@@ -109,7 +109,7 @@ def test_kernel_is_the_cells_steps(
     of_drive, of_start = expected_gradients(cell, drive, start, grads)
     assert_close(found.drive, of_drive)
     assert_close(found.initial[0], of_start)
-    assert (found.weight, found.offset, found.x, len(found.initial)) == (None, None, None, 1)
+    assert (found.weight, found.offset, found.x, found.units, len(found.initial)) == (None, None, None, [], 1)
 
 
 @every_cell

@@ -17,6 +17,7 @@ class Gradients:
     weight: Tensor | None
     offset: Tensor | None
     x: Tensor | None
+    units: list[Tensor]
     initial: list[Tensor]
 
 
@@ -40,6 +41,7 @@ class Kernel(Protocol):
         weight: Tensor | None,
         offset: Tensor | None,
         x: Tensor | None,
+        units: Sequence[Tensor],
         initial: Sequence[Tensor],
         keep: bool,
     ) -> tuple[list[Tensor], list[Tensor]]:
@@ -51,6 +53,7 @@ class Kernel(Protocol):
             weight: (M N, N), the matrices of the M gates that read a state; ``None`` where none does.
             offset: (J N,), biases of the J gates that read no input (the GRU's nh); ``None`` where there are none.
             x: (T, B, N) where the input enters pointwise.
+            units: the cell's own parameters, (N,) each, in their order.
             initial: the states before the first step, (B, N) each; not to be written to.
         """
         ...
@@ -60,6 +63,7 @@ class Kernel(Protocol):
         weight: Tensor | None,
         offset: Tensor | None,
         x: Tensor | None,
+        units: Sequence[Tensor],
         initial: Sequence[Tensor],
         results: Sequence[Tensor],
         kept: Sequence[Tensor],

@@ -96,6 +96,7 @@ class GRUKernel(Kernel):
         weight: Tensor | None,
         offset: Tensor | None,
         x: Tensor | None,
+        units: Sequence[Tensor],
         initial: Sequence[Tensor],
         keep: bool,
     ) -> tuple[list[Tensor], list[Tensor]]:
@@ -117,6 +118,7 @@ class GRUKernel(Kernel):
         weight: Tensor | None,
         offset: Tensor | None,
         x: Tensor | None,
+        units: Sequence[Tensor],
         initial: Sequence[Tensor],
         results: Sequence[Tensor],
         kept: Sequence[Tensor],
@@ -134,7 +136,7 @@ class GRUKernel(Kernel):
             carried.addmm_(du_rz_t, weight_rz).addmm_(du_nh_t, weight_nh)
         of_weight = torch.cat([weight_gradient(part, h0, h) for part in (du_rz, du_nh)])
         of_offset = None if offset is None else du_nh.sum((0, 1))
-        return Gradients(du.flatten(2), of_weight, of_offset, x=None, initial=[carried])
+        return Gradients(du.flatten(2), of_weight, of_offset, x=None, units=[], initial=[carried])
 
 
 def _first_two_and_last(weight: Tensor) -> list[Tensor]:
@@ -230,6 +232,7 @@ class ChoGRUKernel(Kernel):
         weight: Tensor | None,
         offset: Tensor | None,
         x: Tensor | None,
+        units: Sequence[Tensor],
         initial: Sequence[Tensor],
         keep: bool,
     ) -> tuple[list[Tensor], list[Tensor]]:
@@ -255,6 +258,7 @@ class ChoGRUKernel(Kernel):
         weight: Tensor | None,
         offset: Tensor | None,
         x: Tensor | None,
+        units: Sequence[Tensor],
         initial: Sequence[Tensor],
         results: Sequence[Tensor],
         kept: Sequence[Tensor],
@@ -278,4 +282,4 @@ class ChoGRUKernel(Kernel):
         torch.mul(gates[0, :, 0], h0, out=reset[0])
         torch.mul(gates[1:, :, 0], h[:-1], out=reset[1:])
         of_weight = torch.cat([weight_gradient(du_rz, h0, h), du_n.flatten(0, 1).t() @ reset.flatten(0, 1)])
-        return Gradients(du.flatten(2), of_weight, offset=None, x=None, initial=[carried])
+        return Gradients(du.flatten(2), of_weight, offset=None, x=None, units=[], initial=[carried])

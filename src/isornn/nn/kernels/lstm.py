@@ -1,4 +1,4 @@
-"""The gated memory: the LSTM, whose matrices read its output, and the papers' peephole cell, whose read the memory."""
+"""The gated memory: the LSTMs, whose matrices read the output, and the papers' peephole cell, whose read the memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from isornn.nn.kernels.contract import Gradients, Kernel
-from isornn.nn.kernels.steps import Step, before, dense, in_torch, weight_gradient
+from isornn.nn.kernels.steps import Step, backwards, before, dense, forwards, in_torch, weight_gradient
 
 
 @dataclass(frozen=True)
@@ -17,15 +17,19 @@ class MemorySteps:
     """The pointwise half of ``c = f c + i g``, ``y = o tanh(c)``; gates are (T, B, 4, N), states (T, B, N).
 
     Args:
-        forward: ``(gates, c0, c, y, t)`` writes c_t, y_t and, over the pre-activations in ``gates``, activations.
-        backward: ``(gates, c0, c, dc, dy, carried_c, carried_y, du, t)``, where dc and dy are the gradients of the
-            results, and what comes to both from step t + 1 is carried. With it added to them,
+        forward: ``(gates, c0, c, y, *units, t)`` writes c_t, y_t and, over the pre-activations in ``gates``,
+            activations.
+        backward: ``(gates, c0, c, dc, dy, carried_c, carried_y, du, *units, *of_units, t)``, where dc and dy are the
+            gradients of the results, and what comes to both from step t + 1 is carried. With it added to them,
 
+                du_o = dy tanh(c) sigma'(u_o)
                 dc += dy o tanh'(c)
-                du_i, du_f = dc g sigma'(u_i), dc c_(t-1) sigma'(u_f)
-                du_g, du_o = dc i tanh'(u_g), dy tanh(c) sigma'(u_o)
+                du_i, du_f, du_g = dc g sigma'(u_i), dc c_(t-1) sigma'(u_f), dc i tanh'(u_g)
 
             and carried to step t - 1 are dc f and 0, to which the kernel adds what goes through the matrices.
+
+    The units of Gers' cell are peepholes, which add p_i c_(t-1), p_f c_(t-1) and p_o c_t to the pre-activations. Back
+    through one, ``dc += p du`` for the c that it shows, and ``dp += du c``: that is ``of_units``, (B, N) each.
     """
 
     forward: Step
@@ -34,10 +38,25 @@ class MemorySteps:
 
 def _forward(gates: Tensor, c0: Tensor, c: Tensor, y: Tensor, t: int) -> None:
     i, f, g, o = gates[t].unbind(1)
-    for gate in (i, f, o):
-        gate.sigmoid_()
-    torch.mul(f, before(c0, c, t), out=c[t]).addcmul_(i, g.tanh_())
-    torch.tanh(c[t], out=y[t]).mul_(o)
+    _remember(i, f, g, before(c0, c, t), c[t])
+    _show(o, c[t], y[t])
+
+
+def _gers_forward(
+    gates: Tensor, c0: Tensor, c: Tensor, y: Tensor, peep_i: Tensor, peep_f: Tensor, peep_o: Tensor, t: int
+) -> None:
+    i, f, g, o = gates[t].unbind(1)
+    old = before(c0, c, t)
+    _remember(i.addcmul_(peep_i, old), f.addcmul_(peep_f, old), g, old, c[t])
+    _show(o.addcmul_(peep_o, c[t]), c[t], y[t])
+
+
+def _remember(i: Tensor, f: Tensor, g: Tensor, old: Tensor, c: Tensor) -> None:
+    torch.mul(f.sigmoid_(), old, out=c).addcmul_(i.sigmoid_(), g.tanh_())
+
+
+def _show(o: Tensor, c: Tensor, y: Tensor) -> None:
+    torch.tanh(c, out=y).mul_(o.sigmoid_())
 
 
 def _backward(
@@ -53,18 +72,65 @@ def _backward(
 ) -> None:
     i, f, g, o = gates[t].unbind(1)
     du_i, du_f, du_g, du_o = du[t].unbind(1)
-    tanh_c = torch.tanh(c[t])
-    of_y = dy[t % len(dy)] + carried_y
-    of_c = dc[t % len(dc)] + carried_c + of_y * o * (1 - tanh_c * tanh_c)
-    torch.mul(of_c * g, i * (1 - i), out=du_i)
-    torch.mul(of_c * before(c0, c, t), f * (1 - f), out=du_f)
-    torch.mul(of_c * i, 1 - g * g, out=du_g)
+    _show_backward(o, c[t], dc[t % len(dc)], dy[t % len(dy)], carried_c, carried_y, du_o)
+    _remember_backward(i, f, g, before(c0, c, t), carried_c, du_i, du_f, du_g)
+
+
+def _gers_backward(
+    gates: Tensor,
+    c0: Tensor,
+    c: Tensor,
+    dc: Tensor,
+    dy: Tensor,
+    carried_c: Tensor,
+    carried_y: Tensor,
+    du: Tensor,
+    peep_i: Tensor,
+    peep_f: Tensor,
+    peep_o: Tensor,
+    of_peep_i: Tensor,
+    of_peep_f: Tensor,
+    of_peep_o: Tensor,
+    t: int,
+) -> None:
+    i, f, g, o = gates[t].unbind(1)
+    du_i, du_f, du_g, du_o = du[t].unbind(1)
+    old = before(c0, c, t)
+    _show_backward(o, c[t], dc[t % len(dc)], dy[t % len(dy)], carried_c, carried_y, du_o)
+    _peep_backward(peep_o, c[t], du_o, carried_c, of_peep_o)
+    _remember_backward(i, f, g, old, carried_c, du_i, du_f, du_g)
+    _peep_backward(peep_i, old, du_i, carried_c, of_peep_i)
+    _peep_backward(peep_f, old, du_f, carried_c, of_peep_f)
+
+
+def _show_backward(
+    o: Tensor, c: Tensor, direct_c: Tensor, direct_y: Tensor, of_c: Tensor, of_y: Tensor, du_o: Tensor
+) -> None:
+    """With the direct gradients added, that of y goes into those of c and u_o, and is 0 after."""
+    tanh_c = torch.tanh(c)
+    of_y.add_(direct_y)
+    of_c.add_(direct_c).addcmul_(of_y * o, 1 - tanh_c * tanh_c)
     torch.mul(of_y * tanh_c, o * (1 - o), out=du_o)
-    torch.mul(of_c, f, out=carried_c)
-    carried_y.zero_()
+    of_y.zero_()
+
+
+def _remember_backward(
+    i: Tensor, f: Tensor, g: Tensor, old: Tensor, of_c: Tensor, du_i: Tensor, du_f: Tensor, du_g: Tensor
+) -> None:
+    """Gradients of three pre-activations; that of c becomes that of ``old``."""
+    torch.mul(of_c * g, i * (1 - i), out=du_i)
+    torch.mul(of_c * old, f * (1 - f), out=du_f)
+    torch.mul(of_c * i, 1 - g * g, out=du_g)
+    of_c.mul_(f)
+
+
+def _peep_backward(peep: Tensor, c: Tensor, du: Tensor, of_c: Tensor, of_peep: Tensor) -> None:
+    of_c.addcmul_(peep, du)
+    of_peep.addcmul_(du, c)
 
 
 IN_TORCH = MemorySteps(in_torch(_forward), in_torch(_backward))
+GERS_IN_TORCH = MemorySteps(in_torch(_gers_forward), in_torch(_gers_backward))
 
 
 def fastest_memory_steps(device: torch.device) -> MemorySteps:
@@ -76,6 +142,15 @@ def fastest_memory_steps(device: torch.device) -> MemorySteps:
     return COMPILED
 
 
+def fastest_gers_steps(device: torch.device) -> MemorySteps:
+    """As `fastest_memory_steps`."""
+    if device.type != "cpu":
+        return GERS_IN_TORCH
+    from isornn.nn.kernels.lstm_compiled import GERS_COMPILED
+
+    return GERS_COMPILED
+
+
 @dataclass(frozen=True)
 class MemoryKernel(Kernel):
     """The `Kernel` of a gated memory whose matrices all read its first result.
@@ -84,7 +159,7 @@ class MemoryKernel(Kernel):
 
     Args:
         memory: where c is among the two results, the other being y; which of them is read is all that tells the
-            LSTM, 1, from the peephole cell, 0.
+            LSTMs, 1, from the peephole cell, 0.
         steps: the pointwise halves of a step, by device.
     """
 
@@ -99,6 +174,7 @@ class MemoryKernel(Kernel):
         weight: Tensor | None,
         offset: Tensor | None,
         x: Tensor | None,
+        units: Sequence[Tensor],
         initial: Sequence[Tensor],
         keep: bool,
     ) -> tuple[list[Tensor], list[Tensor]]:
@@ -106,12 +182,8 @@ class MemoryKernel(Kernel):
         results = [drive.new_empty(len(drive), *initial[0].shape) for _ in range(2)]
         c, y = results[self.memory], results[1 - self.memory]
         gates = drive.unflatten(-1, (4, -1))
-        pointwise = self.steps(drive.device).forward(gates, initial[self.memory], c, y)
-        read, matrix = initial[0], weight.t()
-        for t, (u, new) in enumerate(zip(drive.unbind(), results[0].unbind(), strict=True)):
-            u.addmm_(read, matrix)
-            pointwise(t)
-            read = new
+        pointwise = self.steps(drive.device).forward(gates, initial[self.memory], c, y, *units)
+        forwards(drive, weight, initial[0], results[0], pointwise)
         return results, [drive] if keep else []
 
     def backward(
@@ -119,6 +191,7 @@ class MemoryKernel(Kernel):
         weight: Tensor | None,
         offset: Tensor | None,
         x: Tensor | None,
+        units: Sequence[Tensor],
         initial: Sequence[Tensor],
         results: Sequence[Tensor],
         kept: Sequence[Tensor],
@@ -129,12 +202,13 @@ class MemoryKernel(Kernel):
         gates = kept[0].unflatten(-1, (4, -1))
         du = torch.empty_like(gates)
         of_results, carried = dense(grads, initial[0]), [torch.zeros_like(initial[0]) for _ in results]
+        of_units = [torch.zeros_like(initial[0]) for _ in units]
         pointwise = self.steps(gates.device).backward(
-            gates, initial[c], results[c], of_results[c], of_results[y], carried[c], carried[y], du
+            *(gates, initial[c], results[c], of_results[c], of_results[y], carried[c], carried[y], du),
+            *(*units, *of_units),
         )
         of_drive = du.flatten(2)
-        for t, du_t in reversed(list(enumerate(of_drive.unbind()))):
-            pointwise(t)
-            carried[0].addmm_(du_t, weight)
+        backwards(of_drive, weight, carried[0], pointwise)
         of_weight = weight_gradient(of_drive, initial[0], results[0])
-        return Gradients(of_drive, of_weight, offset=None, x=None, initial=carried[: len(initial)])
+        summed, of_initial = [value.sum(0) for value in of_units], carried[: len(initial)]
+        return Gradients(of_drive, of_weight, offset=None, x=None, units=summed, initial=of_initial)

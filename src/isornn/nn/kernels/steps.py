@@ -27,6 +27,29 @@ def before(initial: Any, states: Any, t: int) -> Any:
     return initial if t == 0 else states[t - 1]
 
 
+def forwards(drive: Tensor, weight: Tensor, initial: Tensor, read: Tensor, pointwise: BoundStep) -> None:
+    """At every step the recurrent product, added to the drive's, and the pointwise half.
+
+    Args:
+        drive: (T, B, M N), where all M gates have a matrix and add its product to what is driven.
+        weight: (M N, N).
+        initial: what the matrices read at the first step, (B, N).
+        read: what they read at the next, which the pointwise half writes, (T, B, N).
+    """
+    matrix, old = weight.t(), initial
+    for t, (u, new) in enumerate(zip(drive.unbind(), read.unbind(), strict=True)):
+        u.addmm_(old, matrix)
+        pointwise(t)
+        old = new
+
+
+def backwards(du: Tensor, weight: Tensor, carried: Tensor, pointwise: BoundStep) -> None:
+    """Back through `forwards`: the pointwise half writes du_t, whose way through the matrices is carried on."""
+    for t, du_t in reversed(list(enumerate(du.unbind()))):
+        pointwise(t)
+        carried.addmm_(du_t, weight)
+
+
 def dense(grads: Sequence[Tensor | None], state: Tensor) -> list[Tensor]:
     """Gradients of results, contiguous; for an absent one zeros of one step, which all steps find at ``t % length``."""
     zeros = state.new_zeros(1, *state.shape)

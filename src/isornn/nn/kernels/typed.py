@@ -32,6 +32,7 @@ class _Typed(ABC):
         weight: Tensor | None,
         offset: Tensor | None,
         x: Tensor | None,
+        units: Sequence[Tensor],
         initial: Sequence[Tensor],
         keep: bool,
     ) -> tuple[list[Tensor], list[Tensor]]:
@@ -45,6 +46,7 @@ class _Typed(ABC):
         weight: Tensor | None,
         offset: Tensor | None,
         x: Tensor | None,
+        units: Sequence[Tensor],
         initial: Sequence[Tensor],
         results: Sequence[Tensor],
         kept: Sequence[Tensor],
@@ -54,7 +56,7 @@ class _Typed(ABC):
         (start,), (drive,) = initial, kept
         run = self._run_back if drive.device.type == "cpu" else self._run_back_by_doubling
         du, of_start = run(_by_gate(drive, start), start, results[0], dense(grads, start))
-        return Gradients(du.flatten(2), weight=None, offset=None, x=None, initial=[of_start])
+        return Gradients(du.flatten(2), weight=None, offset=None, x=None, units=[], initial=[of_start])
 
     def _run(self, gates: Tensor, start: Tensor) -> list[Tensor]:
         loop, _ = self._loops()
