@@ -11,6 +11,8 @@ import pytest
 from isornn.cells import (
     GRU,
     LSTM,
+    SCRN,
+    TMR,
     BiasLaw,
     Cell,
     ChoGRU,
@@ -155,3 +157,15 @@ def test_the_line_of_python_applies_it() -> None:
     assert line == (
         "isornn.init.critical_(module, length=30, fixed={'g.bias_mean': 0.5}, input=Input(2, 0.5), biases='redrawn')"
     )
+
+
+@pytest.mark.parametrize("cell", [TMR(), SCRN()], ids=str)
+def test_a_cell_whose_memory_no_start_sets_is_refused(cell: Cell) -> None:
+    with pytest.raises(SpecError, match=f"cell: '{cell.name}' .* no start sets how far it sees"):
+        critical(cell, 20)
+
+
+def test_weights_that_cannot_reach_are_refused() -> None:
+    # sigmoid's slope is 1/4: whatever the weights, the logistic network forgets within some steps
+    with pytest.raises(SpecError, match="length: .* no fixed point sees"):
+        critical(Vanilla("sigmoid"), 1000, fixed={"h.bias_mean": 400.0})

@@ -81,7 +81,8 @@ def critical(
         generator: randomness of the population engine.
 
     Raises:
-        SpecError: a length below 2, an unknown field, or a fixed field that is what the solver has to set.
+        SpecError: a length below 2, an unknown field, a fixed field that is what the solver has to set, or a cell whose
+            memory no start sets.
 
     Sources: Gilboa et al. 2019 section 5 and D.4 (weak weights, m1 and the variance of the squared singular values);
     Tallec & Ollivier 2018 (time scales uniform over units).
@@ -117,6 +118,9 @@ def _family(cell: Cell, input: Input, biases: Biases, fixed: dict[str, Any], len
     kind = "hard_timescale" if _is_hard(cell) else "timescale"
     if keep is None:
         free = [f"{gate}.weight_var" for gate, reads in cell.gates.items() if reads.state]
+        if not free:
+            reason = "it has neither a remember gate nor a matrix on its state, so no start sets how far it sees"
+            raise SpecError("cell", cell.name, reason)
         _refuse(fixed, free)
         return lambda low, high: _with(template, dict.fromkeys(free, high))
     if biases == "redrawn":
@@ -261,6 +265,9 @@ def _by_weights(family: Family, aim: float) -> Spec:
     low, high = -3.0, -3.0
     while excess(high) < 0 and high < 4:
         low, high = high, high + 0.25
+    if low == high or excess(high) < 0:
+        reason = f"with a weight variance from 1e-3 to 1e4 no fixed point sees {aim:g} steps"
+        raise SpecError("length", aim, reason)
     return family(1.0, 10 ** float(brentq(lambda x: min(excess(x), 10.0), low, high, xtol=1e-10)))
 
 
