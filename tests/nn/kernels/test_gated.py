@@ -1,4 +1,4 @@
-"""The contract of `Kernel` for the gated cells: the numbers of the cell's own steps, forwards and backwards."""
+"""The contract of `Kernel` where matrices read a state: the numbers of the cell's own steps, there and back."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from isornn.cells import GRU, LSTM, Cell, ChoGRU, GersLSTM, Peephole, Values
+from isornn.cells import GRU, LSTM, Cell, ChoGRU, GersLSTM, Minimal, Peephole, Values, Vanilla
 from isornn.nn.kernels import kernel_of
 from isornn.nn.kernels.contract import Gradients, Kernel
 from isornn.nn.kernels.gru import CHO_IN_TORCH, GRU_IN_TORCH
-from isornn.nn.kernels.lstm import GERS_IN_TORCH, IN_TORCH
+from isornn.nn.kernels.lstm import GERS_IN_TORCH, MEMORY_IN_TORCH
+from isornn.nn.kernels.minimal import MINIMAL_IN_TORCH
+from isornn.nn.kernels.vanilla import TRANSITIONS
 from isornn.nn.step import step
 
 IN_TORCH_OF = {
-    LSTM(): IN_TORCH,
+    LSTM(): MEMORY_IN_TORCH,
     GersLSTM(): GERS_IN_TORCH,
-    Peephole(): IN_TORCH,
+    Peephole(): MEMORY_IN_TORCH,
     GRU(): GRU_IN_TORCH,
     ChoGRU(): CHO_IN_TORCH,
+    Minimal(): MINIMAL_IN_TORCH,
 }
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 
@@ -52,7 +55,7 @@ def arguments(cell: Cell, shape: tuple[int, int, int], dtype: torch.dtype) -> di
         "drive": normal(T, B, driven * N),
         "weight": normal(recurrent * N, N) / N**0.5,
         "offset": normal(undriven * N) if undriven else None,
-        "x": None,
+        "x": normal(T, B, N) if cell.input_enters_pointwise else None,
         "units": [normal(N) for _ in cell.parameters],
         "initial": [normal(B, N) for _ in cell.states],
     }
@@ -143,12 +146,13 @@ def assert_agrees(kernel: Kernel, cell: Cell, given: dict[str, Any], grads: Sequ
     for value, wanted in pairs:
         assert value.shape == wanted.shape
         assert value.is_contiguous()
-        tolerance = TOLERANCE[wanted.dtype]
-        torch.testing.assert_close(value, wanted, rtol=tolerance, atol=tolerance * float(wanted.abs().max()))
+        scale = max(1.0, float(wanted.abs().max()))  # of what is summed, where the sum cancels
+        torch.testing.assert_close(value, wanted, rtol=0, atol=TOLERANCE[wanted.dtype] * scale)
 
 
 kernels = pytest.mark.parametrize("kernel", [compiled, in_torch])
 cells = pytest.mark.parametrize("cell", IN_TORCH_OF, ids=lambda cell: cell.name)
+transitions = pytest.mark.parametrize("cell", [Vanilla(name) for name in TRANSITIONS], ids=lambda c: c.nonlinearity)
 dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float64", "float32"])
 
 
@@ -214,5 +218,29 @@ def test_the_gru_needs_no_offset() -> None:
     assert found.offset is None
 
 
-def test_only_sigmoid_gates_have_kernels() -> None:
-    assert kernel_of(LSTM(gate="hard_sigmoid")) is None
+@transitions
+@dtypes
+@pytest.mark.parametrize("T", [1, 2, 7])
+def test_vanilla_is_its_own_steps(cell: Vanilla, dtype: torch.dtype, T: int) -> None:
+    gradient = torch.randn(5, 3, T, dtype=dtype).permute(2, 1, 0)
+    assert_agrees(compiled(cell), cell, arguments(cell, (T, 3, 5), dtype), [gradient])
+
+
+@transitions
+def test_vanilla_keeps_nothing_but_its_results(cell: Vanilla) -> None:
+    results, kept = compiled(cell).forward(**arguments(cell, (3, 2, 5), torch.float64), keep=True)
+    assert (len(results), kept) == (1, [])
+
+
+@pytest.mark.parametrize("cell", [*IN_TORCH_OF, Vanilla()], ids=lambda cell: cell.name)
+def test_no_gradient_at_all_is_zeros(cell: Cell) -> None:
+    given = arguments(cell, (3, 2, 5), torch.float64)
+    _, found = run(compiled(cell), given, [None] * count_results(cell))
+    own = _tensors(getattr(found, name) for name in given)
+    assert [value.shape for value in own] == [value.shape for value in _tensors(given.values())]
+    assert all(torch.equal(value, torch.zeros_like(value)) for value in own)
+
+
+@pytest.mark.parametrize("cell", [LSTM(gate="hard_sigmoid"), Vanilla("prelu"), Vanilla("oplu")], ids=repr)
+def test_other_functions_have_no_kernels(cell: Cell) -> None:
+    assert kernel_of(cell) is None

@@ -36,7 +36,7 @@ def trnn(gates: Array, h0: Array, h: Array, start: int, stop: int) -> None:
     """``h = f h + (1-f) z``, and over the pre-activations in ``gates``, (T, B, 2, N), the activations."""
     for t in range(len(h)):
         for b in range(start, stop):
-            _couple(gates[t, b], before(h0, h, t)[b], h[t, b])
+            couple(gates[t, b, 0], gates[t, b, 1], before(h0, h, t)[b], h[t, b])
 
 
 @jit
@@ -44,7 +44,7 @@ def tlstm(gates: Array, c0: Array, c: Array, y: Array, start: int, stop: int) ->
     """``c = f c + (1-f) z`` and ``y = c o``; gates as for `trnn`."""
     for t in range(len(c)):
         for b in range(start, stop):
-            _couple(gates[t, b], before(c0, c, t)[b], c[t, b])
+            couple(gates[t, b, 0], gates[t, b, 1], before(c0, c, t)[b], c[t, b])
             o = gates[t, b, 2]
             tanh_over(o)
             for n in range(len(o)):
@@ -74,8 +74,9 @@ def trnn_backward(
     """
     for t in range(len(h) - 1, -1, -1):
         for b in range(start, stop):
-            _add(carried[b], dh[t % len(dh), b])
-            _couple_backward(gates[t, b], before(h0, h, t)[b], du[t, b], carried[b])
+            add(carried[b], dh[t % len(dh), b])
+            f, z, du_f, dz = gates[t, b, 0], gates[t, b, 1], du[t, b, 0], du[t, b, 1]
+            couple_backward(f, z, before(h0, h, t)[b], du_f, dz, carried[b])
 
 
 @jit
@@ -87,12 +88,13 @@ def tlstm_backward(
     for t in range(len(c) - 1, -1, -1):
         for b in range(start, stop):
             o, of_c, of_y = gates[t, b, 2], carried[b], dy[t % len(dy), b]
-            _add(of_c, dc[t % len(dc), b])
+            add(of_c, dc[t % len(dc), b])
             for n in range(len(o)):
                 of_c[n] += of_y[n] * o[n]
             for n in range(len(o)):
                 du[t, b, 2, n] = of_y[n] * c[t, b, n] * (one - o[n] * o[n])
-            _couple_backward(gates[t, b], before(c0, c, t)[b], du[t, b], of_c)
+            f, z, du_f, dz = gates[t, b, 0], gates[t, b, 1], du[t, b, 0], du[t, b, 1]
+            couple_backward(f, z, before(c0, c, t)[b], du_f, dz, of_c)
 
 
 @jit
@@ -104,7 +106,7 @@ def tgru_backward(
     for t in range(len(h) - 1, -1, -1):
         for b in range(start, stop):
             f, z, o, of_h = gates[t, b, 0], gates[t, b, 1], gates[t, b, 2], carried[b]
-            _add(of_h, dh[t % len(dh), b])
+            add(of_h, dh[t % len(dh), b])
             old = before(h0, h, t)[b]
             for n in range(len(f)):
                 du[t, b, 0, n] = of_h[n] * old[n] * f[n] * (one - f[n])
@@ -123,29 +125,27 @@ def _combine(a: Array, old: Array, b: Array, new: Array) -> None:
 
 
 @jit
-def _couple(gates: Array, old: Array, new: Array) -> None:
-    """``f old + (1-f) z`` for one row."""
-    one = gates.dtype.type(1)
-    f, z = gates[0], gates[1]
+def couple(f: Array, z: Array, old: Array, new: Array) -> None:
+    """``new = f old + (1-f) z`` for one row, where at first ``f`` is the pre-activation."""
+    one = f.dtype.type(1)
     sigmoid_over(f)
     for n in range(len(f)):
         new[n] = f[n] * old[n] + (one - f[n]) * z[n]
 
 
 @jit
-def _couple_backward(gates: Array, old: Array, du: Array, of_new: Array) -> None:
-    """Back through `_couple`; the gradient of the new state becomes that of the old."""
-    one = gates.dtype.type(1)
-    f, z = gates[0], gates[1]
+def couple_backward(f: Array, z: Array, old: Array, du_f: Array, dz: Array, of_new: Array) -> None:
+    """Back through `couple`; the gradient of the new state becomes that of the old."""
+    one = f.dtype.type(1)
     for n in range(len(f)):
-        du[0, n] = of_new[n] * (old[n] - z[n]) * f[n] * (one - f[n])
+        du_f[n] = of_new[n] * (old[n] - z[n]) * f[n] * (one - f[n])
     for n in range(len(f)):
-        du[1, n] = of_new[n] * (one - f[n])
+        dz[n] = of_new[n] * (one - f[n])
     for n in range(len(f)):
         of_new[n] *= f[n]
 
 
 @jit
-def _add(total: Array, term: Array) -> None:
+def add(total: Array, term: Array) -> None:
     for n in range(len(total)):
         total[n] += term[n]

@@ -129,17 +129,17 @@ def _peep_backward(peep: Tensor, c: Tensor, du: Tensor, of_c: Tensor, of_peep: T
     of_peep.addcmul_(du, c)
 
 
-IN_TORCH = MemorySteps(in_torch(_forward), in_torch(_backward))
+MEMORY_IN_TORCH = MemorySteps(in_torch(_forward), in_torch(_backward))
 GERS_IN_TORCH = MemorySteps(in_torch(_gers_forward), in_torch(_gers_backward))
 
 
 def fastest_memory_steps(device: torch.device) -> MemorySteps:
     """Compiled steps on a CPU, torch's operations elsewhere."""
     if device.type != "cpu":
-        return IN_TORCH
-    from isornn.nn.kernels.lstm_compiled import COMPILED
+        return MEMORY_IN_TORCH
+    from isornn.nn.kernels.lstm_compiled import MEMORY_COMPILED
 
-    return COMPILED
+    return MEMORY_COMPILED
 
 
 def fastest_gers_steps(device: torch.device) -> MemorySteps:

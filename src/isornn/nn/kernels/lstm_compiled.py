@@ -130,5 +130,5 @@ def _add_product(total: Array, first: Array, second: Array) -> None:
         total[n] += first[n] * second[n]
 
 
-COMPILED = MemorySteps(compiled(_forward), compiled(_backward))
+MEMORY_COMPILED = MemorySteps(compiled(_forward), compiled(_backward))
 GERS_COMPILED = MemorySteps(compiled(_gers_forward), compiled(_gers_backward))
