@@ -6,16 +6,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from isornn.nn.kernels.doubling import scan_by_doubling
+from isornn.nn.kernels.device import runs_triton, scan_on_device
 
 
 def linear_scan(a: Tensor, b: Tensor, initial: Tensor | None = None, *, dim: int = 0, reverse: bool = False) -> Tensor:
     """``h_t = a_t h_(t-1) + b_t`` for t = 1, ..., T, elementwise; ``h_0`` is ``initial``.
 
-    Differentiable any number of times, backward and forward, and through ``torch.func``. On a CPU one compiled pass
-    over the sequence, elsewhere about log2 T torch operations (`scan_by_doubling`, whose note on range applies).
-    float16 and bfloat16 are computed in float32 and rounded once.
+    Differentiable any number of times, backward and forward, and through ``torch.func``. One compiled pass over the
+    sequence on a CPU and, where Triton is installed, on a CUDA device; elsewhere about log2 T torch operations
+    (`scan_by_doubling`, whose note on range applies). float16 and bfloat16 are computed in float32 and rounded once.
 
     Args:
         a, b: real floating point, of shapes that broadcast to (T, ...), time at ``dim``. T may be 0.
@@ -97,7 +98,7 @@ class _LinearScan(torch.autograd.Function):
     def forward(a: Tensor, b: Tensor, initial: Tensor, reverse: bool) -> Tensor:
         if b.device.type == "cpu":
             return _looped(a, b, initial, reverse)
-        return scan_by_doubling(a, b, initial, reverse=reverse)
+        return scan_on_device(a, b, initial, reverse=reverse)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, bool], output: Tensor) -> None:
@@ -108,6 +109,10 @@ class _LinearScan(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         """``d_t = grad_t + a_(t+1) d_(t+1)`` is the gradient of b_t; that of a_t is ``d_t h_(t-1)``."""
         a, initial, h = ctx.saved_tensors
+        if runs_triton(h.device) and _only_numbers(h, grad):
+            from isornn.nn.kernels import scan_triton
+
+            return *scan_triton.scan_backward(a, initial, h, grad, ctx.reverse), None
         nothing = torch.zeros_like(initial)
         total = _scan(_shifted(a, nothing, not ctx.reverse), grad, nothing, not ctx.reverse)
         first = -1 if ctx.reverse else 0
@@ -151,6 +156,13 @@ def _looped(a: Tensor, b: Tensor, initial: Tensor, reverse: bool) -> Tensor:
 @_looped.register_fake
 def _(a: Tensor, b: Tensor, initial: Tensor, reverse: bool) -> Tensor:
     return b.new_empty(b.shape)
+
+
+def _only_numbers(h: Tensor, grad: Tensor) -> bool:
+    """Whether gradients are all that is asked for: no derivative of them, and no transform or compiler at work."""
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
+        return False
+    return all(forward_ad.unpack_dual(tensor).tangent is None for tensor in (h, grad))
 
 
 def _shifted(sequence: Tensor, first: Tensor, reverse: bool) -> Tensor:

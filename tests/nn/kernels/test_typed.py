@@ -35,7 +35,7 @@ def kernel_of(cell: Cell, way: str) -> Kernel:
     """The cell's kernel, made to run by doubling as it does on other devices."""
     kernel = KERNELS[cell]()
     if way == "doubling":
-        kernel._run, kernel._run_back = kernel._run_by_doubling, kernel._run_back_by_doubling  # type: ignore[method-assign]
+        kernel._run, kernel._run_back = kernel._run_by_scan, kernel._run_back_by_scan  # type: ignore[method-assign]
     return kernel
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from isornn.nn.kernels.contract import Gradients
-from isornn.nn.kernels.doubling import scan_by_doubling
+from isornn.nn.kernels.device import scan_on_device
 from isornn.nn.kernels.steps import dense
 from isornn.nn.kernels.threads import shared
 
@@ -38,7 +38,7 @@ class _Typed(ABC):
     ) -> tuple[list[Tensor], list[Tensor]]:
         """See `Kernel`."""
         (start,) = initial
-        run = self._run if drive.device.type == "cpu" else self._run_by_doubling
+        run = self._run if drive.device.type == "cpu" else self._run_by_scan
         return run(_by_gate(drive, start), start), [drive] if keep else []
 
     def backward(
@@ -54,7 +54,7 @@ class _Typed(ABC):
     ) -> Gradients:
         """See `Kernel`."""
         (start,), (drive,) = initial, kept
-        run = self._run_back if drive.device.type == "cpu" else self._run_back_by_doubling
+        run = self._run_back if drive.device.type == "cpu" else self._run_back_by_scan
         du, of_start = run(_by_gate(drive, start), start, results[0], dense(grads, start))
         return Gradients(du.flatten(2), weight=None, offset=None, x=None, units=[], initial=[of_start])
 
@@ -70,17 +70,17 @@ class _Typed(ABC):
         shared(loop, gates, start, state, *grads, du, of_start, over=len(start))
         return du, of_start
 
-    def _run_by_doubling(self, gates: Tensor, start: Tensor) -> list[Tensor]:
+    def _run_by_scan(self, gates: Tensor, start: Tensor) -> list[Tensor]:
         gates[:, :, 0].sigmoid_()
         gates[:, :, 2:].tanh_()
-        return [scan_by_doubling(gates[:, :, 0], self._content(gates), start)]
+        return [scan_on_device(gates[:, :, 0], self._content(gates), start)]
 
-    def _run_back_by_doubling(
+    def _run_back_by_scan(
         self, gates: Tensor, start: Tensor, state: Tensor, grads: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
         (direct,), f = grads, gates[:, :, 0]
         later = torch.cat([f[1:], torch.zeros_like(f[:1])])
-        of_state = scan_by_doubling(later, direct.expand_as(state), torch.zeros_like(start), reverse=True)
+        of_state = scan_on_device(later, direct.expand_as(state), torch.zeros_like(start), reverse=True)
         before = torch.cat([start[None], state[:-1]])
         return torch.stack(self._of_drive(gates, before, of_state), dim=2), f[0] * of_state[0]
 
@@ -127,15 +127,15 @@ class TLSTMKernel(TRNNKernel):
 
         return diagonal.tlstm, diagonal.tlstm_backward
 
-    def _run_by_doubling(self, gates: Tensor, start: Tensor) -> list[Tensor]:
-        (c,) = super()._run_by_doubling(gates, start)
+    def _run_by_scan(self, gates: Tensor, start: Tensor) -> list[Tensor]:
+        (c,) = super()._run_by_scan(gates, start)
         return [c, c * gates[:, :, 2]]
 
-    def _run_back_by_doubling(
+    def _run_back_by_scan(
         self, gates: Tensor, start: Tensor, state: Tensor, grads: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
         (of_c, of_y), o = grads, gates[:, :, 2]
-        du, of_start = super()._run_back_by_doubling(gates, start, state, [of_c + of_y * o])
+        du, of_start = super()._run_back_by_scan(gates, start, state, [of_c + of_y * o])
         return torch.cat([du, (of_y * state * (1 - o * o)).unsqueeze(2)], dim=2), of_start
 
 
