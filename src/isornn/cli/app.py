@@ -16,6 +16,7 @@ from isornn.cli.cells import cells
 from isornn.cli.compare import compare
 from isornn.cli.critical import critical
 from isornn.cli.demo import demo
+from isornn.cli.phase import phase
 from isornn.cli.show import say
 
 REFUSED, INTERRUPTED, FAILED = 2, 130, 1
@@ -67,7 +68,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (cells, analyze, compare, critical, demo):
+for command in (cells, analyze, compare, critical, demo, phase):
     app.command()(command)
 
 

@@ -57,7 +57,7 @@ def input_law(variance: float | None, correlation: float | None, default: Input 
 
 def ask(spec: Spec, length: int | None) -> Analysis:
     """The theory's answer with a profile as far as ``length``."""
-    with _one_thread():
+    with one_thread():
         return analyze(spec, length=min(length or STEPS, MOST_STEPS))
 
 
@@ -78,6 +78,20 @@ def ask_start(
     return ask(start(name, cell, hidden, inputs, length, input), length)  # type: ignore[arg-type]
 
 
+def started(name: str, cell: Cell, hidden: int | None, inputs: int | None, length: int | None, input: Input) -> Spec:
+    """The spec of a named start.
+
+    Raises:
+        SpecError: as `ask_start`.
+    """
+    if name == "critical":
+        _check_sizes(hidden, inputs)
+        return solve(cell, needed_length(length), input).spec
+    if name not in INITS:
+        raise SpecError("init", name, f"starts are {', '.join(INITS)}")
+    return start(name, cell, hidden, inputs, length, input)  # type: ignore[arg-type]
+
+
 def solve(
     cell: Cell, length: int, input: Input, fixed: Mapping[str, float] | None = None, biases: str = "fixed"
 ) -> Critical:
@@ -90,7 +104,7 @@ def solve(
 
     if biases not in ("fixed", "redrawn"):
         raise SpecError("biases", biases, 'it is "redrawn" or "fixed"')
-    with _one_thread():
+    with one_thread():
         return critical(cell, length, fixed=fixed, input=input, biases="fixed" if biases == "fixed" else "redrawn")
 
 
@@ -102,7 +116,7 @@ def _check_sizes(hidden: int | None, inputs: int | None) -> None:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """The theory's tensors are small: threads that wait for each other cost more than they give."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -9,17 +9,20 @@ from isornn.theory.critical_point import Condition, Critical, critical
 from isornn.theory.dynamics import Trajectory, correlation_map, moment_dynamics
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.gilboa import ApproximateLSTM, lstm_approximation
+from isornn.theory.phase import Axis, PhaseDiagram, phase_diagram
 from isornn.theory.quadrature.structure import NotPolynomial
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
 
 __all__ = [
     "Analysis",
     "ApproximateLSTM",
+    "Axis",
     "Condition",
     "Critical",
     "FixedPoint",
     "JacobianMoments",
     "NotPolynomial",
+    "PhaseDiagram",
     "Quantity",
     "TheoryMissing",
     "Trajectory",
@@ -28,5 +31,6 @@ __all__ = [
     "critical",
     "lstm_approximation",
     "moment_dynamics",
+    "phase_diagram",
     "stationary_samples",
 ]

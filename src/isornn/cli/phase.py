@@ -1,0 +1,231 @@
+"""``isornn phase``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isornn.cli.options import CellName, Correlation, Hidden, Inputs, Length, Variance
+from isornn.cli.show import check_writable, errors, say, shown
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from isornn.cells import Cell, Input, Spec
+    from isornn.theory.phase import PhaseDiagram
+    from isornn.theory.records import Quantity
+
+_ENDINGS = (".png", ".pdf", ".svg", ".npz", ".json")
+_PATIENCE = 20.0
+_MOST = 1_000_000  # specs of a map
+_FORM = "FIELD=FROM:TO:COUNT[:log]"
+_AXIS = f"it is {_FORM}, as z.bias_mean=0:6:100"
+_OVERLAY = "it is K:T, as 6:100: a line where 6 xi = 100"
+
+Line = tuple[str, list[float]]
+
+
+def phase(
+    spec: Annotated[Path | None, typer.Argument(metavar="[SPEC.json]", help="A spec file; or --cell.")] = None,
+    x: Annotated[str | None, typer.Option("--x", metavar=_FORM, help="Axis to the right.")] = None,
+    y: Annotated[str | None, typer.Option("--y", metavar=_FORM, help="Axis upwards.")] = None,
+    show: Annotated[
+        str, typer.Option("--show", help="xi, chi, chi_1, reach, m1, variance, second_moment or correlation.")
+    ] = "xi",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Picture (.png, .pdf, .svg), .npz or .json.")
+    ] = None,
+    overlay: Annotated[
+        list[str] | None,
+        typer.Option("--overlay", metavar="K:T", help="Draw the line K xi = T, as 6:100; may be repeated."),
+    ] = None,
+    cell: CellName = None,
+    hidden: Hidden = None,
+    inputs: Inputs = None,
+    init: Annotated[
+        str | None,
+        typer.Option("--init", metavar="START", help="As in analyze; without: all variances of weights 1, biases 0."),
+    ] = None,
+    length: Length = None,
+    input_variance: Variance = None,
+    input_correlation: Correlation = None,
+) -> None:
+    """A map of what the theory says over two hyper-parameters, with the critical line."""
+    from isornn.cells import SpecError
+    from isornn.cli.ask import input_law, needed, one_thread
+    from isornn.theory.phase import QUANTITIES, phase_diagram
+
+    check_writable("--output", output, _ENDINGS)
+    if show not in QUANTITIES:
+        raise SpecError("--show", show, f"it is one of {', '.join(QUANTITIES)}")
+    lines = [_overlaid(text) for text in overlay or []]
+    across, upward = _axis("--x", needed("--x", x)), _axis("--y", needed("--y", y))
+    if len(across[1]) * len(upward[1]) > _MOST:
+        raise SpecError("--x, --y", f"{len(across[1])} x {len(upward[1])}", f"a map has at most {_MOST} specs")
+    if spec is not None:
+        _alone(cell=cell, hidden=hidden, inputs=inputs, init=init, length=length)
+        base = _from_file(spec, input_variance, input_correlation)
+    else:
+        base = _from_start(cell, hidden, inputs, init, length, input_law(input_variance, input_correlation))
+    begun = time.perf_counter()
+    with one_thread(), _progress(len(across[1]) * len(upward[1])) as progress:
+        diagram = phase_diagram(base, across, upward, progress=progress)
+    seconds = time.perf_counter() - begun
+    _print(diagram, show, seconds)
+    if output is not None:
+        _write(diagram, show, output, lines)
+
+
+def _overlaid(text: str) -> tuple[float, float]:
+    """``6:100`` as the multiple and the length."""
+    from isornn.cells import SpecError
+
+    try:
+        multiple, length = map(float, text.split(":"))
+    except ValueError:
+        raise SpecError("--overlay", text, _OVERLAY) from None
+    if not (0 < multiple < float("inf") and 0 < length < float("inf")):
+        raise SpecError("--overlay", text, f"{_OVERLAY}, both above 0")
+    return multiple, length
+
+
+def _axis(option: str, text: str) -> Line:
+    """``z.bias_mean=0:6:100`` as a field and its values."""
+    import numpy as np
+
+    from isornn.cells import SpecError
+
+    field, _, numbers = text.partition("=")
+    parts = numbers.split(":")
+    if len(parts) not in (3, 4) or parts[3:] not in ([], ["log"]):
+        raise SpecError(option, text, _AXIS)
+    try:
+        low, high, count = float(parts[0]), float(parts[1]), int(parts[2])
+    except ValueError:
+        raise SpecError(option, text, _AXIS) from None
+    if not 2 <= count <= _MOST:
+        raise SpecError(option, text, f"COUNT is a whole number from 2 to {_MOST}")
+    if not -np.inf < low < high < np.inf:
+        raise SpecError(option, text, "FROM lies below TO, and both are finite")
+    if parts[3:] and low <= 0:
+        raise SpecError(option, text, "FROM is above 0 where the values are evenly spaced in the logarithm")
+    values = np.geomspace(low, high, count) if parts[3:] else np.linspace(low, high, count)
+    return field, values.tolist()
+
+
+def _alone(**options: object) -> None:
+    from isornn.cells import SpecError
+
+    for name, value in options.items():
+        if value is not None:
+            raise SpecError(f"--{name}", value, "SPEC.json says that itself; give SPEC.json or --cell")
+
+
+def _from_file(file: Path, variance: float | None, correlation: float | None) -> Spec:
+    from dataclasses import replace
+
+    from isornn.cells import Spec
+    from isornn.cli.ask import input_law
+
+    spec = Spec.load(file)
+    return replace(spec, input=input_law(variance, correlation, spec.input))
+
+
+def _from_start(
+    cell: str | None, hidden: int | None, inputs: int | None, init: str | None, length: int | None, law: Input
+) -> Spec:
+    from isornn.cells import SpecError, cell_named
+    from isornn.cells.starts import start
+    from isornn.cli.ask import started
+
+    if cell is None:
+        raise SpecError("SPEC.json, --cell", None, "give one of the two")
+    kind: Cell = cell_named(cell)
+    if init is None and hidden is None and inputs is None:
+        return start("glorot", kind, 1, 1, input=law)  # where N = D its variances are all 1
+    return started("torch" if init is None else init, kind, hidden, inputs, length, law)
+
+
+@contextmanager
+def _progress(specs: int) -> Iterator[Callable[[PhaseDiagram], None]]:
+    """A bar on a terminal's stderr; elsewhere a line now and then."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = errors()
+    if not console.is_terminal:
+        yield _Lines(specs)
+        return
+    columns = (TextColumn("specs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        task = bars.add_task("specs", total=specs)
+        yield lambda diagram: bars.update(task, completed=int(diagram.answered.sum()))
+
+
+class _Lines:
+    """Says how far a diagram is, at most every `_PATIENCE` seconds."""
+
+    def __init__(self, specs: int) -> None:
+        self.specs, self.last = specs, time.perf_counter()
+
+    def __call__(self, diagram: PhaseDiagram) -> None:
+        if time.perf_counter() - self.last > _PATIENCE:
+            self.last = time.perf_counter()
+            say(f"{int(diagram.answered.sum())} of {self.specs} specs")
+
+
+def _print(diagram: PhaseDiagram, show: str, seconds: float) -> None:
+    specs = diagram.converged.numel()
+    print(f"{diagram.spec.cell.name}: {specs} specs by {diagram.engine} in {seconds:.1f} s")
+    for name, axis in (("x", diagram.x), ("y", diagram.y)):
+        print(f"{name}: {axis.path} from {axis.values[0]:g} to {axis.values[-1]:g}, {len(axis.values)} values")
+    quantity = diagram.quantities[show]
+    print(f"{show}: {_range(quantity)}; {_sureness(diagram, quantity)}")
+    if not bool(diagram.converged.all()):
+        print(f"without a fixed point: {_share(~diagram.converged)} of the specs")
+    for reason, where in quantity.reasons:
+        print(f"no finite {show} at {_share(where)}: {reason}")
+
+
+def _range(quantity: Quantity) -> str:
+    values = quantity.value[quantity.defined]
+    if not len(values):
+        return "no number anywhere"
+    return f"from {shown(float(values.min()))} to {shown(float(values.max()))}, median {shown(float(values.median()))}"
+
+
+def _sureness(diagram: PhaseDiagram, quantity: Quantity) -> str:
+    """The largest residual where the engine is deterministic, else the largest relative standard errors."""
+    if diagram.engine == "quadrature" and not bool((quantity.stderr[quantity.defined] > 0).any()):
+        residual = diagram.residual[diagram.converged]
+        return f"exact (largest residual {float(residual.max()) if len(residual) else 0:.1g})"
+    relative = (quantity.stderr / quantity.value.abs().clamp(min=1e-300))[quantity.defined]
+    if not len(relative):
+        return "no standard errors"
+    middle, most = (_percent(float(value)) for value in (relative.median(), relative.max()))
+    return f"relative standard error {middle} in the median, {most} at most"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
+
+
+def _share(where: Tensor) -> str:
+    return _percent(float(where.double().mean()))
+
+
+def _write(diagram: PhaseDiagram, show: str, file: Path, lines: list[tuple[float, float]]) -> None:
+    if file.suffix.lower() in (".npz", ".json"):
+        from isornn.experiments.phase_record import save_phase
+
+        save_phase(diagram, file)
+        say(f"isornn: phase diagram in {file}")
+    else:
+        from isornn.plots.phase import draw_phase
+
+        draw_phase(diagram, show, file, lines)
+        say(f"isornn: figure in {file}")

@@ -1,0 +1,124 @@
+"""Phase diagrams on disk: whole or begun."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isornn.cells import Spec
+from isornn.experiments.records import RecordError, versions, write_record
+from isornn.files import replacing
+from isornn.theory.phase import Axis, PhaseDiagram
+from isornn.theory.records import Quantity
+
+_KIND = "isornn phase diagram"
+_NONE = -1  # in place of a reason where there is a number
+
+
+def save_phase(diagram: PhaseDiagram, file: Path) -> None:
+    """Write a diagram, atomically, as ``.npz`` (which `load_phase` reads) or as ``.json``.
+
+    Arrays have the values of y along their rows and those of x along their columns. Each quantity has its values, its
+    standard errors and, under ``reason``, a place in the list ``reasons`` or -1 where there is a number.
+
+    Raises:
+        OSError: the folder is missing or cannot be written to.
+    """
+    reasons = sorted({reason for quantity in diagram.quantities.values() for reason, _ in quantity.reasons})
+    arrays = _arrays(diagram, reasons)
+    if file.suffix.lower() == ".json":
+        listed = {name: _listed(array) for name, array in arrays.items()}
+        write_record(file, {**_header(diagram), "reasons": reasons, **listed})
+        return
+    with replacing(file) as new:
+        arrays |= {"header": np.array(json.dumps(_header(diagram))), "reasons": np.array(reasons, dtype=np.str_)}
+        np.savez(new, allow_pickle=False, **arrays)
+
+
+def load_phase(file: Path) -> PhaseDiagram:
+    """What `save_phase` wrote as ``.npz``.
+
+    Raises:
+        RecordError: the file is missing or not a phase diagram.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from isornn.cells import Gate, Minimal
+    >>> from isornn.theory import phase_diagram
+    >>> base = Spec(Minimal(), {"u": Gate(1.0, 1.0)})
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "map.npz"
+    ...     save_phase(phase_diagram(base, ("u.bias_mean", [0.0, 2.0]), ("u.weight_var", [1.0])), file)
+    ...     load_phase(file).quantities["chi"].value.shape
+    torch.Size([1, 2])
+    """
+    try:
+        with np.load(file, allow_pickle=False) as data:
+            header, arrays = json.loads(str(data["header"])), dict(data)
+        if header["record"] != _KIND:
+            raise RecordError(f"{file}: not a phase diagram")
+        return _diagram(header, arrays)
+    except OSError as error:
+        raise RecordError(f"{file}: not readable ({error.strerror})") from None
+    except (BadZipFile, KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"{file}: not a phase diagram of this version ({error})") from None
+
+
+def _header(diagram: PhaseDiagram) -> dict[str, Any]:
+    return {
+        "record": _KIND,
+        "spec": diagram.spec.to_json(),
+        "engine": diagram.engine,
+        "x": {"path": diagram.x.path, "values": diagram.x.values.tolist()},
+        "y": {"path": diagram.y.path, "values": diagram.y.values.tolist()},
+        "quantities": list(diagram.quantities),
+        "versions": versions(),
+    }
+
+
+def _arrays(diagram: PhaseDiagram, reasons: list[str]) -> dict[str, np.ndarray]:
+    arrays = {name: getattr(diagram, name).numpy() for name in ("residual", "converged", "answered")}
+    for name, quantity in diagram.quantities.items():
+        places = np.full(quantity.value.shape, _NONE, dtype=np.int16)
+        for reason, where in quantity.reasons:
+            places[where.numpy()] = reasons.index(reason)
+        arrays |= {name: quantity.value.numpy(), f"{name}.stderr": quantity.stderr.numpy(), f"{name}.reason": places}
+    return arrays
+
+
+def _listed(array: np.ndarray) -> list[Any]:
+    """Rows for JSON, in which what is no finite number is null."""
+    return [
+        [None if isinstance(value, float) and not math.isfinite(value) else value for value in row]
+        for row in array.tolist()
+    ]
+
+
+def _diagram(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> PhaseDiagram:
+    def tensor(name: str) -> Tensor:
+        return torch.from_numpy(arrays[name])
+
+    def quantity(name: str) -> Quantity:
+        places = tensor(f"{name}.reason")
+        masks = ((str(reason), places == place) for place, reason in enumerate(arrays["reasons"]))
+        return Quantity(
+            tensor(name), tensor(f"{name}.stderr"), tuple((reason, where) for reason, where in masks if where.any())
+        )
+
+    x, y = (Axis(header[k]["path"], torch.tensor(header[k]["values"], dtype=torch.float64)) for k in "xy")
+    return PhaseDiagram(
+        spec=Spec.from_json(header["spec"]),
+        x=x,
+        y=y,
+        engine=header["engine"],
+        quantities={name: quantity(name) for name in header["quantities"]},
+        residual=tensor("residual"),
+        converged=tensor("converged"),
+        answered=tensor("answered"),
+    )

@@ -1,0 +1,80 @@
+"""``isornn phase``."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from isornn.cli import app
+
+AXES = ("--x", "z.bias_mean=0:3:6", "--y", "n.weight_var=0.5:4:5:log")
+CHO = ("--cell", "gru_cho", *AXES)
+
+
+def phase(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["phase", *map(str, arguments)], env={"COLUMNS": "200"})
+
+
+def test_sums_a_map_up() -> None:
+    result = phase(*CHO)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "30 specs by quadrature" in result.stdout and "xi: from " in result.stdout
+    assert "fixed point" not in result.stdout
+
+
+def test_says_how_many_have_no_fixed_point(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.json"
+    linear = {"cell": "vanilla", "options": {"nonlinearity": "identity"}, "gates": {"h": {"input_var": 1}}}
+    spec.write_text(json.dumps(linear), encoding="utf-8")
+    result = phase(spec, "--x", "h.weight_var=0.55:1.45:10", "--y", "h.bias_mean=0:1:2", "--show", "m1")
+    assert result.exit_code == 0, result.output
+    assert "without a fixed point: 50 % of the specs" in result.stdout
+    assert "no finite m1" in result.stdout and "grows without bound" in result.stdout
+
+
+@pytest.mark.parametrize("ending", [".png", ".npz", ".json"])
+def test_writes_a_file(tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"map{ending}"
+    result = phase(*CHO, "--show", "reach", "-o", file, "--overlay", "6:10")
+    assert result.exit_code == 0 and str(file) in result.stderr.replace("\n", ""), result.output
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+def test_a_start_is_the_base() -> None:
+    result = phase(*CHO, "--hidden", "64", "--inputs", "8", "--init", "torch")
+    assert result.exit_code == 0 and "30 specs" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((*AXES,), "SPEC.json, --cell: None"),
+        (("--cell", "gru_cho", *AXES[:2]), "--y: None"),
+        ((*CHO, "--show", "colour"), "--show: 'colour' is not allowed; it is one of xi, chi"),
+        ((*CHO, "-o", "map.txt"), "--output: 'map.txt'"),
+        ((*CHO, "-o", "nowhere/map.png"), "--output: 'nowhere/map.png'"),
+        ((*CHO, "--overlay", "6"), "--overlay: '6' is not allowed; it is K:T"),
+        ((*CHO, "--overlay", "6:-1"), "--overlay: '6:-1' .* above 0"),
+        ((*CHO, "--init", "nonsense"), "init: 'nonsense'"),
+        ((*CHO, "--init", "torch"), "hidden: None"),
+        (("--cell", "gru_cho", "--x", "z.bias_mean", *AXES[2:]), "--x: 'z.bias_mean' .* FIELD=FROM:TO:COUNT"),
+        (("--cell", "gru_cho", "--x", "z.bias_mean=a:1:3", *AXES[2:]), "--x: 'z.bias_mean=a:1:3'"),
+        (("--cell", "gru_cho", "--x", "z.bias_mean=0:1:3:cube", *AXES[2:]), "--x: 'z.bias_mean=0:1:3:cube'"),
+        (("--cell", "gru_cho", "--x", "z.bias_mean=0:1:1", *AXES[2:]), "COUNT is a whole number from 2"),
+        (("--cell", "gru_cho", "--x", "z.bias_mean=1:0:3", *AXES[2:]), "FROM lies below TO"),
+        (("--cell", "gru_cho", "--x", "z.bias_mean=0:inf:3", *AXES[2:]), "both are finite"),
+        (("--cell", "gru_cho", "--x", "z.bias_mean=0:1:3:log", *AXES[2:]), "FROM is above 0"),
+        (("--cell", "gru_cho", "--x", "z.bias_mean=0:1:2000", "--y", "r.bias_mean=0:1:2000"), "at most 1000000 specs"),
+        (("--cell", "gru_cho", "--x", "f.bias_mean=0:1:3", *AXES[2:]), "axis: 'f.bias_mean' .* GATE of r, z, n"),
+        (("--cell", "gru_cho", "--x", "n.weight_var=-1:1:3", *AXES[2:]), "n.weight_var: -1.0"),
+        (("spec.json", *CHO), "--cell: 'gru_cho' .* SPEC.json says that itself"),
+        (("no_such.json", *AXES), "file: 'no_such.json'"),
+    ],
+)
+def test_refusals(arguments: tuple[str, ...], words: str) -> None:
+    result = phase(*arguments)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert result.stderr.startswith("isornn: ") and result.stderr.count("\n") == 1
+    assert re.search(words, result.stderr), result.stderr

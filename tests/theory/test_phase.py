@@ -1,0 +1,73 @@
+"""Phase diagrams."""
+
+import pytest
+import torch
+
+from isornn.cells import ChoGRU, Gate, Spec, SpecError, Vanilla
+from isornn.theory.analysis import analyze
+from isornn.theory.phase import QUANTITIES, PhaseDiagram, phase_diagram
+
+BASE = Spec(ChoGRU(), {gate: Gate(1.0, 1.0) for gate in "rzn"})
+LINEAR = Spec(Vanilla("identity"), {"h": Gate(1.0, 1.0)})
+
+
+def test_is_the_analysis_of_each_spec() -> None:
+    x, y = torch.linspace(0.0, 3.0, 53), torch.linspace(0.5, 4.0, 3)
+    diagram = phase_diagram(BASE, ("z.bias_mean", x), ("input.variance", y))
+    assert diagram.finished and diagram.engine == "quadrature"
+    for row, column in ((0, 0), (2, 10), (1, 52)):
+        spec = BASE.replace("z.bias_mean", float(x[column])).replace("input.variance", float(y[row]))
+        alone = dict(analyze(spec, length=1).quantities())
+        for name, quantity in diagram.quantities.items():
+            expected = alone[QUANTITIES[name]].number()
+            assert float(quantity.value[row, column]) == pytest.approx(expected, rel=1e-6, abs=1e-9), name
+
+
+def test_without_a_fixed_point_there_is_a_reason_and_no_number() -> None:
+    diagram = phase_diagram(LINEAR, ("h.weight_var", [0.5, 0.9, 1.2]), ("h.bias_mean", [0.0, 1.0]))
+    assert diagram.converged.tolist() == [[True, True, False]] * 2
+    for quantity in diagram.quantities.values():
+        assert not bool(quantity.defined[~diagram.converged].any())
+    assert torch.equal(diagram.quantities["xi"].defined, diagram.converged)
+
+
+def test_what_is_begun_is_kept() -> None:
+    axes = ("z.bias_mean", torch.linspace(0, 3, 60)), ("n.weight_var", [1.0, 2.0])
+    parts: list[PhaseDiagram] = []
+    whole = phase_diagram(BASE, *axes, progress=parts.append)
+    assert [int(part.answered.sum()) for part in parts] == [100, 120]
+    again: list[PhaseDiagram] = []
+    resumed = phase_diagram(BASE, *axes, begun=parts[0], progress=again.append)
+    assert len(again) == 1
+    assert all(torch.equal(resumed.quantities[n].value, whole.quantities[n].value) for n in QUANTITIES)
+
+
+def test_begun_for_something_else_is_refused() -> None:
+    axes = ("z.bias_mean", [0.0, 1.0]), ("n.weight_var", [1.0])
+    other = phase_diagram(BASE, *axes)
+    with pytest.raises(SpecError, match="begun: .* same spec over the same axes"):
+        phase_diagram(BASE.replace("r.bias_mean", 1.0), *axes, begun=other)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        (("q.bias_mean", [0.0]), ("r.bias_mean", [0.0]), "axis: 'q.bias_mean' is not allowed; .* GATE of r, z, n"),
+        (("z.ensemble", [0.0]), ("r.bias_mean", [0.0]), "z.ensemble.* GATE.weight_var"),
+        (("biases", [0.0]), ("r.bias_mean", [0.0]), "biases.* GATE.weight_var"),
+        (("z.bias_mean", []), ("r.bias_mean", [0.0]), "z.bias_mean: .* at least one"),
+        (("z.bias_mean", [1.0, 0.0]), ("r.bias_mean", [0.0]), "z.bias_mean: .* increase"),
+        (("z.weight_var", [-1.0, 0.0]), ("r.bias_mean", [0.0]), "gates.z.weight_var: -1.0 is not allowed"),
+        (("z.bias_mean", [0.0]), ("z.bias_mean", [0.0]), "y: 'z.bias_mean' .* the two axes differ"),
+        (("input.correlation", [0.0, 2.0]), ("z.bias_mean", [0.0]), "input.correlation: 2.0 is not allowed"),
+    ],
+)
+def test_axes_that_cannot_be(x: tuple[str, list[float]], y: tuple[str, list[float]], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        phase_diagram(BASE, x, y)
+
+
+def test_a_batch_is_refused() -> None:
+    batch = BASE.replace("r.bias_mean", torch.zeros(2))
+    with pytest.raises(SpecError, match="spec: .* not a batch"):
+        phase_diagram(batch, ("z.bias_mean", [0.0]), ("n.weight_var", [1.0]))
