@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from isornn.cells import Cell, Values
-from isornn.nn.kernels import Kernel, kernel_of
+from isornn.nn.kernels import Given, Kernel, kernel_of
 from isornn.nn.layout import Layout, cell_of
 from isornn.nn.step import step
 
@@ -240,8 +240,8 @@ def _recurrence(
         return stepped(kind, layout, inputs, pointwise, weights, initial)
     with torch.autocast(inputs.device.type, enabled=False):  # what comes is in the precision to compute in
         drive = _drive(inputs, matrix, bias)
-        fixed = _whole(recurrent), offset, _whole(pointwise), _each_whole(units), _each_whole(initial)
-        results, kept = kernel.forward(drive, *fixed, keep)
+        given = Given(_whole(recurrent), offset, _whole(pointwise), _each_whole(units), _each_whole(initial))
+        results, kept = kernel.forward(drive, given, keep)
     return [*results, *kept]
 
 
@@ -295,8 +295,8 @@ def _recurrence_backward(
     for place, grad in zip(given, grads, strict=True):
         by_result[place] = grad
     with torch.autocast(inputs.device.type, enabled=False):
-        fixed = _whole(recurrent), offset, _whole(pointwise), _each_whole(units), _each_whole(initial)
-        found = kernel.backward(*fixed, results, kept, by_result)
+        fixed = Given(_whole(recurrent), offset, _whole(pointwise), _each_whole(units), _each_whole(initial))
+        found = kernel.backward(fixed, results, kept, by_result)
         first = (found.drive @ matrix) if wants_inputs else inputs.new_empty(0)
         flat = found.drive.flatten(0, 1)
         own = [flat.mT @ inputs.flatten(0, 1), *([] if bias is None else [flat.sum(0)])]

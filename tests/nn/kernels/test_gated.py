@@ -12,7 +12,7 @@ from torch import Tensor
 
 from isornn.cells import GRU, LSTM, Cell, ChoGRU, GersLSTM, Minimal, Peephole, Values, Vanilla
 from isornn.nn.kernels import kernel_of
-from isornn.nn.kernels.contract import Gradients, Kernel
+from isornn.nn.kernels.contract import Given, Gradients, Kernel
 from isornn.nn.kernels.gru import CHO_IN_TORCH, GRU_IN_TORCH
 from isornn.nn.kernels.lstm import GERS_IN_TORCH, MEMORY_IN_TORCH
 from isornn.nn.kernels.minimal import MINIMAL_IN_TORCH
@@ -114,16 +114,21 @@ def _each(function: Callable[[Tensor | None], Any], given: dict[str, Any]) -> di
 
 def run(kernel: Kernel, given: dict[str, Any], grads: Sequence[Tensor | None]) -> tuple[list[Tensor], Gradients]:
     """Forward and backward, which write to nothing but the drive."""
-    drive, fixed = given["drive"].clone(), {name: value for name, value in given.items() if name != "drive"}
-    untouchable = _tensors(fixed.values())
+    drive, fixed = parted(given)
+    untouchable = _tensors(vars(fixed).values())
     copies = [value.clone() for value in untouchable]
-    results, kept = kernel.forward(drive, **fixed, keep=True)
+    results, kept = kernel.forward(drive, fixed, keep=True)
     untouchable += _tensors([results, kept, grads])
     copies += [value.clone() for value in _tensors([results, kept, grads])]
-    found = kernel.backward(**fixed, results=results, kept=kept, grads=grads)
+    found = kernel.backward(fixed, results, kept, grads)
     for value, copy in zip(untouchable, copies, strict=True):
         assert torch.equal(value, copy)
     return results, found
+
+
+def parted(given: dict[str, Any]) -> tuple[Tensor, Given]:
+    """A drive to write over, and the rest."""
+    return given["drive"].clone(), Given(**{name: value for name, value in given.items() if name != "drive"})
 
 
 def _tensors(values: Iterable[Any]) -> list[Tensor]:
@@ -202,7 +207,7 @@ def test_nothing_is_kept_unless_asked_for(kernel: Any, cell: Cell) -> None:
     given = arguments(cell, (3, 2, 5), torch.float64)
     expected = stepped(cell, **given)
     initial = [value.clone() for value in given["initial"]]
-    results, kept = kernel(cell).forward(**given, keep=False)
+    results, kept = kernel(cell).forward(*parted(given), keep=False)
     assert kept == []
     for value, wanted in zip(results, expected, strict=True):
         torch.testing.assert_close(value, wanted)
@@ -228,7 +233,7 @@ def test_vanilla_is_its_own_steps(cell: Vanilla, dtype: torch.dtype, T: int) -> 
 
 @transitions
 def test_vanilla_keeps_nothing_but_its_results(cell: Vanilla) -> None:
-    results, kept = compiled(cell).forward(**arguments(cell, (3, 2, 5), torch.float64), keep=True)
+    results, kept = compiled(cell).forward(*parted(arguments(cell, (3, 2, 5), torch.float64)), keep=True)
     assert (len(results), kept) == (1, [])
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from isornn.cells import TGRU, TLSTM, TRNN, Cell, Values
 from isornn.nn.kernels import threads
-from isornn.nn.kernels.contract import Gradients, Kernel
+from isornn.nn.kernels.contract import Given, Gradients, Kernel
 from isornn.nn.kernels.typed import TGRUKernel, TLSTMKernel, TRNNKernel
 from isornn.nn.step import step
 
@@ -40,13 +40,13 @@ def kernel_of(cell: Cell, way: str) -> Kernel:
 
 
 def run(kernel: Kernel, drive: Tensor, start: Tensor, keep: bool = True) -> tuple[list[Tensor], list[Tensor]]:
-    return kernel.forward(drive.clone(), None, None, None, [], [start], keep)
+    return kernel.forward(drive.clone(), Given(None, None, None, [], [start]), keep)
 
 
 def run_back(
     kernel: Kernel, start: Tensor, results: list[Tensor], kept: list[Tensor], grads: Sequence[Tensor | None]
 ) -> Gradients:
-    return kernel.backward(None, None, None, [], [start], results, kept, grads)
+    return kernel.backward(Given(None, None, None, [], [start]), results, kept, grads)
 
 
 def stepped(cell: Cell, drive: Tensor, start: Tensor) -> list[Tensor]:

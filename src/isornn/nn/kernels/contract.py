@@ -10,8 +10,27 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
+class Given:
+    """What a recurrence takes beside its drive; none of it is written to.
+
+    Args:
+        weight: (M N, N), the matrices of the M gates that read a state; ``None`` where none does.
+        offset: (J N,), biases of the J gates that read no input (the GRU's nh); ``None`` where there are none.
+        x: (T, B, N) where the input enters pointwise.
+        units: the cell's own parameters, (N,) each, in their order.
+        initial: the states before the first step, (B, N) each.
+    """
+
+    weight: Tensor | None
+    offset: Tensor | None
+    x: Tensor | None
+    units: Sequence[Tensor]
+    initial: Sequence[Tensor]
+
+
+@dataclass(frozen=True)
 class Gradients:
-    """Gradients of a recurrence: of its ``drive`` (T, B, K N), and of what else it takes, ``None`` where that is."""
+    """Gradients of a recurrence: of its ``drive`` (T, B, K N), and of what is `Given`, ``None`` where that is."""
 
     drive: Tensor
     weight: Tensor | None
@@ -38,11 +57,7 @@ class Kernel(Protocol):
     def forward(
         self,
         drive: Tensor,
-        weight: Tensor | None,
-        offset: Tensor | None,
-        x: Tensor | None,
-        units: Sequence[Tensor],
-        initial: Sequence[Tensor],
+        given: Given,
         keep: bool,
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Results, and what ``backward`` wants kept (nothing unless ``keep``).
@@ -50,21 +65,12 @@ class Kernel(Protocol):
         Args:
             drive: (T, B, K N), for each of the K gates that read an input what all but the recurrent product adds to
                 it, biases included. It is the kernel's own: it may be written over, and kept.
-            weight: (M N, N), the matrices of the M gates that read a state; ``None`` where none does.
-            offset: (J N,), biases of the J gates that read no input (the GRU's nh); ``None`` where there are none.
-            x: (T, B, N) where the input enters pointwise.
-            units: the cell's own parameters, (N,) each, in their order.
-            initial: the states before the first step, (B, N) each; not to be written to.
         """
         ...
 
     def backward(
         self,
-        weight: Tensor | None,
-        offset: Tensor | None,
-        x: Tensor | None,
-        units: Sequence[Tensor],
-        initial: Sequence[Tensor],
+        given: Given,
         results: Sequence[Tensor],
         kept: Sequence[Tensor],
         grads: Sequence[Tensor | None],

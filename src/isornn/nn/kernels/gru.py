@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isornn.nn.kernels.contract import Gradients, Kernel
+from isornn.nn.kernels.contract import Given, Gradients, Kernel
 from isornn.nn.kernels.steps import Step, before, dense, in_torch, weight_gradient
 
 
@@ -93,19 +93,15 @@ class GRUKernel(Kernel):
     def forward(
         self,
         drive: Tensor,
-        weight: Tensor | None,
-        offset: Tensor | None,
-        x: Tensor | None,
-        units: Sequence[Tensor],
-        initial: Sequence[Tensor],
+        given: Given,
         keep: bool,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        assert weight is not None
-        (read,) = initial
+        assert given.weight is not None
+        (read,) = given.initial
         gates = drive.unflatten(-1, (3, -1))
         h, nh = (drive.new_empty(steps, *read.shape) for steps in (len(drive), len(drive) if keep else 1))
-        added = torch.zeros_like(read[0]) if offset is None else offset
-        product, matrix = torch.empty_like(drive[0]), weight.t()
+        added = torch.zeros_like(read[0]) if given.offset is None else given.offset
+        product, matrix = torch.empty_like(drive[0]), given.weight.t()
         pointwise = self.steps(drive.device).forward(gates, product.unflatten(-1, (3, -1)), added, read, h, nh)
         for t, new in enumerate(h.unbind()):
             torch.mm(read, matrix, out=product)
@@ -115,27 +111,23 @@ class GRUKernel(Kernel):
 
     def backward(
         self,
-        weight: Tensor | None,
-        offset: Tensor | None,
-        x: Tensor | None,
-        units: Sequence[Tensor],
-        initial: Sequence[Tensor],
+        given: Given,
         results: Sequence[Tensor],
         kept: Sequence[Tensor],
         grads: Sequence[Tensor | None],
     ) -> Gradients:
-        assert weight is not None
-        ((h0,), (h,), (activations, nh)) = initial, results, kept
+        assert given.weight is not None
+        ((h0,), (h,), (activations, nh)) = given.initial, results, kept
         gates = activations.unflatten(-1, (3, -1))
         du, du_nh = torch.empty_like(gates), torch.empty_like(nh)
         carried = torch.zeros_like(h0)
         pointwise = self.steps(gates.device).backward(gates, nh, h0, h, *dense(grads, h0), carried, du, du_nh)
-        du_rz, weight_rz, weight_nh = du[:, :, :2].flatten(2), *_first_two_and_last(weight)
+        du_rz, weight_rz, weight_nh = du[:, :, :2].flatten(2), *_first_two_and_last(given.weight)
         for t, (du_rz_t, du_nh_t) in reversed(list(enumerate(zip(du_rz.unbind(), du_nh.unbind(), strict=True)))):
             pointwise(t)
             carried.addmm_(du_rz_t, weight_rz).addmm_(du_nh_t, weight_nh)
         of_weight = torch.cat([weight_gradient(part, h0, h) for part in (du_rz, du_nh)])
-        of_offset = None if offset is None else du_nh.sum((0, 1))
+        of_offset = None if given.offset is None else du_nh.sum((0, 1))
         return Gradients(du.flatten(2), of_weight, of_offset, x=None, units=[], initial=[carried])
 
 
@@ -229,20 +221,16 @@ class ChoGRUKernel(Kernel):
     def forward(
         self,
         drive: Tensor,
-        weight: Tensor | None,
-        offset: Tensor | None,
-        x: Tensor | None,
-        units: Sequence[Tensor],
-        initial: Sequence[Tensor],
+        given: Given,
         keep: bool,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        assert weight is not None
-        (h0,) = initial
+        assert given.weight is not None
+        (h0,) = given.initial
         gates = drive.unflatten(-1, (3, -1))
         h, reset = drive.new_empty(len(drive), *h0.shape), torch.empty_like(h0)
         steps = self.steps(drive.device)
         squash, update = steps.gates(gates, h0, h, reset), steps.update(gates, h0, h)
-        matrix_rz, matrix_n = (part.t() for part in _first_two_and_last(weight))
+        matrix_rz, matrix_n = (part.t() for part in _first_two_and_last(given.weight))
         u_rz, u_n = gates[:, :, :2].flatten(2), gates[:, :, 2]
         read = h0
         for t, (u_rz_t, u_n_t, new) in enumerate(zip(u_rz.unbind(), u_n.unbind(), h.unbind(), strict=True)):
@@ -255,23 +243,19 @@ class ChoGRUKernel(Kernel):
 
     def backward(
         self,
-        weight: Tensor | None,
-        offset: Tensor | None,
-        x: Tensor | None,
-        units: Sequence[Tensor],
-        initial: Sequence[Tensor],
+        given: Given,
         results: Sequence[Tensor],
         kept: Sequence[Tensor],
         grads: Sequence[Tensor | None],
     ) -> Gradients:
-        assert weight is not None
-        ((h0,), (h,), (activations,)) = initial, results, kept
+        assert given.weight is not None
+        ((h0,), (h,), (activations,)) = given.initial, results, kept
         gates = activations.unflatten(-1, (3, -1))
         du, of_reset, carried = torch.empty_like(gates), torch.empty_like(h0), torch.zeros_like(h0)
         steps = self.steps(gates.device)
         update = steps.update_backward(gates, h0, h, *dense(grads, h0), carried, du)
         squash = steps.gates_backward(gates, h0, h, of_reset, carried, du)
-        weight_rz, weight_n = _first_two_and_last(weight)
+        weight_rz, weight_n = _first_two_and_last(given.weight)
         du_rz, du_n = du[:, :, :2].flatten(2), du[:, :, 2]
         for t, (du_rz_t, du_n_t) in reversed(list(enumerate(zip(du_rz.unbind(), du_n.unbind(), strict=True)))):
             update(t)

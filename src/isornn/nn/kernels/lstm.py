@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isornn.nn.kernels.contract import Gradients, Kernel
+from isornn.nn.kernels.contract import Given, Gradients, Kernel
 from isornn.nn.kernels.steps import Step, backwards, before, dense, forwards, in_torch, weight_gradient
 
 
@@ -171,44 +171,36 @@ class MemoryKernel(Kernel):
     def forward(
         self,
         drive: Tensor,
-        weight: Tensor | None,
-        offset: Tensor | None,
-        x: Tensor | None,
-        units: Sequence[Tensor],
-        initial: Sequence[Tensor],
+        given: Given,
         keep: bool,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        assert weight is not None
-        results = [drive.new_empty(len(drive), *initial[0].shape) for _ in range(2)]
+        assert given.weight is not None
+        results = [drive.new_empty(len(drive), *given.initial[0].shape) for _ in range(2)]
         c, y = results[self.memory], results[1 - self.memory]
         gates = drive.unflatten(-1, (4, -1))
-        pointwise = self.steps(drive.device).forward(gates, initial[self.memory], c, y, *units)
-        forwards(drive, weight, initial[0], results[0], pointwise)
+        pointwise = self.steps(drive.device).forward(gates, given.initial[self.memory], c, y, *given.units)
+        forwards(drive, given.weight, given.initial[0], results[0], pointwise)
         return results, [drive] if keep else []
 
     def backward(
         self,
-        weight: Tensor | None,
-        offset: Tensor | None,
-        x: Tensor | None,
-        units: Sequence[Tensor],
-        initial: Sequence[Tensor],
+        given: Given,
         results: Sequence[Tensor],
         kept: Sequence[Tensor],
         grads: Sequence[Tensor | None],
     ) -> Gradients:
-        assert weight is not None
+        assert given.weight is not None
         c, y = self.memory, 1 - self.memory
         gates = kept[0].unflatten(-1, (4, -1))
         du = torch.empty_like(gates)
-        of_results, carried = dense(grads, initial[0]), [torch.zeros_like(initial[0]) for _ in results]
-        of_units = [torch.zeros_like(initial[0]) for _ in units]
+        of_results, carried = dense(grads, given.initial[0]), [torch.zeros_like(given.initial[0]) for _ in results]
+        of_units = [torch.zeros_like(given.initial[0]) for _ in given.units]
         pointwise = self.steps(gates.device).backward(
-            *(gates, initial[c], results[c], of_results[c], of_results[y], carried[c], carried[y], du),
-            *(*units, *of_units),
+            *(gates, given.initial[c], results[c], of_results[c], of_results[y], carried[c], carried[y], du),
+            *(*given.units, *of_units),
         )
         of_drive = du.flatten(2)
-        backwards(of_drive, weight, carried[0], pointwise)
-        of_weight = weight_gradient(of_drive, initial[0], results[0])
-        summed, of_initial = [value.sum(0) for value in of_units], carried[: len(initial)]
+        backwards(of_drive, given.weight, carried[0], pointwise)
+        of_weight = weight_gradient(of_drive, given.initial[0], results[0])
+        summed, of_initial = [value.sum(0) for value in of_units], carried[: len(given.initial)]
         return Gradients(of_drive, of_weight, offset=None, x=None, units=summed, initial=of_initial)

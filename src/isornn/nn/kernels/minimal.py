@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isornn.nn.kernels.contract import Gradients, Kernel
+from isornn.nn.kernels.contract import Given, Gradients, Kernel
 from isornn.nn.kernels.steps import Step, backwards, before, dense, forwards, in_torch, weight_gradient
 
 
@@ -70,35 +70,27 @@ class MinimalKernel(Kernel):
     def forward(
         self,
         drive: Tensor,
-        weight: Tensor | None,
-        offset: Tensor | None,
-        x: Tensor | None,
-        units: Sequence[Tensor],
-        initial: Sequence[Tensor],
+        given: Given,
         keep: bool,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        assert weight is not None
-        assert x is not None
-        (h0,) = initial
+        assert given.weight is not None
+        assert given.x is not None
+        (h0,) = given.initial
         h = torch.empty_like(drive)
-        forwards(drive, weight, h0, h, self.steps(drive.device).forward(drive, x, h0, h))
+        forwards(drive, given.weight, h0, h, self.steps(drive.device).forward(drive, given.x, h0, h))
         return [h], [drive] if keep else []
 
     def backward(
         self,
-        weight: Tensor | None,
-        offset: Tensor | None,
-        x: Tensor | None,
-        units: Sequence[Tensor],
-        initial: Sequence[Tensor],
+        given: Given,
         results: Sequence[Tensor],
         kept: Sequence[Tensor],
         grads: Sequence[Tensor | None],
     ) -> Gradients:
-        assert weight is not None
-        assert x is not None
-        ((h0,), (h,), (f,)) = initial, results, kept
+        assert given.weight is not None
+        assert given.x is not None
+        ((h0,), (h,), (f,)) = given.initial, results, kept
         du, dx, carried = torch.empty_like(h), torch.empty_like(h), torch.zeros_like(h0)
-        pointwise = self.steps(f.device).backward(f, x, h0, h, *dense(grads, h0), carried, du, dx)
-        backwards(du, weight, carried, pointwise)
+        pointwise = self.steps(f.device).backward(f, given.x, h0, h, *dense(grads, h0), carried, du, dx)
+        backwards(du, given.weight, carried, pointwise)
         return Gradients(du, weight_gradient(du, h0, h), offset=None, x=dx, units=[], initial=[carried])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from isornn.nn.kernels.contract import Gradients
+from isornn.nn.kernels.contract import Given, Gradients
 from isornn.nn.kernels.device import scan_on_device
 from isornn.nn.kernels.steps import dense
 from isornn.nn.kernels.threads import shared
@@ -29,31 +29,23 @@ class _Typed(ABC):
     def forward(
         self,
         drive: Tensor,
-        weight: Tensor | None,
-        offset: Tensor | None,
-        x: Tensor | None,
-        units: Sequence[Tensor],
-        initial: Sequence[Tensor],
+        given: Given,
         keep: bool,
     ) -> tuple[list[Tensor], list[Tensor]]:
         """See `Kernel`."""
-        (start,) = initial
+        (start,) = given.initial
         run = self._run if drive.device.type == "cpu" else self._run_by_scan
         return run(_by_gate(drive, start), start), [drive] if keep else []
 
     def backward(
         self,
-        weight: Tensor | None,
-        offset: Tensor | None,
-        x: Tensor | None,
-        units: Sequence[Tensor],
-        initial: Sequence[Tensor],
+        given: Given,
         results: Sequence[Tensor],
         kept: Sequence[Tensor],
         grads: Sequence[Tensor | None],
     ) -> Gradients:
         """See `Kernel`."""
-        (start,), (drive,) = initial, kept
+        (start,), (drive,) = given.initial, kept
         run = self._run_back if drive.device.type == "cpu" else self._run_back_by_scan
         du, of_start = run(_by_gate(drive, start), start, results[0], dense(grads, start))
         return Gradients(du.flatten(2), weight=None, offset=None, x=None, units=[], initial=[of_start])

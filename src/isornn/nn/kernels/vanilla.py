@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isornn.nn.kernels.contract import Gradients, Kernel
+from isornn.nn.kernels.contract import Given, Gradients, Kernel
 from isornn.nn.kernels.steps import dense, weight_gradient
 
 
@@ -43,36 +43,28 @@ class VanillaKernel(Kernel):
     def forward(
         self,
         drive: Tensor,
-        weight: Tensor | None,
-        offset: Tensor | None,
-        x: Tensor | None,
-        units: Sequence[Tensor],
-        initial: Sequence[Tensor],
+        given: Given,
         keep: bool,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        assert weight is not None
-        (read,), matrix = initial, weight.t()
+        assert given.weight is not None
+        (read,), matrix = given.initial, given.weight.t()
         for u in drive.unbind():
             read = self.transition.apply(u.addmm_(read, matrix))
         return [drive], []
 
     def backward(
         self,
-        weight: Tensor | None,
-        offset: Tensor | None,
-        x: Tensor | None,
-        units: Sequence[Tensor],
-        initial: Sequence[Tensor],
+        given: Given,
         results: Sequence[Tensor],
         kept: Sequence[Tensor],
         grads: Sequence[Tensor | None],
     ) -> Gradients:
-        assert weight is not None
-        (h0,), (h,) = initial, results
+        assert given.weight is not None
+        (h0,), (h,) = given.initial, results
         (direct,) = dense(grads, h0)
         slope = self.transition.slope(h)
         du = slope * direct
         later = du[-1]
         for du_t, slope_t in reversed(list(zip(du[:-1].unbind(), slope[:-1].unbind(), strict=True))):
-            later = du_t.addcmul_(slope_t, later @ weight)
-        return Gradients(du, weight_gradient(du, h0, h), offset=None, x=None, units=[], initial=[du[0] @ weight])
+            later = du_t.addcmul_(slope_t, later @ given.weight)
+        return Gradients(du, weight_gradient(du, h0, h), offset=None, x=None, units=[], initial=[du[0] @ given.weight])
