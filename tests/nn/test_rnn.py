@@ -435,6 +435,23 @@ def test_nonlinearities_of_vanilla(nonlinearity: str) -> None:
     assert all(bool((parameter.grad != 0).any()) for parameter in layer.parameters())
 
 
+@pytest.mark.parametrize("kind", [nn.VanillaRNN, nn.LSTM, nn.TRNN])
+def test_a_parametrised_weight_is_used_and_trained(kind: type[nn.RNN]) -> None:
+    layer = made(kind)
+    name = "weight_ih_l0" if kind is nn.TRNN else "weight_hh_l0"
+    before = layer(sequence(5, B, D))[0]
+    torch.nn.utils.parametrizations.orthogonal(layer, name)
+    out, _ = layer(sequence(5, B, D))
+    assert not torch.allclose(out, before)
+    out.square().sum().backward()
+    old = getattr(layer, name).detach().clone()
+    torch.optim.SGD(layer.parameters(), 0.1).step()
+    assert not torch.allclose(getattr(layer, name), old)
+    w = getattr(layer, name).detach()
+    w = w if w.shape[0] >= w.shape[1] else w.mT
+    torch.testing.assert_close(w.mT @ w, torch.eye(w.shape[1], dtype=torch.float64), rtol=0, atol=1e-10)
+
+
 def test_oplu_needs_pairs_and_has_no_theory() -> None:
     with pytest.raises(OptionError, match="5 are not even"):
         nn.VanillaRNN(D, 5, nonlinearity="oplu")(torch.zeros(2, B, D))

@@ -151,7 +151,7 @@ def _layers_of(module: nn.Module, where: str) -> Iterator[RecurrentLayer]:
         for layer, direction in module.places():
             name = suffix(layer, direction)
             gates = {gate: module.gate_parameters(gate, layer, direction) for gate in module.cell.gates}
-            projection = module._parameters.get(f"weight_hr{name}")
+            projection = getattr(module, f"weight_hr{name}", None)
             yield RecurrentLayer(f"{where} {name[1:]}", module, module.cell, layer, direction, gates, projection)
     elif isinstance(module, nn.RNNCellBase):
         yield RecurrentLayer(where, module, _torch_cell(module), 0, 0, _torch_gates(module, ""))

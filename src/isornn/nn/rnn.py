@@ -259,7 +259,7 @@ class RNN(nn.Module):
         weights = self._weights(place, values.shape[0])
         x = sequences.reversed(values) if direction else values
         x = self._cast(self._with_features(x, layer, place))
-        inputs = x if "weight_ph" + place not in self._parameters else self._with_previous(x, previous)
+        inputs = self._with_previous(x, previous) if self.layout.stacks["weight_ph"] else x
         pointwise = x if self.cell.input_enters_pointwise else None
         started = tuple(self._cast(value) for value in initial)
         self._check_dtypes(weights.matrix.dtype, x, started)
@@ -316,7 +316,7 @@ class RNN(nn.Module):
         hidden = self.hidden_size
         stacks: dict[str, Tensor] = {}
         for name in self.layout.stacks:
-            stack = self._parameters.get(name + place)
+            stack = self._tensor(name, place)
             if stack is not None:
                 stacks[name] = stack
         if self.untied:
@@ -331,9 +331,13 @@ class RNN(nn.Module):
             bias=self._cast(bias),
             recurrent=self._cast(stacks.get("weight_hh")),
             offset=self._cast(offset),
-            projection=self._cast(self._parameters.get("weight_hr" + place)),
-            units={name: self._cast(self._parameters[name + place]) for name in self.cell.parameters},
+            projection=self._cast(self._tensor("weight_hr", place)),
+            units={name: self._cast(self._tensor(name, place)) for name in self.cell.parameters},
         )
+
+    def _tensor(self, name: str, place: str) -> Tensor | None:
+        # Not from the module's table of parameters, where one that is parametrised (orthogonal, weight norm) is not.
+        return getattr(self, name + place, None)
 
     def _cast(self, tensor: Any) -> Any:
         """``tensor`` in the precision that autocast asks for."""
@@ -345,7 +349,7 @@ class RNN(nn.Module):
         """Phi(x) where the input enters pointwise and is mapped. Source: Chen et al. 2018, ``z = Phi(x)``."""
         if not self._maps_features(layer):
             return x
-        weight, bias = getattr(self, "weight_phi" + place), self._parameters.get("bias_phi" + place)
+        weight, bias = getattr(self, "weight_phi" + place), self._tensor("bias_phi", place)
         mapped = nn.functional.linear(x, weight, bias)
         return torch.tanh(mapped) if self.features == "tanh" else mapped
 
