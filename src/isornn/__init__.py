@@ -19,6 +19,7 @@ _HOMES = {
     "analyze": "theory",
     "critical": "theory",
     "simulate": "simulation",
+    "spectrum": "theory",
     "typing_of": "cells",
 }
 _MODULES = ("cells", "init", "nn", "simulation", "tasks", "theory")
@@ -34,6 +35,7 @@ __all__ = [
     "nn",
     "simulate",
     "simulation",
+    "spectrum",
     "tasks",
     "theory",
     "typing_of",

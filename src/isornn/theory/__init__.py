@@ -1,7 +1,8 @@
 """Infinite width: how far signals and gradients survive in random recurrent networks.
 
 `analyze` answers for a spec or a batch of specs, `critical` finds the spec for a wanted length, `moment_dynamics` and
-`correlation_map` give the maps behind the answers, `simulate` of `isornn.simulation` is their check.
+`correlation_map` give the maps behind the answers, `spectrum` the Jacobian's whole spectrum;
+`simulate` of `isornn.simulation` is their check.
 """
 
 from isornn.theory.analysis import analyze, stationary_samples
@@ -12,6 +13,7 @@ from isornn.theory.gilboa import ApproximateLSTM, lstm_approximation
 from isornn.theory.phase import Axis, PhaseDiagram, phase_diagram
 from isornn.theory.quadrature.structure import NotPolynomial
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
+from isornn.theory.spectra import SpectralDensity, spectrum
 
 __all__ = [
     "Analysis",
@@ -24,6 +26,7 @@ __all__ = [
     "NotPolynomial",
     "PhaseDiagram",
     "Quantity",
+    "SpectralDensity",
     "TheoryMissing",
     "Trajectory",
     "analyze",
@@ -32,5 +35,6 @@ __all__ = [
     "lstm_approximation",
     "moment_dynamics",
     "phase_diagram",
+    "spectrum",
     "stationary_samples",
 ]

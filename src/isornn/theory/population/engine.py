@@ -7,21 +7,22 @@ theory (Gilboa et al. 2019, Algorithm 1, is the case of the LSTM's cell state). 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from isornn.cells import Spec
+from isornn.cells import Spec, Values
 from isornn.theory.population.jacobian import JacobianMoments, JacobianSums
 from isornn.theory.population.probing import Probe
 from isornn.theory.population.replicates import jackknife, pooled
 from isornn.theory.population.response import Response, follow
 from isornn.theory.population.settling import Dynamics
 from isornn.theory.population.slow_law import of_units
-from isornn.theory.population.units import Draws, Field, Laws, Units, variates
+from isornn.theory.population.units import Draws, Field, Laws, Units, draw_gates, variates
 
 Copies = Literal["apart", "identical"]
 _UNSETTLED = 16  # steps that a population without a fixed point is followed
@@ -73,6 +74,20 @@ class Stable:
     response: Response
     identical: Stationary
     identical_response: Response
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What `Population.stable` spends: bounds on steps and the standard errors wanted, as in ``settle``, ``respond``."""
+
+    settle_steps: int = 4096
+    settle_tolerance: float = 2e-3
+    response_steps: int = 2048
+    response_tolerance: float = 5e-3
+    cohorts: int = 64
+
+
+_FULL = Effort()
 
 
 class Population:
@@ -171,19 +186,27 @@ class Population:
             max_cohorts=max_cohorts,
         )
 
-    def stable(self, length: int | None = None) -> Stable:
+    def stable(self, length: int | None = None, effort: Effort = _FULL) -> Stable:
         """The stable fixed point of the correlation map and its response, with chi_1 beside it.
 
         With input correlation 1 the map is a power series in correlations with coefficients that are not negative
         (Mehler), hence convex, with fixed point C = 1: where chi_1 <= 1 there is no other, and one copy is enough.
         Elsewhere copies started apart find it. ``length`` is as for ``respond``.
         """
-        identical = self.settle("identical")
-        response = self.respond(identical, length=length)
+        settle = partial(self.settle, max_steps=effort.settle_steps, tolerance=effort.settle_tolerance)
+        respond = partial(
+            self.respond,
+            length=length,
+            max_steps=effort.response_steps,
+            tolerance=effort.response_tolerance,
+            max_cohorts=effort.cohorts,
+        )
+        identical = settle("identical")
+        response = respond(identical)
         one = (self.laws.input_correlation.reshape(self.batch_shape) == 1) & (response.chi <= 1)
         if bool((one | ~identical.converged).all()):
             return Stable(identical, response, identical, response)
-        apart = self.settle("apart")
+        apart = settle("apart")
         merged = Stationary(
             moments=_chosen(one, identical.moments, apart.moments),
             converged=torch.where(one, identical.converged, apart.converged),
@@ -192,7 +215,7 @@ class Population:
             units=apart.units.with_identical(one.reshape(-1), identical.units),
             field=apart.field.with_chosen(one.reshape(-1), identical.field),
         )
-        return Stable(merged, self.respond(merged, length=length), identical, response)
+        return Stable(merged, respond(merged), identical, response)
 
     def jacobian(self, stationary: Stationary, *, steps: int = 16) -> JacobianMoments:
         """First two moments of the squared singular values of d s'/d s, averaged over ``steps`` steps.
@@ -207,6 +230,16 @@ class Population:
                 units = self._dynamics.step(units, stationary.field)
             sums.add(units, stationary.field, self._draws.uniform(variates(self.laws, units.copies)))
         return sums.moments(self.batch_shape)
+
+    def snapshots(self, stationary: Stationary, steps: int) -> Iterator[tuple[Units, Values, Tensor | None]]:
+        """One copy of the units at ``steps`` further steps, with fresh pre-activations and pointwise input."""
+        units = stationary.units.one_copy()
+        for _ in range(steps):
+            with torch.no_grad():
+                units = self._dynamics.step(units, stationary.field)
+                uniform = self._draws.uniform(variates(self.laws, units.copies))
+                u, x = draw_gates(self.laws, units, stationary.field, uniform)
+            yield units, u, x
 
     def state_samples(self, stationary: Stationary, state: str) -> Tensor:
         """Stationary samples of a state component, ``(*batch, R * n)``.

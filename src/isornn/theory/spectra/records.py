@@ -1,0 +1,119 @@
+"""What the theory says of a spectrum."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isornn.cells import Spec
+
+
+@dataclass(frozen=True)
+class Atom:
+    """A share ``mass`` of the squared singular values lies at ``place`` exactly."""
+
+    place: float
+    mass: float
+
+
+@dataclass(frozen=True)
+class SpectralDensity:
+    """The limiting law of the squared singular values of the state-to-state Jacobian.
+
+    Args:
+        spec: whose.
+        x, density: points, rising, and the density there, (points,) each, atoms left out. Between points it is meant
+            to be integrated as x rho over ln x, which a density that falls like a power at 0 needs.
+        edges: lowest and highest point of the support; ``None`` where the law has none: the upper one where rows of
+            the Jacobian are unbounded over units (speak of quantiles then), both where there are atoms alone.
+        atoms: places with mass.
+        mean, variance: m1 and m2 - m1^2 by integrating the density and adding the atoms.
+        stderr: of mean and variance, those of `analyze`; 0 where it is deterministic.
+        residual: the largest of what is missing from or beyond mass 1, and the relative deviations of m1 and m2 from
+            the moments that the same equation has by Cauchy's formula.
+    """
+
+    spec: Spec
+    x: Tensor
+    density: Tensor
+    edges: tuple[float | None, float | None]
+    atoms: tuple[Atom, ...]
+    mean: float
+    variance: float
+    stderr: dict[str, float]
+    residual: float
+
+    def distribution(self, at: Tensor) -> Tensor:
+        """The share of squared singular values up to each of ``at``, the whole brought to 1."""
+        known = self._ladder()
+        place = at.clamp(min=1e-300).log()
+        share = torch.zeros_like(place)
+        if len(self.x) > 1:
+            smooth = 1.0 - sum(atom.mass for atom in self.atoms)
+            share = smooth / known[-1] * interpolated(place, self.x.log(), known)
+        for atom in self.atoms:
+            share = share + atom.mass * (at >= atom.place)
+        return share
+
+    def quantile(self, share: float) -> float:
+        """The squared singular value below which ``share`` of them lie.
+
+        Raises:
+            ValueError: a share outside (0, 1).
+        """
+        if not 0 < share < 1:
+            raise ValueError(f"share: {share} is not allowed; it lies between 0 and 1")
+        places = torch.cat([self.x, torch.tensor([atom.place for atom in self.atoms], dtype=torch.float64)]).sort()[0]
+        ladder = self.distribution(places)
+        right = int(torch.searchsorted(ladder, torch.tensor(share, dtype=torch.float64)).clamp(max=len(places) - 1))
+        if right == 0 or any(float(places[right]) == atom.place for atom in self.atoms):
+            return float(places[right])
+        low, high = float(ladder[right - 1]), float(ladder[right])
+        part = (share - low) / (high - low) if high > low else 1.0
+        return float(places[right - 1] + min(max(part, 0.0), 1.0) * (places[right] - places[right - 1]))
+
+    def to_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {
+            "cell": self.spec.cell.name,
+            "x": self.x.tolist(),
+            "density": self.density.tolist(),
+            "edges": list(self.edges),
+            "atoms": [{"place": atom.place, "mass": atom.mass} for atom in self.atoms],
+            "mean": self.mean,
+            "variance": self.variance,
+            "stderr": dict(self.stderr),
+            "residual": self.residual,
+            "spec": self.spec.to_json(),
+        }
+
+    def _ladder(self) -> Tensor:
+        if len(self.x) < 2:
+            return torch.zeros(len(self.x), dtype=torch.float64)
+        pieces = torch.cumulative_trapezoid(self.density * self.x, self.x.log())
+        return torch.cat([torch.zeros(1, dtype=torch.float64), pieces])
+
+
+def integrals(x: Tensor, density: Tensor, atoms: tuple[Atom, ...]) -> tuple[float, float, float]:
+    """Mass, first and second moment of a density with atoms.
+
+    >>> x = torch.logspace(-6, 0, 1001, dtype=torch.float64)
+    >>> [round(part, 3) for part in integrals(x, torch.ones_like(x) / 2, (Atom(2.0, 0.5),))]
+    [1.0, 1.25, 2.167]
+    """
+    found = []
+    for power in range(3):
+        smooth = float(torch.trapezoid(x ** (power + 1) * density, x.log())) if len(x) > 1 else 0.0
+        found.append(math.fsum([smooth, *(atom.mass * atom.place**power for atom in atoms)]))
+    return found[0], found[1], found[2]
+
+
+def interpolated(at: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Linearly between the points ``(x, y)``, constant beyond them."""
+    right = torch.searchsorted(x, at.contiguous()).clamp(1, len(x) - 1)
+    share = ((at - x[right - 1]) / (x[right] - x[right - 1])).clamp(0, 1)
+    return y[right - 1] + share * (y[right] - y[right - 1])

@@ -1,0 +1,204 @@
+"""From the Dyson equation to a density on the real axis."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.interpolate import PchipInterpolator
+from torch import Tensor
+
+from isornn.theory.spectra.blocks import row_energy
+from isornn.theory.spectra.dyson import Blocks, Dyson, NotSolved, Solution
+
+ANGLES = (2e-3, 0.015, 0.045)  # of the smallest of the rays that the density is extrapolated from: see scan
+COARSE, POINTS = 97, 240
+_BETWEEN = 4
+_TAIL = 32  # points beyond those
+LEAST_MASS = 2e-4  # below the first x
+LONGEST_FALL = 1e-40  # of the first x, relative to the mean
+_ROUGH_UNITS = 512  # for rays far from the real axis, where every population looks alike
+_ROUGH_ANGLE = 0.2
+_ANGLES = (2.0, 1.2, 0.7, 0.4, 0.2, 0.06)
+_CHUNK = 32
+_BEFORE_END = (2e-3, 5e-3, 0.01, 0.02, 0.04, 0.08)
+_CONTOUR = 16
+
+
+@dataclass(frozen=True)
+class Scan:
+    """``density`` at ``x``, the mass at 0, and the largest residual of the equations solved."""
+
+    x: Tensor
+    density: Tensor
+    at_zero: float
+    residual: float
+
+
+def moments(blocks: Blocks, end: float) -> tuple[float, float]:
+    """m1 and m2 of the equation's law, by Cauchy's formula on a circle around the spectrum, which ends near ``end``."""
+    dyson = Dyson(blocks)
+    radius = 1.6 * end
+    angle = math.pi * (torch.arange(_CONTOUR, dtype=torch.float64) + 0.5) / _CONTOUR
+    z = torch.polar(torch.full_like(angle, radius), angle)
+    m = dyson.solved(z, dyson.guess(z)).m
+    first, second = (float(-(z ** (k + 1) * m).mean().real) for k in (1, 2))
+    return first, second
+
+
+def scan(blocks: Blocks, angle: float, end: float | None = None) -> Scan:
+    """The density of the squared singular values on points chosen by itself.
+
+    Near the real axis x rho(x) = Im z m(z) / pi is read off rays at once, twice and three times a small angle, where
+    the sampled units' discreteness is smoothed over that share of x, and extrapolated to the axis to third order:
+    what is below 1e-6 of the largest value is given as 0. Mass at 0 is real in z m(z) and drops out.
+
+    Args:
+        angle: the small one. Sharp edges want it small; weak weights, where single units show as spikes, wide.
+        end: the upper edge of the support where it is known, which the density reaches like a square root.
+    """
+    rough = _subset(blocks)
+    low, at_zero = _lowest(rough, float((row_energy(blocks) * blocks.weight).sum()))
+    coarse = torch.logspace(math.log10(low), math.log10(4 * blocks.bound()), COARSE, dtype=torch.float64)
+    xrho, _ = _on_axis(rough, rough, coarse, ANGLES[1])
+    for points in (POINTS // 2, POINTS):
+        x = _refined(coarse, xrho, points)
+        if points < POINTS:
+            xrho, _ = _on_axis(rough, rough, x, angle)
+            coarse = x
+    if end is not None:
+        x = torch.cat([x, end * (1 - torch.tensor(_BEFORE_END, dtype=torch.float64))]).sort()[0]
+        x = x[x < 0.9999 * end]
+    else:
+        # single rows of the tail are singular values of their own
+        top = max(1.15 * float(row_energy(blocks).max()), 1.01 * float(x[-1]))
+        beyond = torch.linspace(math.log(float(x[-1])), math.log(top), _TAIL + 1, dtype=torch.float64).exp()
+        x = torch.cat([x, beyond[1:]])
+    xrho, residual = _on_axis(blocks, rough, x, angle)
+    if end is not None:
+        x, xrho = torch.cat([x, x.new_tensor([end])]), torch.cat([xrho, xrho.new_zeros(1)])
+    # between the points solved x rho is smooth in ln x, and cheaper to interpolate
+    place = torch.arange(_BETWEEN * (len(x) - 1) + 1) / _BETWEEN
+    fine = np.interp(place.numpy(), np.arange(len(x)), x.log().numpy())
+    between = torch.from_numpy(PchipInterpolator(x.log().numpy(), xrho.numpy())(fine))
+    x = torch.from_numpy(fine).exp()
+    return Scan(x, between / x, at_zero, residual)
+
+
+def upper_edge(blocks: Blocks, precision: float = 1e-3) -> float:
+    """Where the support of these units' law ends: coming from above, where the equation ceases to have a
+    real solution at which its fixed point iteration is stable."""
+    dyson = Dyson(blocks)
+    x = torch.tensor([4 * blocks.bound()], dtype=torch.float64)
+    unknowns = dyson.solved(x, dyson.guess(x)).unknowns
+    share = 0.8
+    while share < 1 - precision:
+        try:
+            found = dyson.solved(share * x, unknowns)
+        except NotSolved:
+            found = None  # inside the support there is no real solution
+        if found is None or dyson.slope(found) >= 1:
+            share = share**0.5
+        else:
+            x, unknowns = found.z, found.unknowns
+    return float(x)
+
+
+def _subset(blocks: Blocks) -> Blocks:
+    """A few units that stand for all: half of them by their share, half by their share of the second moment."""
+    if blocks.weight.numel() <= _ROUGH_UNITS:
+        return blocks
+    order = row_energy(blocks).argsort()
+    energy, share = row_energy(blocks)[order].square(), blocks.weight[order]
+    wanted = (share + share * energy / (share * energy).sum().clamp(min=1e-300)) / 2
+    ladder = wanted.cumsum(0)
+    places = (torch.arange(_ROUGH_UNITS, dtype=torch.float64) + 0.5) / _ROUGH_UNITS * ladder[-1]
+    chosen = torch.searchsorted(ladder, places).clamp(max=len(order) - 1)
+    return blocks.taken(order[chosen], share[chosen] / wanted[chosen])
+
+
+def _falling(dyson: Dyson, sizes: Tensor) -> Tensor:
+    """Solutions on the negative axis at ``-sizes``, the largest first, each started from the one before."""
+    found = torch.empty(len(sizes), 2 * len(dyson.columns), dtype=torch.float64)
+    x = dyson.guess(-sizes[:1])
+    for place in range(len(sizes)):
+        x = dyson.solved(-sizes[place : place + 1], x).unknowns
+        found[place] = x[0]
+    return found
+
+
+def _lowest(blocks: Blocks, mean: float) -> tuple[float, float]:
+    """Where to begin, so that little mass lies below, and the mass at 0: -z m(z) = E eps/(lambda + eps), z = -eps."""
+    dyson = Dyson(blocks)
+    size = torch.tensor([4 * blocks.bound()], dtype=torch.float64)
+    x = dyson.guess(-size)
+    masses: list[float] = []
+    while float(size) > LONGEST_FALL * mean:
+        found = dyson.solved(-size, x)
+        x = found.unknowns
+        masses.append(float(size * found.m))
+        if masses[-1] < LEAST_MASS:
+            return float(size), 0.0
+        if len(masses) > 20 and masses[-20] - masses[-1] < 1e-4 * masses[-1]:
+            return float(size) * 10.0**5, masses[-1]
+        size = size / 10**0.5
+    return float(size), 0.0
+
+
+def _on_axis(blocks: Blocks, rough: Blocks, x: Tensor, angle: float) -> tuple[Tensor, float]:
+    """x rho(x), by turning each ray from the negative axis, where the equation is easy, to the positive one."""
+    start = _falling(Dyson(rough), x.flip(0)).flip(0)
+    chunks = zip(x.split(_CHUNK), start.split(_CHUNK), strict=True)
+    parts = [_turned(Dyson(blocks), Dyson(rough), *both, angle) for both in chunks]
+    xrho = torch.cat([part for part, _ in parts])
+    return torch.where(xrho > 1e-6 * xrho.max(), xrho, 0.0), max(residual for _, residual in parts)
+
+
+def _turned(dyson: Dyson, rough: Dyson, x: Tensor, start: Tensor, least: float) -> tuple[Tensor, float]:
+    unknowns, angle = torch.complex(start, 1e-12 * start.abs()), math.pi
+    values, residuals = [], []
+    last = (3 * least, 2 * least, least)
+    for to in (*(turn for turn in _ANGLES if turn > last[0]), *last):
+        found = _continued(rough if to > _ROUGH_ANGLE else dyson, x, unknowns, angle, to)
+        unknowns, angle = found.unknowns, to
+        if to in last:
+            values.append((found.z * found.m).imag / math.pi)
+            residuals.append(found.residual)
+    far, middle, near = values
+    return 3 * near - 3 * middle + far, max(residuals)
+
+
+def _continued(dyson: Dyson, x: Tensor, unknowns: Tensor, angle: float, to: float, depth: int = 6) -> Solution:
+    """The solution at angle ``to`` from that at ``angle``, by way of angles between where it is too far."""
+    try:
+        return dyson.solved(_ray(x, to), unknowns)
+    except NotSolved:
+        if depth == 0:
+            raise
+    half = math.sqrt(angle * to)
+    unknowns = _continued(dyson, x, unknowns, angle, half, depth - 1).unknowns
+    return _continued(dyson, x, unknowns, half, to, depth - 1)
+
+
+def _ray(x: Tensor, angle: float) -> Tensor:
+    return torch.polar(x, torch.full_like(x, angle))
+
+
+def _refined(x: Tensor, xrho: Tensor, points: int) -> Tensor:
+    """Even shares of mass, of x^2-mass, and of ln x and x where there is any density."""
+    step = x.log().diff()
+
+    def shares(weight: Tensor) -> Tensor:
+        pieces = (weight[1:] + weight[:-1]) / 2 * step
+        return pieces / pieces.sum()
+
+    inside = (xrho > 0).to(torch.float64)
+    pieces = (3 * shares(xrho) + shares(xrho * x**2) + shares(inside) + shares(inside * x)) / 6
+    ladder = torch.cat([torch.zeros(1, dtype=torch.float64), pieces.cumsum(0)])
+    places = torch.linspace(0, float(ladder[-1]), points, dtype=torch.float64)
+    right = torch.searchsorted(ladder, places).clamp(1, len(x) - 1)
+    share = (places - ladder[right - 1]) / (ladder[right] - ladder[right - 1]).clamp(min=1e-300)
+    fine = (x.log()[right - 1] + share.clamp(0, 1) * step[right - 1]).exp()
+    return torch.cat([fine[:1], fine[1:][fine.diff() > 1e-9 * fine[1:]]])
