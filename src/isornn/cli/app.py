@@ -18,6 +18,7 @@ from isornn.cli.critical import critical
 from isornn.cli.demo import demo
 from isornn.cli.phase import phase
 from isornn.cli.show import say
+from isornn.cli.spectrum import spectrum
 
 REFUSED, INTERRUPTED, FAILED = 2, 130, 1
 
@@ -68,7 +69,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (cells, analyze, compare, critical, demo, phase):
+for command in (cells, analyze, compare, critical, demo, phase, spectrum):
     app.command()(command)
 
 

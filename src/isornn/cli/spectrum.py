@@ -1,0 +1,110 @@
+"""``isornn spectrum``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isornn.cli.options import AsJson, CellName, Correlation, Hidden, Inputs, Length, Variance
+from isornn.cli.show import check_writable, errors, print_json, print_table, say, shown
+
+if TYPE_CHECKING:
+    from isornn.cells import Input, Spec
+    from isornn.theory.spectra import SpectralDensity
+
+_SHARES = (0.01, 0.5, 0.99, 0.999)
+
+
+def spectrum(
+    spec: Annotated[Path | None, typer.Argument(metavar="[SPEC.json]", help="A spec file; or --cell.")] = None,
+    cell: CellName = None,
+    hidden: Hidden = None,
+    inputs: Inputs = None,
+    init: Annotated[
+        str | None, typer.Option("--init", metavar="START", help="torch (default), standard, chrono, critical, ...")
+    ] = None,
+    length: Length = None,
+    input_variance: Variance = None,
+    input_correlation: Correlation = None,
+    json: AsJson = False,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the density (.png, .pdf or .svg).")
+    ] = None,
+) -> None:
+    """The density of the squared singular values of the state-to-state Jacobian at infinite width."""
+    from isornn.theory.spectra import spectrum as density_of
+
+    check_writable("--plot", plot, (".png", ".pdf", ".svg"))
+    law = (input_variance, input_correlation)
+    with errors().status("solving for the spectrum"):
+        if spec is not None:
+            _alone(cell=cell, hidden=hidden, inputs=inputs, init=init, length=length)
+            found = density_of(_from_file(spec, *law))
+        else:
+            found = density_of(_from_start(cell, hidden, inputs, init, length, *law))
+    if json:
+        print_json(found.to_json())
+    else:
+        _print(found)
+    if plot is not None:
+        from isornn.plots.spectrum import draw_spectrum
+
+        draw_spectrum(found, plot)
+        say(f"isornn: figure in {plot}")
+
+
+def _alone(**options: Any) -> None:
+    from isornn.cells import SpecError
+
+    for name, value in options.items():
+        if value is not None:
+            raise SpecError(f"--{name}", value, "SPEC.json says that itself; give SPEC.json or --cell")
+
+
+def _from_file(file: Path, variance: float | None, correlation: float | None) -> Spec:
+    from dataclasses import replace
+
+    from isornn.cells import Spec
+    from isornn.cli.ask import input_law
+
+    spec = Spec.load(file)
+    return replace(spec, input=input_law(variance, correlation, spec.input))
+
+
+def _from_start(
+    cell: str | None,
+    hidden: int | None,
+    inputs: int | None,
+    init: str | None,
+    length: int | None,
+    variance: float | None,
+    correlation: float | None,
+) -> Spec:
+    from isornn.cells import SpecError, cell_named
+    from isornn.cells.starts import start
+    from isornn.cli.ask import INITS, ask_start, input_law
+
+    if cell is None:
+        raise SpecError("SPEC.json, --cell", None, "give one of the two")
+    kind, name = cell_named(cell), "torch" if init is None else init
+    law: Input = input_law(variance, correlation)
+    if name == "critical" or name not in INITS:
+        return ask_start(name, kind, hidden, inputs, length, law).spec
+    # The sizes' own checks refuse what is missing too.
+    return start(name, kind, hidden, inputs, length, law)  # type: ignore[arg-type]
+
+
+def _print(found: SpectralDensity) -> None:
+    low, high = found.edges
+    rows = [
+        ("mean m1", shown(found.mean, found.stderr.get("mean"))),
+        ("variance m2 - m1^2", shown(found.variance, found.stderr.get("variance"))),
+        ("lower edge", shown(low)),
+        ("upper edge", "none: the density fades out" if high is None and len(found.x) else shown(high)),
+        *((f"mass at {shown(atom.place)}", shown(atom.mass)) for atom in found.atoms),
+        *((f"{100 * share:g} % lie below", shown(found.quantile(share))) for share in _SHARES),
+    ]
+    title = f"{found.spec.cell.name}: squared singular values of the Jacobian (residual {found.residual:.1g})"
+    print_table(title, ("quantity", "value"), rows)
