@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from isornn.cells import ChoGRU, Gate, Spec, SpecError, Vanilla
+from isornn.cells import LSTM, ChoGRU, Gate, Input, Spec, SpecError, Vanilla
 from isornn.theory.analysis import analyze
 from isornn.theory.phase import QUANTITIES, PhaseDiagram, phase_diagram
 
@@ -71,3 +71,22 @@ def test_a_batch_is_refused() -> None:
     batch = BASE.replace("r.bias_mean", torch.zeros(2))
     with pytest.raises(SpecError, match="spec: .* not a batch"):
         phase_diagram(batch, ("z.bias_mean", [0.0]), ("n.weight_var", [1.0]))
+
+
+@pytest.mark.parametrize("correlation", [1.0, 0.5])
+def test_sampled_cells_agree_with_a_full_analysis(correlation: float) -> None:
+    base = Spec(LSTM(), {gate: Gate(1.0, 1.0) for gate in "ifgo"}, Input(1.0, correlation))
+    diagram = phase_diagram(base, ("f.bias_mean", [0.0, 2.0]), ("f.weight_var", [1.0]))
+    assert diagram.engine == "population" and diagram.finished and bool(diagram.converged.all())
+    full = analyze(base.replace("f.bias_mean", torch.tensor([0.0, 2.0], dtype=torch.float64)), length=1)
+    for name, quantity in diagram.quantities.items():
+        exact = dict(full.quantities())[QUANTITIES[name]]
+        error = (quantity.value[0] - exact.value).abs()
+        assert bool((error <= 5 * quantity.stderr[0] + 0.02 * exact.value.abs()).all()), name
+
+
+def test_a_sampled_cell_without_a_fixed_point() -> None:
+    base = Spec(LSTM(), {gate: Gate(1.0, 1.0) for gate in "igo"} | {"f": Gate(bias_mean=1e6)})
+    diagram = phase_diagram(base, ("g.weight_var", [1.0, 2.0]), ("i.weight_var", [1.0]))
+    assert diagram.finished and not bool(diagram.converged.any())
+    assert not bool(diagram.quantities["xi"].defined.any()) and diagram.quantities["xi"].reasons

@@ -57,7 +57,7 @@ def input_law(variance: float | None, correlation: float | None, default: Input 
 
 def ask(spec: Spec, length: int | None) -> Analysis:
     """The theory's answer with a profile as far as ``length``."""
-    with one_thread():
+    with _one_thread():
         return analyze(spec, length=min(length or STEPS, MOST_STEPS))
 
 
@@ -104,7 +104,7 @@ def solve(
 
     if biases not in ("fixed", "redrawn"):
         raise SpecError("biases", biases, 'it is "redrawn" or "fixed"')
-    with one_thread():
+    with _one_thread():
         return critical(cell, length, fixed=fixed, input=input, biases="fixed" if biases == "fixed" else "redrawn")
 
 
@@ -116,7 +116,7 @@ def _check_sizes(hidden: int | None, inputs: int | None) -> None:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def _one_thread() -> Iterator[None]:
     """The theory's tensors are small: threads that wait for each other cost more than they give."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -57,7 +57,7 @@ def phase(
 ) -> None:
     """A map of what the theory says over two hyper-parameters, with the critical line."""
     from isornn.cells import SpecError
-    from isornn.cli.ask import input_law, needed, one_thread
+    from isornn.cli.ask import input_law, needed
     from isornn.theory.phase import QUANTITIES, phase_diagram
 
     check_writable("--output", output, _ENDINGS)
@@ -73,12 +73,30 @@ def phase(
     else:
         base = _from_start(cell, hidden, inputs, init, length, input_law(input_variance, input_correlation))
     begun = time.perf_counter()
-    with one_thread(), _progress(len(across[1]) * len(upward[1])) as progress:
-        diagram = phase_diagram(base, across, upward, progress=progress)
+    with _progress(len(across[1]) * len(upward[1])) as progress:
+        if output is None:
+            diagram = phase_diagram(base, across, upward, progress=progress)
+        else:
+            diagram = _resumed(base, across, upward, output, progress)
     seconds = time.perf_counter() - begun
     _print(diagram, show, seconds)
     if output is not None:
         _write(diagram, show, output, lines)
+
+
+def _resumed(
+    base: Spec, across: Line, upward: Line, output: Path, progress: Callable[[PhaseDiagram], None]
+) -> PhaseDiagram:
+    """The diagram; after an interrupt what is done is kept beside the output."""
+    from isornn.experiments.phase_record import resumed_phase
+
+    kept = output.with_name(f".{output.name}.begun.npz")
+    try:
+        return resumed_phase(base, across, upward, kept, progress)
+    except KeyboardInterrupt:
+        if kept.exists():
+            say(f"isornn: what is done is kept in {kept}; the same call goes on from there")
+        raise
 
 
 def _overlaid(text: str) -> tuple[float, float]:

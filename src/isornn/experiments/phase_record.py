@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -15,7 +16,7 @@ from torch import Tensor
 from isornn.cells import Spec
 from isornn.experiments.records import RecordError, versions, write_record
 from isornn.files import replacing
-from isornn.theory.phase import Axis, PhaseDiagram
+from isornn.theory.phase import Axis, Line, PhaseDiagram, phase_diagram
 from isornn.theory.records import Quantity
 
 _KIND = "isornn phase diagram"
@@ -58,16 +59,48 @@ def load_phase(file: Path) -> PhaseDiagram:
     ...     load_phase(file).quantities["chi"].value.shape
     torch.Size([1, 2])
     """
+    return _diagram(*_read(file))
+
+
+def resumed_phase(
+    spec: Spec, x: Line, y: Line, kept: Path, progress: Callable[[PhaseDiagram], None] | None = None
+) -> PhaseDiagram:
+    """`phase_diagram` that survives an interrupt: what is done lies in ``kept`` and is taken up by the next call.
+
+    ``kept`` (``.npz``) is written whole after each group of specs and removed when all are done. One that another spec,
+    other axes or another version left is replaced.
+    """
+
+    def keep(diagram: PhaseDiagram) -> None:
+        save_phase(diagram, kept)
+        if progress is not None:
+            progress(diagram)
+
+    diagram = phase_diagram(spec, x, y, begun=_begun(kept, spec, x, y), progress=keep)
+    kept.unlink(missing_ok=True)
+    return diagram
+
+
+def _begun(kept: Path, spec: Spec, x: Line, y: Line) -> PhaseDiagram | None:
+    try:
+        header, arrays = _read(kept)
+        diagram = _diagram(header, arrays)
+    except RecordError:
+        return None
+    return diagram if header["versions"] == versions() and diagram.is_of(spec, x, y) else None
+
+
+def _read(file: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     try:
         with np.load(file, allow_pickle=False) as data:
             header, arrays = json.loads(str(data["header"])), dict(data)
-        if header["record"] != _KIND:
-            raise RecordError(f"{file}: not a phase diagram")
-        return _diagram(header, arrays)
     except OSError as error:
         raise RecordError(f"{file}: not readable ({error.strerror})") from None
     except (BadZipFile, KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"{file}: not a phase diagram of this version ({error})") from None
+        raise RecordError(f"{file}: not a phase diagram ({error})") from None
+    if not isinstance(header, dict) or header.get("record") != _KIND:
+        raise RecordError(f"{file}: not a phase diagram")
+    return header, arrays
 
 
 def _header(diagram: PhaseDiagram) -> dict[str, Any]:

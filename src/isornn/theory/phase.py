@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from isornn.cells import Spec, SpecError
 from isornn.theory.analysis import Engine, analyze
+from isornn.theory.population.engine import Effort
+from isornn.theory.population.sampled import population_analysis
+from isornn.theory.quadrature.affine import AffineTheory
 from isornn.theory.quadrature.structure import NotPolynomial, structure_of
 from isornn.theory.records import Analysis, Quantity
 
@@ -26,9 +31,38 @@ QUANTITIES: Mapping[str, str] = {
 """What a diagram holds, and its name in `Analysis`."""
 
 _NUMBERS = ("weight_var", "input_var", "previous_input_var", "bias_mean", "bias_var")
-_SIDE = {"quadrature": 50, "population": 10}  # of a tile: specs that are analysed as one batch
 
-Tile = tuple[slice, slice]
+
+@dataclass(frozen=True)
+class Sampling:
+    """How much the population engine spends on a batch."""
+
+    units: int
+    replicates: int
+    effort: Effort
+
+
+# Specs that are analysed as one batch: so many rows and columns of neighbours.
+_SIDE = {"quadrature": 50, "population": 20}
+# As few units and steps as leave a median error of xi of some per cent: benchmarks/phase_diagram.py measures it.
+_ROUGH = Sampling(
+    units=16,
+    replicates=8,
+    effort=Effort(
+        settle_steps=500,
+        settle_tolerance=0.05,
+        response_steps=256,
+        response_tolerance=0.05,
+        cohorts=2,
+        apart=False,
+    ),
+)
+# What does not settle so is asked again, wherever it lies, with more units; then where copies have to start apart.
+_AGAIN = 100
+_PATIENT = Sampling(units=64, replicates=8, effort=replace(_ROUGH.effort, settle_steps=1000))
+_APART = replace(_PATIENT, effort=replace(_PATIENT.effort, apart=True))
+
+Places = tuple[Tensor, Tensor]  # rows and columns of specs that are analysed together
 Line = tuple[str, "Tensor | list[float]"]
 
 
@@ -66,6 +100,14 @@ class PhaseDiagram:
         """Whether the theory was asked about every spec."""
         return bool(self.answered.all())
 
+    def is_of(self, spec: Spec, x: Line, y: Line) -> bool:
+        """Whether this is the diagram, finished or not, of ``spec`` over these axes."""
+        lines = ((self.x, x), (self.y, y))
+        return self.spec == spec and all(
+            axis.path == path and axis.values.tolist() == torch.as_tensor(values, dtype=torch.float64).tolist()
+            for axis, (path, values) in lines
+        )
+
 
 def phase_diagram(
     spec: Spec,
@@ -77,14 +119,15 @@ def phase_diagram(
 ) -> PhaseDiagram:
     """The theory's answers for ``spec`` with the field ``x[0]`` at each of ``x[1]`` and ``y[0]`` at each of ``y[1]``.
 
-    Neighbouring specs are analysed together. Each such tile has random numbers of its own, so that a diagram is the
-    same whether it was made in one go or taken up again.
+    Neighbouring specs are analysed together, as many groups at once as torch has threads. Cells that need the
+    population engine get few units, for standard errors of xi of some per cent. Each group has random numbers of its
+    own, so that a diagram is the same whether it was made in one go or taken up again.
 
     Args:
         spec: plain numbers, no batch.
         x, y: path of a number in the spec (``"z.bias_mean"``, ``"input.variance"``) and its values.
         begun: an unfinished diagram of the same spec and axes, whose answers are kept.
-        progress: called with the diagram so far after each tile.
+        progress: called with the diagram so far after each group.
 
     Raises:
         SpecError: a path that is no number of this spec, equal paths, no values, or a value out of its range; a spec
@@ -98,16 +141,18 @@ def phase_diagram(
     """
     if spec.batch_shape:
         raise SpecError("spec", tuple(spec.batch_shape), "it is one spec, not a batch: the axes make the batch")
-    diagram = _blank(spec, _axis(spec, *x), _axis(spec, *y))
+    across, upward = _axis(spec, *x), _axis(spec, *y)
     if x[0] == y[0]:
         raise SpecError("y", y[0], "x has that path; the two axes differ")
-    if begun is not None:
-        diagram = _taken_up(begun, diagram)
-    for index, tile in enumerate(_tiles(diagram)):
-        if not bool(diagram.answered[tile].all()):
-            diagram = _with_answer(diagram, tile, _ask(diagram, tile, index))
-            if progress is not None:
-                progress(diagram)
+    if begun is not None and not begun.is_of(spec, x, y):
+        raise SpecError("begun", begun.spec.cell.name, "it is a diagram of the same spec over the same axes")
+    diagram = _blank(spec, across, upward) if begun is None else begun
+    if diagram.engine == "quadrature":
+        return _filled(diagram, _tiles(diagram), _exactly, 1, progress)
+    workers = torch.get_num_threads()
+    diagram = _filled(diagram, _tiles(diagram), partial(_sampled, _ROUGH), workers, progress)
+    for sampling in (_PATIENT, _APART):
+        diagram = _filled(diagram, _unsettled(diagram), partial(_sampled, sampling), workers, progress)
     return diagram
 
 
@@ -137,66 +182,119 @@ def _blank(spec: Spec, x: Axis, y: Axis) -> PhaseDiagram:
 
 
 def _engine(spec: Spec) -> Engine:
-    """The engine that `analyze` takes."""
+    """The engine that `analyze` takes; ``"quadrature"`` too where it has no answer but a reason, at once."""
+    if not spec.cell.pointwise or any(gate.ensemble == "identity" for gate in spec.gates.values()):
+        return "quadrature"
     try:
-        structure_of(spec.cell)
+        AffineTheory(spec, structure_of(spec.cell))
     except NotPolynomial:
         return "population"
     return "quadrature"
 
 
-def _taken_up(begun: PhaseDiagram, blank: PhaseDiagram) -> PhaseDiagram:
-    if not same_question(begun, blank):
-        raise SpecError("begun", begun.spec.cell.name, "it is a diagram of the same spec over the same axes")
-    return begun
+# -- what is asked together -------------------------------------------------------------------------------------------
 
 
-def same_question(a: PhaseDiagram, b: PhaseDiagram) -> bool:
-    """Whether two diagrams are of one spec over the same axes, by the same engine."""
-    lines = ((a.x, b.x), (a.y, b.y))
-    return (
-        a.spec == b.spec
-        and a.engine == b.engine
-        and all(one.path == other.path and torch.equal(one.values, other.values) for one, other in lines)
+def _tiles(diagram: PhaseDiagram) -> list[Places]:
+    """Neighbours, which take about as many steps."""
+    rows, columns = (torch.arange(size).split(_SIDE[diagram.engine]) for size in diagram.answered.shape)
+    return [(row[:, None], column) for row in rows for column in columns]
+
+
+def _unsettled(diagram: PhaseDiagram) -> list[Places]:
+    """What is left over, wherever it lies."""
+    rows, columns = torch.nonzero(~diagram.answered, as_tuple=True)
+    if not len(rows):
+        return []
+    return list(zip(rows.split(_AGAIN), columns.split(_AGAIN), strict=True))
+
+
+def _filled(
+    diagram: PhaseDiagram,
+    batches: Sequence[Places],
+    ask: Callable[[Spec, torch.Generator], tuple[Analysis, Tensor]],
+    workers: int,
+    progress: Callable[[PhaseDiagram], None] | None,
+) -> PhaseDiagram:
+    """The diagram with the batches answered of which nothing is known, ``workers`` at once."""
+    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        waiting = {
+            pool.submit(ask, _specs(diagram, places), torch.Generator().manual_seed(seed)): places
+            for seed, places in enumerate(batches)
+            if not bool(diagram.answered[places].any())
+        }
+        try:
+            for done in as_completed(waiting):
+                diagram = _with_answer(diagram, waiting[done], *done.result())
+                if progress is not None:
+                    progress(diagram)
+        finally:
+            # After an interrupt only those that have begun are waited for.
+            pool.shutdown(wait=False, cancel_futures=True)
+    return diagram
+
+
+def _specs(diagram: PhaseDiagram, places: Places) -> Spec:
+    rows, columns = places
+    specs = diagram.spec.replace(diagram.y.path, diagram.y.values[rows])
+    return specs.replace(diagram.x.path, diagram.x.values[columns])
+
+
+def _exactly(specs: Spec, generator: torch.Generator) -> tuple[Analysis, Tensor]:
+    """The answer, and for which specs it is final."""
+    answer = analyze(specs, length=1, generator=generator)
+    return answer, torch.ones_like(answer.fixed_point.converged)
+
+
+def _sampled(sampling: Sampling, specs: Spec, generator: torch.Generator) -> tuple[Analysis, Tensor]:
+    """As `_exactly` by few units; without copies started apart final only where they settle and stay alike."""
+    answer = population_analysis(
+        specs,
+        1,
+        generator=generator,
+        units=sampling.units,
+        replicates=sampling.replicates,
+        effort=sampling.effort,
     )
+    settled = answer.fixed_point.converged
+    if sampling.effort.apart:
+        return answer, torch.ones_like(settled)
+    return answer, settled & (answer.chi_1.value <= 1) & (torch.as_tensor(specs.input.correlation) == 1)
 
 
-def _tiles(diagram: PhaseDiagram) -> Iterator[Tile]:
-    rows, columns = diagram.answered.shape
-    side = _SIDE[diagram.engine]
-    for top in range(0, rows, side):
-        for left in range(0, columns, side):
-            yield slice(top, top + side), slice(left, left + side)
+# -- putting answers into their places --------------------------------------------------------------------------------
 
 
-def _ask(diagram: PhaseDiagram, tile: Tile, seed: int) -> Analysis:
-    rows, columns = tile
-    specs = diagram.spec.replace(diagram.y.path, diagram.y.values[rows, None])
-    specs = specs.replace(diagram.x.path, diagram.x.values[columns])
-    return analyze(specs, length=1, generator=torch.Generator().manual_seed(seed))
-
-
-def _with_answer(diagram: PhaseDiagram, tile: Tile, answer: Analysis) -> PhaseDiagram:
-    found = dict(answer.quantities())
-    point = answer.fixed_point
+def _with_answer(diagram: PhaseDiagram, places: Places, answer: Analysis, final: Tensor) -> PhaseDiagram:
+    rows, columns = torch.broadcast_tensors(*places)
+    where = rows[final], columns[final]
+    found, point = dict(answer.quantities()), answer.fixed_point
+    quantities = {
+        name: _with_part(diagram.quantities[name], where, found[QUANTITIES[name]], final) for name in QUANTITIES
+    }
     return replace(
         diagram,
-        quantities={name: _filled(diagram.quantities[name], tile, found[QUANTITIES[name]]) for name in QUANTITIES},
-        residual=_put(diagram.residual, tile, point.residual),
-        converged=_put(diagram.converged, tile, point.converged),
-        answered=_put(diagram.answered, tile, torch.ones_like(point.converged)),
+        quantities=quantities,
+        residual=_put(diagram.residual, where, point.residual[final]),
+        converged=_put(diagram.converged, where, point.converged[final]),
+        answered=_put(diagram.answered, where, final[final]),
     )
 
 
-def _filled(whole: Quantity, tile: Tile, part: Quantity) -> Quantity:
-    """``whole`` with ``part`` in its place, reasons and all."""
+def _with_part(whole: Quantity, where: Places, part: Quantity, final: Tensor) -> Quantity:
+    """``whole`` with what is final of ``part`` in its place, reasons and all."""
     masks = dict(whole.reasons)
-    for reason, where in part.reasons:
-        masks[reason] = _put(masks.get(reason, torch.zeros_like(whole.value, dtype=torch.bool)), tile, where)
-    return Quantity(_put(whole.value, tile, part.value), _put(whole.stderr, tile, part.stderr), tuple(masks.items()))
+    for reason, mask in part.reasons:
+        before = masks.get(reason, torch.zeros_like(whole.value, dtype=torch.bool))
+        masks[reason] = _put(before, where, mask[final])
+    return Quantity(
+        _put(whole.value, where, part.value[final]),
+        _put(whole.stderr, where, part.stderr[final]),
+        tuple((reason, mask) for reason, mask in masks.items() if bool(mask.any())),
+    )
 
 
-def _put(whole: Tensor, tile: Tile, part: Tensor) -> Tensor:
+def _put(whole: Tensor, where: Places, part: Tensor) -> Tensor:
     whole = whole.clone()
-    whole[tile] = part
+    whole[where] = part
     return whole

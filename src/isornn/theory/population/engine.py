@@ -78,13 +78,18 @@ class Stable:
 
 @dataclass(frozen=True)
 class Effort:
-    """What `Population.stable` spends: bounds on steps and the standard errors wanted, as in ``settle``, ``respond``."""
+    """What `Population.stable` spends: bounds on steps and errors, as the arguments of ``settle`` and ``respond``.
+
+    Without ``apart`` copies are not started apart, and answers stand only where the input correlation and the stable
+    correlation are 1 (chi_1 <= 1).
+    """
 
     settle_steps: int = 4096
     settle_tolerance: float = 2e-3
     response_steps: int = 2048
     response_tolerance: float = 5e-3
     cohorts: int = 64
+    apart: bool = True
 
 
 _FULL = Effort()
@@ -204,7 +209,7 @@ class Population:
         identical = settle("identical")
         response = respond(identical)
         one = (self.laws.input_correlation.reshape(self.batch_shape) == 1) & (response.chi <= 1)
-        if bool((one | ~identical.converged).all()):
+        if not effort.apart or bool((one | ~identical.converged).all()):
             return Stable(identical, response, identical, response)
         apart = settle("apart")
         merged = Stationary(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.theory.errors import TheoryMissing
-from isornn.theory.population.engine import Population
+from isornn.theory.population.engine import Effort, Population
 from isornn.theory.reasons import NO_SPREAD, NOT_CONVERGED, NOT_EXPONENTIAL, UNENDING
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity, time_scale
 
@@ -15,12 +15,18 @@ XI_Q_MISSING = "known for cells with one state that enters its update affinely"
 
 
 def population_analysis(
-    spec: Spec, length: int, *, generator: torch.Generator, units: int | None = None, replicates: int | None = None
+    spec: Spec,
+    length: int,
+    *,
+    generator: torch.Generator,
+    units: int | None = None,
+    replicates: int | None = None,
+    effort: Effort | None = None,
 ) -> Analysis:
     """Settle a population, follow a displacement, and read off everything `Analysis` names."""
     sizes = {name: n for name, n in (("units", units), ("replicates", replicates)) if n is not None}
     population = Population(spec, generator=generator, **sizes)
-    stable = population.stable(length)
+    stable = population.stable(length, effort or Effort())
     moments, response, together = stable.stationary.moments, stable.response, stable.identical_response
     converged = stable.stationary.converged & stable.identical.converged
     missing: dict[str, Tensor | bool] = {NOT_CONVERGED: ~converged}
