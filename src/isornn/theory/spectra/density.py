@@ -12,14 +12,14 @@ from isornn.theory.population.units import Laws, Units
 from isornn.theory.reasons import IDENTITY, NOT_POINTWISE
 from isornn.theory.records import Analysis
 from isornn.theory.spectra.blocks import blocks_of, joined, row_energy, sampled_blocks
-from isornn.theory.spectra.dyson import Blocks
+from isornn.theory.spectra.dyson import Blocks, NotSolved
 from isornn.theory.spectra.one_gate import one_gate_law
 from isornn.theory.spectra.records import Atom, SpectralDensity, integrals
 from isornn.theory.spectra.scan import ANGLES, Scan, moments, scan, upper_edge
 
 SEED = 0
 _CALIBRATIONS, _STRONGEST = 3, 3.0
-_ACCURATE = 2e-3
+_ACCURATE, _TOO_FAR = 2e-3, 0.05  # residuals
 _PROBED, _LAST_DRAWS = 4000, 16
 _DRIVES = ((3.0, 60), (30.0, 600))  # widths and steps
 _WALL = 1e-3
@@ -45,7 +45,8 @@ def spectrum(spec: Spec, *, generator: torch.Generator | None = None) -> Spectra
     Raises:
         TheoryMissing: a batch of specs; no fixed point; identity, margin or orthogonal matrices beyond the
             case above; a cell that is not pointwise.
-        NotSolved: the equation's residual stays above its tolerance.
+        NotSolved: the equation's residual stays above its tolerance, or the density's mass or moments are off by more
+            than 5 %, as where gates are so steep that singular values spread over hundreds of orders of magnitude.
 
     Source: information-plus-noise matrices, Hachem, Loubaton & Najim 2007; Gilboa et al. 2019 have the first
     two moments (eqs. 12-15).
@@ -102,6 +103,8 @@ def _by_dyson(spec: Spec, blocks: Blocks, known: Analysis) -> SpectralDensity:
         if tries[-1][1] < _ACCURATE:
             break
     (found, atoms, first, second), residual = min(tries, key=lambda one: one[1])
+    if residual > _TOO_FAR:
+        raise NotSolved(f"the spectrum's density was not resolved: its mass or moments are off by {residual:.2g}")
     edges = (0.0 if singular else float(found.x[found.density > 0][0]), end)
     errors = {"mean": known.jacobian.mean.error(), "variance": known.jacobian.variance.error()}
     stderr = {name: error for name, error in errors.items() if error is not None}
