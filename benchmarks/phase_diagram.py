@@ -18,11 +18,13 @@ from table import heading, median_seconds, show
 from isornn import Gate, Spec
 from isornn.cells import LSTM
 from isornn.theory import PhaseDiagram, phase_diagram
+from isornn.theory.population.engine import Effort
 from isornn.theory.population.sampled import population_analysis
 
 AXES = ["--x", "z.bias_mean=0:6:100", "--y", "n.weight_var=0.1:9:100"]
 SIDE, CHECKED = 100, 10
 UNITS, REPLICATES = 16 * 16, 8  # 16 times what most of the diagram is made with
+LONG = Effort(settle_steps=1000, settle_tolerance=5e-3, response_steps=512, response_tolerance=0.01, apart=False)
 
 
 def picture(folder: str) -> float:
@@ -45,7 +47,8 @@ def median_error(diagram: PhaseDiagram) -> float:
     specs = diagram.spec.replace("f.weight_var", diagram.y.values[places][:, None])
     specs = specs.replace("f.bias_mean", diagram.x.values[places])
     generator = torch.Generator().manual_seed(12345)
-    reference = population_analysis(specs, 1, generator=generator, units=UNITS, replicates=REPLICATES).xi
+    answer = population_analysis(specs, 1, generator=generator, units=UNITS, replicates=REPLICATES, effort=LONG)
+    reference = answer.xi
     found = diagram.quantities["xi"]
     both = found.defined[places][:, places] & reference.defined
     return float((found.value[places][:, places] / reference.value - 1)[both].abs().median())
