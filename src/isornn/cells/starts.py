@@ -20,7 +20,12 @@ _UNIT_INPUT = Input()
 
 
 def start(
-    name: str, cell: Cell, hidden: int, inputs: int, length: float | None = None, input: Input = _UNIT_INPUT
+    name: str,
+    cell: Cell,
+    hidden: int | None,
+    inputs: int | None,
+    length: float | None = None,
+    input: Input = _UNIT_INPUT,
 ) -> Spec:
     """The hyper-parameters of the named start for ``cell`` with N ``hidden`` units and D ``inputs``.
 
@@ -42,7 +47,8 @@ def start(
     has none, so its standard is its orthogonal. A write gate of its own have ``lstm`` and ``peephole`` only (i).
     torch's modules have two biases per pre-activation, which add: variance 2/(3N) (the GRU's nx and nh have one each,
     1/(3N)). ``minimal``, ``gru_cho``, ``peephole`` and the typed cells are not in torch; their "torch" is the same law
-    with one bias, 1/(3N). chrono and uniform_gate draw biases once (``biases = "fixed"``); the others are "redrawn".
+    with one bias, 1/(3N). isornn's own layers of them start with two where a gate reads input and state, as torch's do:
+    `isornn.init.spec_of` reads what a module has. chrono and uniform_gate draw biases once (``biases = "fixed"``); the others are "redrawn".
 
     Args:
         name: one of ``STARTS``.
@@ -64,9 +70,7 @@ def start(
     >>> start("chrono", LSTM(), 128, 49, length=200).gates["i"].bias_law
     BiasLaw(kind='chrono', low=1.0, high=199.0, sign=-1)
     """
-    for field, size in (("hidden", hidden), ("inputs", inputs)):
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise SpecError(field, size, "it is a whole number of at least 1")
+    hidden, inputs = _size("hidden", hidden), _size("inputs", inputs)
     if name == "torch":
         return Spec(cell, _torch(cell, hidden, inputs), input)
     glorot = 2.0 * inputs / (inputs + hidden)
@@ -124,6 +128,12 @@ def preset(name: str, hidden: int = 1, inputs: int = 1, input: Input = _UNIT_INP
     if name == "gilboa-peephole-standard":
         return start("standard", Peephole(), hidden, inputs, input=input)
     raise SpecError("preset", name, f"presets are {', '.join(PRESETS)}")
+
+
+def _size(field: str, size: int | None) -> int:
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise SpecError(field, size, "it is a whole number of at least 1")
+    return size
 
 
 def _torch(cell: Cell, hidden: int, inputs: int) -> dict[str, Gate]:

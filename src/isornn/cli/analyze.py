@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -51,52 +51,17 @@ def analyze(
     law = (input_variance, input_correlation)
     with errors().status("analysing"):
         if spec is not None:
-            _alone(cell=cell, hidden=hidden, inputs=inputs, init=init)
-            analysis = _from_file(spec, length, *law)
+            ask.alone(cell=cell, hidden=hidden, inputs=inputs, init=init)
+            analysis = ask.ask(ask.loaded(spec, *law), length)
         else:
-            analysis = _from_start(cell, hidden, inputs, init, length, *law)
+            name = "torch" if init is None else init
+            analysis = ask.ask_start(name, ask.named_cell(cell), hidden, inputs, length, ask.input_law(*law))
     if json:
         print_json(analysis.to_json())
     else:
         _print(analysis, length)
     if plot is not None:
         _draw(analysis, plot, length)
-
-
-def _alone(**options: Any) -> None:
-    from isornn.cells import SpecError
-
-    for name, value in options.items():
-        if value is not None:
-            raise SpecError(f"--{name}", value, "SPEC.json says that itself; give SPEC.json or --cell")
-
-
-def _from_file(file: Path, length: int | None, variance: float | None, correlation: float | None) -> Analysis:
-    from dataclasses import replace
-
-    from isornn.cells import Spec
-    from isornn.cli.ask import ask, input_law
-
-    spec = Spec.load(file)
-    return ask(replace(spec, input=input_law(variance, correlation, spec.input)), length)
-
-
-def _from_start(
-    cell: str | None,
-    hidden: int | None,
-    inputs: int | None,
-    init: str | None,
-    length: int | None,
-    variance: float | None,
-    correlation: float | None,
-) -> Analysis:
-    from isornn.cells import SpecError, cell_named
-    from isornn.cli.ask import ask_start, input_law
-
-    if cell is None:
-        raise SpecError("SPEC.json, --cell", None, "give one of the two")
-    law = input_law(variance, correlation)
-    return ask_start("torch" if init is None else init, cell_named(cell), hidden, inputs, length, law)
 
 
 def _print(analysis: Analysis, length: int | None) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
-from isornn.cells import Cell, Input, Spec, SpecError
+from isornn.cells import Cell, Input, Spec, SpecError, cell_named
 from isornn.cells.starts import STARTS, start
 from isornn.theory.analysis import analyze
 from isornn.theory.records import Analysis
@@ -55,6 +57,38 @@ def input_law(variance: float | None, correlation: float | None, default: Input 
     )
 
 
+def alone(**options: object) -> None:
+    """Refuse options that are given beside SPEC.json.
+
+    Raises:
+        SpecError: names the first of them.
+    """
+    for name, value in options.items():
+        if value is not None:
+            raise SpecError(f"--{name}", value, "SPEC.json says that itself; give SPEC.json or --cell")
+
+
+def loaded(file: Path, variance: float | None, correlation: float | None) -> Spec:
+    """The spec in a file, under another input law where one is given.
+
+    Raises:
+        SpecError: not a spec file; names the field.
+    """
+    spec = Spec.load(file)
+    return replace(spec, input=input_law(variance, correlation, spec.input))
+
+
+def named_cell(cell: str | None) -> Cell:
+    """The cell of ``--cell``, where no SPEC.json is given.
+
+    Raises:
+        SpecError: none given, or there is none of this name.
+    """
+    if cell is None:
+        raise SpecError("SPEC.json, --cell", None, "give one of the two")
+    return cell_named(cell)
+
+
 def ask(spec: Spec, length: int | None) -> Analysis:
     """The theory's answer with a profile as far as ``length``."""
     with _one_thread():
@@ -74,8 +108,7 @@ def ask_start(
     if name == "critical":
         _check_sizes(hidden, inputs)
         return solve(cell, needed_length(length), input).analysis
-    # The sizes' own checks refuse what is missing too.
-    return ask(start(name, cell, hidden, inputs, length, input), length)  # type: ignore[arg-type]
+    return ask(start(name, cell, hidden, inputs, length, input), length)
 
 
 def started(name: str, cell: Cell, hidden: int | None, inputs: int | None, length: int | None, input: Input) -> Spec:
@@ -89,7 +122,7 @@ def started(name: str, cell: Cell, hidden: int | None, inputs: int | None, lengt
         return solve(cell, needed_length(length), input).spec
     if name not in INITS:
         raise SpecError("init", name, f"starts are {', '.join(INITS)}")
-    return start(name, cell, hidden, inputs, length, input)  # type: ignore[arg-type]
+    return start(name, cell, hidden, inputs, length, input)
 
 
 def solve(

@@ -63,7 +63,7 @@ def _rows(cell: Cell, hidden: int | None, inputs: int | None, length: int, law: 
 
     # Sizes and input are checked once, so that only what is peculiar to a start is left as its reason.
     Spec(cell, input=law)
-    start("torch", cell, hidden, inputs)  # type: ignore[arg-type]
+    start("torch", cell, hidden, inputs)
     with errors().status("") as status:
         for name in INITS:
             status.update(f"analysing {name}")

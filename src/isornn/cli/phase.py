@@ -16,7 +16,7 @@ from isornn.cli.show import check_writable, errors, say, shown
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from isornn.cells import Cell, Input, Spec
+    from isornn.cells import Input, Spec
     from isornn.theory.phase import PhaseDiagram
     from isornn.theory.records import Quantity
 
@@ -57,7 +57,7 @@ def phase(
 ) -> None:
     """A map of what the theory says over two hyper-parameters, with the critical line."""
     from isornn.cells import SpecError
-    from isornn.cli.ask import input_law, needed
+    from isornn.cli.ask import alone, input_law, loaded, needed
     from isornn.theory.phase import QUANTITIES, phase_diagram
 
     check_writable("--output", output, _ENDINGS)
@@ -68,8 +68,8 @@ def phase(
     if len(across[1]) * len(upward[1]) > _MOST:
         raise SpecError("--x, --y", f"{len(across[1])} x {len(upward[1])}", f"a map has at most {_MOST} specs")
     if spec is not None:
-        _alone(cell=cell, hidden=hidden, inputs=inputs, init=init, length=length)
-        base = _from_file(spec, input_variance, input_correlation)
+        alone(cell=cell, hidden=hidden, inputs=inputs, init=init, length=length)
+        base = loaded(spec, input_variance, input_correlation)
     else:
         base = _from_start(cell, hidden, inputs, init, length, input_law(input_variance, input_correlation))
     begun = time.perf_counter()
@@ -136,34 +136,13 @@ def _axis(option: str, text: str) -> Line:
     return field, values.tolist()
 
 
-def _alone(**options: object) -> None:
-    from isornn.cells import SpecError
-
-    for name, value in options.items():
-        if value is not None:
-            raise SpecError(f"--{name}", value, "SPEC.json says that itself; give SPEC.json or --cell")
-
-
-def _from_file(file: Path, variance: float | None, correlation: float | None) -> Spec:
-    from dataclasses import replace
-
-    from isornn.cells import Spec
-    from isornn.cli.ask import input_law
-
-    spec = Spec.load(file)
-    return replace(spec, input=input_law(variance, correlation, spec.input))
-
-
 def _from_start(
     cell: str | None, hidden: int | None, inputs: int | None, init: str | None, length: int | None, law: Input
 ) -> Spec:
-    from isornn.cells import SpecError, cell_named
     from isornn.cells.starts import start
-    from isornn.cli.ask import started
+    from isornn.cli.ask import named_cell, started
 
-    if cell is None:
-        raise SpecError("SPEC.json, --cell", None, "give one of the two")
-    kind: Cell = cell_named(cell)
+    kind = named_cell(cell)
     if init is None and hidden is None and inputs is None:
         return start("glorot", kind, 1, 1, input=law)  # where N = D its variances are all 1
     return started("torch" if init is None else init, kind, hidden, inputs, length, law)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,6 @@ from isornn.cli.options import AsJson, CellName, Correlation, Hidden, Inputs, Le
 from isornn.cli.show import check_writable, errors, print_json, print_table, say, shown
 
 if TYPE_CHECKING:
-    from isornn.cells import Input, Spec
     from isornn.theory.spectra import SpectralDensity
 
 _SHARES = (0.01, 0.5, 0.99, 0.999)
@@ -34,16 +33,18 @@ def spectrum(
     ] = None,
 ) -> None:
     """The density of the squared singular values of the state-to-state Jacobian at infinite width."""
+    from isornn.cli.ask import alone, input_law, loaded, named_cell, started
     from isornn.theory.spectra import spectrum as density_of
 
     check_writable("--plot", plot, (".png", ".pdf", ".svg"))
     law = (input_variance, input_correlation)
     with errors().status("solving for the spectrum"):
         if spec is not None:
-            _alone(cell=cell, hidden=hidden, inputs=inputs, init=init, length=length)
-            found = density_of(_from_file(spec, *law))
+            alone(cell=cell, hidden=hidden, inputs=inputs, init=init, length=length)
+            found = density_of(loaded(spec, *law))
         else:
-            found = density_of(_from_start(cell, hidden, inputs, init, length, *law))
+            name = "torch" if init is None else init
+            found = density_of(started(name, named_cell(cell), hidden, inputs, length, input_law(*law)))
     if json:
         print_json(found.to_json())
     else:
@@ -53,47 +54,6 @@ def spectrum(
 
         draw_spectrum(found, plot)
         say(f"isornn: figure in {plot}")
-
-
-def _alone(**options: Any) -> None:
-    from isornn.cells import SpecError
-
-    for name, value in options.items():
-        if value is not None:
-            raise SpecError(f"--{name}", value, "SPEC.json says that itself; give SPEC.json or --cell")
-
-
-def _from_file(file: Path, variance: float | None, correlation: float | None) -> Spec:
-    from dataclasses import replace
-
-    from isornn.cells import Spec
-    from isornn.cli.ask import input_law
-
-    spec = Spec.load(file)
-    return replace(spec, input=input_law(variance, correlation, spec.input))
-
-
-def _from_start(
-    cell: str | None,
-    hidden: int | None,
-    inputs: int | None,
-    init: str | None,
-    length: int | None,
-    variance: float | None,
-    correlation: float | None,
-) -> Spec:
-    from isornn.cells import SpecError, cell_named
-    from isornn.cells.starts import start
-    from isornn.cli.ask import INITS, ask_start, input_law
-
-    if cell is None:
-        raise SpecError("SPEC.json, --cell", None, "give one of the two")
-    kind, name = cell_named(cell), "torch" if init is None else init
-    law: Input = input_law(variance, correlation)
-    if name == "critical" or name not in INITS:
-        return ask_start(name, kind, hidden, inputs, length, law).spec
-    # The sizes' own checks refuse what is missing too.
-    return start(name, kind, hidden, inputs, length, law)  # type: ignore[arg-type]
 
 
 def _print(found: SpectralDensity) -> None:
