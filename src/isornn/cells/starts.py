@@ -48,7 +48,8 @@ def start(
     torch's modules have two biases per pre-activation, which add: variance 2/(3N) (the GRU's nx and nh have one each,
     1/(3N)). ``minimal``, ``gru_cho``, ``peephole`` and the typed cells are not in torch; their "torch" is the same law
     with one bias, 1/(3N). isornn's own layers of them start with two where a gate reads input and state, as torch's do:
-    `isornn.init.spec_of` reads what a module has. chrono and uniform_gate draw biases once (``biases = "fixed"``); the others are "redrawn".
+    `isornn.init.spec_of` reads what a module has. chrono and uniform_gate draw biases once (``biases = "fixed"``); the
+    others are "redrawn".
 
     Args:
         name: one of ``STARTS``.

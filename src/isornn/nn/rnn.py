@@ -102,8 +102,9 @@ class RNN(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Every entry uniform in +-1/sqrt(N), torch's default: weight_var = 1/3, input_var = D/(3N), bias_var = 2/(3N).
+        """Every entry uniform in +-1/sqrt(N), torch's default: weight_var = 1/3, input_var = D/(3N).
 
+        bias_var is 2/(3N) where a gate reads input and state, so has two biases, else 1/(3N).
         The cell's own parameters get the values that it states.
         """
         bound = 1 / math.sqrt(self.hidden_size)
