@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -15,6 +16,7 @@ from isornn.theory.quadrature.engine import QuadratureEngine
 from isornn.theory.quadrature.structure import NotPolynomial, structure_of
 from isornn.theory.reasons import IDENTITY, NOT_CONVERGED, NOT_POINTWISE
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
+from isornn.theory.tied.analysis import tied_analysis
 
 Engine = Literal["quadrature", "population"]
 SEED = 0
@@ -25,26 +27,31 @@ def analyze(
     *,
     engine: Engine | None = None,
     length: int = 100,
+    tied: bool = False,
+    steps: int = 60,
     generator: torch.Generator | None = None,
 ) -> Analysis:
-    """How far signals and gradients survive in untied networks of infinite width drawn by ``spec``.
+    """How far signals and gradients survive in networks of infinite width drawn by ``spec``: untied, and tied beside.
 
     Args:
         spec: cell and hyper-parameters; leading axes of the numbers are a batch. Variances as in `Gate`.
         engine: ``"quadrature"`` where the state enters affinely with one-gate factors, ``"population"`` for every
             cell; the first that applies by default.
         length: steps of the response profile.
-        generator: randomness of the population engine; by default seeded with 0, so that equal calls agree.
+        tied: also follow networks whose weights and biases are drawn once, from state 0: the answer's ``tied``.
+        steps: how many steps of tied networks, at least 2.
+        generator: randomness of the population engines; by default seeded with 0, so that equal calls agree.
 
     Returns:
         Fixed point (mean, second moment, stable correlation), chi, xi, chi_1, reach, Jacobian moments, xi_Q and the
         response profile, each with a standard error (0 by quadrature) and with a reason where it does not exist.
 
     Raises:
+        ValueError: fewer than 2 steps.
         NotPolynomial: ``engine="quadrature"`` was asked for and the cell's update does not allow it.
 
     Source: Gilboa et al. 2019 eqs. 2-15, Chen et al. 2018 eq. 38, with their errata; the LSTM without the papers'
-    approximation.
+    approximation. Tied weights: dynamical mean field theory, see `isornn.theory.tied`.
 
     >>> from isornn.cells import Gate, Peephole
     >>> gates = {"i": Gate(2, 0.5, bias_mean=0.5), "f": Gate(4, 1, bias_var=0.1, bias_mean=2), "g": Gate(3, 0.5)}
@@ -52,10 +59,18 @@ def analyze(
     >>> answer.engine, round(answer.fixed_point.second_moment.number(), 5), round(answer.chi_1.number(), 4)
     ('quadrature', 0.69356, 1.1469)
     """
+    if steps < 2:
+        raise ValueError(f"steps: {steps} is not allowed; it is at least 2")
+    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
     if any(gate.ensemble == "identity" for gate in spec.gates.values()):
         return _nothing(spec, IDENTITY, length)
     if not spec.cell.pointwise:
         return _nothing(spec, NOT_POINTWISE, length)
+    answer = _untied(spec, engine, length, generator)
+    return replace(answer, tied=tied_analysis(spec, steps, generator=generator)) if tied else answer
+
+
+def _untied(spec: Spec, engine: Engine | None, length: int, generator: torch.Generator) -> Analysis:
     if engine != "population":
         try:
             structure = structure_of(spec.cell)
@@ -63,7 +78,6 @@ def analyze(
         except NotPolynomial:
             if engine == "quadrature":
                 raise
-    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
     return population_analysis(spec, length, generator=generator)
 
 

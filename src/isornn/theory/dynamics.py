@@ -12,11 +12,15 @@ from torch import Tensor
 from isornn.cells import Spec
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.population.engine import Population
+from isornn.theory.population.moments import Moments as Sampled
 from isornn.theory.quadrature.affine import AffineTheory, Moments
 from isornn.theory.quadrature.fixed_point import room_for_correlation, settle
 from isornn.theory.quadrature.structure import NotPolynomial, structure_of
+from isornn.theory.tied.trajectory import tied_moments
 
 SEED = 0
+HUGE = 1e60
+_FAR = 1e70
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,8 @@ class Trajectory:
     """Moments of the state that is read at times 0..steps, batch-shaped with times last.
 
     ``mean`` = E[h], ``second_moment`` = E[h^2], ``correlation`` = (E[h_a h_b] - mu^2)/(Q - mu^2), 1 where
-    ``correlation_defined`` is False (Q = mu^2); ``stderr`` by name, 0 by quadrature.
+    ``correlation_defined`` is False (Q = mu^2); ``stderr`` by name, 0 by quadrature. From the step on at which it
+    exceeds 1e60 the second moment is infinite, the correlation not defined, and the mean of no meaning.
     """
 
     mean: Tensor
@@ -38,7 +43,9 @@ def moment_dynamics(
     spec: Spec,
     steps: int,
     *,
+    tied: bool = False,
     input_correlation: float | Sequence[float] | Tensor | None = None,
+    input_covariance: Tensor | None = None,
     initial_variance: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> Trajectory:
@@ -46,12 +53,18 @@ def moment_dynamics(
 
     Args:
         steps: how many.
+        tied: weights and biases are drawn once for all steps, as in a real network; else weights are redrawn at every
+            step, and biases as the spec says.
         input_correlation: Sigma_z, one number or one for each step; the spec's by default.
+        input_covariance: ``E[x_t x_t']`` of tied networks' input, ``(steps, steps)``, in place of white noise; the
+            input before the first step is 0. It takes the place of the input variance, and goes with one correlation.
         initial_variance: of the state at time 0, independent between units and between the two copies.
-        generator: randomness of the population engine; seeded with 0 by default.
+        generator: randomness of the population engines; seeded with 0 by default.
 
     Raises:
-        ValueError: an input correlation outside [-1, 1], or not one per step.
+        ValueError: an input correlation outside [-1, 1], or not one per step; an input covariance that is none, of
+            another length, or of untied networks, to which inputs of different steps are independent anyway.
+        TheoryMissing: identity matrices, or a cell that is not pointwise.
 
     >>> from isornn.cells import Gate, Minimal
     >>> spec = Spec(Minimal(), {"u": Gate(weight_var=6.0, input_var=1.0)})
@@ -59,20 +72,33 @@ def moment_dynamics(
     tensor(0.5416, dtype=torch.float64)
     """
     sigma = _correlations(spec, steps, input_correlation)
+    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
+    if tied:
+        _check_covariance(input_covariance, steps, input_correlation)
+        correlations = [value.expand(1, math.prod(spec.batch_shape), 1).movedim(1, 0) for value in sigma]
+        moments = tied_moments(
+            spec,
+            steps,
+            correlations,
+            generator=generator,
+            input_covariance=input_covariance,
+            initial_variance=initial_variance,
+        )
+        return _sampled(moments)
+    if input_covariance is not None:
+        raise ValueError("input_covariance: it is for tied=True; untied networks hear every step's input afresh")
     try:
         theory = AffineTheory(spec, structure_of(spec.cell))
     except NotPolynomial:
-        population = Population(spec, generator=generator or torch.Generator().manual_seed(SEED))
+        population = Population(spec, generator=generator)
         start = dict.fromkeys(spec.cell.states, initial_variance)
-        sampled = population.trajectory(steps, input_correlation=input_correlation, initial=start)
-        return Trajectory(
-            sampled.mean, sampled.second_moment, sampled.correlation, sampled.correlation_defined, sampled.stderr
-        )
+        return _sampled(population.trajectory(steps, input_correlation=input_correlation, initial=start))
     state, pair = Moments.of(theory.full(0.0), theory.full(initial_variance)), theory.full(0.0)
     record = [_measured(theory, state, pair)]
     for t in range(steps):
         laws = theory.laws(state)
         state, pair = theory.step(laws, state), theory.pair_step(laws, state, pair, sigma[t])
+        state, pair = Moments(tuple(map(_held, state.powers))), _held(pair)
         record.append(_measured(theory, state, pair))
     mean, second, pairs = (torch.cat(column, -1) for column in zip(*record, strict=True))
     width = second - mean**2
@@ -81,11 +107,8 @@ def moment_dynamics(
     values = {"mean": mean, "second_moment": second, "correlation": correlation}
     shape = (*spec.batch_shape, steps + 1)
     averages = {name: value.mean(0).reshape(shape) for name, value in values.items()}
-    return Trajectory(
-        **averages,
-        correlation_defined=defined.all(0).reshape(shape),
-        stderr={name: _spread(value).reshape(shape) for name, value in values.items()},
-    )
+    errors = {name: _spread(value).reshape(shape) for name, value in values.items()}
+    return _trajectory(**averages, correlation_defined=defined.all(0).reshape(shape), stderr=errors)
 
 
 def correlation_map(spec: Spec, correlation: Tensor) -> Tensor:
@@ -132,6 +155,45 @@ def _correlations(spec: Spec, steps: int, given: float | Sequence[float] | Tenso
     if values.dim() > 1 or values.numel() not in (1, steps) or not bool((values.abs() <= 1).all()):
         raise ValueError(f"input_correlation: one number or {steps}, each from -1 to 1; found {given!r}")
     return [value.reshape(1, 1, 1) for value in values.expand(steps)]
+
+
+def _check_covariance(
+    covariance: Tensor | None, steps: int, correlation: float | Sequence[float] | Tensor | None
+) -> None:
+    if covariance is None:
+        return
+    if covariance.shape != (steps, steps):
+        raise ValueError(f"input_covariance: shape {tuple(covariance.shape)} is not allowed; it is {(steps, steps)}")
+    values = torch.linalg.eigvalsh(covariance.to(torch.float64)) if torch.equal(covariance, covariance.mT) else None
+    if values is None or not bool(values[0] >= -1e-9 * values[-1].abs()):
+        raise ValueError("input_covariance: it is symmetric and positive semi-definite")
+    if correlation is not None and torch.as_tensor(correlation).numel() > 1:
+        raise ValueError("input_correlation: one number, beside an input_covariance")
+
+
+def _held(value: Tensor) -> Tensor:
+    """What has grown too far stays where it is, so that it is never NaN."""
+    return value.nan_to_num(_FAR, _FAR, -_FAR).clamp(-_FAR, _FAR)
+
+
+def _sampled(moments: Sampled) -> Trajectory:
+    return _trajectory(
+        moments.mean, moments.second_moment, moments.correlation, moments.correlation_defined, moments.stderr
+    )
+
+
+def _trajectory(
+    mean: Tensor, second_moment: Tensor, correlation: Tensor, correlation_defined: Tensor, stderr: dict[str, Tensor]
+) -> Trajectory:
+    """The record, infinite from where the second moment is too large."""
+    over = (second_moment > HUGE).cummax(-1).values
+    return Trajectory(
+        mean=mean,
+        second_moment=torch.where(over, torch.inf, second_moment),
+        correlation=torch.where(over, 1.0, correlation),
+        correlation_defined=correlation_defined & ~over,
+        stderr=stderr,
+    )
 
 
 def _measured(theory: AffineTheory, state: Moments, pair: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,3 +12,5 @@ IDENTITY = "the theory of random matrices does not cover identity matrices; meas
 NOT_POINTWISE = (
     "the update acts on several units together, and the theory is of units that are alike; simulate it instead"
 )
+NOTHING_LEFT = "nothing is left of a displacement: the state does not carry over"
+NEVER_FORGETS = "infinite: the unit keeps all that it has"

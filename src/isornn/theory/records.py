@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.theory.reasons import UNENDING
+
+if TYPE_CHECKING:
+    from isornn.theory.tied.records import Tied
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,7 @@ class Analysis:
         profile: P_t for t = 0..length, batch-shaped with times last, after every state that carries itself was
             displaced at step 0 in each unit by a small variance, taken as 1; what is formed from it moves along.
         state_profiles: the same for every state of the cell, E[ds_a ds_b].
+        tied: networks with one draw of weights, where that was asked for and there is a theory.
     """
 
     spec: Spec
@@ -127,6 +131,7 @@ class Analysis:
     xi_q: Quantity
     profile: Tensor
     state_profiles: Mapping[str, Tensor]
+    tied: Tied | None = None
 
     def quantities(self) -> Iterator[tuple[str, Quantity]]:
         """Every quantity by its dotted name."""
@@ -169,6 +174,7 @@ class Analysis:
             "xi_q": numbers["xi_q"],
             "stderr": {_short(n): q.error() for n, q in self.quantities() if q.error() is not None},
             "undefined": undefined,
+            **({} if self.tied is None else {"tied": self.tied.to_json()}),
             "spec": self.spec.to_json(),
         }
 

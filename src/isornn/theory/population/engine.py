@@ -17,8 +17,8 @@ from torch import Tensor
 
 from isornn.cells import Spec, Values
 from isornn.theory.population.jacobian import JacobianMoments, JacobianSums
+from isornn.theory.population.moments import Moments
 from isornn.theory.population.probing import Probe
-from isornn.theory.population.replicates import jackknife, pooled
 from isornn.theory.population.response import Response, follow
 from isornn.theory.population.settling import Dynamics
 from isornn.theory.population.slow_law import of_units
@@ -27,23 +27,6 @@ from isornn.theory.population.units import Draws, Field, Laws, Units, draw_gates
 Copies = Literal["apart", "identical"]
 _UNSETTLED = 16  # steps that a population without a fixed point is followed
 _APART = 4  # steps between the cohorts of a response
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Moments of the state that is read, each shaped like the batch (times steps, for a trajectory).
-
-    ``second_moment`` is Q = E[h^2], ``pair_moment`` E[h_a h_b], ``correlation`` (E[h_a h_b] - mu^2) / (Q - mu^2);
-    where Q = mu^2 within rounding ``correlation_defined`` is false and ``correlation`` 1. ``stderr`` has the
-    standard errors by field name.
-    """
-
-    mean: Tensor
-    second_moment: Tensor
-    pair_moment: Tensor
-    correlation: Tensor
-    correlation_defined: Tensor
-    stderr: dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -131,7 +114,7 @@ class Population:
         with torch.no_grad():
             found = self._dynamics.settle(2 if copies == "apart" else 1, max_steps, tolerance)
         return Stationary(
-            moments=_moments(found.mean, self.batch_shape),
+            moments=Moments.of(found.mean, self.batch_shape),
             converged=found.converged.reshape(self.batch_shape),
             residual=found.residual.reshape(self.batch_shape),
             steps=found.steps,
@@ -213,7 +196,7 @@ class Population:
             return Stable(identical, response, identical, response)
         apart = settle("apart")
         merged = Stationary(
-            moments=_chosen(one, identical.moments, apart.moments),
+            moments=Moments.chosen(one, identical.moments, apart.moments),
             converged=torch.where(one, identical.converged, apart.converged),
             residual=torch.where(one, identical.residual, apart.residual),
             steps=identical.steps + apart.steps,
@@ -281,7 +264,7 @@ class Population:
             for sigma_z in self._correlations(steps, input_correlation):
                 units = self._dynamics.step(units, field, sigma_z)
                 record.append(self._dynamics.measure(units))
-        return _moments(torch.stack(record, 2), self.batch_shape)
+        return Moments.of(torch.stack(record, 2), self.batch_shape)
 
     def _correlations(self, steps: int, given: float | Sequence[float] | Tensor | None) -> list[Tensor]:
         if given is None:
@@ -290,26 +273,3 @@ class Population:
         if not bool((values.abs() <= 1).all()):
             raise ValueError("input_correlation: every value must lie in [-1, 1]")
         return [value.expand(self.laws.batch, 1, 1) for value in values]
-
-
-def _chosen(mask: Tensor, yes: Moments, no: Moments) -> Moments:
-    """Fields of ``yes`` where ``mask``, else of ``no``."""
-    names = ("mean", "second_moment", "pair_moment", "correlation", "correlation_defined")
-    values = {name: torch.where(mask, getattr(yes, name), getattr(no, name)) for name in names}
-    return Moments(**values, stderr={name: torch.where(mask, yes.stderr[name], no.stderr[name]) for name in yes.stderr})
-
-
-def _moments(mean: Tensor, shape: Sequence[int]) -> Moments:
-    """Records from replicate means ``(G, R, 3)`` (or ``(G, R, T, 3)``)."""
-    rows = pooled(mean)
-    mu, q, pair = rows.unbind(-1)
-    spread = q - mu.square()
-    defined = spread > 1e-12 * q.clamp(min=1e-280)
-    correlation = torch.where(defined, (pair - mu.square()) / torch.where(defined, spread, 1.0), 1.0)
-    fields = {"mean": mu, "second_moment": q, "pair_moment": pair, "correlation": correlation}
-    shape = (*shape, *mu.shape[2:])
-    both = {name: tuple(v.reshape(shape) for v in jackknife(value)) for name, value in fields.items()}
-    values = {name: value for name, (value, _) in both.items()}
-    return Moments(
-        **values, correlation_defined=defined[0].reshape(shape), stderr={name: se for name, (_, se) in both.items()}
-    )

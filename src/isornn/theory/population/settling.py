@@ -72,7 +72,7 @@ class Dynamics:
 
     def measure(self, units: Units) -> Tensor:
         """Means of h, h^2 and h_a h_b, ``(G, R, 3)``."""
-        return _moments(units, self.laws.cell.states[0])
+        return units.moments(self.laws.cell.states[0])
 
     def slow_laws(self, units: Units, field: Field) -> dict[str, SlowLaw]:
         """The laws of the slow states under the present gate law."""
@@ -155,7 +155,7 @@ class Dynamics:
                 units = self.refreshed(units, slow)
             field.gain = 1.0 if follow else 1.0 / max(1, step - steps // 4)
             units = self.step(units, field)
-            record.append(torch.cat([self.measure(units), *(_moments(units, name) for name in self.probe.slow)], -1))
+            record.append(torch.cat([self.measure(units), *(units.moments(name) for name in self.probe.slow)], -1))
         return units, torch.stack(record if follow else record[steps // 2 :]).mean(0)
 
     def _beyond(self, found: Tensor, units: Units, slow: SlowLaws) -> list[Tensor]:
@@ -202,14 +202,6 @@ class Dynamics:
             share = units.mean(law.of_units(units).frozen.to(torch.float64).expand(self.draws.shape))
             found |= share.mean(1)[:, 0] > _FROZEN_SHARE
         return found
-
-
-def _moments(units: Units, name: str) -> Tensor:
-    """Means of s, s^2 and s_a s_b, ``(G, R, 3)``."""
-    s = units.states[name]
-    own = s.square().mean(0)
-    pair = own if len(s) == 1 else s[0] * s[1]
-    return torch.cat([units.mean(value) for value in (s.mean(0), own, pair)], -1)
 
 
 def _controlled(mean: Tensor, controls: Sequence[Tensor]) -> Tensor:

@@ -60,7 +60,7 @@ class Laws:
         gates = spec.gates.items()
         return Laws(
             cell=spec.cell,
-            weight={name: flat(gate.weight_var) for name, gate in gates},
+            weight={name: flat(gate.recurrent_var) for name, gate in gates},
             drive={name: (flat(gate.input_var) + flat(gate.previous_input_var)) * variance for name, gate in gates},
             bias_mean={name: flat(gate.bias_mean) for name, gate in gates},
             bias_var={name: flat(gate.bias_var) for name, gate in gates},
@@ -129,6 +129,13 @@ class Units:
         if self.weights is not None:
             value = value * self.weights
         return value.mean(-1, keepdim=True)
+
+    def moments(self, state: str) -> Tensor:
+        """Means over units of a state s, of s^2 and of s_a s_b, ``(G, R, 3)``."""
+        s = self.states[state]
+        own = s.square().mean(0)
+        pair = own if len(s) == 1 else s[0] * s[1]
+        return torch.cat([self.mean(value) for value in (s.mean(0), own, pair)], -1)
 
     def taken(self, order: Tensor) -> Units:
         """The units ``order`` ``(G, R, n)`` of each replicate, in that order."""
@@ -318,12 +325,12 @@ def bounded(states: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.nan_to_num(HUGE, HUGE, -HUGE).clamp(-HUGE, HUGE) for name, value in states.items()}
 
 
-def fixed_biases(laws: Laws, draws: Draws, widened: Iterable[str]) -> tuple[dict[str, Tensor], Tensor | None]:
+def fixed_biases(laws: Laws, draws: Draws, widened: Iterable[str] | None) -> tuple[dict[str, Tensor], Tensor | None]:
     """Each unit's own bias beyond ``bias_mean``, by gate, and the units' weights (``None``: all equal).
 
     Slow units are rare units: memory at lag 1000 may rest on biases 4 standard deviations out. So the shared
     variate of the bias laws and the normal biases of the gates ``widened`` are drawn half from their law, half
-    uniformly over +-6.5 standard deviations, and weighted back.
+    uniformly over +-6.5 standard deviations, and weighted back. ``None``: all are drawn from their law.
     """
     if not laws.fixed:
         return {}, None
@@ -331,8 +338,9 @@ def fixed_biases(laws: Laws, draws: Draws, widened: Iterable[str]) -> tuple[dict
     law_gates = [gate for gate, law in laws.bias_law.items() if law is not None]
     if not normal_gates and not law_gates:
         return {}, None
-    wide = [*(["" for _ in law_gates[:1]]), *(gate for gate in normal_gates if gate in set(widened))]
-    narrow = [gate for gate in normal_gates if gate not in wide]
+    every = [*(["" for _ in law_gates[:1]]), *normal_gates]
+    wide = [] if widened is None else [gate for gate in every if not gate or gate in set(widened)]
+    narrow = [gate for gate in every if gate not in wide]
     uniform = draws.uniform(len(wide) + len(narrow))
     normal: dict[str, Tensor] = {}
     weights: Tensor | None = None

@@ -1,0 +1,116 @@
+"""Analysis of tied networks: populations for infinite width, and one for networks of a stated width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from isornn.cells import Spec
+from isornn.theory.dynamics import moment_dynamics
+from isornn.theory.population.moments import Moments
+from isornn.theory.population.replicates import jackknife, pooled
+from isornn.theory.population.units import HUGE, Draws
+from isornn.theory.reasons import NEVER_FORGETS, NO_SPREAD, NOTHING_LEFT, TOO_LARGE
+from isornn.theory.records import Quantity, time_scale
+from isornn.theory.tied.following import Followed, follow
+from isornn.theory.tied.paths import TiedLaws
+from isornn.theory.tied.records import QUANTILES, Tied
+from isornn.theory.tied.trajectory import input_moments, tied_moments
+
+WIDTH, NETWORKS = 1024, 16
+REPLICATES = 8
+# Units in each replicate: more where fewer leave E[h^2] less certain than it should be.
+UNITS = (2048, 16384)
+_CERTAIN = 0.01
+
+
+def tied_analysis(
+    spec: Spec,
+    steps: int,
+    *,
+    generator: torch.Generator,
+    units: Sequence[int] = UNITS,
+) -> Tied:
+    """Follow populations of tied networks over ``steps`` steps and read off everything that `Tied` names.
+
+    Args:
+        units: of each replicate of the population for infinite width, powers of two that rise: the next is taken where
+            the standard error of E[h^2] is above 1 % at some step.
+    """
+    laws = TiedLaws.of(spec)
+    correlations = [laws.units.input_correlation]
+    for count in units:
+        moments = tied_moments(spec, steps, correlations, generator=generator, units=count, replicates=REPLICATES)
+        if _certain(moments):
+            break
+    input = input_moments(laws, correlations)
+    infinite = follow(laws, input, Draws(laws.units.batch, REPLICATES, UNITS[0], generator), steps, tilted=True)
+    finite = follow(laws, input, Draws(laws.units.batch, NETWORKS, WIDTH, generator), steps, tilted=False)
+    shape = spec.batch_shape
+    unbounded = (infinite.unbounded | finite.unbounded).reshape(shape)
+    untied = moment_dynamics(spec, steps, generator=generator)
+    growth = tuple(part.reshape(*shape, 2) for part in jackknife(infinite.growth(_log_means(infinite.log_response))))
+    typical = tuple(part.reshape(*shape, 2) for part in jackknife(pooled(finite.growth(finite.log_response))))
+    lost = _lost(finite).reshape(shape)
+    missing: dict[str, Tensor | bool] = {TOO_LARGE: unbounded, NOTHING_LEFT: lost}
+
+    def line(name: str, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
+        value, stderr = getattr(moments, name)[..., 1:], moments.stderr[name][..., 1:]
+        return Quantity.of(value, stderr, {TOO_LARGE: moments.second_moment[..., 1:] > HUGE} | (reasons or {}))
+
+    def factor(place: int) -> Quantity:
+        value = growth[0][..., place].exp()
+        return Quantity.of(value, value * growth[1][..., place], missing)
+
+    chi = factor(1)
+    return Tied(
+        steps=steps,
+        width=WIDTH,
+        mean=line("mean"),
+        second_moment=line("second_moment"),
+        correlation=line("correlation", {NO_SPREAD: ~moments.correlation_defined[..., 1:]}),
+        lyapunov=Quantity.of(typical[0][..., 0] / 2, typical[1][..., 0] / 2, missing),
+        chi=chi,
+        chi_1=factor(0),
+        xi=time_scale(chi),
+        untied=Quantity.of(
+            untied.second_moment[..., 1:],
+            untied.stderr["second_moment"][..., 1:],
+            {TOO_LARGE: untied.second_moment[..., 1:].isinf()},
+        ),
+        time_scales={name: _time_scales(keeping, shape) for name, keeping in finite.keeping.items()},
+        effective_share=finite.effective_share.mean(1).reshape(shape),
+    )
+
+
+def _certain(moments: Moments) -> bool:
+    """Whether E[h^2] is as certain as it should be, wherever it is followed."""
+    value, error = moments.second_moment, moments.stderr["second_moment"]
+    return bool(((error <= _CERTAIN * value) | (value > HUGE)).all())
+
+
+def _lost(followed: Followed) -> Tensor:
+    """Where nothing of the displacement is left in some network ``(G,)``."""
+    return followed.log_response[:, :, -1, 0].isinf().any(1)
+
+
+def _log_means(logs: Tensor) -> Tensor:
+    """Logarithms of what ``pooled`` gives of the exponentials of ``logs`` ``(G, R, ...)``."""
+    largest = logs.amax(1, keepdim=True).clamp(min=-1e300)
+    return pooled((logs - largest).exp()).log() + largest.movedim(1, 0)
+
+
+def _time_scales(keeping: Tensor, shape: torch.Size) -> Quantity:
+    """Quantiles over units of ``-1 / keeping`` ``(G, R, n)``, with standard errors over the replicates."""
+    levels = torch.tensor(QUANTILES, dtype=torch.float64)
+    # -1/x rises with x below 0, so quantiles of one are quantiles of the other.
+    rates = torch.quantile(keeping, levels, dim=-1).movedim(0, -1)
+    value, error = jackknife(pooled(rates))
+    unending = value >= 0
+    rate = torch.where(unending, -1.0, value)
+    scale = torch.where(unending, torch.inf, -1 / rate)
+    quantity = (scale, error / rate.square(), unending)
+    value, error, unending = (part.reshape(*shape, -1) for part in quantity)
+    return Quantity.of(value, error, {NEVER_FORGETS: unending})

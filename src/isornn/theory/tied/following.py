@@ -1,0 +1,134 @@
+"""A displacement followed along a tied population: how it grows, replicate by replicate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isornn.theory.population.probing import Derivatives, Probe
+from isornn.theory.population.units import HUGE, Draws
+from isornn.theory.tied.inputs import InputMoments
+from isornn.theory.tied.paths import Paths, TiedLaws
+from isornn.theory.tied.tangents import Tangents
+
+# Paths are drawn afresh in proportion to their tangents once these rest on a smaller share of them.
+_FEW = 0.1
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A displacement over T steps, of G specs and R replicates of n units.
+
+    Args:
+        start: growth is taken from this step on, which is half of all.
+        log_response: ln E|dh_t|^2 and ln E[dh_a dh_b] at times 0 .. T, ``(G, R, T + 1, 2)``; -inf where there is
+            nothing left.
+        effective_share: the smallest effective share of units that tangents rested on, ``(G, R)``.
+        keeping: ln |d s'/d s| per step of each unit, the mean over the later half, ``(G, R, n)``, by state that carries
+            itself.
+        unbounded: where a state grew beyond what is followed, ``(G,)``.
+    """
+
+    start: int
+    log_response: Tensor
+    effective_share: Tensor
+    keeping: Mapping[str, Tensor]
+    unbounded: Tensor
+
+    def growth(self, log_response: Tensor) -> Tensor:
+        """Growth per step over the later half of log responses ``(..., T + 1, 2)``: ``(..., 2)``."""
+        return (log_response[..., -1, :] - log_response[..., self.start, :]) / (log_response.shape[-2] - 1 - self.start)
+
+
+def follow(laws: TiedLaws, input: InputMoments, draws: Draws, steps: int, *, tilted: bool) -> Followed:
+    """Follow a population from state 0, with a small displacement of all states at step 0 beside it.
+
+    Where few units carry the displacement, infinite width and long times do not commute: in E|dh|^2 at infinite width
+    units count that a network of finite width does not have. ``tilted`` finds them, by drawing paths afresh in
+    proportion to their tangents; without it each replicate is like a network of as many units, and its units keep their
+    equal weights.
+    """
+    with torch.no_grad():
+        followed = _Following(laws, input, draws, steps // 2, tilted)
+        for _ in range(steps):
+            followed.step()
+        return followed.so_far()
+
+
+class _Following:
+    """Paths, tangents, and what is read off them."""
+
+    def __init__(self, laws: TiedLaws, input: InputMoments, draws: Draws, start: int, tilted: bool) -> None:
+        probe = Probe.of(laws.units.cell)
+        self._paths = Paths(laws, input, draws, probe.live)
+        self._tangents = Tangents(self._paths)
+        self._start, self._tilted = start, tilted
+        self._responses = [self._tangents.log_moments()]
+        self._keeping = dict.fromkeys(probe.carrying, torch.zeros(draws.shape, dtype=torch.float64))
+        self._share = torch.ones(draws.shape[:2], dtype=torch.float64)
+        self._unbounded = torch.zeros(draws.shape[0], dtype=torch.bool)
+
+    def step(self) -> None:
+        paths = self._paths
+        u, x = paths.drawn()
+        carry = self._tangents.push(u, x)
+        if paths.time >= self._start:
+            self._keep(carry)
+        paths.move(u, x)
+        self._responses.append(self._tangents.log_moments())
+        largest = torch.stack([value.abs().amax((0, 2, 3)) for value in paths.units.states.values()]).amax(0)
+        self._unbounded |= largest >= HUGE
+        self._watch()
+
+    def so_far(self) -> Followed:
+        return Followed(
+            start=self._start,
+            log_response=torch.stack(self._responses, 2),
+            effective_share=self._share,
+            keeping={name: total / (self._paths.time - self._start) for name, total in self._keeping.items()},
+            unbounded=self._unbounded,
+        )
+
+    def _keep(self, carry: Derivatives) -> None:
+        for name, total in self._keeping.items():
+            self._keeping[name] = total + carry[name, name].abs().clamp(min=1e-300).log().mean(0)
+
+    def _watch(self) -> None:
+        """See how many units carry the tangents; where few, draw paths afresh, by their weight and by their tangents.
+
+        Half and half: no new weight exceeds 2, nor does a weight times its tangent's share, so both averages are good.
+        """
+        energy = self._tangents.energy()
+        weights = self._paths.units.weights
+        weights = torch.ones_like(energy) if weights is None else weights
+        product = weights * energy
+        whole = product.mean(-1, keepdim=True)
+        share = whole[..., 0].square() / product.square().mean(-1).clamp(min=1e-300)
+        alive = whole[..., 0] > 0
+        self._share = torch.minimum(self._share, torch.where(alive, share, 1.0))
+        few = alive & (share < _FEW)
+        if not self._tilted or not bool(few.any()):
+            return
+        tilt = (1 + energy / whole.clamp(min=1e-300)) / 2
+        order, fresh = _resampled(weights, tilt, self._paths.draws.generator)
+        order = torch.where(few[..., None], order, torch.arange(energy.shape[-1]))
+        self._paths.take(order, torch.where(few[..., None], fresh, weights))
+        self._tangents.take(order)
+        self._keeping = {name: total.gather(-1, order) for name, total in self._keeping.items()}
+
+
+def _resampled(weights: Tensor, tilt: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Units drawn in proportion to ``weights * tilt``, and their new weights, in proportion to ``1 / tilt``.
+
+    Systematic resampling. Source: Doucet & Johansen 2009, section 3.4.
+    """
+    count = weights.shape[-1]
+    ladder = (weights * tilt).cumsum(-1)
+    shift = torch.rand(*weights.shape[:-1], 1, dtype=torch.float64, generator=generator)
+    places = (torch.arange(count, dtype=torch.float64) + shift) / count * ladder[..., -1:]
+    order = torch.searchsorted(ladder, places).clamp(max=count - 1)
+    new = 1 / tilt.gather(-1, order)
+    return order, new / new.mean(-1, keepdim=True)
