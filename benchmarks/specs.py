@@ -32,3 +32,14 @@ def several(cell: str, count: int) -> list[Spec]:
     generator = torch.Generator().manual_seed(SEED)
     specs = [CHECKED[cell]] if cell in CHECKED else []
     return specs + [random_spec(CELLS[cell](), generator) for _ in range(count - len(specs))]
+
+
+# Weights of variance 1 and more at every gate, and biases that are the same for all units.
+STRONG = {
+    "vanilla": Spec(Vanilla(), {"h": gate(2.5, 0.2)}),
+    "minimal": Spec(Minimal(), {"u": gate(4, 1, 0, 0.5)}),
+    "peephole": Spec(Peephole(), {"i": gate(1, 0.5), "f": gate(1.5, 1, 0, 1), "g": gate(3, 0.5)}),
+    "gru": Spec(GRU(), {"r": gate(1, 1), "z": gate(2, 0.5), "nx": gate(0, 0.5), "nh": gate(5, 0)}),
+    "gru_cho": Spec(ChoGRU(), {"z": gate(2, 0.5, 0, 0.5), "r": gate(1, 1), "n": gate(6, 0.5)}),
+    "lstm": Spec(LSTM(), {"i": gate(2, 1), "f": gate(2, 1, 0, 1), "g": gate(4, 0.5), "o": gate(2, 0.5)}),
+}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isornn.cli.options import AsJson, CellName, Correlation, Figure, Hidden, Inputs, Length, Variance
+from isornn.cli.options import AsJson, CellName, Correlation, Figure, Hidden, Inputs, Length, Steps, Tied, Variance
 from isornn.cli.show import check_writable, errors, print_json, print_table, say, shown
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def analyze(
     length: Length = None,
     input_variance: Variance = None,
     input_correlation: Correlation = None,
+    tied: Tied = False,
+    steps: Steps = None,
     json: AsJson = False,
     plot: Figure = None,
 ) -> None:
@@ -48,6 +50,7 @@ def analyze(
 
     check_writable("--plot", plot, (".png", ".pdf", ".svg"))
     length = None if length is None else ask.checked_length(length)
+    tied_steps = ask.tied_steps(tied, steps)
     law = (input_variance, input_correlation)
     with errors().status("analysing"):
         if spec is not None:
@@ -56,6 +59,8 @@ def analyze(
         else:
             name = "torch" if init is None else init
             analysis = ask.ask_start(name, ask.named_cell(cell), hidden, inputs, length, ask.input_law(*law))
+        if tied_steps is not None:
+            analysis = ask.with_tied(analysis, tied_steps)
     if json:
         print_json(analysis.to_json())
     else:
@@ -66,12 +71,15 @@ def analyze(
 
 def _print(analysis: Analysis, length: int | None) -> None:
     from isornn.cli.reading import sentence
+    from isornn.cli.tied import print_tied
 
     settled = "settled" if bool(analysis.fixed_point.converged) else "did not settle"
     residual = float(analysis.fixed_point.residual)
     title = f"{analysis.spec.cell.name}, by {analysis.engine}; fixed point {settled} (residual {residual:.2g})"
     print_table(title, ("quantity", "value", "uncertainty", "why not"), _rows(analysis, residual))
     print(sentence(analysis, length))
+    if analysis.tied is not None:
+        print_tied(analysis.tied)
 
 
 def _rows(analysis: Analysis, residual: float) -> Iterator[tuple[str, str, str, str]]:

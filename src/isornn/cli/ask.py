@@ -12,14 +12,18 @@ import torch
 
 from isornn.cells import Cell, Input, Spec, SpecError, cell_named
 from isornn.cells.starts import STARTS, start
-from isornn.theory.analysis import analyze
+from isornn.theory.analysis import SEED, analyze
+from isornn.theory.errors import TheoryMissing
 from isornn.theory.records import Analysis
+from isornn.theory.tied.analysis import tied_analysis
 
 if TYPE_CHECKING:
     from isornn.theory.critical_point import Critical
 
 INITS = (*STARTS, "critical")
 LONGEST = 1_000_000
+TIED_STEPS = 60
+MOST_TIED_STEPS = 1000  # their time and memory grow with the square
 STEPS = 100  # of the profile where no length is given
 MOST_STEPS = 10_000  # of the profile; further on it is continued by chi
 
@@ -93,6 +97,32 @@ def ask(spec: Spec, length: int | None) -> Analysis:
     """The theory's answer with a profile as far as ``length``."""
     with _one_thread():
         return analyze(spec, length=min(length or STEPS, MOST_STEPS))
+
+
+def tied_steps(tied: bool, steps: int | None) -> int | None:
+    """How many steps of tied networks are asked for, if any.
+
+    Raises:
+        SpecError: steps without --tied, or out of range.
+    """
+    if steps is not None and not tied:
+        raise SpecError("--steps", steps, "it is for --tied")
+    if steps is not None and not 2 <= steps <= MOST_TIED_STEPS:
+        raise SpecError("steps", steps, f"it is a number of steps from 2 to {MOST_TIED_STEPS}")
+    return (steps or TIED_STEPS) if tied else None
+
+
+def with_tied(analysis: Analysis, steps: int) -> Analysis:
+    """The same with what the theory says of tied networks.
+
+    Raises:
+        SpecError: the theory does not have such networks.
+    """
+    generator = torch.Generator().manual_seed(SEED)
+    try:
+        return replace(analysis, tied=tied_analysis(analysis.spec, steps, generator=generator))
+    except TheoryMissing as missing:
+        raise SpecError("--tied", analysis.spec.cell.name, str(missing)) from None
 
 
 def ask_start(

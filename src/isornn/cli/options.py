@@ -49,6 +49,12 @@ Correlation = Annotated[
         help="E x_a x_b / R of two sequences, from -1 to 1; 1 unless given.",
     ),
 ]
+Tied = Annotated[
+    bool, typer.Option("--tied", help="Also networks with one draw of weights for all time, as real ones have.")
+]
+Steps = Annotated[
+    int | None, typer.Option("--steps", metavar="T", parser=whole, help="Steps of tied networks; 60 unless given.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
 Figure = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw how a change fades (.png, .pdf or .svg).")

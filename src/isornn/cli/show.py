@@ -38,9 +38,9 @@ def print_json(answer: dict[str, Any]) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], lines: bool = False) -> None:
     """A table on stdout, as wide as the terminal."""
-    table = Table(title=title, title_justify="left", show_lines=lines)
+    table = Table(title=Text(title), title_justify="left", show_lines=lines)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(Text(column), overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH

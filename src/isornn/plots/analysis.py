@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from isornn.files import replacing
 from isornn.theory.records import Analysis
+from isornn.theory.tied.records import Tied
 
 LOWEST = 1e-8  # of the response after the first step; what lies below is not drawn
 
@@ -18,6 +19,7 @@ LOWEST = 1e-8  # of the response after the first step; what lies below is not dr
 def draw_analysis(analysis: Analysis, figure: Path, length: int | None = None) -> None:
     """The response ``P_t / P_1`` against t on a log scale, the line 1/e, and the reach, one step later in t.
 
+    With tied networks in the analysis, beside it their E[h^2] and untied ones', from state 0, with 2 standard errors.
     Where the theory has no answer the figure says why.
 
     Args:
@@ -29,8 +31,11 @@ def draw_analysis(analysis: Analysis, figure: Path, length: int | None = None) -
         OSError: the figure cannot be written there.
     """
     # A figure of its own, without pyplot: nothing global, and no display needed.
-    canvas = Figure(figsize=(7, 4), layout="constrained")
-    axes = canvas.subplots()
+    tied = analysis.tied
+    canvas = Figure(figsize=(7 if tied is None else 12, 4), layout="constrained")
+    axes, *beside = canvas.subplots(1, 1 if tied is None else 2, squeeze=False)[0]
+    if tied is not None:
+        _moments(beside[0], tied)
     axes.set(title=_title(analysis), xlabel="steps t after the change", ylabel="response $P_t / P_1$")
     curve = _relative(analysis)
     if curve is None:
@@ -41,6 +46,20 @@ def draw_analysis(analysis: Analysis, figure: Path, length: int | None = None) -
         _marks(axes, analysis, length)
     with replacing(figure) as new:
         canvas.savefig(new, dpi=150)
+
+
+def _moments(axes: Axes, tied: Tied) -> None:
+    """E[h^2] over time, tied and untied."""
+    steps = np.arange(1, tied.steps + 1)
+    for label, line, colour in (("tied", tied.second_moment, "#0072b2"), ("untied", tied.untied, "#d55e00")):
+        value = np.where(line.defined.numpy() & (line.value.numpy() > 0), line.value.numpy(), np.nan)
+        error = 2 * np.where(np.isnan(value), 0.0, line.stderr.numpy())
+        axes.plot(steps, value, color=colour, label=label)
+        axes.fill_between(steps, np.maximum(value - error, LOWEST), value + error, color=colour, alpha=0.3, lw=0)
+    axes.set(title="weights drawn once, and redrawn each step", xlabel="steps t", ylabel="second moment $E[h_t^2]$")
+    if bool((tied.second_moment.defined & (tied.second_moment.value > 0)).any()):
+        axes.set_yscale("log")
+    axes.legend(frameon=False)
 
 
 def _relative(analysis: Analysis) -> np.ndarray | None:

@@ -21,7 +21,9 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, Values, initial_parameters
+from isornn.theory.errors import TheoryMissing
 from isornn.theory.population.units import Draws, Laws, Units, arrangement, bounded, fixed_biases, reader
+from isornn.theory.reasons import IDENTITY
 from isornn.theory.tied.inputs import InputMoments
 from isornn.theory.tied.process import GaussianProcess, Reads, root
 
@@ -39,8 +41,10 @@ class TiedLaws:
         """Flatten the batch of ``spec``.
 
         Raises:
-            TheoryMissing: the cell's update is not pointwise.
+            TheoryMissing: identity matrices, or a cell whose update is not pointwise.
         """
+        if any(gate.ensemble == "identity" for gate in spec.gates.values()):
+            raise TheoryMissing(IDENTITY)
 
         def flat(number: float | Tensor) -> Tensor:
             return torch.as_tensor(number, dtype=torch.float64).expand(spec.batch_shape).reshape(-1, 1, 1)

@@ -1,0 +1,69 @@
+"""What is said of tied networks beside an analysis: tables and a sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from isornn.cli.show import print_table, shown
+from isornn.theory.records import Quantity
+from isornn.theory.tied.records import QUANTILES, Tied
+
+LABELS = {
+    "lyapunov": "Lyapunov exponent, ln |dh| per step",
+    "chi": "chi, factor per step of E[dh_a dh_b]",
+    "chi_1": "chi_1, factor per step of E|dh|^2",
+    "xi": "xi = -1/ln chi, steps",
+}
+MOST_ROWS = 10
+
+
+def print_tied(tied: Tied) -> None:
+    """Tied beside untied, step by step, and how a displacement grows."""
+    title = "Tied weights, from state 0; beside them E[h^2] where weights are redrawn each step"
+    print_table(title, ("step", "mean E[h]", "E[h^2]", "untied E[h^2]", "correlation"), _steps(tied))
+    start, end = tied.window
+    print_table(f"Over steps {start} to {end}", ("quantity", "value", "why not"), _numbers(tied))
+    print(parting_sentence(tied))
+
+
+def parting_sentence(tied: Tied) -> str:
+    """Where tied and untied networks part, and whether a displacement grows."""
+    at = tied.parting()
+    where = (
+        f"E[h^2] stays within 10 % of the untied theory's over all {tied.steps} steps"
+        if at is None
+        else f"From step {at} on E[h^2] is more than 10 % off the untied theory's"
+    )
+    exponent, error = tied.lyapunov.number(), tied.lyapunov.error()
+    if exponent is None or error is None:
+        return f"{where}. No growth can be given: {tied.lyapunov.reason()}."
+    if abs(exponent) <= 2 * error:
+        how = "neither fades nor grows beyond the error"
+    else:
+        how = f"{'grows' if exponent > 0 else 'fades'} by a factor {math.exp(exponent):.4g} per step"
+    return f"{where}. A displacement {how} in networks of {tied.width} units."
+
+
+def _steps(tied: Tied) -> Iterator[tuple[str, ...]]:
+    """Rows at steps that are spread evenly on a log scale."""
+    ratio = tied.steps ** (1 / (MOST_ROWS - 1))
+    for step in sorted({round(ratio**j) for j in range(MOST_ROWS)}):
+        lines = (tied.mean, tied.second_moment, tied.untied, tied.correlation)
+        yield (str(step), *(_at(line, step - 1) for line in lines))
+
+
+def _at(line: Quantity, place: int) -> str:
+    if not bool(line.defined[place]):
+        return "-"
+    return shown(float(line.value[place]), float(line.stderr[place]))
+
+
+def _numbers(tied: Tied) -> Iterator[tuple[str, str, str]]:
+    for name, quantity in tied.numbers():
+        yield LABELS[name], shown(quantity.number(), quantity.error()), quantity.reason() or ""
+    for state, scales in tied.time_scales.items():
+        for place, level in enumerate(QUANTILES):
+            why = "" if bool(scales.defined[place]) else scales.reasons[0][0]
+            label = f"time scale of a unit's {state}, quantile {level:g}, steps"
+            yield label, _at(scales, place), why
