@@ -15,6 +15,7 @@ from typing import Any
 _HOMES = {
     "Gate": "cells",
     "Input": "cells",
+    "Objective": "theory",
     "Spec": "cells",
     "analyze": "theory",
     "critical": "theory",
@@ -27,6 +28,7 @@ _MODULES = ("cells", "init", "nn", "simulation", "tasks", "theory")
 __all__ = [
     "Gate",
     "Input",
+    "Objective",
     "Spec",
     "analyze",
     "cells",

@@ -155,7 +155,8 @@ def test_sampled_cells(cell: Cell, biases: Any) -> None:
 def test_the_line_of_python_applies_it() -> None:
     line = critical(Peephole(), 30, fixed={"g.bias_mean": 0.5}, input=Input(2.0, 0.5), biases="redrawn").python
     assert line == (
-        "isornn.init.critical_(module, length=30, fixed={'g.bias_mean': 0.5}, input=Input(2, 0.5), biases='redrawn')"
+        "isornn.init.critical_(module, length=30, fixed={'g.bias_mean': 0.5}, input=isornn.Input(2, 0.5), "
+        "biases='redrawn')"
     )
 
 

@@ -16,6 +16,7 @@ from isornn.cli.cells import cells
 from isornn.cli.compare import compare
 from isornn.cli.critical import critical
 from isornn.cli.demo import demo
+from isornn.cli.pareto import pareto
 from isornn.cli.phase import phase
 from isornn.cli.show import say
 from isornn.cli.spectrum import spectrum
@@ -69,7 +70,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (cells, analyze, compare, critical, demo, phase, spectrum):
+for command in (cells, analyze, compare, critical, demo, pareto, phase, spectrum):
     app.command()(command)
 
 

@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isornn.cli.options import AsJson, CellName, Correlation, Length, Variance
+from isornn.cli.pareto import Biases, Fix, Preference, Ranges, Specs, checked_biases, fixed_field, objective_of
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
 
 if TYPE_CHECKING:
+    from isornn.cells import Cell, Input
     from isornn.theory.critical_point import Critical
+    from isornn.theory.preferred import Objective
 
 
 def critical(
     cell: CellName = None,
     length: Length = None,
-    fix: Annotated[
-        list[str] | None, typer.Option("--fix", metavar="FIELD=VALUE", help="A field to keep, as f.input_var=1.")
-    ] = None,
-    biases: Annotated[str, typer.Option("--biases", help="fixed: drawn once; redrawn: at each step.")] = "fixed",
+    fix: Fix = None,
+    biases: Biases = "fixed",
+    preference: Preference = None,
+    ranges: Ranges = None,
+    specs: Specs = None,
     input_variance: Variance = None,
     input_correlation: Correlation = None,
     output: Annotated[
@@ -36,9 +40,13 @@ def critical(
 
     check_writable("--output", output, (".json",))
     steps, kind = needed_length(length), cell_named(needed("--cell", cell))
-    law, fixed = input_law(input_variance, input_correlation), dict(map(_fixed, fix or []))
-    with errors().status("solving"):
-        point = solve(kind, steps, law, fixed, biases)
+    law, fixed = input_law(input_variance, input_correlation), dict(map(fixed_field, fix or []))
+    if preference is None:
+        _check_rule(ranges, specs)
+        with errors().status("solving"):
+            point = solve(kind, steps, law, fixed, biases)
+    else:
+        point = _with_objective(kind, steps, law, fixed, biases, objective_of(preference, ranges, specs))
     if output is not None:
         _write(point, output)
     if json:
@@ -47,15 +55,26 @@ def critical(
         _print(point, steps)
 
 
-def _fixed(text: str) -> tuple[str, float]:
-    """``f.input_var=1`` as a field and a number."""
+def _check_rule(ranges: list[str] | None, specs: int | None) -> None:
+    """Refuse what only an objective looks at.
+
+    Raises:
+        SpecError: names the option.
+    """
     from isornn.cells import SpecError
 
-    field, _, value = text.partition("=")
-    try:
-        return field, float(value)
-    except ValueError:
-        raise SpecError("--fix", text, "it is FIELD=NUMBER, as f.input_var=1") from None
+    for option, value in (("--range", ranges), ("--specs", specs)):
+        if value:
+            raise SpecError(option, value, "it goes with --objective; without one the rule says all")
+
+
+def _with_objective(
+    kind: Cell, steps: int, law: Input, fixed: dict[str, float], biases: str, objective: Objective
+) -> Critical:
+    from isornn.theory import critical
+
+    with errors().status(f"looking at {objective.specs} specs; isornn pareto shows them"):
+        return critical(kind, steps, fixed=fixed, input=law, biases=checked_biases(biases), objective=objective)
 
 
 def _as_json(point: Critical) -> dict[str, Any]:

@@ -1,21 +1,25 @@
 """Infinite width: how far signals and gradients survive in random recurrent networks.
 
-`analyze` answers for a spec or a batch of specs, `critical` finds the spec for a wanted length, `moment_dynamics` and
+`analyze` answers for a spec or a batch of specs, `critical` finds the spec for a wanted length, `pareto_front` what the
+specs that see so far cost against each other, `moment_dynamics` and
 `correlation_map` give the maps behind the answers, `spectrum` the Jacobian's whole spectrum;
 `simulate` of `isornn.simulation` is their check.
 """
 
 from isornn.theory.analysis import analyze, stationary_samples
-from isornn.theory.critical_point import Condition, Critical, critical
+from isornn.theory.costs import COSTS, costs
+from isornn.theory.critical_point import Condition, Critical, chosen, critical, subspace
 from isornn.theory.dynamics import Trajectory, correlation_map, moment_dynamics
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.gilboa import ApproximateLSTM, lstm_approximation
 from isornn.theory.phase import Axis, PhaseDiagram, phase_diagram
+from isornn.theory.preferred import Objective, ParetoFront, Range, pareto_front
 from isornn.theory.quadrature.structure import NotPolynomial
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
 from isornn.theory.spectra import SpectralDensity, spectrum
 
 __all__ = [
+    "COSTS",
     "Analysis",
     "ApproximateLSTM",
     "Axis",
@@ -24,17 +28,24 @@ __all__ = [
     "FixedPoint",
     "JacobianMoments",
     "NotPolynomial",
+    "Objective",
+    "ParetoFront",
     "PhaseDiagram",
     "Quantity",
+    "Range",
     "SpectralDensity",
     "TheoryMissing",
     "Trajectory",
     "analyze",
+    "chosen",
     "correlation_map",
+    "costs",
     "critical",
     "lstm_approximation",
     "moment_dynamics",
+    "pareto_front",
     "phase_diagram",
     "spectrum",
     "stationary_samples",
+    "subspace",
 ]

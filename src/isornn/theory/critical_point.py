@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import torch
 from scipy.optimize import brentq
 
 from isornn.cells import BiasLaw, Cell, Gate, Input, Spec, SpecError
-from isornn.theory.analysis import analyze
+from isornn.theory.analysis import SEED, analyze
 from isornn.theory.carry import carry_of
+from isornn.theory.costs import COSTS, costs, sight_name
+from isornn.theory.preferred import LAW_ENDS, Objective, ParetoFront, Range, check_length, pareto_front
 from isornn.theory.quadrature.structure import NotPolynomial
+from isornn.theory.reasons import UNENDING
 from isornn.theory.records import Analysis, Quantity
 
 WEAK = 1e-5  # recurrent weight variance of gates that need no recurrence (Gilboa et al. 2019, D.4)
@@ -23,6 +26,7 @@ SHORTEST = 1.0  # time scale of the fastest units, as chrono's, where m1 allows 
 ISOMETRY = 1.9  # 1 - m1 aimed at, in units of 1/T; the bound is 2
 TOLERANCE = {"quadrature": 1e-4, "population": 5e-3}
 ROUNDS = 12
+TRIES = 8  # points of a front that are measured with full effort, best first, until one sees T steps
 _UNIT_INPUT = Input()
 Biases = Literal["redrawn", "fixed"]
 
@@ -55,6 +59,7 @@ def critical(
     fixed: Mapping[str, Any] | None = None,
     input: Input = _UNIT_INPUT,
     biases: Biases = "fixed",
+    objective: Objective | None = None,
     generator: torch.Generator | None = None,
 ) -> Critical:
     """Hyper-parameters with reach = ``length`` (``biases="fixed"``) or xi = ``length`` (``"redrawn"``), to 1 %.
@@ -78,11 +83,13 @@ def critical(
         length: T >= 2, steps to bridge.
         fixed: spec fields by path that must have given values, as ``{"f.weight_var": 1.0}``.
         input: law of the input sequences.
-        generator: randomness of the population engine.
+        objective: what is preferred among the specs that see far enough, in place of the rule.
+        generator: randomness of the population engine, and of the specs that are looked at for an objective; the line
+            of Python is for the default one.
 
     Raises:
-        SpecError: a length below 2, an unknown field, a fixed field that is what the solver has to set, or a cell whose
-            memory no start sets.
+        SpecError: a length below 2, an unknown field, a fixed field that is what the solver has to set or that the
+            objective varies, or a cell whose memory no start sets.
 
     Sources: Gilboa et al. 2019 section 5 and D.4 (weak weights, m1 and the variance of the squared singular values);
     Tallec & Ollivier 2018 (time scales uniform over units).
@@ -91,10 +98,14 @@ def critical(
     >>> point = critical(Peephole(), 100)
     >>> round(point.analysis.reach.number()), [c.met for c in point.conditions]
     (100, [True, True, True])
+    >>> preferred = critical(Peephole(), 100, objective=Objective(), biases="redrawn")
+    >>> preferred.analysis.xi.number() >= 100, [c.met for c in preferred.conditions]
+    (True, [True, True, True])
     """
-    if isinstance(length, bool) or not isinstance(length, (int, float)) or not 2 <= length <= 1e6:
-        raise SpecError("length", length, "it is a number of steps from 2 to 1000000")
+    check_length(length)
     fixed = dict(fixed or {})
+    if objective is not None:
+        return _preferred(cell, float(length), objective, fixed, input, biases, generator)
     family = _family(cell, input, biases, fixed, float(length))
     spec, analysis = _solve(family, float(length), biases, generator)
     return Critical(
@@ -170,6 +181,134 @@ def _refuse(fixed: Mapping[str, Any], free: list[str]) -> None:
     for path in free:
         if path in fixed:
             raise SpecError(path, fixed[path], "it is what sets the length, so it cannot be fixed")
+
+
+# -- by an objective --------------------------------------------------------------------------------------------------
+
+
+def subspace(
+    cell: Cell,
+    length: float,
+    *,
+    fixed: Mapping[str, Any] | None = None,
+    input: Input = _UNIT_INPUT,
+    biases: Biases = "fixed",
+) -> tuple[Spec, tuple[Range, ...]]:
+    """What `critical`'s rule decides and an objective leaves open: the rule's other fields as a spec, and the ranges.
+
+    - ``biases="fixed"``: the ends of the law of time scales, ``low`` from 1 to T and ``high`` from T to 32 T.
+      ``"redrawn"``: the remember gate's bias, that of time scales T/8 to 32 T.
+    - the remember gate's weight_var from the rule's to 1, and its input_var up to 1 / input variance.
+    - a cell without a remember gate: its weight_var within 1/sqrt(T) of the critical value, relatively, and its
+      input_var from 1/100 to 100 times the rule's.
+
+    Fields in ``fixed`` are not varied. Arguments and errors as for `critical`.
+
+    >>> from isornn.cells import Vanilla
+    >>> [free.path for free in subspace(Vanilla(), 100)[1]]
+    ['h.weight_var', 'h.input_var']
+    """
+    check_length(length)
+    fixed = dict(fixed or {})
+    family = _family(cell, input, biases, fixed, float(length))
+    found = _free_weights(family, length) if cell.remember is None else _free_gate(family, length, cell.remember)
+    spec, ranges = found
+    return spec, tuple(free for free in ranges if free.path not in fixed)
+
+
+def _free_gate(family: Family, length: float, keep: str) -> tuple[Spec, list[Range]]:
+    spec = family(1.0, length)
+    gate, kind = spec.gates[keep], "hard_timescale" if _is_hard(spec.cell) else "timescale"
+    if spec.biases == "fixed":
+        ranges = [Range(LAW_ENDS[0], 1.0, length, log=True), Range(LAW_ENDS[1], length, 32 * length, log=True)]
+    else:
+        ranges = [Range(f"{keep}.bias_mean", _bias_for(kind, length / 8), _bias_for(kind, 32 * length))]
+    reads, variance = spec.cell.gates[keep], float(spec.input.variance) or 1.0
+    if reads.state:
+        ranges.append(Range(f"{keep}.weight_var", min(float(gate.weight_var) or WEAK, WEAK), 1.0, log=True))
+    if reads.input:
+        seen = 1e-4 / variance
+        ranges.append(Range(f"{keep}.input_var", min(float(gate.input_var) or seen, seen), 1 / variance, log=True))
+    return spec, ranges
+
+
+def _free_weights(family: Family, length: float) -> tuple[Spec, list[Range]]:
+    spec = _by_weights(family, length)
+    near, ranges = 1 + length**-0.5, []
+    for name, reads in spec.cell.gates.items():
+        law = spec.gates[name]
+        if reads.state:
+            ranges.append(Range(f"{name}.weight_var", float(law.weight_var) / near, float(law.weight_var) * near, True))
+        if reads.input and law.input_var:
+            ranges.append(Range(f"{name}.input_var", float(law.input_var) / 100, float(law.input_var) * 100, True))
+    return spec, ranges
+
+
+def chosen(front: ParetoFront, objective: Objective, generator: torch.Generator | None = None) -> tuple[int, Analysis]:
+    """Place and analysis of the point of ``front`` that `critical` takes.
+
+    The best by the objective's score that, measured with full effort, still sees T steps; the one that sees farthest of
+    those measured where none does.
+
+    Raises:
+        SpecError: the front is empty.
+    """
+    ranked = front.ranked(objective)
+    if not ranked:
+        raise SpecError("objective.ranges", [r.path for r in front.ranges], "no spec there has a fixed point")
+    measured: list[tuple[float, int, Analysis]] = []
+    for place in ranked[:TRIES]:
+        analysis = analyze(front.spec_at(place), length=math.ceil(front.length), generator=generator)
+        sees = _steps_seen(_sight(analysis, front.spec.biases))
+        measured.append((sees, place, analysis))
+        if sees >= front.length:
+            return place, analysis
+    return max(measured, key=lambda found: found[0])[1:]
+
+
+def _steps_seen(sight: Quantity) -> float:
+    """The sight as a number to compare: infinite where changes do not fade, 0 where there is none."""
+    value = sight.number()
+    if value is not None:
+        return value
+    return math.inf if sight.reason() == UNENDING else 0.0
+
+
+def _preferred(
+    cell: Cell,
+    length: float,
+    objective: Objective,
+    fixed: dict[str, Any],
+    input: Input,
+    biases: Biases,
+    generator: torch.Generator | None,
+) -> Critical:
+    spec, ranges = subspace(cell, length, fixed=fixed, input=input, biases=biases)
+    for free in objective.ranges:
+        if free.path in fixed:
+            raise SpecError(free.path, fixed[free.path], "it is in the objective's ranges, so it cannot be fixed")
+    front = pareto_front(spec, length, objective.ranges or ranges, specs=objective.specs, generator=generator)
+    _, analysis = chosen(front, objective, generator)
+    return Critical(
+        spec=analysis.spec,
+        length=length,
+        analysis=analysis,
+        conditions=_wishes(analysis, length, generator),
+        python=_preferred_line(cell, length, objective, fixed, input, biases),
+    )
+
+
+def _wishes(analysis: Analysis, length: float, generator: torch.Generator | None) -> tuple[Condition, ...]:
+    """The sight, and what the spec costs: of m1 and the variance as much as `critical` allows without an objective."""
+    name, sight = sight_name(analysis.spec), _sight(analysis, analysis.spec.biases)
+    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
+    found = costs(analysis.spec, length, generator=generator, careful=True)
+    conditions = [Condition(f"{name} >= T", f"{length:g}", _shown(sight), _steps_seen(sight) >= length)]
+    for cost, most in (("isometry", 2.0), ("variance", 2.0)):
+        value = found[cost].number()
+        wanted = f"{COSTS[cost]} at most {most:g}"
+        conditions.append(Condition(cost, wanted, _shown(found[cost]), value is not None and value <= most))
+    return tuple(conditions)
 
 
 # -- solving ----------------------------------------------------------------------------------------------------------
@@ -275,8 +414,7 @@ def _by_weights(family: Family, aim: float) -> Spec:
 
 
 def _conditions(analysis: Analysis, length: float, biases: Biases) -> tuple[Condition, ...]:
-    name = "reach" if biases == "fixed" else "xi"
-    sight = _sight(analysis, biases)
+    name, sight = sight_name(analysis.spec), _sight(analysis, biases)
     value = sight.number()
     conditions = [
         Condition(
@@ -330,11 +468,39 @@ def _shown(quantity: Quantity) -> str:
 
 
 def _line(length: float, fixed: Mapping[str, Any], input: Input, biases: Biases) -> str:
-    parts = ["module", f"length={length:g}"]
+    return (
+        f"isornn.init.critical_({', '.join(['module', f'length={_plain(length)}', *_options(fixed, input, biases)])})"
+    )
+
+
+def _preferred_line(
+    cell: Cell, length: float, objective: Objective, fixed: Mapping[str, Any], input: Input, biases: Biases
+) -> str:
+    """The layers of `init` solve by the rule, so the spec is solved for by itself and then applied."""
+    named = f"isornn.cells.{cell!r}" if type(cell).__module__.startswith("isornn.") else repr(cell)
+    changed = [f for f in fields(objective) if getattr(objective, f.name) != f.default]
+    weighed = ", ".join(f"{f.name}={_qualified(getattr(objective, f.name))}" for f in changed)
+    options = [named, f"length={_plain(length)}", f"objective=isornn.Objective({weighed})"]
+    options += _options(fixed, input, biases)
+    return f"isornn.init.apply_(module, isornn.critical({', '.join(options)}).spec)"
+
+
+def _options(fixed: Mapping[str, Any], input: Input, biases: Biases) -> list[str]:
+    options = []
     if fixed:
-        parts.append(f"fixed={dict(fixed)!r}")
+        options.append(f"fixed={_qualified(dict(fixed))}")
     if input != _UNIT_INPUT:
-        parts.append(f"input=Input({float(input.variance):g}, {float(input.correlation):g})")
+        options.append(f"input=isornn.Input({_plain(float(input.variance))}, {_plain(float(input.correlation))})")
     if biases != "fixed":
-        parts.append(f"biases={biases!r}")
-    return f"isornn.init.critical_({', '.join(parts)})"
+        options.append(f"biases={biases!r}")
+    return options
+
+
+def _plain(number: float) -> str:
+    """All its digits, and no more where it is whole."""
+    return repr(int(number) if number == int(number) else number)
+
+
+def _qualified(value: Any) -> str:
+    """``value`` as Python reads it after ``import isornn``."""
+    return repr(value).replace("BiasLaw(", "isornn.cells.BiasLaw(").replace("Range(", "isornn.theory.Range(")

@@ -1,0 +1,272 @@
+"""``isornn pareto``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isornn.cli.options import AsJson, CellName, Correlation, Length, Variance, whole
+from isornn.cli.show import check_writable, errors, print_json, print_table, say, shown
+
+if TYPE_CHECKING:
+    from isornn.theory.preferred import Objective, ParetoFront, Range
+
+_FORM = "FIELD=LOW:HIGH[:log]"
+_PATIENCE = 20.0
+_ROWS = 8  # of the front that people are shown
+_EQUAL = "equal"
+
+Fix = Annotated[
+    list[str] | None, typer.Option("--fix", metavar="FIELD=VALUE", help="A field to keep, as f.input_var=1.")
+]
+Biases = Annotated[str, typer.Option("--biases", help="fixed: drawn once; redrawn: at each step.")]
+Preference = Annotated[
+    str | None,
+    typer.Option(
+        "--objective",
+        metavar="COST=WEIGHT,...",
+        help="Weights of isometry, variance, time_scales and saturation, 1 where not named; or equal.",
+    ),
+]
+Ranges = Annotated[
+    list[str] | None,
+    typer.Option("--range", metavar=_FORM, help="A field to vary; may be repeated. Without: the cell's own."),
+]
+Specs = Annotated[
+    int | None, typer.Option("--specs", metavar="N", parser=whole, help="How many specs to look at, 128 unless given.")
+]
+
+
+def pareto(
+    cell: CellName = None,
+    length: Length = None,
+    ranges: Ranges = None,
+    specs: Specs = None,
+    preference: Preference = None,
+    fix: Fix = None,
+    biases: Biases = "fixed",
+    input_variance: Variance = None,
+    input_correlation: Correlation = None,
+    x: Annotated[str | None, typer.Option("--x", metavar="FIELD", help="Field to the right in the picture.")] = None,
+    y: Annotated[str | None, typer.Option("--y", metavar="FIELD", help="Field upwards.")] = None,
+    show: Annotated[
+        str, typer.Option("--show", help="Colours: score, sight, isometry, variance, time_scales or saturation.")
+    ] = "score",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.png", help="Draw the subspace (.png, .pdf or .svg).")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """What the specs of a cell that see T steps cost against each other: their Pareto front, and which one to take."""
+    from isornn.cells import cell_named
+    from isornn.cli.ask import input_law, needed, needed_length
+    from isornn.theory import chosen, pareto_front, subspace
+
+    check_writable("--output", output, (".png", ".pdf", ".svg"))
+    steps, kind = needed_length(length), cell_named(needed("--cell", cell))
+    objective = objective_of(preference, ranges, specs)
+    fixed = dict(map(fixed_field, fix or []))
+    spec, free = subspace(
+        kind, steps, fixed=fixed, input=input_law(input_variance, input_correlation), biases=checked_biases(biases)
+    )
+    free = objective.ranges or free
+    across, upward = _axes(free, x, y, show, output)
+    begun = time.perf_counter()
+    with _progress(objective.specs) as progress:
+        front = pareto_front(spec, steps, free, specs=objective.specs, progress=progress)
+    _check_shown(front, show)
+    with errors().status("measuring the point to take"):
+        taken = chosen(front, objective)[0]
+    seconds = time.perf_counter() - begun
+    if json:
+        print_json(_as_json(front, objective, taken))
+    else:
+        _print(front, objective, taken, seconds)
+    if output is not None:
+        from isornn.plots.preferred import draw_front
+
+        draw_front(front, across, upward, output, show=show, objective=objective, taken=taken)
+        say(f"isornn: figure in {output}")
+
+
+def objective_of(preference: str | None, ranges: list[str] | None, specs: int | None) -> Objective:
+    """The objective of ``--objective``, ``--range`` and ``--specs``.
+
+    Raises:
+        SpecError: names the option or the field.
+    """
+    from isornn.cells import SpecError
+    from isornn.theory.preferred import WEIGHTED, Objective
+
+    weights: dict[str, Any] = {}
+    for part in [] if preference in (None, _EQUAL) else str(preference).split(","):
+        name, _, value = part.partition("=")
+        if name not in WEIGHTED or name in weights:
+            raise SpecError("--objective", preference, f"it is {_EQUAL} or COST=WEIGHT,... of {', '.join(WEIGHTED)}")
+        try:
+            weights[name] = float(value)
+        except ValueError:
+            raise SpecError("--objective", preference, "a WEIGHT is a number of at least 0") from None
+    if specs is not None:
+        weights["specs"] = specs
+    return Objective(ranges=tuple(map(_range, ranges or [])), **weights)
+
+
+def fixed_field(text: str) -> tuple[str, float]:
+    """``f.input_var=1`` as a field and a number.
+
+    Raises:
+        SpecError: it is something else.
+    """
+    from isornn.cells import SpecError
+
+    field, _, value = text.partition("=")
+    try:
+        return field, float(value)
+    except ValueError:
+        raise SpecError("--fix", text, "it is FIELD=NUMBER, as f.input_var=1") from None
+
+
+def checked_biases(biases: str) -> Any:
+    """``fixed`` or ``redrawn``.
+
+    Raises:
+        SpecError: neither.
+    """
+    from isornn.cells import SpecError
+
+    if biases not in ("fixed", "redrawn"):
+        raise SpecError("biases", biases, 'it is "redrawn" or "fixed"')
+    return biases
+
+
+def _range(text: str) -> Range:
+    """``f.weight_var=1e-5:1:log`` as a range."""
+    from isornn.cells import SpecError
+    from isornn.theory.preferred import Range
+
+    field, _, numbers = text.partition("=")
+    parts = numbers.split(":")
+    try:
+        low, high = float(parts[0]), float(parts[1])
+    except (ValueError, IndexError):
+        raise SpecError("--range", text, f"it is {_FORM}, as f.weight_var=1e-5:1:log") from None
+    if parts[2:] not in ([], ["log"]):
+        raise SpecError("--range", text, f"it is {_FORM}, as f.weight_var=1e-5:1:log")
+    return Range(field, low, high, log=bool(parts[2:]))
+
+
+def _axes(ranges: tuple[Range, ...], x: str | None, y: str | None, show: str, output: Path | None) -> tuple[str, str]:
+    """The two fields of the picture, the first two where none are given."""
+    from isornn.cells import SpecError
+    from isornn.theory import COSTS
+
+    paths = [r.path for r in ranges]
+    if show != "score" and show not in COSTS:
+        raise SpecError("--show", show, f"it is one of score, {', '.join(COSTS)}")
+    for option, path in (("--x", x), ("--y", y)):
+        if path is not None and path not in paths:
+            raise SpecError(option, path, f"fields that vary are {', '.join(paths)}")
+    if output is None:
+        return "", ""
+    if len(paths) < 2:
+        raise SpecError("--output", str(output), "a picture needs two fields that vary; give --range twice")
+    across = x or next(path for path in paths if path != y)
+    upward = y or next(path for path in paths if path != across)
+    if across == upward:
+        raise SpecError("--y", upward, "it differs from --x")
+    return across, upward
+
+
+def _check_shown(front: ParetoFront, show: str) -> None:
+    """Refuse to colour by a cost that the cell does not have."""
+    from isornn.cells import SpecError
+
+    if show != "score" and not bool(front.costs[show].defined.any()):
+        raise SpecError("--show", show, f"{front.spec.cell.name} has no such cost: {front.costs[show].reasons[0][0]}")
+
+
+@contextmanager
+def _progress(specs: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal's stderr; elsewhere a line now and then."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console, last = errors(), time.perf_counter()
+    if console.is_terminal:
+        columns = (TextColumn("specs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True) as bars:
+            task = bars.add_task("specs", total=specs)
+            yield lambda done: bars.update(task, completed=done)
+        return
+
+    def line(done: int) -> None:
+        nonlocal last
+        if time.perf_counter() - last > _PATIENCE:
+            last = time.perf_counter()
+            say(f"{done} of {specs} specs")
+
+    yield line
+
+
+# -- the answer -------------------------------------------------------------------------------------------------------
+
+
+def _as_json(front: ParetoFront, objective: Objective, taken: int) -> dict[str, Any]:
+    """Costs that are no number are null; why stands under ``undefined``, with how many points lack it so."""
+    paths = [r.path for r in front.ranges]
+    score = objective.score(front.costs)
+    undefined = {
+        name: {reason: int(where.sum()) for reason, where in cost.reasons}
+        for name, cost in front.costs.items()
+        if cost.reasons
+    }
+    points = []
+    for place, values in enumerate(front.points.tolist()):
+        found = {name: cost for name, cost in front.costs.items() if bool(cost.defined[place])}
+        points.append(
+            {
+                "fields": dict(zip(paths, values, strict=True)),
+                "costs": {name: float(found[name].value[place]) if name in found else None for name in front.costs},
+                "stderr": {name: float(cost.stderr[place]) for name, cost in found.items()},
+                "score": float(score.value[place]) if bool(score.defined[place]) else None,
+                "front": bool(front.front[place]),
+            }
+        )
+    return {
+        "cell": front.spec.cell.name,
+        "length": front.length,
+        "biases": front.spec.biases,
+        "ranges": {r.path: {"low": r.low, "high": r.high, "log": r.log} for r in front.ranges},
+        "weights": objective.weights,
+        "points": points,
+        "taken": taken,
+        "spec": front.spec_at(taken).to_json(),
+        "undefined": undefined,
+    }
+
+
+def _print(front: ParetoFront, objective: Objective, taken: int, seconds: float) -> None:
+    from isornn.theory import COSTS
+
+    paths, name = [r.path for r in front.ranges], front.spec.cell.name
+    had = [cost for cost in COSTS if bool(front.costs[cost].defined.any())]
+    score = objective.score(front.costs)
+    best = [taken, *(place for place in front.ranked(objective) if place != taken)][:_ROWS]
+
+    def row(place: int) -> list[str]:
+        costs = [front.costs[cost] for cost in had]
+        numbers = [shown(float(cost.value[place]), float(cost.stderr[place])) for cost in (score, *costs)]
+        return [*(f"{value:.4g}" for value in front.points[place].tolist()), *numbers]
+
+    print(f"{name}, T = {front.length:g}, biases {front.spec.biases}: {len(front.points)} specs in {seconds:.1f} s")
+    count, missing = int(front.front.sum()), int((~front.compared).sum())
+    lacking = f"; {missing} lack a number and are left out" if missing else ""
+    print(f"{count} are not bettered by any other in all costs{lacking}")
+    print_table("the point to take, and the next of the front", (*paths, "score", *had), map(row, best))
+    for cost in COSTS:
+        print(f"{cost}: {COSTS[cost] if cost in had else 'none, ' + front.costs[cost].reasons[0][0]}")
