@@ -2,6 +2,10 @@
 
 import json
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -78,3 +82,27 @@ def test_refusals(arguments: tuple[str, ...], words: str) -> None:
     assert (result.exit_code, result.stdout) == (2, ""), result.output
     assert result.stderr.startswith("isornn: ") and result.stderr.count("\n") == 1
     assert re.search(words, result.stderr), result.stderr
+
+
+def test_tied_networks(tmp_path: Path) -> None:
+    file = tmp_path / "map.png"
+    axes = ("--x", "h.weight_var=0.5:1.2:2", "--y", "h.bias_mean=0:1:2")
+    result = phase("--cell", "vanilla", *axes, "--tied", "--steps", 20, "--show", "lyapunov", "-o", file)
+    assert result.exit_code == 0 and file.exists(), result.output
+    assert "4 specs by tied" in result.stdout and "relative standard error" in result.stdout
+    refused = phase("--cell", "vanilla", *axes, "--tied", "--show", "m1")
+    assert refused.exit_code == 2 and "--show: 'm1'" in refused.stderr and "lyapunov" in refused.stderr
+
+
+def test_an_interrupt_keeps_what_is_done(tmp_path: Path) -> None:
+    """Ctrl-C in the middle of a map: one line, no traceback, and the same call goes on from what is kept."""
+    command = [sys.executable, "-m", "isornn", "phase", "--cell", "gru", "--x", "z.bias_mean=0:6:200"]
+    command += ["--y", "nh.weight_var=1:2:2", "-o", str(tmp_path / "map.npz")]
+    kept = tmp_path / ".map.npz.begun.npz"
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    while not kept.exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in errors
+    assert "goes on from there" in errors and kept.exists() and not (tmp_path / "map.npz").exists()

@@ -23,7 +23,7 @@ def diagram() -> PhaseDiagram:
 def test_npz_holds_everything(tmp_path: Path, diagram: PhaseDiagram) -> None:
     save_phase(diagram, tmp_path / "map.npz")
     loaded = load_phase(tmp_path / "map.npz")
-    assert loaded.is_of(LINEAR, *AXES) and loaded.engine == "quadrature"
+    assert loaded.is_of(LINEAR, *AXES, None) and loaded.engine == "quadrature"
     for name in ("residual", "converged", "answered"):
         assert torch.equal(getattr(loaded, name), getattr(diagram, name))
     for name, quantity in diagram.quantities.items():
@@ -58,10 +58,10 @@ def test_an_interrupt_keeps_what_is_done(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        resumed_phase(LINEAR, *axes, kept, interrupt)
+        resumed_phase(LINEAR, *axes, kept, progress=interrupt)
     assert int(load_phase(kept).answered.sum()) == 100
     parts: list[PhaseDiagram] = []
-    resumed = resumed_phase(LINEAR, *axes, kept, parts.append)
+    resumed = resumed_phase(LINEAR, *axes, kept, progress=parts.append)
     assert len(parts) == 1 and resumed.finished and not list(tmp_path.iterdir())
     assert torch.equal(resumed.quantities["xi"].value, phase_diagram(LINEAR, *axes).quantities["xi"].value)
 
@@ -70,5 +70,5 @@ def test_what_is_kept_of_something_else_is_not_taken_up(tmp_path: Path) -> None:
     kept = tmp_path / "begun.npz"
     save_phase(phase_diagram(LINEAR.replace("h.input_var", 2.0), *AXES), kept)
     parts: list[PhaseDiagram] = []
-    resumed_phase(LINEAR, *AXES, kept, parts.append)
+    resumed_phase(LINEAR, *AXES, kept, progress=parts.append)
     assert len(parts) == 1

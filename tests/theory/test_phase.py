@@ -90,3 +90,27 @@ def test_a_sampled_cell_without_a_fixed_point() -> None:
     diagram = phase_diagram(base, ("g.weight_var", [1.0, 2.0]), ("i.weight_var", [1.0]))
     assert diagram.finished and not bool(diagram.converged.any())
     assert not bool(diagram.quantities["xi"].defined.any()) and diagram.quantities["xi"].reasons
+
+
+def test_tied_networks_are_those_of_the_full_theory() -> None:
+    base = Spec(LSTM(), {gate: Gate(1.0, 1.0) for gate in "ifgo"})
+    diagram = phase_diagram(base, ("f.bias_mean", [0.0, 0.5]), ("g.weight_var", [1.0, 2.0]), tied_steps=20)
+    assert diagram.engine == "tied" and diagram.finished and bool(diagram.converged.all())
+    for row, column in ((0, 0), (1, 1)):
+        spec = base.replace("f.bias_mean", 0.5 * column).replace("g.weight_var", (1.0, 2.0)[row])
+        full = analyze(spec, tied=True, steps=20).tied
+        assert full is not None
+        for name, quantity in {**dict(full.numbers()), "second_moment": full.second_moment}.items():
+            # the last step of what is followed over time
+            value, error = (numbers.reshape(-1)[-1] for numbers in (quantity.value, quantity.stderr))
+            found = diagram.quantities[name]
+            noise = torch.hypot(found.stderr[row, column], error)
+            assert bool((found.value[row, column] - value).abs() <= 5 * noise), (name, row, column)
+
+
+def test_tied_networks_that_grow_have_no_number() -> None:
+    diagram = phase_diagram(LINEAR, ("h.weight_var", [0.5, 1.2]), ("h.bias_mean", [0.0]), tied_steps=30)
+    assert diagram.converged.tolist() == [[True, False]]
+    assert [bool(q.defined[0, 1]) for q in diagram.quantities.values()] == [False] * len(diagram.quantities)
+    with pytest.raises(SpecError, match="tied_steps: 3"):
+        phase_diagram(LINEAR, ("h.weight_var", [0.5]), ("h.bias_mean", [0.0]), tied_steps=3)

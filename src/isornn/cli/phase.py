@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isornn.cli.options import CellName, Correlation, Hidden, Inputs, Length, Variance
+from isornn.cli.options import CellName, Correlation, Hidden, Inputs, Length, Steps, Tied, Variance
 from isornn.cli.show import check_writable, errors, say, shown
 
 if TYPE_CHECKING:
@@ -35,7 +35,12 @@ def phase(
     x: Annotated[str | None, typer.Option("--x", metavar=_FORM, help="Axis to the right.")] = None,
     y: Annotated[str | None, typer.Option("--y", metavar=_FORM, help="Axis upwards.")] = None,
     show: Annotated[
-        str, typer.Option("--show", help="xi, chi, chi_1, reach, m1, variance, second_moment or correlation.")
+        str,
+        typer.Option(
+            "--show",
+            help="xi, chi, chi_1, reach, m1, variance, second_moment or correlation; with --tied also lyapunov, "
+            "without reach, m1 and variance.",
+        ),
     ] = "xi",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Picture (.png, .pdf, .svg), .npz or .json.")
@@ -54,15 +59,19 @@ def phase(
     length: Length = None,
     input_variance: Variance = None,
     input_correlation: Correlation = None,
+    tied: Tied = False,
+    steps: Steps = None,
 ) -> None:
     """A map of what the theory says over two hyper-parameters, with the critical line."""
     from isornn.cells import SpecError
-    from isornn.cli.ask import alone, input_law, loaded, needed
-    from isornn.theory.phase import QUANTITIES, phase_diagram
+    from isornn.cli.ask import alone, input_law, loaded, needed, tied_steps
+    from isornn.theory.phase import QUANTITIES, TIED_QUANTITIES, phase_diagram
 
     check_writable("--output", output, _ENDINGS)
-    if show not in QUANTITIES:
-        raise SpecError("--show", show, f"it is one of {', '.join(QUANTITIES)}")
+    most = tied_steps(tied, steps)
+    offered = QUANTITIES if most is None else TIED_QUANTITIES
+    if show not in offered:
+        raise SpecError("--show", show, f"it is one of {', '.join(offered)}")
     lines = [_overlaid(text) for text in overlay or []]
     across, upward = _axis("--x", needed("--x", x)), _axis("--y", needed("--y", y))
     if len(across[1]) * len(upward[1]) > _MOST:
@@ -75,9 +84,9 @@ def phase(
     begun = time.perf_counter()
     with _progress(len(across[1]) * len(upward[1])) as progress:
         if output is None:
-            diagram = phase_diagram(base, across, upward, progress=progress)
+            diagram = phase_diagram(base, across, upward, tied_steps=most, progress=progress)
         else:
-            diagram = _resumed(base, across, upward, output, progress)
+            diagram = _resumed(base, across, upward, most, output, progress)
     seconds = time.perf_counter() - begun
     _print(diagram, show, seconds)
     if output is not None:
@@ -85,14 +94,19 @@ def phase(
 
 
 def _resumed(
-    base: Spec, across: Line, upward: Line, output: Path, progress: Callable[[PhaseDiagram], None]
+    base: Spec,
+    across: Line,
+    upward: Line,
+    tied_steps: int | None,
+    output: Path,
+    progress: Callable[[PhaseDiagram], None],
 ) -> PhaseDiagram:
     """The diagram; after an interrupt what is done is kept beside the output."""
     from isornn.experiments.phase_record import resumed_phase
 
     kept = output.with_name(f".{output.name}.begun.npz")
     try:
-        return resumed_phase(base, across, upward, kept, progress)
+        return resumed_phase(base, across, upward, kept, tied_steps=tied_steps, progress=progress)
     except KeyboardInterrupt:
         if kept.exists():
             say(f"isornn: what is done is kept in {kept}; the same call goes on from there")

@@ -63,7 +63,13 @@ def load_phase(file: Path) -> PhaseDiagram:
 
 
 def resumed_phase(
-    spec: Spec, x: Line, y: Line, kept: Path, progress: Callable[[PhaseDiagram], None] | None = None
+    spec: Spec,
+    x: Line,
+    y: Line,
+    kept: Path,
+    *,
+    tied_steps: int | None = None,
+    progress: Callable[[PhaseDiagram], None] | None = None,
 ) -> PhaseDiagram:
     """`phase_diagram` that survives an interrupt: what is done lies in ``kept`` and is taken up by the next call.
 
@@ -76,18 +82,19 @@ def resumed_phase(
         if progress is not None:
             progress(diagram)
 
-    diagram = phase_diagram(spec, x, y, begun=_begun(kept, spec, x, y), progress=keep)
+    begun = _begun(kept, spec, x, y, tied_steps)
+    diagram = phase_diagram(spec, x, y, tied_steps=tied_steps, begun=begun, progress=keep)
     kept.unlink(missing_ok=True)
     return diagram
 
 
-def _begun(kept: Path, spec: Spec, x: Line, y: Line) -> PhaseDiagram | None:
+def _begun(kept: Path, spec: Spec, x: Line, y: Line, tied_steps: int | None) -> PhaseDiagram | None:
     try:
         header, arrays = _read(kept)
         diagram = _diagram(header, arrays)
     except RecordError:
         return None
-    return diagram if header["versions"] == versions() and diagram.is_of(spec, x, y) else None
+    return diagram if header["versions"] == versions() and diagram.is_of(spec, x, y, tied_steps) else None
 
 
 def _read(file: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -108,6 +115,7 @@ def _header(diagram: PhaseDiagram) -> dict[str, Any]:
         "record": _KIND,
         "spec": diagram.spec.to_json(),
         "engine": diagram.engine,
+        "tied_steps": diagram.steps,
         "x": {"path": diagram.x.path, "values": diagram.x.values.tolist()},
         "y": {"path": diagram.y.path, "values": diagram.y.values.tolist()},
         "quantities": list(diagram.quantities),
@@ -150,6 +158,7 @@ def _diagram(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> PhaseDiag
         x=x,
         y=y,
         engine=header["engine"],
+        steps=header["tied_steps"],
         quantities={name: quantity(name) for name in header["quantities"]},
         residual=tensor("residual"),
         converged=tensor("converged"),

@@ -25,6 +25,7 @@ LABELS = {
     "xi": r"$\xi$ (steps)",
     "chi": r"$\chi$ (factor per step, at the stable correlation)",
     "chi_1": r"$\chi_1$ (factor per step, at correlation 1)",
+    "lyapunov": r"Lyapunov exponent, $\ln |dh|$ per step",
     "reach": "reach (steps to 1/e)",
     "m1": "$m_1$, mean squared singular value of the Jacobian",
     "variance": "$m_2 - m_1^2$, variance of the squared singular values",
@@ -44,7 +45,7 @@ def draw_phase(diagram: PhaseDiagram, show: str, figure: Path, overlay: Sequence
     the input correlation is 1 the line of ``chi = 1`` is that of ``chi_1 = 1``: chi touches 1 there from below.
 
     Args:
-        show: a name of `isornn.theory.phase.QUANTITIES`.
+        show: a name of the diagram's quantities.
         figure: where to; the ending (.png, .pdf, .svg) says the format. Written atomically.
         overlay: Gilboa et al. 2019, figure 2, draw 3 xi and 6 xi: between them lies the length T up to which a network
             can be trained.

@@ -6,17 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from isornn.cells import Spec, SpecError
-from isornn.theory.analysis import Engine, analyze
+from isornn.theory.analysis import analyze
 from isornn.theory.population.engine import Effort
 from isornn.theory.population.sampled import population_analysis
 from isornn.theory.quadrature.affine import AffineTheory
 from isornn.theory.quadrature.structure import NotPolynomial, structure_of
 from isornn.theory.records import Analysis, Quantity
+from isornn.theory.tied.rough import rough_tied
 
 QUANTITIES: Mapping[str, str] = {
     "xi": "xi",
@@ -29,6 +31,9 @@ QUANTITIES: Mapping[str, str] = {
     "correlation": "fixed_point.correlation",
 }
 """What a diagram holds, and its name in `Analysis`."""
+
+TIED_QUANTITIES = ("xi", "chi", "chi_1", "lyapunov", "second_moment", "correlation")
+"""What a diagram of tied networks holds: growth over the later half of the steps, moments at the last."""
 
 _NUMBERS = ("weight_var", "input_var", "previous_input_var", "bias_mean", "bias_var")
 
@@ -43,7 +48,7 @@ class Sampling:
 
 
 # Specs that are analysed as one batch: so many rows and columns of neighbours.
-_SIDE = {"quadrature": 50, "population": 20}
+_SIDE = {"quadrature": 50, "population": 20, "tied": 8}
 # As few units and steps as leave a median error of xi of some per cent: benchmarks/phase_diagram.py measures it.
 _ROUGH = Sampling(
     units=16,
@@ -62,6 +67,7 @@ _AGAIN = 100
 _PATIENT = Sampling(units=64, replicates=8, effort=replace(_ROUGH.effort, settle_steps=1000))
 _APART = replace(_PATIENT, effort=replace(_PATIENT.effort, apart=True))
 
+Kind = Literal["quadrature", "population", "tied"]
 Places = tuple[Tensor, Tensor]  # rows and columns of specs that are analysed together
 Line = tuple[str, "Tensor | list[float]"]
 
@@ -80,7 +86,8 @@ class PhaseDiagram:
 
     Args:
         spec: what all specs of the grid share.
-        engine: ``"quadrature"`` (deterministic) or ``"population"`` (sampled).
+        engine: ``"quadrature"`` (deterministic) or ``"population"`` (sampled) of untied networks, ``"tied"`` (sampled).
+        steps: how many steps of tied networks; ``None`` of untied ones.
         quantities: by name, with standard errors, and with reasons where there is no number.
         residual, converged: of the fixed points, as in `FixedPoint`.
         answered: where the theory was asked; all true once a diagram is finished.
@@ -89,7 +96,8 @@ class PhaseDiagram:
     spec: Spec
     x: Axis
     y: Axis
-    engine: Engine
+    engine: Kind
+    steps: int | None
     quantities: Mapping[str, Quantity]
     residual: Tensor
     converged: Tensor
@@ -100,10 +108,11 @@ class PhaseDiagram:
         """Whether the theory was asked about every spec."""
         return bool(self.answered.all())
 
-    def is_of(self, spec: Spec, x: Line, y: Line) -> bool:
+    def is_of(self, spec: Spec, x: Line, y: Line, tied_steps: int | None) -> bool:
         """Whether this is the diagram, finished or not, of ``spec`` over these axes."""
         lines = ((self.x, x), (self.y, y))
-        return self.spec == spec and all(
+        same = self.spec == spec and self.steps == tied_steps
+        return same and all(
             axis.path == path and axis.values.tolist() == torch.as_tensor(values, dtype=torch.float64).tolist()
             for axis, (path, values) in lines
         )
@@ -114,6 +123,7 @@ def phase_diagram(
     x: Line,
     y: Line,
     *,
+    tied_steps: int | None = None,
     begun: PhaseDiagram | None = None,
     progress: Callable[[PhaseDiagram], None] | None = None,
 ) -> PhaseDiagram:
@@ -126,12 +136,15 @@ def phase_diagram(
     Args:
         spec: plain numbers, no batch.
         x, y: path of a number in the spec (``"z.bias_mean"``, ``"input.variance"``) and its values.
-        begun: an unfinished diagram of the same spec and axes, whose answers are kept.
+        tied_steps: follow networks with one draw of weights for so many steps, at least 4, instead of untied ones.
+            Where E[h^2] still changes by more than 10 % over the later half of them, there are no numbers.
+        begun: an unfinished diagram of the same spec, axes and steps, whose answers are kept.
         progress: called with the diagram so far after each group.
 
     Raises:
         SpecError: a path that is no number of this spec, equal paths, no values, or a value out of its range; a spec
-            that is a batch; a diagram ``begun`` for something else.
+            that is a batch; fewer than 4 steps; a diagram ``begun`` for something else.
+        TheoryMissing: tied networks of identity matrices or of a cell that is not pointwise.
 
     >>> from isornn.cells import ChoGRU, Gate
     >>> base = Spec(ChoGRU(), {gate: Gate(1.0, 1.0) for gate in "rzn"})
@@ -144,9 +157,13 @@ def phase_diagram(
     across, upward = _axis(spec, *x), _axis(spec, *y)
     if x[0] == y[0]:
         raise SpecError("y", y[0], "x has that path; the two axes differ")
-    if begun is not None and not begun.is_of(spec, x, y):
+    if tied_steps is not None and tied_steps < 4:
+        raise SpecError("tied_steps", tied_steps, "it is a number of steps of at least 4")
+    if begun is not None and not begun.is_of(spec, x, y, tied_steps):
         raise SpecError("begun", begun.spec.cell.name, "it is a diagram of the same spec over the same axes")
-    diagram = _blank(spec, across, upward) if begun is None else begun
+    diagram = _blank(spec, across, upward, tied_steps) if begun is None else begun
+    if tied_steps is not None:
+        return _filled(diagram, _tiles(diagram), partial(_tied, tied_steps), torch.get_num_threads(), progress)
     if diagram.engine == "quadrature":
         return _filled(diagram, _tiles(diagram), _exactly, 1, progress)
     workers = torch.get_num_threads()
@@ -172,16 +189,17 @@ def _axis(spec: Spec, path: str, values: Tensor | list[float]) -> Axis:
     return Axis(path, line)
 
 
-def _blank(spec: Spec, x: Axis, y: Axis) -> PhaseDiagram:
+def _blank(spec: Spec, x: Axis, y: Axis, tied_steps: int | None) -> PhaseDiagram:
     """Nothing asked yet."""
     shape = (len(y.values), len(x.values))
     unknown = torch.full(shape, torch.nan, dtype=torch.float64)
     no = torch.zeros(shape, dtype=torch.bool)
-    quantities = {name: Quantity(unknown, unknown) for name in QUANTITIES}
-    return PhaseDiagram(spec, x, y, _engine(spec), quantities, unknown, no, no)
+    quantities = {name: Quantity(unknown, unknown) for name in (QUANTITIES if tied_steps is None else TIED_QUANTITIES)}
+    engine = _engine(spec) if tied_steps is None else "tied"
+    return PhaseDiagram(spec, x, y, engine, tied_steps, quantities, unknown, no, no)
 
 
-def _engine(spec: Spec) -> Engine:
+def _engine(spec: Spec) -> Kind:
     """The engine that `analyze` takes; ``"quadrature"`` too where it has no answer but a reason, at once."""
     if not spec.cell.pointwise or any(gate.ensemble == "identity" for gate in spec.gates.values()):
         return "quadrature"
@@ -212,7 +230,7 @@ def _unsettled(diagram: PhaseDiagram) -> list[Places]:
 def _filled(
     diagram: PhaseDiagram,
     batches: Sequence[Places],
-    ask: Callable[[Spec, torch.Generator], tuple[Analysis, Tensor]],
+    ask: Callable[[Spec, torch.Generator], Answer],
     workers: int,
     progress: Callable[[PhaseDiagram], None] | None,
 ) -> PhaseDiagram:
@@ -225,7 +243,7 @@ def _filled(
         }
         try:
             for done in as_completed(waiting):
-                diagram = _with_answer(diagram, waiting[done], *done.result())
+                diagram = _with_answer(diagram, waiting[done], done.result())
                 if progress is not None:
                     progress(diagram)
         finally:
@@ -240,14 +258,35 @@ def _specs(diagram: PhaseDiagram, places: Places) -> Spec:
     return specs.replace(diagram.x.path, diagram.x.values[columns])
 
 
-def _exactly(specs: Spec, generator: torch.Generator) -> tuple[Analysis, Tensor]:
-    """The answer, and for which specs it is final."""
+@dataclass(frozen=True)
+class Answer:
+    """What the theory says of a batch, and for which of its specs that is final."""
+
+    quantities: Mapping[str, Quantity]
+    residual: Tensor
+    converged: Tensor
+    final: Tensor
+
+    @staticmethod
+    def of(analysis: Analysis, final: Tensor) -> Answer:
+        """An analysis of untied networks."""
+        found, point = dict(analysis.quantities()), analysis.fixed_point
+        quantities = {name: found[long_name] for name, long_name in QUANTITIES.items()}
+        return Answer(quantities, point.residual, point.converged, final)
+
+
+def _exactly(specs: Spec, generator: torch.Generator) -> Answer:
     answer = analyze(specs, length=1, generator=generator)
-    return answer, torch.ones_like(answer.fixed_point.converged)
+    return Answer.of(answer, torch.ones_like(answer.fixed_point.converged))
 
 
-def _sampled(sampling: Sampling, specs: Spec, generator: torch.Generator) -> tuple[Analysis, Tensor]:
-    """As `_exactly` by few units; without copies started apart final only where they settle and stay alike."""
+def _tied(steps: int, specs: Spec, generator: torch.Generator) -> Answer:
+    answer = rough_tied(specs, steps, generator=generator)
+    return Answer(answer.quantities, answer.residual, answer.settled, torch.ones_like(answer.settled))
+
+
+def _sampled(sampling: Sampling, specs: Spec, generator: torch.Generator) -> Answer:
+    """By few units; without copies started apart final only where they settle and stay alike."""
     answer = population_analysis(
         specs,
         1,
@@ -258,25 +297,25 @@ def _sampled(sampling: Sampling, specs: Spec, generator: torch.Generator) -> tup
     )
     settled = answer.fixed_point.converged
     if sampling.effort.apart:
-        return answer, torch.ones_like(settled)
-    return answer, settled & (answer.chi_1.value <= 1) & (torch.as_tensor(specs.input.correlation) == 1)
+        return Answer.of(answer, torch.ones_like(settled))
+    return Answer.of(answer, settled & (answer.chi_1.value <= 1) & (torch.as_tensor(specs.input.correlation) == 1))
 
 
 # -- putting answers into their places --------------------------------------------------------------------------------
 
 
-def _with_answer(diagram: PhaseDiagram, places: Places, answer: Analysis, final: Tensor) -> PhaseDiagram:
+def _with_answer(diagram: PhaseDiagram, places: Places, answer: Answer) -> PhaseDiagram:
     rows, columns = torch.broadcast_tensors(*places)
+    final = answer.final
     where = rows[final], columns[final]
-    found, point = dict(answer.quantities()), answer.fixed_point
     quantities = {
-        name: _with_part(diagram.quantities[name], where, found[QUANTITIES[name]], final) for name in QUANTITIES
+        name: _with_part(whole, where, answer.quantities[name], final) for name, whole in diagram.quantities.items()
     }
     return replace(
         diagram,
         quantities=quantities,
-        residual=_put(diagram.residual, where, point.residual[final]),
-        converged=_put(diagram.converged, where, point.converged[final]),
+        residual=_put(diagram.residual, where, answer.residual[final]),
+        converged=_put(diagram.converged, where, answer.converged[final]),
         answered=_put(diagram.answered, where, final[final]),
     )
 

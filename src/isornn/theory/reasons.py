@@ -14,3 +14,4 @@ NOT_POINTWISE = (
 )
 NOTHING_LEFT = "nothing is left of a displacement: the state does not carry over"
 NEVER_FORGETS = "infinite: the unit keeps all that it has"
+NOT_SETTLED = "the state has not settled within the steps that were followed (see the residual)"

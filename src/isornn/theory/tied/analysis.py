@@ -48,32 +48,23 @@ def tied_analysis(
     input = input_moments(laws, correlations)
     infinite = follow(laws, input, Draws(laws.units.batch, REPLICATES, UNITS[0], generator), steps, tilted=True)
     finite = follow(laws, input, Draws(laws.units.batch, NETWORKS, WIDTH, generator), steps, tilted=False)
-    shape = spec.batch_shape
-    unbounded = (infinite.unbounded | finite.unbounded).reshape(shape)
     untied = moment_dynamics(spec, steps, generator=generator)
-    growth = tuple(part.reshape(*shape, 2) for part in jackknife(infinite.growth(_log_means(infinite.log_response))))
-    typical = tuple(part.reshape(*shape, 2) for part in jackknife(pooled(finite.growth(finite.log_response))))
-    lost = _lost(finite).reshape(shape)
-    missing: dict[str, Tensor | bool] = {TOO_LARGE: unbounded, NOTHING_LEFT: lost}
+    shape = spec.batch_shape
+    chi_1, chi = growth_factors(infinite, shape)
 
     def line(name: str, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
         value, stderr = getattr(moments, name)[..., 1:], moments.stderr[name][..., 1:]
         return Quantity.of(value, stderr, {TOO_LARGE: moments.second_moment[..., 1:] > HUGE} | (reasons or {}))
 
-    def factor(place: int) -> Quantity:
-        value = growth[0][..., place].exp()
-        return Quantity.of(value, value * growth[1][..., place], missing)
-
-    chi = factor(1)
     return Tied(
         steps=steps,
         width=WIDTH,
         mean=line("mean"),
         second_moment=line("second_moment"),
         correlation=line("correlation", {NO_SPREAD: ~moments.correlation_defined[..., 1:]}),
-        lyapunov=Quantity.of(typical[0][..., 0] / 2, typical[1][..., 0] / 2, missing),
+        lyapunov=lyapunov_exponent(finite, shape),
         chi=chi,
-        chi_1=factor(0),
+        chi_1=chi_1,
         xi=time_scale(chi),
         untied=Quantity.of(
             untied.second_moment[..., 1:],
@@ -91,9 +82,28 @@ def _certain(moments: Moments) -> bool:
     return bool(((error <= _CERTAIN * value) | (value > HUGE)).all())
 
 
-def _lost(followed: Followed) -> Tensor:
-    """Where nothing of the displacement is left in some network ``(G,)``."""
-    return followed.log_response[:, :, -1, 0].isinf().any(1)
+def growth_factors(followed: Followed, shape: torch.Size) -> tuple[Quantity, Quantity]:
+    """Growth per step of E|dh|^2 and of E[dh_a dh_b] over the later half of the steps, at infinite width."""
+    value, error = jackknife(followed.growth(_log_means(followed.log_response)))
+    factor = value.exp()
+    columns = zip(factor.unbind(-1), (factor * error).unbind(-1), strict=True)
+    own, pair = (
+        Quantity.of(v.reshape(shape), e.reshape(shape), _no_growth(followed, j, shape))
+        for j, (v, e) in enumerate(columns)
+    )
+    return own, pair
+
+
+def lyapunov_exponent(followed: Followed, shape: torch.Size) -> Quantity:
+    """Growth of ln |dh| per step over the later half of the steps: the mean over networks of as many units."""
+    value, error = jackknife(pooled(followed.growth(followed.log_response)[..., 0] / 2))
+    return Quantity.of(value.reshape(shape), error.reshape(shape), _no_growth(followed, 0, shape))
+
+
+def _no_growth(followed: Followed, place: int, shape: torch.Size) -> dict[str, Tensor | bool]:
+    """Where the states grew too far, or nothing of the displacement is left in some network."""
+    lost = followed.log_response[:, :, -1, place].isinf().any(1)
+    return {TOO_LARGE: followed.unbounded.reshape(shape), NOTHING_LEFT: lost.reshape(shape)}
 
 
 def _log_means(logs: Tensor) -> Tensor:

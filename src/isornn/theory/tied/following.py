@@ -1,4 +1,4 @@
-"""A displacement followed along a tied population: how it grows, replicate by replicate."""
+"""A tied population followed over time with a displacement beside it, replicate by replicate."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _FEW = 0.1
 
 @dataclass(frozen=True)
 class Followed:
-    """A displacement over T steps, of G specs and R replicates of n units.
+    """A tied population over T steps, of G specs and R replicates of n units.
 
     Args:
         start: growth is taken from this step on, which is half of all.
+        means: of h, h^2 and h_a h_b at times 1 .. T, ``(G, R, T, 3)``.
         log_response: ln E|dh_t|^2 and ln E[dh_a dh_b] at times 0 .. T, ``(G, R, T + 1, 2)``; -inf where there is
             nothing left.
         effective_share: the smallest effective share of units that tangents rested on, ``(G, R)``.
@@ -33,6 +34,7 @@ class Followed:
     """
 
     start: int
+    means: Tensor
     log_response: Tensor
     effective_share: Tensor
     keeping: Mapping[str, Tensor]
@@ -66,6 +68,7 @@ class _Following:
         self._paths = Paths(laws, input, draws, probe.live)
         self._tangents = Tangents(self._paths)
         self._start, self._tilted = start, tilted
+        self._means: list[Tensor] = []
         self._responses = [self._tangents.log_moments()]
         self._keeping = dict.fromkeys(probe.carrying, torch.zeros(draws.shape, dtype=torch.float64))
         self._share = torch.ones(draws.shape[:2], dtype=torch.float64)
@@ -78,6 +81,7 @@ class _Following:
         if paths.time >= self._start:
             self._keep(carry)
         paths.move(u, x)
+        self._means.append(paths.units.moments(paths.laws.units.cell.states[0]))
         self._responses.append(self._tangents.log_moments())
         largest = torch.stack([value.abs().amax((0, 2, 3)) for value in paths.units.states.values()]).amax(0)
         self._unbounded |= largest >= HUGE
@@ -86,6 +90,7 @@ class _Following:
     def so_far(self) -> Followed:
         return Followed(
             start=self._start,
+            means=torch.stack(self._means, 2),
             log_response=torch.stack(self._responses, 2),
             effective_share=self._share,
             keeping={name: total / (self._paths.time - self._start) for name, total in self._keeping.items()},
