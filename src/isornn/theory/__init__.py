@@ -11,6 +11,7 @@ from isornn.theory.costs import COSTS, costs
 from isornn.theory.critical_point import Condition, Critical, chosen, critical, subspace
 from isornn.theory.dynamics import Trajectory, correlation_map, moment_dynamics
 from isornn.theory.errors import TheoryMissing
+from isornn.theory.gaussian_process import KernelEstimate, kernel, kernel_estimate
 from isornn.theory.gilboa import ApproximateLSTM, lstm_approximation
 from isornn.theory.phase import Axis, PhaseDiagram, phase_diagram
 from isornn.theory.preferred import Objective, ParetoFront, Range, pareto_front
@@ -27,6 +28,7 @@ __all__ = [
     "Critical",
     "FixedPoint",
     "JacobianMoments",
+    "KernelEstimate",
     "NotPolynomial",
     "Objective",
     "ParetoFront",
@@ -41,6 +43,8 @@ __all__ = [
     "correlation_map",
     "costs",
     "critical",
+    "kernel",
+    "kernel_estimate",
     "lstm_approximation",
     "moment_dynamics",
     "pareto_front",

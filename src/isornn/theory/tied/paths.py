@@ -50,8 +50,14 @@ class TiedLaws:
             return torch.as_tensor(number, dtype=torch.float64).expand(spec.batch_shape).reshape(-1, 1, 1)
 
         gates = spec.gates.items()
+        units = replace(
+            Laws.of(replace(spec, biases="fixed")),
+            weight={name: flat(gate.recurrent_var) for name, gate in gates},
+            bias_mean={name: flat(gate.bias_mean) for name, gate in gates},
+            bias_var={name: flat(gate.bias_var) for name, gate in gates},
+        )
         return TiedLaws(
-            units=Laws.of(replace(spec, biases="fixed")),
+            units=units,
             input_var={name: flat(gate.input_var) for name, gate in gates},
             previous_input_var={name: flat(gate.previous_input_var) for name, gate in gates},
         )

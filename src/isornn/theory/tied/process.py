@@ -80,6 +80,8 @@ class GaussianProcess:
 def root(covariance: Tensor, whole: Tensor) -> Tensor:
     """Cholesky factor of a semi-definite matrix; columns of directions that are zero within rounding are zero.
 
+    Differentiable; a direction that is dropped is taken to stay zero.
+
     Args:
         covariance: ``(..., S, S)``, given what is known already.
         whole: the same before anything was known: what rounding is measured by.
@@ -88,17 +90,28 @@ def root(covariance: Tensor, whole: Tensor) -> Tensor:
     tensor([[1., 0.],
             [1., 0.]])
     """
-    columns: list[Tensor] = []
-    rest = covariance
+    floor = _ZERO * whole.detach().diagonal(dim1=-2, dim2=-1)
+    factor, failed = torch.linalg.cholesky_ex(covariance)
+    pivots = factor.detach().diagonal(dim1=-2, dim2=-1).square()
+    if not bool(failed.any()) and bool((pivots > floor).all()):
+        return factor
+    kept = _independent(covariance.detach(), floor)
+    solid = torch.where(kept[..., :, None] & kept[..., None, :], covariance, torch.eye(kept.shape[-1]).to(covariance))
+    columns = torch.where(kept[..., None, :], covariance, 0.0)
+    rows = torch.linalg.solve_triangular(torch.linalg.cholesky(solid), columns.mT, upper=False).mT
+    return torch.where(kept[..., None, :], rows, 0.0).tril()
+
+
+def _independent(covariance: Tensor, floor: Tensor) -> Tensor:
+    """Which directions have a variance above ``floor`` given those before them, ``(..., S)``."""
+    factor, kept = torch.zeros_like(covariance), []
     for j in range(covariance.shape[-1]):
-        pivot = rest[..., j, j]
-        real = pivot > _ZERO * whole[..., j, j]
-        scale = torch.where(real, pivot, 1.0).sqrt()
-        below = torch.arange(covariance.shape[-1]) >= j
-        column = torch.where(real[..., None] & below, rest[..., :, j] / scale[..., None], 0.0)
-        columns.append(column)
-        rest = rest - column[..., :, None] * column[..., None, :]
-    return torch.stack(columns, -1)
+        column = covariance[..., j] - (factor[..., :j] @ factor[..., j, :j, None])[..., 0]
+        pivot = column[..., j]
+        kept.append(pivot > floor[..., j])
+        scale = torch.where(kept[-1], pivot, 1.0).sqrt()
+        factor[..., j] = torch.where(kept[-1][..., None], column / scale[..., None], 0.0)
+    return torch.stack(kept, -1)
 
 
 def _taken(values: Tensor, order: Tensor) -> Tensor:
