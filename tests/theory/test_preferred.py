@@ -38,10 +38,6 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def front_of(cell: Cell, length: float, specs: int, **options: Any) -> ParetoFront:
-    return pareto_front(*_arguments(cell, length, **options), specs=specs)
-
-
 def _arguments(cell: Cell, length: float, **options: Any) -> tuple[Spec, float, tuple[Range, ...]]:
     spec, ranges = subspace(cell, length, **options)
     return spec, length, ranges
@@ -97,6 +93,16 @@ def test_the_front_of_a_cell_by_brute_force(peephole: ParetoFront) -> None:
     assert 0 < int(peephole.front.sum()) < 96
     # to see T steps is a condition, so where some do the front is among them
     assert bool((peephole.costs["sight"].value[peephole.front] == 0).all())
+
+
+def test_costs_without_a_weight_are_not_compared(peephole: ParetoFront) -> None:
+    two = pareto_front(BASE, 50, RANGES, counted=("variance", "saturation"), specs=96)
+    assert two.front.tolist() == by_hand({name: two.costs[name] for name in ("sight", "variance", "saturation")})
+    assert 0 < int(two.front.sum()) < int(peephole.front.sum()) / 2
+    # the fewer saturated gates the more variance
+    on = two.front
+    order = two.costs["saturation"].value[on].argsort()
+    assert bool((two.costs["variance"].value[on][order].diff() <= 0).all())
 
 
 def test_a_noisy_difference_does_not_dominate() -> None:
@@ -174,7 +180,7 @@ def test_sampled_cells(cell: Cell) -> None:
 
 def test_the_weights_decide() -> None:
     """Each weight alone takes the least of its cost among those that see T steps."""
-    found = front_of(Peephole(), 100, 64, biases="redrawn")
+    found = pareto_front(*_arguments(Peephole(), 100, biases="redrawn"), specs=64)
     sees = found.costs["sight"].value == 0
     places = set()
     for name in ("isometry", "variance", "time_scales", "saturation"):
@@ -271,6 +277,7 @@ def test_the_line_sets_a_module() -> None:
         (lambda: Objective(specs=7), "specs: 7 .* from 8 to 100000"),
         (lambda: pareto_front(BASE, 1.0, RANGES), "length: 1.0 .* from 2"),
         (lambda: pareto_front(BASE, 50, RANGES, specs=0), "specs: 0"),
+        (lambda: pareto_front(BASE, 50, RANGES, counted=("beauty",)), "counted: .*'beauty'.* costs are isometry"),
         (lambda: pareto_front(BASE, 50, ()), "ranges: .* there is at least one"),
         (lambda: pareto_front(BASE, 50, RANGES[:1] * 2), "ranges: 'f.bias_mean' .* each field has one range"),
         (lambda: pareto_front(BASE, 50, [Range("q.bias_mean", 0, 1)]), "ranges: 'q.bias_mean' .* GATE of i, f, g, o"),

@@ -30,7 +30,7 @@ Preference = Annotated[
     typer.Option(
         "--objective",
         metavar="COST=WEIGHT,...",
-        help="Weights of isometry, variance, time_scales and saturation, 1 where not named; or equal.",
+        help="Weights of isometry, variance, time_scales and saturation, 1 where not named, 0 leaves out; or equal.",
     ),
 ]
 Ranges = Annotated[
@@ -78,7 +78,7 @@ def pareto(
     across, upward = _axes(free, x, y, show, output)
     begun = time.perf_counter()
     with _progress(objective.specs) as progress:
-        front = pareto_front(spec, steps, free, specs=objective.specs, progress=progress)
+        front = pareto_front(spec, steps, free, counted=objective.counted, specs=objective.specs, progress=progress)
     _check_shown(front, show)
     with errors().status("measuring the point to take"):
         taken = chosen(front, objective)[0]
@@ -266,7 +266,8 @@ def _print(front: ParetoFront, objective: Objective, taken: int, seconds: float)
     print(f"{name}, T = {front.length:g}, biases {front.spec.biases}: {len(front.points)} specs in {seconds:.1f} s")
     count, missing = int(front.front.sum()), int((~front.compared).sum())
     lacking = f"; {missing} lack a number and are left out" if missing else ""
-    print(f"{count} are not bettered by any other in all costs{lacking}")
+    against = ", ".join(cost for cost in front.counted if cost in had)
+    print(f"{count} see T steps, or lack least of it, and are bettered by none in {against}{lacking}")
     print_table("the point to take, and the next of the front", (*paths, "score", *had), map(row, best))
     for cost in COSTS:
         print(f"{cost}: {COSTS[cost] if cost in had else 'none, ' + front.costs[cost].reasons[0][0]}")

@@ -287,7 +287,14 @@ def _preferred(
     for free in objective.ranges:
         if free.path in fixed:
             raise SpecError(free.path, fixed[free.path], "it is in the objective's ranges, so it cannot be fixed")
-    front = pareto_front(spec, length, objective.ranges or ranges, specs=objective.specs, generator=generator)
+    front = pareto_front(
+        spec,
+        length,
+        objective.ranges or ranges,
+        counted=objective.counted,
+        specs=objective.specs,
+        generator=generator,
+    )
     _, analysis = chosen(front, objective, generator)
     return Critical(
         spec=analysis.spec,

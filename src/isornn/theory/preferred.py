@@ -98,9 +98,14 @@ class Objective:
         """By cost."""
         return {name: getattr(self, name) for name in WEIGHTED}
 
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """Costs that have a weight."""
+        return tuple(name for name, weight in self.weights.items() if weight)
+
     def score(self, found: Mapping[str, Quantity]) -> Quantity:
         """The weighted sum of ``costs``, over those that have a number somewhere in the batch."""
-        present = {name: weight for name, weight in self.weights.items() if bool(found[name].defined.any()) and weight}
+        present = {name: self.weights[name] for name in self.counted if bool(found[name].defined.any())}
         blank = torch.zeros_like(found["sight"].value)
         value, square = blank, blank
         reasons: dict[str, Tensor | bool] = {}
@@ -121,6 +126,7 @@ class ParetoFront:
         ranges: the d fields that vary.
         points: their values, (n, d) float64.
         costs: by name, each (n,), with standard errors and reasons.
+        counted: the costs beside the sight in which points are compared.
         front: (n,) whether no other point dominates it. To see T steps is a condition, so a point that lacks more of it
             is dominated (constrained domination, Deb 2000); otherwise one dominates another if it costs no more in
             anything and less in something. Less, and lacking more, is what differs by more than two standard errors of
@@ -132,12 +138,13 @@ class ParetoFront:
     ranges: tuple[Range, ...]
     points: Tensor
     costs: Mapping[str, Quantity]
+    counted: tuple[str, ...]
     front: Tensor
 
     @property
     def compared(self) -> Tensor:
-        """(n,) where every cost that the cell has is a number."""
-        return _compared(self.costs)
+        """(n,) where every counted cost that the cell has is a number."""
+        return _compared(_counted(self.costs, self.counted))
 
     def spec_at(self, place: int) -> Spec:
         """The spec of one point."""
@@ -159,6 +166,7 @@ def pareto_front(
     length: float,
     ranges: Sequence[Range],
     *,
+    counted: Sequence[str] = WEIGHTED,
     specs: int = 128,
     generator: torch.Generator | None = None,
     progress: Callable[[int], None] | None = None,
@@ -172,8 +180,10 @@ def pareto_front(
         spec: plain numbers, no batch.
         length: T >= 2.
         ranges: at least one, of fields that differ; the spec accepts both ends of each.
-        specs: from 8 to 100000. By quadrature some 1 ms each where units are alike and 60 ms where they keep biases of
-            their own; sampled cells (LSTM, torch's GRU) take about half a second.
+        counted: the costs beside the sight in which points are compared. The fewer, the smaller the front: in all four
+            hardly any of the specs that see T steps betters another.
+        specs: from 8 to 100000. By quadrature some 5 ms each where units are alike and 100 ms where they keep biases of
+            their own; sampled cells (LSTM, torch's GRU) take 0.1 to 1 s.
         generator: source of all randomness; seeded with 0 by default, so that equal calls agree.
         progress: called with the number of specs done, after each batch.
 
@@ -192,10 +202,12 @@ def pareto_front(
     _check_specs(specs)
     ranges = tuple(ranges)
     _check_ranges(spec, ranges)
+    if not counted or not set(counted) <= set(WEIGHTED):
+        raise SpecError("counted", tuple(counted), f"costs are {', '.join(WEIGHTED)}, at least one")
     generator = torch.Generator().manual_seed(SEED) if generator is None else generator
     wide = _sobol(len(ranges), specs - specs // 2, generator)
     found = _asked(spec, length, ranges, wide, generator, progress, 0)
-    front = nondominated(found)
+    front = nondominated(_counted(found, counted))
     if not bool(front.any()):
         front = torch.ones_like(front)
     centres = wide[front]
@@ -206,7 +218,8 @@ def pareto_front(
     both = {name: _joined([found[name], more[name]]) for name in COSTS}
     shares = torch.cat([wide, near])
     points = torch.stack([r.at(share) for r, share in zip(ranges, shares.T, strict=True)], -1)
-    return ParetoFront(spec, float(length), ranges, points, both, nondominated(both))
+    front = nondominated(_counted(both, counted))
+    return ParetoFront(spec, float(length), ranges, points, both, tuple(counted), front)
 
 
 def nondominated(found: Mapping[str, Quantity]) -> Tensor:
@@ -349,6 +362,10 @@ def _joined(parts: Sequence[Quantity]) -> Quantity:
 
     reasons = tuple((name, torch.cat([mask(part, name) for part in parts])) for name in names)
     return Quantity(torch.cat([part.value for part in parts]), torch.cat([part.stderr for part in parts]), reasons)
+
+
+def _counted(found: Mapping[str, Quantity], names: Sequence[str]) -> dict[str, Quantity]:
+    return {name: found[name] for name in ("sight", *names)}
 
 
 def _compared(found: Mapping[str, Quantity]) -> Tensor:
