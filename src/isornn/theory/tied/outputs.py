@@ -25,9 +25,12 @@ class SequencePaths(Paths):
 
 
 def output_moments(
-    laws: TiedLaws, gram: Tensor, mean_over_steps: bool, units: int, generator: torch.Generator
+    laws: TiedLaws, gram: Tensor, mean_over_steps: bool, units: int, replicates: int, generator: torch.Generator
 ) -> Tensor:
-    """``E[o_a o_b]`` of the last outputs, or of their means over the steps, over ``units`` units: ``(S, S)``.
+    """Means over units of ``o_a o_b``, o the last outputs or their means over the steps: ``(R, S, S)``.
+
+    With matrices drawn once, ``W r^1, W r^2, ...`` are given the past Gaussian with second moments over the N units
+    themselves. So each replicate is in law a network of ``units`` units, but for evenly spread biases.
 
     Args:
         laws: of one spec.
@@ -37,7 +40,7 @@ def output_moments(
         TooLarge: a state grew beyond what is followed.
     """
     cell = laws.units.cell
-    paths = SequencePaths(laws, GivenInput(gram), Draws(1, 1, units, generator), live=())
+    paths = SequencePaths(laws, GivenInput(gram), Draws(1, replicates, units, generator), live=())
     total = gram.new_zeros(())
     for _ in range(len(gram)):
         u, x = paths.drawn()
@@ -47,5 +50,6 @@ def output_moments(
         total = total + output if mean_over_steps else output
     if any(bool((value.detach().abs() >= HUGE).any()) for value in states.values()):
         raise TooLarge("states grew without bound")
-    read = (total / len(gram) if mean_over_steps else total).expand(paths.input.copies, 1, 1, units)[:, 0, 0]
+    total = total / len(gram) if mean_over_steps else total
+    read = total.expand(paths.input.copies, 1, replicates, units)[:, 0].movedim(0, 1)
     return read @ read.mT / units

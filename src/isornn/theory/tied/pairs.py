@@ -62,7 +62,7 @@ def _pair_moments(nonlinearity: str, gate: Gate) -> PairMoments:
     mean = torch.as_tensor(gate.bias_mean, dtype=torch.float64)
     if nonlinearity == "identity":
         return lambda covariance, left, right: covariance + mean.square()
-    if nonlinearity == "relu" and not bool(mean):
+    if nonlinearity == "relu" and not bool(mean) and not mean.requires_grad:
         return _relu
     if nonlinearity in _SMOOTH:
         phi = _SMOOTH[nonlinearity]
