@@ -41,13 +41,13 @@ def agree(cost: Quantity, samples: list[float], part: float) -> None:
 
 def test_one_state_against_networks() -> None:
     found = costs(PEEPHOLE, 20, generator=seeded())
-    network = simulate(PEEPHOLE, width=400, steps=25, networks=3, singular_values=True, generator=seeded(1))
+    network = simulate(PEEPHOLE, width=300, steps=25, networks=3, singular_values=True, generator=seeded(1))
     moments = network.spectrum
     assert found["isometry"].number() == pytest.approx(20 * abs(float(moments.mean.value) - 1), rel=0.1)
     assert found["variance"].number() == pytest.approx(20 * float(moments.variance.value), rel=0.05)
 
 
-def slow_map_of_network(spec: Spec, seed: int, width: int = 250, warmup: int = 50) -> torch.Tensor:
+def slow_map_of_network(spec: Spec, seed: int, width: int = 200, warmup: int = 40) -> torch.Tensor:
     """Squared singular values of dc'/dc of one network, h = o tanh(c) moved along."""
     generator = seeded(seed)
     network = RandomNetwork.drawn(spec, width, width, generator)
@@ -76,10 +76,8 @@ def test_sight_is_what_is_missing() -> None:
     assert costs(spec, 5, generator=seeded())["sight"].number() == 0
 
 
-def test_sampled_and_exact_costs_agree() -> None:
-    """The sampled engine's rough answer for a cell that both engines know, through a cell that only one does."""
-    exact = costs(replace(PEEPHOLE, cell=Peephole()), 30, generator=seeded())
-    assert all(cost.error() == 0 for cost in exact.values())
+def test_few_units_and_many_agree() -> None:
+    assert all(cost.error() == 0 for cost in costs(PEEPHOLE, 30, generator=seeded()).values())
     sampled = costs(STRONG, 30, generator=seeded())
     careful = costs(STRONG, 30, generator=seeded(5), careful=True)
     for name in COSTS:
@@ -130,7 +128,7 @@ def test_statistics_of_gates_against_drawn_ones(biases: str) -> None:
         noise = generator.normal(0, (g.weight_var * second + g.input_var) ** 0.5, (units, times))
         return 1 / (1 + np.exp(-(g.bias_mean + own + noise)))
 
-    kept = draws("f", 3000, 200)
+    kept = draws("f", 2000, 200)
     mean = kept.mean(1) if biases == "fixed" else kept.mean(keepdims=True).ravel()
     distance = wasserstein_distance(np.log(-1 / np.log(mean)), uniform_logs(60, 20_000))
     assert found["time_scales"].number() == pytest.approx(distance, rel=0.03)
