@@ -18,6 +18,7 @@ _HOMES = {
     "Objective": "theory",
     "Spec": "cells",
     "analyze": "theory",
+    "analyze_stack": "theory",
     "critical": "theory",
     "kernel": "theory",
     "kernel_estimate": "theory",
@@ -25,7 +26,7 @@ _HOMES = {
     "spectrum": "theory",
     "typing_of": "cells",
 }
-_MODULES = ("cells", "init", "nn", "simulation", "tasks", "theory")
+_MODULES = ("cells", "init", "nn", "optim", "simulation", "tasks", "theory")
 
 __all__ = [
     "Gate",
@@ -33,12 +34,14 @@ __all__ = [
     "Objective",
     "Spec",
     "analyze",
+    "analyze_stack",
     "cells",
     "critical",
     "init",
     "kernel",
     "kernel_estimate",
     "nn",
+    "optim",
     "simulate",
     "simulation",
     "spectrum",

@@ -9,6 +9,9 @@ specs that see so far cost against each other, `moment_dynamics` and
 from isornn.theory.analysis import analyze, stationary_samples
 from isornn.theory.costs import COSTS, costs
 from isornn.theory.critical_point import Condition, Critical, chosen, critical, subspace
+from isornn.theory.depth.analysis import analyze_stack
+from isornn.theory.depth.records import ImpulseResponse, StackAnalysis, TiedLayer
+from isornn.theory.depth.stack import Bidirectional
 from isornn.theory.dynamics import Trajectory, correlation_map, moment_dynamics
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.gaussian_process import KernelEstimate, kernel, kernel_estimate
@@ -24,9 +27,11 @@ __all__ = [
     "Analysis",
     "ApproximateLSTM",
     "Axis",
+    "Bidirectional",
     "Condition",
     "Critical",
     "FixedPoint",
+    "ImpulseResponse",
     "JacobianMoments",
     "KernelEstimate",
     "NotPolynomial",
@@ -36,9 +41,12 @@ __all__ = [
     "Quantity",
     "Range",
     "SpectralDensity",
+    "StackAnalysis",
     "TheoryMissing",
+    "TiedLayer",
     "Trajectory",
     "analyze",
+    "analyze_stack",
     "chosen",
     "correlation_map",
     "costs",

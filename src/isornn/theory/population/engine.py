@@ -122,6 +122,15 @@ class Population:
             field=found.field,
         )
 
+    def settle_together(self, together: Tensor, *, max_steps: int = 4096, tolerance: float = 2e-3) -> Stationary:
+        """``settle`` with identical copies at the specs ``together`` (batch-shaped), elsewhere with copies apart."""
+        settle = partial(self.settle, max_steps=max_steps, tolerance=tolerance)
+        if bool(together.all()):
+            return settle("identical")
+        if not bool(together.any()):
+            return settle("apart")
+        return _merged(together, settle("identical"), settle("apart"))
+
     def respond(
         self,
         stationary: Stationary,
@@ -130,6 +139,7 @@ class Population:
         max_steps: int = 2048,
         tolerance: float = 5e-3,
         max_cohorts: int = 64,
+        born: Sequence[Sequence[str]] = (),
     ) -> Response:
         """Response of ``stationary`` to a displacement of both copies alike at step 0.
 
@@ -144,6 +154,7 @@ class Population:
                 for some tens of steps, and later lags taken from each unit's own rate.
             tolerance: wanted standard error of ln chi, relative; up to ``max_cohorts`` cohorts are averaged,
                 as long as all together take no more than 1024 steps.
+            born: groups of gates with a gated read, whose births are wanted too: ``Response.births``.
         """
 
         if not bool(stationary.converged.any()):
@@ -172,6 +183,7 @@ class Population:
             max_steps=max_steps,
             tolerance=tolerance,
             max_cohorts=max_cohorts,
+            born=born,
         )
 
     def stable(self, length: int | None = None, effort: Effort = _FULL) -> Stable:
@@ -195,14 +207,7 @@ class Population:
         if not effort.apart or bool((one | ~identical.converged).all()):
             return Stable(identical, response, identical, response)
         apart = settle("apart")
-        merged = Stationary(
-            moments=Moments.chosen(one, identical.moments, apart.moments),
-            converged=torch.where(one, identical.converged, apart.converged),
-            residual=torch.where(one, identical.residual, apart.residual),
-            steps=identical.steps + apart.steps,
-            units=apart.units.with_identical(one.reshape(-1), identical.units),
-            field=apart.field.with_chosen(one.reshape(-1), identical.field),
-        )
+        merged = _merged(one, identical, apart)
         return Stable(merged, respond(merged), identical, response)
 
     def jacobian(self, stationary: Stationary, *, steps: int = 16) -> JacobianMoments:
@@ -218,6 +223,16 @@ class Population:
                 units = self._dynamics.step(units, stationary.field)
             sums.add(units, stationary.field, self._draws.uniform(variates(self.laws, units.copies)))
         return sums.moments(self.batch_shape)
+
+    def moments_of(self, stationary: Stationary, state: str, *, steps: int = 64) -> Moments:
+        """Moments of any state, averaged over ``steps`` further steps."""
+        units, record = stationary.units, []
+        with torch.no_grad():
+            slow = self._dynamics.slow_laws(units, stationary.field)
+            for _ in range(steps):
+                units = self._dynamics.step(self._dynamics.refreshed(units, slow), stationary.field)
+                record.append(units.moments(state))
+        return Moments.of(torch.stack(record).mean(0), self.batch_shape)
 
     def snapshots(self, stationary: Stationary, steps: int) -> Iterator[tuple[Units, Values, Tensor | None]]:
         """One copy of the units at ``steps`` further steps, with fresh pre-activations and pointwise input."""
@@ -273,3 +288,15 @@ class Population:
         if not bool((values.abs() <= 1).all()):
             raise ValueError("input_correlation: every value must lie in [-1, 1]")
         return [value.expand(self.laws.batch, 1, 1) for value in values]
+
+
+def _merged(one: Tensor, identical: Stationary, apart: Stationary) -> Stationary:
+    """``identical`` at the specs ``one`` (batch-shaped), ``apart`` elsewhere."""
+    return Stationary(
+        moments=Moments.chosen(one, identical.moments, apart.moments),
+        converged=torch.where(one, identical.converged, apart.converged),
+        residual=torch.where(one, identical.residual, apart.residual),
+        steps=identical.steps + apart.steps,
+        units=apart.units.with_identical(one.reshape(-1), identical.units),
+        field=apart.field.with_chosen(one.reshape(-1), identical.field),
+    )

@@ -5,7 +5,8 @@ All functions work on leading axes ``...`` (jackknife rows and specs) with lags 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -49,6 +50,14 @@ class Renewal:
         tail = rates.max() if bool(used.any()) else torch.zeros((), dtype=displaced.dtype)
         on = (late[..., 0, :], late[..., 1:, :], rates.expand(*leading, -1))
         return Renewal(displaced, kernel, within, *on, tail.expand(leading))
+
+    def born(self, classes: Sequence[int]) -> Renewal:
+        """The same after births of unit size in these ``classes`` at step 0, in place of the displacement."""
+        chosen = list(classes)
+        displaced = self.kernel[..., chosen, :].sum(-2)
+        coupled = self.within[..., chosen].sum(-1)
+        displaced[..., : coupled.shape[-1], 0] += coupled
+        return replace(self, displaced=displaced, late_displaced=self.late_kernel[..., chosen, :].sum(-2))
 
     def profile(self, length: int) -> Tensor:
         """P by row, ``(..., rows, length)``, times 0 .. length-1; beyond T by the recursion of exponentials."""

@@ -41,6 +41,8 @@ class Response:
         steps: steps that cohorts were followed; the profile beyond goes on at the kernel's last rate, or at each
             unit's own.
         resolved: whether chi no longer changes with the steps followed.
+        births: for each group of gates asked for, by state, the response ``(R + 1, *batch, T)`` to births of unit size
+            in what these gates read at step 0, in place of the displacement: over all replicates, then without each.
     """
 
     profile: Tensor
@@ -52,6 +54,7 @@ class Response:
     effective_share: Tensor
     steps: int
     resolved: Tensor
+    births: tuple[dict[str, Tensor], ...] = ()
 
 
 def follow(
@@ -67,6 +70,7 @@ def follow(
     max_steps: int,
     tolerance: float,
     max_cohorts: int,
+    born: Sequence[Sequence[str]] = (),
 ) -> Response:
     """Follow cohorts of a stationary population.
 
@@ -100,7 +104,7 @@ def follow(
             break
         cohorts.append(cohort())
         cohorts[-1].extend(steps)
-    return _response(laws, cohorts, batch_shape, steps, length, horizon, same)
+    return _response(laws, cohorts, batch_shape, steps, length, horizon, same, born)
 
 
 def _horizon(laws: Laws, cohorts: Sequence[Cohort], steps: int, length: int | None, max_steps: int) -> int:
@@ -176,6 +180,7 @@ def _response(
     length: int | None,
     horizon: int,
     resolved: Tensor,
+    born: Sequence[Sequence[str]],
 ) -> Response:
     renewal = _renewal(laws, [cohort.curves() for cohort in cohorts])
     if laws.fixed:
@@ -206,7 +211,19 @@ def _response(
         effective_share=share.reshape(shape),
         steps=steps,
         resolved=resolved.reshape(shape),
+        births=tuple(_births(cohorts[0], renewal, gates, shape, shown) for gates in born),
     )
+
+
+def _births(
+    cohort: Cohort, renewal: Renewal, gates: Sequence[str], shape: Sequence[int], length: int
+) -> dict[str, Tensor]:
+    """By state, the response to births in what ``gates`` read; nothing where none of them reads anything."""
+    classes = sorted({cohort.classes.index(gate) for gate in gates if gate in cohort.classes})
+    rows = renewal.born(classes).profile(length)
+    names = cohort.laws.cell.states
+    values = rows[:, :, rows.shape[2] - len(names) :].unbind(2)
+    return {name: value.reshape(-1, *shape, length) for name, value in zip(names, values, strict=True)}
 
 
 def _shown(chi: Tensor, steps: int) -> int:

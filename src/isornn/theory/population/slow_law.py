@@ -239,8 +239,8 @@ def _rule(laws: Laws, field: Field, copies: int, feeding: Sequence[str], most: i
     spread = {gate: float(laws.spread(gate, field).max()) for gate in feeding}
     if laws.cell.input_enters_pointwise:
         spread["x"] = float(laws.input_variance.max()) ** 0.5
-    if copies == 2:
-        spread = {gate: width for gate, width in spread.items() if width > _STILL}
+    least = 0.0 if copies == 1 else _STILL
+    spread = {gate: width for gate, width in spread.items() if width > least}
     names = [*laws.cell.gates, "x"]
     used = [names.index(name) * copies + k for name in spread for k in range(copies)]
     widths = [width for width in spread.values() for _ in range(copies)]

@@ -45,7 +45,10 @@ class WhiteInput:
 
 @dataclass(frozen=True)
 class GivenInput:
-    """Given second moments ``(T, S, T, S)`` of S sequences over T steps; the input before the first step is 0."""
+    """Given second moments ``(T, S, T, S)`` of S sequences over T steps; the input before the first step is 0.
+
+    Leading axes ``(G, R)`` are those of specs and replicates.
+    """
 
     covariance: Tensor
 
@@ -58,7 +61,7 @@ class GivenInput:
 
     @property
     def copies(self) -> int:
-        return self.covariance.shape[1]
+        return self.covariance.shape[-1]
 
     @property
     def remembers(self) -> bool:
@@ -68,12 +71,14 @@ class GivenInput:
     def at(self, step: int, lag: int = 0) -> Rows:
         """Moments of ``x_(step - lag)``: with those of earlier steps ``(1, 1, S, d)``, and within the step."""
         copies, place = self.copies, step - lag
-        before = self.covariance.new_zeros(1, 1, copies, step * copies)
+        leading = self.covariance.shape[:-4] or (1, 1)
+        before = self.covariance.new_zeros(*leading, copies, step * copies)
         if place < 0:
-            return before, self.covariance.new_zeros(1, 1, copies, copies)
-        known = self.covariance[place, :, :place].reshape(1, 1, copies, place * copies)
+            return before, self.covariance.new_zeros(*leading, copies, copies)
+        row = self.covariance[..., place, :, :, :]
+        known = row[..., :place, :].reshape(*leading, copies, place * copies)
         padding = before[..., : lag * copies]
-        return torch.cat((padding, known), -1), self.covariance[place, :, place][None, None]
+        return torch.cat((padding, known), -1), row[..., place, :].reshape(*leading, copies, copies)
 
 
 InputMoments = WhiteInput | GivenInput
