@@ -260,7 +260,7 @@ def _print(front: ParetoFront, objective: Objective, taken: int, seconds: float)
 
     def row(place: int) -> list[str]:
         costs = [front.costs[cost] for cost in had]
-        numbers = [shown(float(cost.value[place]), float(cost.stderr[place])) for cost in (score, *costs)]
+        numbers = [_number(float(cost.value[place]), float(cost.stderr[place])) for cost in (score, *costs)]
         return [*(f"{value:.4g}" for value in front.points[place].tolist()), *numbers]
 
     print(f"{name}, T = {front.length:g}, biases {front.spec.biases}: {len(front.points)} specs in {seconds:.1f} s")
@@ -271,3 +271,8 @@ def _print(front: ParetoFront, objective: Objective, taken: int, seconds: float)
     print_table("the point to take, and the next of the front", (*paths, "score", *had), map(row, best))
     for cost in COSTS:
         print(f"{cost}: {COSTS[cost] if cost in had else 'none, ' + front.costs[cost].reasons[0][0]}")
+
+
+def _number(value: float, error: float) -> str:
+    """A cost to four digits, with its error where that shows in them."""
+    return shown(value, error if error > 5e-4 * value else None)
