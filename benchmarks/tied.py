@@ -5,9 +5,12 @@
 For each spec, at every step, E[h^2] of the theory against the mean of the networks', and the growth of |dh| per step
 over the second half of the steps; for specs with weights of variance 1 and more and biases that are all alike also the
 leading exponent by QR over the same steps. Wanted: within 3 % (growth: 2 %) or 3 standard errors of the networks' mean,
-and the theory's own standard error of E[h^2] at most 1 %. Among the specs is one whose state grows without bound
-(peephole, the first). What networks gave is kept in ``results/tied_networks.json``, so an interrupted run goes on where
-it was; without that file all of them take some half an hour.
+and the theory's own standard error of E[h^2] at most 1 %. Sixty steps of some fifty specs are 3000 comparisons, of
+which a few lie beyond 3 standard errors by chance: where one does, four times as many further networks decide.
+
+Among the specs is one whose state grows without bound (peephole, the first). What networks gave is kept in
+``results/tied_networks.json``, so an interrupted run goes on where it was; without that file all of them take most of
+an hour.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ NETWORKS_FILE = RESULTS / "tied_networks.json"
 Pair = tuple[float, float]
 
 
-def networks_of(spec: Spec, count: int, file: Path) -> dict[str, Any]:
+def networks_of(spec: Spec, count: int, seed: int, file: Path) -> dict[str, Any]:
     """What ``count`` tied networks of the spec gave: from ``file`` where it knows, else simulated and added to it."""
     known = json.loads(file.read_text()) if file.exists() else {}
     key = f"{count} x {WIDTH}: {json.dumps(spec.to_json())}"
@@ -48,7 +51,7 @@ def networks_of(spec: Spec, count: int, file: Path) -> dict[str, Any]:
             networks=count,
             tied=True,
             tangents=TANGENTS,
-            generator=torch.Generator().manual_seed(1),
+            generator=torch.Generator().manual_seed(seed),
         )
         known[key] = {
             name: [getattr(run, name).value.tolist(), getattr(run, name).stderr.tolist()]
@@ -95,18 +98,26 @@ def _pushed(advance: Any, states: tuple[Tensor, ...], vectors: Tensor) -> tuple[
 
 
 def row(name: str, spec: Spec, count: int) -> tuple[list[object], bool]:
-    measured = networks_of(spec, count, NETWORKS_FILE)
     begun = time.perf_counter()
     tied = analyze(spec, tied=True, steps=STEPS).tied
     seconds = time.perf_counter() - begun
     assert tied is not None
-    off, sigmas, at, moments_good = worst_moment(tied, measured)
+    line, good = against(tied, networks_of(spec, count, 1, NETWORKS_FILE))
+    if not good:
+        line, good = against(tied, networks_of(spec, 4 * count, 2, NETWORKS_FILE))
+        name += ", again"
     certain = float((tied.second_moment.stderr / tied.second_moment.value).max())
+    return [name, *line, f"{100 * certain:.2f} %", seconds], good and certain <= 0.01
+
+
+def against(tied: Tied, measured: dict[str, Any]) -> tuple[list[object], bool]:
+    """How far the theory is from what networks gave, as shown, and whether that is near enough."""
+    off, sigmas, at, moments_good = worst_moment(tied, measured)
     chi, error = measured["chi_1"]
     growth, growth_good = compared(tied, (math.log(chi) / 2, error / chi / 2))
     qr, qr_good = compared(tied, measured["qr"]) if "qr" in measured else ("", True)
-    line = [name, f"{100 * off:.1f} %", sigmas, at, f"{100 * certain:.2f} %", own(tied), growth, qr, seconds]
-    return line, moments_good and certain <= 0.01 and growth_good and qr_good
+    line = [f"{100 * off:.1f} %", sigmas, at, own(tied), growth, qr]
+    return line, moments_good and growth_good and qr_good
 
 
 def worst_moment(tied: Tied, measured: dict[str, Any]) -> tuple[float, float, int, bool]:
@@ -148,7 +159,7 @@ def main() -> int:
             line, fine = row(name, spec, given.networks)
             rows.append([*line, "" if fine else "no"])
             good &= fine
-    columns = ("spec", "off", "in errors", "at step", "own error", "growth", "networks'", "by QR", "seconds", "within")
+    columns = ("spec", "off", "in errors", "at step", "growth", "networks'", "by QR", "own error", "seconds", "within")
     show(columns, rows)
     return 0 if good else 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -21,30 +22,21 @@ from isornn.theory.tied.trajectory import input_moments, tied_moments
 
 WIDTH, NETWORKS = 1024, 16
 REPLICATES = 8
-# Units in each replicate: more where fewer leave E[h^2] less certain than it should be.
-UNITS = (2048, 16384)
+# Units in each replicate: more where fewer leave E[h^2] less certain than it should be, and memory allows it.
+UNITS = (2048, 16384, 65536)
+_MOST_VALUES = 65536 * 60
 _CERTAIN = 0.01
 
 
-def tied_analysis(
-    spec: Spec,
-    steps: int,
-    *,
-    generator: torch.Generator,
-    units: Sequence[int] = UNITS,
-) -> Tied:
+def tied_analysis(spec: Spec, steps: int, *, generator: torch.Generator) -> Tied:
     """Follow populations of tied networks over ``steps`` steps and read off everything that `Tied` names.
 
-    Args:
-        units: of each replicate of the population for infinite width, powers of two that rise: the next is taken where
-            the standard error of E[h^2] is above 1 % at some step.
+    Raises:
+        TheoryMissing: identity matrices, or a cell whose update is not pointwise.
     """
     laws = TiedLaws.of(spec)
     correlations = [laws.units.input_correlation]
-    for count in units:
-        moments = tied_moments(spec, steps, correlations, generator=generator, units=count, replicates=REPLICATES)
-        if _certain(moments):
-            break
+    moments = _moments(spec, steps, correlations, generator)
     input = input_moments(laws, correlations)
     infinite = follow(laws, input, Draws(laws.units.batch, REPLICATES, UNITS[0], generator), steps, tilted=True)
     finite = follow(laws, input, Draws(laws.units.batch, NETWORKS, WIDTH, generator), steps, tilted=False)
@@ -74,6 +66,18 @@ def tied_analysis(
         time_scales={name: _time_scales(keeping, shape) for name, keeping in finite.keeping.items()},
         effective_share=finite.effective_share.mean(1).reshape(shape),
     )
+
+
+def _moments(spec: Spec, steps: int, correlations: Sequence[Tensor], generator: torch.Generator) -> Moments:
+    """Moments by as many units as leave E[h^2] certain, or as memory allows."""
+    values = max(1, math.prod(spec.batch_shape)) * steps
+    fewest, *more = UNITS
+    moments = tied_moments(spec, steps, correlations, generator=generator, units=fewest, replicates=REPLICATES)
+    for count in more:
+        if _certain(moments) or count * values > _MOST_VALUES:
+            break
+        moments = tied_moments(spec, steps, correlations, generator=generator, units=count, replicates=REPLICATES)
+    return moments
 
 
 def _certain(moments: Moments) -> bool:

@@ -13,9 +13,7 @@ from isornn.theory.population.units import HUGE, Draws
 from isornn.theory.tied.inputs import InputMoments
 from isornn.theory.tied.paths import Paths, TiedLaws
 from isornn.theory.tied.tangents import Tangents
-
-# Paths are drawn afresh in proportion to their tangents once these rest on a smaller share of them.
-_FEW = 0.1
+from isornn.theory.tied.tilting import effective_share, rebalance
 
 
 @dataclass(frozen=True)
@@ -102,38 +100,10 @@ class _Following:
             self._keeping[name] = total + carry[name, name].abs().clamp(min=1e-300).log().mean(0)
 
     def _watch(self) -> None:
-        """See how many units carry the tangents; where few, draw paths afresh, by their weight and by their tangents.
-
-        Half and half: no new weight exceeds 2, nor does a weight times its tangent's share, so both averages are good.
-        """
+        """See how many units carry the tangents; where few, have more of them."""
         energy = self._tangents.energy()
-        weights = self._paths.units.weights
-        weights = torch.ones_like(energy) if weights is None else weights
-        product = weights * energy
-        whole = product.mean(-1, keepdim=True)
-        share = whole[..., 0].square() / product.square().mean(-1).clamp(min=1e-300)
-        alive = whole[..., 0] > 0
-        self._share = torch.minimum(self._share, torch.where(alive, share, 1.0))
-        few = alive & (share < _FEW)
-        if not self._tilted or not bool(few.any()):
-            return
-        tilt = (1 + energy / whole.clamp(min=1e-300)) / 2
-        order, fresh = _resampled(weights, tilt, self._paths.draws.generator)
-        order = torch.where(few[..., None], order, torch.arange(energy.shape[-1]))
-        self._paths.take(order, torch.where(few[..., None], fresh, weights))
-        self._tangents.take(order)
-        self._keeping = {name: total.gather(-1, order) for name, total in self._keeping.items()}
-
-
-def _resampled(weights: Tensor, tilt: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Units drawn in proportion to ``weights * tilt``, and their new weights, in proportion to ``1 / tilt``.
-
-    Systematic resampling. Source: Doucet & Johansen 2009, section 3.4.
-    """
-    count = weights.shape[-1]
-    ladder = (weights * tilt).cumsum(-1)
-    shift = torch.rand(*weights.shape[:-1], 1, dtype=torch.float64, generator=generator)
-    places = (torch.arange(count, dtype=torch.float64) + shift) / count * ladder[..., -1:]
-    order = torch.searchsorted(ladder, places).clamp(max=count - 1)
-    new = 1 / tilt.gather(-1, order)
-    return order, new / new.mean(-1, keepdim=True)
+        self._share = torch.minimum(self._share, effective_share(self._paths, energy))
+        order = rebalance(self._paths, energy) if self._tilted else None
+        if order is not None:
+            self._tangents.take(order)
+            self._keeping = {name: total.gather(-1, order) for name, total in self._keeping.items()}
