@@ -1,9 +1,9 @@
 """Infinite width: how far signals and gradients survive in random recurrent networks.
 
-`analyze` answers for a spec or a batch of specs, `critical` finds the spec for a wanted length, `pareto_front` what the
-specs that see so far cost against each other, `moment_dynamics` and
-`correlation_map` give the maps behind the answers, `spectrum` the Jacobian's whole spectrum;
-`simulate` of `isornn.simulation` is their check.
+`analyze` answers for a spec or a batch of specs, tied networks included, `analyze_stack` for layers; `critical` finds the
+spec for a wanted length, `pareto_front` what the specs that see so far cost against each other, `phase_diagram` maps.
+`moment_dynamics` and `correlation_map` give the maps behind the answers, `spectrum` the Jacobian's whole spectrum,
+`kernel` the covariance of outputs on given sequences. `simulate` of `isornn.simulation` is their check.
 """
 
 from isornn.theory.analysis import analyze, stationary_samples
