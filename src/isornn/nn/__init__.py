@@ -1,6 +1,6 @@
 """Networks of finite width: a torch layer for each cell, and for a user's own."""
 
-from isornn.nn import typed
+from isornn.nn import soft_constraints, spectral, typed
 from isornn.nn.layers import (
     GRU,
     LSTM,
@@ -19,6 +19,7 @@ from isornn.nn.layers import (
 from isornn.nn.layout import GateTensors
 from isornn.nn.rnn import RNN
 from isornn.nn.scan import linear_scan
+from isornn.nn.spectral import SpectralRNN, parametrize_spectral_
 from isornn.nn.step import gates_on_plain_state, step
 
 __all__ = [
@@ -36,9 +37,13 @@ __all__ = [
     "GersLSTM",
     "MinimalRNN",
     "PeepholeLSTM",
+    "SpectralRNN",
     "VanillaRNN",
     "gates_on_plain_state",
     "linear_scan",
+    "parametrize_spectral_",
+    "soft_constraints",
+    "spectral",
     "step",
     "typed",
 ]
