@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from isornn.cells import Spec
 from isornn.cli import app
+from isornn.theory import analyze
 
 SPEC = {"cell": "vanilla", "gates": {"h": {"weight_var": 0.5, "input_var": 1}}, "options": {"nonlinearity": "identity"}}
+HAAR = {"cell": "vanilla", "gates": {"h": {"weight_var": 1.2, "input_var": 0.1, "ensemble": "orthogonal"}}}
 TYPED = {"cell": "t_rnn", "gates": {"f": {"input_var": 2}}, "options": {"gate": "hard_sigmoid"}}
 
 
@@ -18,7 +21,12 @@ def run(*arguments: object) -> Result:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name, spec in (("gaussian", SPEC), ("typed", TYPED), ("diverges", SPEC | {"gates": {"h": {"weight_var": 2}}})):
+    for name, spec in (
+        ("gaussian", SPEC),
+        ("haar", HAAR),
+        ("typed", TYPED),
+        ("diverges", SPEC | {"gates": {"h": {"weight_var": 2}}}),
+    ):
         (tmp_path / f"{name}.json").write_text(json.dumps(spec), encoding="utf-8")
     margin = {"cell": "vanilla", "gates": {"h": {"weight_var": 1, "input_var": 1, "ensemble": {"margin": 0.2}}}}
     (tmp_path / "margin.json").write_text(json.dumps(margin), encoding="utf-8")
@@ -26,18 +34,27 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_json_holds_the_density_and_its_moments(folder: Path) -> None:
-    result = run(folder / "gaussian.json", "--json", "--plot", folder / "figure.png")
+    result = run(folder / "haar.json", "--json", "--plot", folder / "figure.png")
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout, parse_constant=pytest.fail)
-    assert len(answer["x"]) == len(answer["density"]) and answer["atoms"] == []
-    assert answer["edges"] == [0.0, pytest.approx(2.0, rel=2e-3)]
-    assert (answer["mean"], answer["variance"]) == (pytest.approx(0.5, rel=1e-3), pytest.approx(0.25, rel=2e-3))
+    assert len(answer["x"]) == len(answer["density"]) and answer["atoms"] == [] and answer["steps"] == 1
+    known = analyze(Spec.from_json(HAAR)).jacobian
+    assert answer["edges"][1] == pytest.approx(1.2, rel=2e-3)
+    assert answer["mean"] == pytest.approx(known.mean.number(), rel=1e-3)
+    assert answer["variance"] == pytest.approx(known.variance.number(), rel=2e-3)
     assert (folder / "figure.png").stat().st_size > 1000
 
 
 def test_the_table_names_the_atoms(folder: Path) -> None:
     result = run(folder / "typed.json", "--plot", folder / "figure.svg")
     assert result.exit_code == 0 and "mass at 1" in result.stdout and "99.9 % lie below" in result.stdout
+
+
+def test_products_of_several_steps(folder: Path) -> None:
+    result = run(folder / "typed.json", "--steps", 2, "--json")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout, parse_constant=pytest.fail)
+    assert answer["steps"] == 2 and [atom["place"] for atom in answer["atoms"]] == [0.0, 1.0]
 
 
 def test_a_start_instead_of_a_file() -> None:
@@ -54,6 +71,7 @@ def test_a_start_instead_of_a_file() -> None:
         (("gaussian.json", "--plot", "figure.gif"), ".png"),
         (("diverges.json",), "no fixed point"),
         (("margin.json",), "gates.h.ensemble"),
+        (("typed.json", "--steps", "0"), "steps: 0"),
         (("--cell", "lstm", "--hidden", 8, "--inputs", 8, "--init", "other"), "init: 'other'"),
     ],
 )

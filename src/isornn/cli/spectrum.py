@@ -25,6 +25,7 @@ def spectrum(
         str | None, typer.Option("--init", metavar="START", help="torch (default), standard, chrono, critical, ...")
     ] = None,
     length: Length = None,
+    steps: Annotated[int, typer.Option("--steps", metavar="K", help="Of the product of K steps' Jacobians.")] = 1,
     input_variance: Variance = None,
     input_correlation: Correlation = None,
     json: AsJson = False,
@@ -32,7 +33,8 @@ def spectrum(
         Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the density (.png, .pdf or .svg).")
     ] = None,
 ) -> None:
-    """The density of the squared singular values of the state-to-state Jacobian at infinite width."""
+    """The density of the squared singular values of the state-to-state Jacobian, or of a product of them, at infinite
+    width."""
     from isornn.cli.ask import alone, input_law, loaded, named_cell, started
     from isornn.theory.spectra import spectrum as density_of
 
@@ -41,10 +43,11 @@ def spectrum(
     with errors().status("solving for the spectrum"):
         if spec is not None:
             alone(cell=cell, hidden=hidden, inputs=inputs, init=init, length=length)
-            found = density_of(loaded(spec, *law))
+            found = density_of(loaded(spec, *law), steps=steps)
         else:
             name = "torch" if init is None else init
-            found = density_of(started(name, named_cell(cell), hidden, inputs, length, input_law(*law)))
+            at_start = started(name, named_cell(cell), hidden, inputs, length, input_law(*law))
+            found = density_of(at_start, steps=steps)
     if json:
         print_json(found.to_json())
     else:
@@ -66,5 +69,6 @@ def _print(found: SpectralDensity) -> None:
         *((f"mass at {shown(atom.place)}", shown(atom.mass)) for atom in found.atoms),
         *((f"{100 * share:g} % lie below", shown(found.quantile(share))) for share in _SHARES),
     ]
-    title = f"{found.spec.cell.name}: squared singular values of the Jacobian (residual {found.residual:.1g})"
+    of = "the Jacobian" if found.steps == 1 else f"{found.steps} steps' Jacobian"
+    title = f"{found.spec.cell.name}: squared singular values of {of} (residual {found.residual:.1g})"
     print_table(title, ("quantity", "value"), rows)

@@ -24,8 +24,9 @@ def draw_spectrum(found: SpectralDensity, figure: Path) -> None:
     # A figure of its own, without pyplot: nothing global, and no display needed.
     canvas = Figure(figsize=(7, 4), layout="constrained")
     axes = canvas.subplots()
+    over = "state-to-state" if found.steps == 1 else f"{found.steps}-step"
     axes.set(
-        title=f"{found.spec.cell.name}: singular values of the state-to-state Jacobian",
+        title=f"{found.spec.cell.name}: singular values of the {over} Jacobian",
         xlabel="singular value s",
         ylabel="density",
     )

@@ -1,42 +1,68 @@
-"""The Jacobian's blocks at sampled units of a stationary population."""
+"""The Jacobian's blocks at sampled units of a stationary population, over one or several steps."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from isornn.cells import Spec, Values
 from isornn.theory.errors import TheoryMissing
-from isornn.theory.population.engine import Population
+from isornn.theory.population.engine import Population, Stationary
 from isornn.theory.population.probing import linearise, linearise_read
-from isornn.theory.population.units import Laws, Units, reader, stand_ins
+from isornn.theory.population.units import Laws, Units, draw_gates, reader, stand_ins, variates
 from isornn.theory.reasons import NOT_CONVERGED
-from isornn.theory.spectra.dyson import Blocks
+from isornn.theory.spectra.chain import Step, carried, joined, row_energy
 
-UNITS = 1024
-STEPS = 16
+UNITS, REPLICATES = 1024, 32
+SNAPSHOTS, SNAPSHOTS_OF_PATHS = 16, 4
 KEPT = 2048  # units of the bulk; of the tail as many again
+KEPT_PATHS = 512
 _GROUPS = 64
 
 
-def sampled_blocks(spec: Spec, generator: torch.Generator) -> Blocks:
-    """Blocks of some 8000 units: of half a million sampled, the hundredth with the largest rows and an even choice
-    of the others, each weighted by how many it stands for.
+def sampled_path(spec: Spec, steps: int, generator: torch.Generator) -> list[Step]:
+    """The Jacobians of following steps at units of the fixed point: half a million units, for several steps an
+    eighth of a million unless units keep to themselves. Units of a replicate lie side by side.
 
     Raises:
         TheoryMissing: the population does not settle.
     """
-    population = Population(spec, generator=generator, units=UNITS)
+    population = Population(spec, generator=generator, units=UNITS, replicates=REPLICATES)
     stationary = population.settle("identical")
     if not bool(stationary.converged.all()):
         raise TheoryMissing(NOT_CONVERGED)
-    found = [blocks_of(population.laws, *moment) for moment in population.snapshots(stationary, STEPS)]
-    return _thinned(joined(found))
+    found = []
+    few = steps > 1 and population.laws.weighted
+    for units, u, x in population.snapshots(stationary, SNAPSHOTS_OF_PATHS if few else SNAPSHOTS):
+        path = [step_of(population.laws, units, u, x)]
+        for _ in range(steps - 1):
+            units = advanced(population.laws, units, u, x)
+            u, x = _fresh(population.laws, units, stationary, generator)
+            path.append(step_of(population.laws, units, u, x))
+        found.append(path)
+    return [joined(parts) for parts in zip(*found, strict=True)]
 
 
-def blocks_of(laws: Laws, units: Units, u: Values, x: Tensor | None) -> Blocks:
+def advanced(laws: Laws, units: Units, u: Values, x: Tensor | None) -> Units:
+    """The same units one step later, in the same order."""
+    new = laws.cell.update(Values(**units.states), u, x)
+    shape = next(iter(units.states.values())).shape
+    return replace(units, states={name: value.expand(shape) for name, value in new.items()})
+
+
+def _fresh(
+    laws: Laws, units: Units, stationary: Stationary, generator: torch.Generator
+) -> tuple[Values, Tensor | None]:
+    """Pre-activations of the next step of the same units, each drawn by itself."""
+    shape = next(iter(units.states.values())).shape[1:]
+    uniform = torch.rand(variates(laws, 1), *shape, dtype=torch.float64, generator=generator)
+    return draw_gates(laws, units, stationary.field, uniform.clamp(1e-15, 1 - 1e-15))
+
+
+def step_of(laws: Laws, units: Units, u: Values, x: Tensor | None) -> Step:
     """A~ and V_q of every unit at given pre-activations; rows and columns as in `isornn.theory.spectra.dyson`."""
     cell, names = laws.cell, laws.cell.states
     stood = stand_ins(laws, units)
@@ -66,39 +92,53 @@ def blocks_of(laws: Laws, units: Units, u: Values, x: Tensor | None) -> Blocks:
                 births[column[gate]][s, r] += laws.weight[gate][0] * left[0] * right[0]
     weight = torch.ones(shape, dtype=torch.float64) if units.weights is None else units.weights.expand(shape)
     flat = {q: v.reshape(size, size, -1) for q, v in births.items()}
-    return Blocks(len(names), mean.reshape(size, size, -1), flat, weight.reshape(-1) / weight.sum())
+    return Step(len(names), mean.reshape(size, size, -1), flat, weight.reshape(-1) / weight.sum())
 
 
-def joined(parts: list[Blocks]) -> Blocks:
-    """All units of several populations of one kind, without columns that are zero in all."""
-    births = {q: torch.cat([part.births[q] for part in parts], -1) for q in parts[0].births}
-    kept = {q: v for q, v in births.items() if bool((v != 0).any())}
-    mean = torch.cat([part.mean for part in parts], -1)
-    return Blocks(parts[0].states, mean, kept, torch.cat([part.weight for part in parts]) / len(parts))
+def thinned(path: list[Step]) -> list[Step]:
+    """Some units that stand for all: the tail of those with the largest rows whole, the bulk evenly, sorted by row
+    energy into groups and by what is carried within each; weighted so that means of both, of their products and of
+    what single steps do are those over all units."""
+    total, kept = path[0].weight.numel(), KEPT if len(path) == 1 else KEPT_PATHS
+    if total <= 2 * kept:
+        return path
+    energy, kept_part, every = row_energy(path), carried(path), path[0].weight
+    order = energy.argsort()
+    bulk, tail = order[: total - kept], order[total - kept :]
+    groups = [group[kept_part[group].argsort()] for group in bulk.tensor_split(_GROUPS)]
+    parts = [part for group in groups for part in group.split(math.ceil(bulk.numel() / kept))]
+    chosen = torch.stack([part[len(part) // 2] for part in parts])
+    weight = torch.stack([every[part].sum() for part in parts])
+    features = torch.stack(
+        [energy, kept_part, energy * energy, energy * kept_part, kept_part * kept_part, *_of_steps(path)]
+    )
+    weight = _balanced(weight, features[:, chosen], features[:, bulk] @ every[bulk])
+    index, weights = torch.cat([tail, chosen]), torch.cat([every[tail], weight])
+    return [step.taken(index, weights) for step in path]
 
 
-def row_energy(blocks: Blocks) -> Tensor:
-    """|A|^2 + tr V of each unit's rows: what large singular values come from."""
-    states = blocks.states
-    energy = blocks.mean[:states].square().sum((0, 1))
-    for v in blocks.births.values():
-        energy = energy + torch.einsum("ssn->n", v[:states, :states])
-    return energy
+def _balanced(weight: Tensor, features: Tensor, wanted: Tensor) -> Tensor:
+    """Weights as near as may be to ``weight`` under which the features (p, n) have the sums wanted (p,).
+
+    Left alone where that takes negative ones. Source: linear calibration, Deville & Sarndal 1992.
+    """
+    features = torch.cat([features, torch.ones_like(features[:1])])
+    wanted = torch.cat([wanted, weight.sum()[None]])
+    scale = (features.square() @ weight).sqrt().clamp(min=1e-300)
+    scaled, gap = features / scale[:, None], (wanted - features @ weight) / scale
+    by = torch.linalg.lstsq((scaled * weight) @ scaled.T, gap, rcond=1e-10, driver="gelsd").solution
+    factor = 1 + by @ scaled
+    return weight * factor if bool((factor > 0).all()) else weight
 
 
-def _thinned(blocks: Blocks) -> Blocks:
-    """The tail whole, the bulk evenly: sorted by row energy into groups, and by the mean part within each."""
-    total = blocks.weight.numel()
-    if total <= 2 * KEPT:
-        return blocks
-    order = row_energy(blocks).argsort()
-    bulk, tail = order[: total - KEPT], order[total - KEPT :]
-    carried = blocks.mean[: blocks.states].square().sum((0, 1))
-    groups = [group[carried[group].argsort()] for group in bulk.tensor_split(_GROUPS)]
-    stride = math.ceil(bulk.numel() / KEPT)
-    chosen, weight = [tail], [blocks.weight[tail]]
-    for group in groups:
-        for part in group.split(stride):
-            chosen.append(part[len(part) // 2 : len(part) // 2 + 1])
-            weight.append(blocks.weight[part].sum(0, keepdim=True))
-    return blocks.taken(torch.cat(chosen), torch.cat(weight))
+def _of_steps(path: list[Step]) -> list[Tensor]:
+    """Squares of each step's gated reads, and of several steps what each carries and receives, and its square."""
+    found = []
+    for step in path:
+        received = torch.stack([v.diagonal().T for v in step.births.values()]).sum(0)
+        squares = step.mean[:, : step.states].square().sum(1) + received
+        found += list(squares[step.states :])
+        if len(path) > 1:
+            whole = received[: step.states].sum(0)
+            found += [whole, whole * whole, step.carried.square().sum((0, 1))]
+    return found

@@ -2,60 +2,70 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from isornn.cells import Spec, Values, initial_parameters
+from isornn.cells import Spec, SpecError
 from isornn.theory.analysis import analyze
 from isornn.theory.errors import TheoryMissing
-from isornn.theory.population.units import Laws, Units
 from isornn.theory.reasons import IDENTITY, NOT_POINTWISE
-from isornn.theory.records import Analysis
-from isornn.theory.spectra.blocks import blocks_of, joined, row_energy, sampled_blocks
+from isornn.theory.records import JacobianMoments
+from isornn.theory.spectra.blocks import REPLICATES, UNITS, sampled_path, thinned
+from isornn.theory.spectra.chain import Step, chained, row_energy, with_few
+from isornn.theory.spectra.diagonal import unit_law
 from isornn.theory.spectra.dyson import Blocks, NotSolved
-from isornn.theory.spectra.one_gate import one_gate_law
-from isornn.theory.spectra.records import Atom, SpectralDensity, integrals
+from isornn.theory.spectra.extremes import extremes
+from isornn.theory.spectra.one_gate import Law, one_gate_law
+from isornn.theory.spectra.records import Atom, KnownMoments, SpectralDensity, integrals
 from isornn.theory.spectra.scan import ANGLES, Scan, moments, scan, upper_edge
 
 SEED = 0
-_CALIBRATIONS, _STRONGEST = 3, 3.0
+MOST_STEPS = 16
+_CALIBRATIONS, _STRONGEST = 2, 0.2  # rounds, and the largest factors a and b
 _ACCURATE, _TOO_FAR = 2e-3, 0.05  # residuals
-_PROBED, _LAST_DRAWS = 4000, 16
-_DRIVES = ((3.0, 60), (30.0, 600))  # widths and steps
-_WALL = 1e-3
+_GROUPS = 8  # of replicates, whose moments give the standard errors
 
 
-def spectrum(spec: Spec, *, generator: torch.Generator | None = None) -> SpectralDensity:
+def spectrum(spec: Spec, *, steps: int = 1, generator: torch.Generator | None = None) -> SpectralDensity:
     """The density of the squared singular values of the untied state-to-state Jacobian at infinite width.
 
-    At the fixed point of the state's moments, on one trajectory; for a cell of several states the Jacobian is that of
-    all of them, (M N) x (M N): for the LSTM d(h', c')/d(h, c). Given the units J = A + sum_k D_k W_k has a
+    At the fixed point of the state's moments, on one trajectory: of ``J_t`` itself, or of the product of several,
+    ``J_(t+k-1) ... J_t``, which a gradient through k steps is multiplied by. For a cell of several states the Jacobian
+    is that of all of them, (M N) x (M N): for the LSTM d(h', c')/d(h, c). Given the units J = A + sum_k D_k W_k has a
     deterministic part and Gaussian rows of given covariances, so the resolvent solves a matrix Dyson equation with
-    one block per unit (`isornn.theory.spectra.dyson`); a gated read (Cho's GRU) is linearised. Cells without
-    recurrent weights, and a single orthogonal matrix without a carried state, have the law of a function of one gate.
+    one block per unit (`isornn.theory.spectra.dyson`); a gated read (Cho's GRU) and a product are linearised. Cells
+    without recurrent weights have the law of a product of their units' own gates: of one gate in one step, and a
+    single orthogonal matrix without a carried state too, exactly; else of half a million sampled units.
 
     Args:
-        spec: of plain numbers, not a batch; gaussian matrices (orthogonal: a single matrix, J = D W, only).
+        spec: of plain numbers, not a batch; gaussian matrices (orthogonal: one step of a single matrix, J = D W, only).
+        steps: k, from 1 to 16.
         generator: randomness of the sampled units; seeded with 0 by default, so that equal calls agree.
 
     Returns:
-        Density, edges, atoms, mean and variance. Sampled units are reweighted by less than a percent or so so that m1
-        and m2 are those of `analyze` where it has them; ``stderr`` is then that of `analyze`.
+        Density, edges, atoms, mean and variance. Sampled units are reweighted slightly so that m1 and m2 of one step
+        are those of `analyze` where it has them, and of several steps the means over eight groups of them. ``stderr``
+        is that of these. Where reweighting or integration fall short of them the residual says by how much.
 
     Raises:
+        SpecError: steps that are not from 1 to 16.
         TheoryMissing: a batch of specs; no fixed point; identity, margin or orthogonal matrices beyond the
             case above; a cell that is not pointwise.
         NotSolved: the equation's residual stays above its tolerance, or the density's mass or moments are off by more
             than 5 %, as where gates are so steep that singular values spread over hundreds of orders of magnitude.
 
     Source: information-plus-noise matrices, Hachem, Loubaton & Najim 2007; Gilboa et al. 2019 have the first
-    two moments (eqs. 12-15).
+    two moments (eqs. 12-15). Products of J = D W alone: Pennington, Schoenholz & Ganguli 2017.
 
     >>> from isornn.cells import Gate, Vanilla
     >>> found = spectrum(Spec(Vanilla("identity"), {"h": Gate(weight_var=0.5, input_var=1.0)}))  # Marchenko & Pastur
     >>> [round(float(edge), 1) for edge in found.edges], round(found.mean, 3), round(found.variance, 3)
     ([0.0, 2.0], 0.5, 0.25)
     """
+    if steps not in range(1, MOST_STEPS + 1):
+        raise SpecError("steps", steps, f"it is a whole number from 1 to {MOST_STEPS}")
     if spec.batch_shape:
         raise TheoryMissing(f"spec: a batch of shape {tuple(spec.batch_shape)} is not allowed; ask for one at a time")
     if not spec.cell.pointwise:
@@ -63,79 +73,140 @@ def spectrum(spec: Spec, *, generator: torch.Generator | None = None) -> Spectra
     known = analyze(spec, length=1)
     if not bool(known.fixed_point.converged) or any(gate.ensemble == "identity" for gate in spec.gates.values()):
         raise TheoryMissing(known.fixed_point.second_moment.reason() or IDENTITY)
-    law = one_gate_law(spec)
+    law = one_gate_law(spec) if steps == 1 else None
     if law is not None:
-        return _exact(spec, *law)
+        return _of_law(spec, steps, law, None)
     _need_gaussian(spec)
     generator = torch.Generator().manual_seed(SEED) if generator is None else generator
-    blocks = _calibrated(sampled_blocks(spec, generator), known)
-    if not blocks.births:
-        raise TheoryMissing(
-            f"{spec.cell.name}: without recurrent weights the Jacobian is diagonal in units, and its law is known "
-            "for one state with one gate only"
-        )
-    return _by_dyson(spec, blocks, known)
+    path = sampled_path(spec, steps, generator)
+    if not path[0].births:
+        return _of_law(spec, steps, *unit_law(path))
+    wanted = _of_analysis(known.jacobian) if steps == 1 else _of_groups(path)
+    return _by_dyson(spec, path, wanted)
 
 
 def _need_gaussian(spec: Spec) -> None:
     for name, gate in spec.gates.items():
         if gate.ensemble != "gaussian" and float(gate.weight_var) > 0:
             raise TheoryMissing(
-                f"gates.{name}.ensemble: the spectrum is known for gaussian matrices, and for an orthogonal one where "
-                f"nothing is added to it; found {gate.ensemble!r}"
+                f"gates.{name}.ensemble: the spectrum is known for gaussian matrices, and for one step of an "
+                f"orthogonal one where nothing is added to it; found {gate.ensemble!r}"
             )
 
 
-def _exact(spec: Spec, x: Tensor, density: Tensor, atoms: tuple[Atom, ...]) -> SpectralDensity:
+def _of_law(spec: Spec, steps: int, law: Law, known: KnownMoments | None) -> SpectralDensity:
+    """Of a law that is exact, or of one of sampled units with moments of their own."""
+    x, density, atoms = law
     mass, first, second = integrals(x, density, atoms)
     edges = (float(x[0]), float(x[-1])) if len(x) else (None, None)
-    zero = {"mean": 0.0, "variance": 0.0}
-    return SpectralDensity(spec, x, density, edges, atoms, first, second - first**2, zero, abs(mass - 1))
+    residual = abs(mass - 1) if known is None else max(abs(mass - 1), known.distance(first, second))
+    stderr = {"mean": 0.0, "variance": 0.0} if known is None else known.stderr
+    return SpectralDensity(spec, steps, x, density, edges, atoms, 0.0, first, second - first**2, stderr, residual)
 
 
-def _by_dyson(spec: Spec, blocks: Blocks, known: Analysis) -> SpectralDensity:
-    bounded, singular = _extremes(spec)
-    end = upper_edge(blocks) if bounded else None
-    exact = moments(blocks, upper_edge(blocks, 0.05) if end is None else end)
+def _of_analysis(known: JacobianMoments) -> KnownMoments | None:
+    """Section 3's moments of one step."""
+    first, second = known.mean.number(), known.second_moment.number()
+    if first is None or second is None:
+        return None
+    errors = {"mean": known.mean.error(), "variance": known.variance.error()}
+    return KnownMoments(first, second, {name: error for name, error in errors.items() if error is not None})
+
+
+def _of_groups(path: list[Step]) -> KnownMoments:
+    """The equation's moments for groups of replicates, each for itself."""
+    replicate = torch.arange(path[0].weight.numel()) // UNITS % REPLICATES
+    found = []
+    for group in range(_GROUPS):
+        index = (replicate % _GROUPS == group).nonzero()[:, 0]
+        own = [step.taken(index, step.weight[index]) for step in path]
+        blocks = chained(thinned(own))
+        _, second = moments(blocks, upper_edge(blocks, 0.05))
+        found.append((float((row_energy(own) * own[0].weight).sum()) / own[0].states, second))
+    means, squares = torch.tensor(found, dtype=torch.float64).unbind(-1)
+    spread = {"mean": means, "variance": squares - means.square()}
+    errors = {name: float(value.std()) / math.sqrt(_GROUPS) for name, value in spread.items()}
+    return KnownMoments(float(means.mean()), float(squares.mean()), errors)
+
+
+def _by_dyson(spec: Spec, path: list[Step], wanted: KnownMoments | None) -> SpectralDensity:
+    limits = extremes(spec, len(path))
+    few = thinned(path)
+    blocks = chained(with_few(few, limits.path) if limits.bounded else few)
+    rough = upper_edge(blocks, 0.05)
+    if wanted is None:
+        wanted = KnownMoments(*moments(blocks, rough), {})
+    else:
+        blocks = _calibrated(blocks, wanted, rough)
+    end = upper_edge(blocks) if limits.bounded else None
     tries = []
-    for angle in ANGLES if bounded else ANGLES[1:]:
-        tries.append(_integrated(scan(blocks, angle, end), exact))
-        if tries[-1][1] < _ACCURATE:
+    for angle in ANGLES if limits.bounded else ANGLES[1:]:
+        found = scan(blocks, angle, rough, end)
+        tries.append((_off(found, wanted), found))
+        if tries[-1][0] < _ACCURATE:
             break
-    (found, atoms, first, second), residual = min(tries, key=lambda one: one[1])
+    residual, found = min(tries, key=lambda one: one[0])
     if residual > _TOO_FAR:
         raise NotSolved(f"the spectrum's density was not resolved: its mass or moments are off by {residual:.2g}")
-    edges = (0.0 if singular else float(found.x[found.density > 0][0]), end)
-    errors = {"mean": known.jacobian.mean.error(), "variance": known.jacobian.variance.error()}
-    stderr = {name: error for name, error in errors.items() if error is not None}
-    return SpectralDensity(spec, found.x, found.density, edges, atoms, first, second - first**2, stderr, residual)
-
-
-def _integrated(found: Scan, exact: tuple[float, float]) -> tuple[tuple[Scan, tuple[Atom, ...], float, float], float]:
-    """The scan with its atoms and moments, and how far these are from mass 1 and the exact moments."""
     atoms = (Atom(0.0, found.at_zero),) if found.at_zero else ()
-    mass, first, second = integrals(found.x, found.density, atoms)
-    residual = max(abs(mass - 1), abs(first / exact[0] - 1), abs(second / exact[1] - 1), found.residual)
-    return (found, atoms, first, second), residual
+    density = _corrected(found, wanted)
+    _, first, second = integrals(found.x, density, atoms)
+    edges = (0.0 if limits.singular else float(found.x[density > 0][0]), end)
+    return SpectralDensity(
+        spec,
+        len(path),
+        found.x,
+        density,
+        edges,
+        atoms,
+        found.below,
+        first,
+        second - first**2,
+        wanted.stderr,
+        residual,
+    )
 
 
-def _calibrated(blocks: Blocks, known: Analysis) -> Blocks:
-    """Units reweighted by exp(a f + b f^2), f = E/(E + mean E) of row energy E, so that m1 and m2 are those known.
+def _off(found: Scan, wanted: KnownMoments) -> float:
+    """How far the scan's mass is from 1 and its moments, relatively, from those wanted."""
+    mass, first, second = integrals(found.x, found.density, ())
+    mass += found.at_zero + found.below
+    return max(abs(mass - 1), wanted.distance(first, second), found.residual)
+
+
+def _corrected(found: Scan, wanted: KnownMoments) -> Tensor:
+    """The density times 1 + a + b y/(1 + |y|) + c y^2/(1 + y^2), y = (x - m1)/sd, that has mass 1 and the moments
+    wanted. What the residual says is undone where it can be without a negative density."""
+    y = (found.x - wanted.first) / max(wanted.second - wanted.first**2, 1e-300) ** 0.5
+    shapes = (torch.ones_like(y), y / (1 + y.abs()), y.square() / (1 + y.square()))
+    parts = [integrals(found.x, found.density * shape, ()) for shape in shapes]
+    wanting = torch.tensor([1.0 - found.at_zero - found.below, wanted.first, wanted.second], dtype=torch.float64)
+    columns = torch.tensor(parts, dtype=torch.float64).T / wanting[:, None]
+    by = torch.linalg.lstsq(columns, 1 - columns[:, 0]).solution
+    factor = 1 + sum(share * shape for share, shape in zip(by, shapes, strict=True))
+    return found.density * factor if bool((factor > 0).all()) else found.density
+
+
+def _calibrated(blocks: Blocks, wanted: KnownMoments, end: float) -> Blocks:
+    """Units reweighted by exp(a f + b g) so that m1 and m2 are those wanted; f is E/(E + mean E) of row energy E and
+    g what f^2 adds to it, both of mean 0 and variance 1.
+
+    Where that takes weights far from those they have, units are left alone: the residual then says so.
 
     Source: calibration estimators, Deville & Sarndal 1992.
     """
-    wanted = known.jacobian.mean.number(), known.jacobian.second_moment.number()
-    energy = row_energy(blocks)
-    f = energy / (energy + (energy * blocks.weight).sum()).clamp(min=1e-300)
-    if wanted[0] is None or wanted[1] is None or not blocks.births or float(f.max() - f.min()) < 1e-6:
+    energy, weight = blocks.energy, blocks.weight
+    f = energy / (energy + (energy * weight).sum()).clamp(min=1e-300)
+    if float(f.max() - f.min()) < 1e-6:
         return blocks
-    target = torch.tensor(wanted, dtype=torch.float64)
+    f = _standard(f, weight)
+    g = f.square()
+    g = _standard(g - (weight * f * g).sum() * f, weight)
+    target = torch.tensor([wanted.first, wanted.second], dtype=torch.float64)
     index = torch.arange(len(f))
 
     def tilted(by: Tensor) -> Blocks:
-        return blocks.taken(index, blocks.weight * (by[0] * f + by[1] * f.square()).exp())
-
-    end = upper_edge(blocks, 0.05)
+        return blocks.taken(index, weight * (by[0] * f + by[1] * g).exp())
 
     def gap(by: Tensor) -> Tensor:
         return torch.tensor(moments(tilted(by), end), dtype=torch.float64) / target - 1
@@ -146,58 +217,10 @@ def _calibrated(blocks: Blocks, known: Analysis) -> Blocks:
         slopes = torch.stack([(gap(by + step) - now) / 1e-3 for step in small], -1)
         by = by - torch.linalg.lstsq(slopes, now).solution
         if not float(by.abs().max()) < _STRONGEST:
-            return blocks  # not for so slight a correction: the deviation stays and shows in the moments
+            return blocks
     return tilted(by)
 
 
-def _extremes(spec: Spec) -> tuple[bool, bool]:
-    """Whether rows of J stay bounded over units, and whether det A comes near 0: then the support begins at 0, for a
-    square matrix with rows that the random part alone can make dependent.
-
-    Found by driving units with pre-activations of standard deviation 3 over 60 steps and 30 over 600, half of the units
-    by the same ones at all steps but the last, which finds states that can grow.
-    """
-    largest, nearest = [], []
-    for scale, steps in _DRIVES:
-        blocks = _driven(spec, scale, steps)
-        births = [float(torch.einsum("ssn->n", v).max()) for v in blocks.births.values()]
-        largest.append(torch.tensor([float(blocks.mean.square().sum((0, 1)).max()), *births]))
-        a = blocks.mean[: blocks.states, : blocks.states]
-        size = torch.linalg.matrix_norm(a.movedim(-1, 0), ord=2)
-        smallest = torch.linalg.svdvals(a.movedim(-1, 0))[:, -1]
-        nearest.append(float(smallest.min()) <= _WALL * float(size.max()))
-    return bool((largest[1] <= 1.5 * largest[0]).all()), any(nearest)
-
-
-def _driven(spec: Spec, scale: float, steps: int) -> Blocks:
-    generator, laws = torch.Generator().manual_seed(SEED), Laws.of(spec)
-    gates = [gate for gate in spec.cell.gates if _moves(laws, gate)]
-    kept = torch.arange(_PROBED) % 2 == 0
-
-    def drive() -> tuple[dict[str, Tensor], Tensor]:
-        draws = scale * torch.randn(len(spec.cell.gates) + 1, _PROBED, dtype=torch.float64, generator=generator)
-        values = {
-            gate: laws.bias_mean[gate] + (value if gate in gates else torch.zeros_like(value)).expand(1, 1, 1, -1)
-            for gate, value in zip(spec.cell.gates, draws, strict=False)
-        }
-        return values, laws.input_variance.sqrt() * draws[-1].expand(1, 1, 1, -1)
-
-    states = {name: torch.zeros(1, 1, 1, _PROBED, dtype=torch.float64) for name in spec.cell.states}
-    (same, same_x), parameters = drive(), initial_parameters(spec.cell)
-    for _ in range(steps):
-        values, x = drive()
-        mixed = {gate: torch.where(kept, same[gate], value) for gate, value in values.items()}
-        u, mixed_x = Values(**mixed, **parameters), torch.where(kept, same_x, x)
-        new = spec.cell.update(Values(**states), u, mixed_x)
-        states = {name: value.expand(states[name].shape) for name, value in new.items()}
-    found = []
-    for _ in range(_LAST_DRAWS):
-        values, x = drive()
-        found.append(blocks_of(laws, Units(states, {}, None), Values(**values, **parameters), x))
-    return joined(found)
-
-
-def _moves(laws: Laws, gate: str) -> bool:
-    """Whether the gate's pre-activation varies over units."""
-    spread = float(laws.weight[gate] + laws.drive[gate] + laws.bias_var[gate])
-    return laws.bias_law[gate] is not None or spread > 0
+def _standard(values: Tensor, weight: Tensor) -> Tensor:
+    centred = values - (weight * values).sum()
+    return centred / (weight * centred.square()).sum().sqrt().clamp(min=1e-300)

@@ -21,40 +21,65 @@ class Atom:
 
 
 @dataclass(frozen=True)
+class KnownMoments:
+    """m1 and m2 known apart from a density, and the standard errors of mean and variance."""
+
+    first: float
+    second: float
+    stderr: dict[str, float]
+
+    def distance(self, first: float, second: float) -> float:
+        """The larger relative deviation of other moments.
+
+        >>> KnownMoments(1.0, 2.0, {}).distance(1.0, 2.5)
+        0.25
+        """
+        pairs = ((first, self.first), (second, self.second))
+        return max(abs(other / known - 1) if known else abs(other) for other, known in pairs)
+
+
+@dataclass(frozen=True)
 class SpectralDensity:
     """The limiting law of the squared singular values of the state-to-state Jacobian.
 
     Args:
         spec: whose.
+        steps: k, of the product of k Jacobians.
         x, density: points, rising, and the density there, (points,) each, atoms left out. Between points it is meant
             to be integrated as x rho over ln x, which a density that falls like a power at 0 needs.
         edges: lowest and highest point of the support; ``None`` where the law has none: the upper one where rows of
             the Jacobian are unbounded over units (speak of quantiles then), both where there are atoms alone.
         atoms: places with mass.
+        below: the share between 0 and the first of ``x``, which is not resolved: products have values that are smaller
+            by tens of orders of magnitude than their mean.
         mean, variance: m1 and m2 - m1^2 by integrating the density and adding the atoms.
-        stderr: of mean and variance, those of `analyze`; 0 where it is deterministic.
+        stderr: of mean and variance, as they are known apart from the density: in one step those of `analyze`; 0 where
+            they are deterministic; without entries where they are not known.
         residual: the largest of what is missing from or beyond mass 1, and the relative deviations of m1 and m2 from
-            the moments that the same equation has by Cauchy's formula.
+            those known apart, or else from what the same equation has by Cauchy's formula.
     """
 
     spec: Spec
+    steps: int
     x: Tensor
     density: Tensor
     edges: tuple[float | None, float | None]
     atoms: tuple[Atom, ...]
+    below: float
     mean: float
     variance: float
     stderr: dict[str, float]
     residual: float
 
     def distribution(self, at: Tensor) -> Tensor:
-        """The share of squared singular values up to each of ``at``, the whole brought to 1."""
+        """The share of squared singular values up to each of ``at``, the whole brought to 1; what lies below the first
+        point counts as 0 < at."""
         known = self._ladder()
         place = at.clamp(min=1e-300).log()
         share = torch.zeros_like(place)
         if len(self.x) > 1:
-            smooth = 1.0 - sum(atom.mass for atom in self.atoms)
-            share = smooth / known[-1] * interpolated(place, self.x.log(), known)
+            smooth = 1.0 - self.below - sum(atom.mass for atom in self.atoms)
+            share = smooth / known[-1] * interpolated(place, self.x.log(), known) + self.below * (at > 0)
         for atom in self.atoms:
             share = share + atom.mass * (at >= atom.place)
         return share
@@ -80,10 +105,12 @@ class SpectralDensity:
         """One JSON object."""
         return {
             "cell": self.spec.cell.name,
+            "steps": self.steps,
             "x": self.x.tolist(),
             "density": self.density.tolist(),
             "edges": list(self.edges),
             "atoms": [{"place": atom.place, "mass": atom.mass} for atom in self.atoms],
+            "below": self.below,
             "mean": self.mean,
             "variance": self.variance,
             "stderr": dict(self.stderr),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,30 +11,33 @@ import torch
 from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
-from isornn.theory.spectra.blocks import row_energy
 from isornn.theory.spectra.dyson import Blocks, Dyson, NotSolved, Solution
+from isornn.theory.spectra.records import interpolated
 
 ANGLES = (2e-3, 0.015, 0.045)  # of the smallest of the rays that the density is extrapolated from: see scan
-COARSE, POINTS = 97, 240
+COARSE, POINTS = 97, 200
 _BETWEEN = 4
 _TAIL = 32  # points beyond those
 LEAST_MASS = 2e-4  # below the first x
 LONGEST_FALL = 1e-40  # of the first x, relative to the mean
 _ROUGH_UNITS = 512  # for rays far from the real axis, where every population looks alike
-_ROUGH_ANGLE = 0.2
 _ANGLES = (2.0, 1.2, 0.7, 0.4, 0.2, 0.06)
 _CHUNK = 32
 _BEFORE_END = (2e-3, 5e-3, 0.01, 0.02, 0.04, 0.08)
 _CONTOUR = 16
+_FARTHEST = 40  # doublings
+_FLAT = 12  # half decades over which mass that stays is mass at 0
 
 
 @dataclass(frozen=True)
 class Scan:
-    """``density`` at ``x``, the mass at 0, and the largest residual of the equations solved."""
+    """``density`` at ``x``, the mass at 0 and that between 0 and the first x, and the largest residual of the equations
+    solved."""
 
     x: Tensor
     density: Tensor
     at_zero: float
+    below: float
     residual: float
 
 
@@ -48,7 +52,7 @@ def moments(blocks: Blocks, end: float) -> tuple[float, float]:
     return first, second
 
 
-def scan(blocks: Blocks, angle: float, end: float | None = None) -> Scan:
+def scan(blocks: Blocks, angle: float, top: float, end: float | None = None) -> Scan:
     """The density of the squared singular values on points chosen by itself.
 
     Near the real axis x rho(x) = Im z m(z) / pi is read off rays at once, twice and three times a small angle, where
@@ -57,26 +61,29 @@ def scan(blocks: Blocks, angle: float, end: float | None = None) -> Scan:
 
     Args:
         angle: the small one. Sharp edges want it small; weak weights, where single units show as spikes, wide.
+        top: where the law of these units ends, roughly.
         end: the upper edge of the support where it is known, which the density reaches like a square root.
     """
     rough = _subset(blocks)
-    low, at_zero = _lowest(rough, float((row_energy(blocks) * blocks.weight).sum()))
-    coarse = torch.logspace(math.log10(low), math.log10(4 * blocks.bound()), COARSE, dtype=torch.float64)
-    xrho, _ = _on_axis(rough, rough, coarse, ANGLES[1])
+    low, at_zero, below = _lowest(rough, 4 * top, float((blocks.energy * blocks.weight).sum()))
+    coarse = torch.logspace(math.log10(low), math.log10(1.5 * top), COARSE, dtype=torch.float64)
+    negative = _Negative(rough, coarse)
+    x = coarse
+    xrho, _ = _on_axis(rough, negative, x, ANGLES[1])
     for points in (POINTS // 2, POINTS):
         x = _refined(coarse, xrho, points)
         if points < POINTS:
-            xrho, _ = _on_axis(rough, rough, x, angle)
+            xrho, _ = _on_axis(rough, negative, x, angle)
             coarse = x
     if end is not None:
         x = torch.cat([x, end * (1 - torch.tensor(_BEFORE_END, dtype=torch.float64))]).sort()[0]
         x = x[x < 0.9999 * end]
     else:
         # single rows of the tail are singular values of their own
-        top = max(1.15 * float(row_energy(blocks).max()), 1.01 * float(x[-1]))
+        top = max(1.15 * float(blocks.energy.max()), 1.01 * float(x[-1]))
         beyond = torch.linspace(math.log(float(x[-1])), math.log(top), _TAIL + 1, dtype=torch.float64).exp()
         x = torch.cat([x, beyond[1:]])
-    xrho, residual = _on_axis(blocks, rough, x, angle)
+    xrho, residual = _on_axis(blocks, negative, x, angle)
     if end is not None:
         x, xrho = torch.cat([x, x.new_tensor([end])]), torch.cat([xrho, xrho.new_zeros(1)])
     # between the points solved x rho is smooth in ln x, and cheaper to interpolate
@@ -84,21 +91,20 @@ def scan(blocks: Blocks, angle: float, end: float | None = None) -> Scan:
     fine = np.interp(place.numpy(), np.arange(len(x)), x.log().numpy())
     between = torch.from_numpy(PchipInterpolator(x.log().numpy(), xrho.numpy())(fine))
     x = torch.from_numpy(fine).exp()
-    return Scan(x, between / x, at_zero, residual)
+    return Scan(x, between / x, at_zero, below, residual)
 
 
 def upper_edge(blocks: Blocks, precision: float = 1e-3) -> float:
     """Where the support of these units' law ends: coming from above, where the equation ceases to have a
     real solution at which its fixed point iteration is stable."""
     dyson = Dyson(blocks)
-    x = torch.tensor([4 * blocks.bound()], dtype=torch.float64)
-    unknowns = dyson.solved(x, dyson.guess(x)).unknowns
+    x, unknowns = _outside(dyson)
     share = 0.8
     while share < 1 - precision:
-        try:
-            found = dyson.solved(share * x, unknowns)
-        except NotSolved:
-            found = None  # inside the support there is no real solution
+        found = None  # inside the support there is no real solution; single units' shares of it are not skipped
+        if float(share * x) > blocks.floor:
+            with suppress(NotSolved):
+                found = dyson.solved(share * x, unknowns)
         if found is None or dyson.slope(found) >= 1:
             share = share**0.5
         else:
@@ -106,12 +112,26 @@ def upper_edge(blocks: Blocks, precision: float = 1e-3) -> float:
     return float(x)
 
 
+def _outside(dyson: Dyson) -> tuple[Tensor, Tensor]:
+    """A point above the support and the solution there."""
+    x = 4 * dyson.blocks.energy.max().reshape(1)
+    for _ in range(_FARTHEST):
+        try:
+            found = dyson.solved(x, dyson.guess(x))
+        except NotSolved:
+            found = None
+        if found is not None and dyson.slope(found) < 1:
+            return x, found.unknowns
+        x = 2 * x
+    raise NotSolved("no point above the spectrum was found at which the Dyson equation is solved")
+
+
 def _subset(blocks: Blocks) -> Blocks:
     """A few units that stand for all: half of them by their share, half by their share of the second moment."""
     if blocks.weight.numel() <= _ROUGH_UNITS:
         return blocks
-    order = row_energy(blocks).argsort()
-    energy, share = row_energy(blocks)[order].square(), blocks.weight[order]
+    order = blocks.energy.argsort()
+    energy, share = blocks.energy[order].square(), blocks.weight[order]
     wanted = (share + share * energy / (share * energy).sum().clamp(min=1e-300)) / 2
     ladder = wanted.cumsum(0)
     places = (torch.arange(_ROUGH_UNITS, dtype=torch.float64) + 0.5) / _ROUGH_UNITS * ladder[-1]
@@ -119,55 +139,81 @@ def _subset(blocks: Blocks) -> Blocks:
     return blocks.taken(order[chosen], share[chosen] / wanted[chosen])
 
 
-def _falling(dyson: Dyson, sizes: Tensor) -> Tensor:
-    """Solutions on the negative axis at ``-sizes``, the largest first, each started from the one before."""
-    found = torch.empty(len(sizes), 2 * len(dyson.columns), dtype=torch.float64)
-    x = dyson.guess(-sizes[:1])
-    for place in range(len(sizes)):
-        x = dyson.solved(-sizes[place : place + 1], x).unknowns
-        found[place] = x[0]
-    return found
+class _Negative:
+    """Solutions on the negative axis, where the equation is easy: at ``-sizes``, the largest first, each started from
+    the one before; elsewhere started between these."""
+
+    def __init__(self, blocks: Blocks, sizes: Tensor) -> None:
+        self.dyson, self.places = Dyson(blocks), sizes.log()
+        found = torch.empty(len(sizes), 2 * self.dyson.count, dtype=torch.float64)
+        x = self.dyson.guess(-sizes[-1:])
+        for place in reversed(range(len(sizes))):
+            x = self.dyson.solved(-sizes[place : place + 1], x).unknowns
+            found[place] = x[0]
+        self.found = found
+
+    def at(self, sizes: Tensor) -> Tensor:
+        """Unknowns (Z, 2 Q) at ``-sizes``."""
+        size, places = self.found.abs().log(), sizes.log()
+        between = torch.stack([interpolated(places, self.places, column) for column in size.unbind(-1)], -1)
+        return self.dyson.solved(-sizes, self.found[:1].sign() * between.exp()).unknowns
 
 
-def _lowest(blocks: Blocks, mean: float) -> tuple[float, float]:
-    """Where to begin, so that little mass lies below, and the mass at 0: -z m(z) = E eps/(lambda + eps), z = -eps."""
+def _lowest(blocks: Blocks, top: float, mean: float) -> tuple[float, float, float]:
+    """Where to begin, the mass at 0, and that between: -z m(z) = E eps/(lambda + eps) at z = -eps.
+
+    Down to where there is hardly any mass left, or to where rounding keeps the equation from being solved.
+    """
     dyson = Dyson(blocks)
-    size = torch.tensor([4 * blocks.bound()], dtype=torch.float64)
+    size = torch.tensor([top], dtype=torch.float64)
     x = dyson.guess(-size)
     masses: list[float] = []
     while float(size) > LONGEST_FALL * mean:
-        found = dyson.solved(-size, x)
+        try:
+            found = dyson.solved(-size, x)
+        except NotSolved:
+            break
         x = found.unknowns
         masses.append(float(size * found.m))
         if masses[-1] < LEAST_MASS:
-            return float(size), 0.0
-        if len(masses) > 20 and masses[-20] - masses[-1] < 1e-4 * masses[-1]:
-            return float(size) * 10.0**5, masses[-1]
+            return float(size), 0.0, masses[-1]
+        if len(masses) > _FLAT and masses[-_FLAT] - masses[-1] < 1e-4 * masses[-1]:
+            return float(size) * 10.0 ** (_FLAT / 4), masses[-1], 0.0
         size = size / 10**0.5
-    return float(size), 0.0
+    # a step before the last solved: rays to the positive axis start from there too
+    last = max(len(masses) - 2, 0)
+    return top / 10 ** (last / 2), 0.0, masses[last]
 
 
-def _on_axis(blocks: Blocks, rough: Blocks, x: Tensor, angle: float) -> tuple[Tensor, float]:
-    """x rho(x), by turning each ray from the negative axis, where the equation is easy, to the positive one."""
-    start = _falling(Dyson(rough), x.flip(0)).flip(0)
-    chunks = zip(x.split(_CHUNK), start.split(_CHUNK), strict=True)
-    parts = [_turned(Dyson(blocks), Dyson(rough), *both, angle) for both in chunks]
+def _on_axis(blocks: Blocks, negative: _Negative, x: Tensor, angle: float) -> tuple[Tensor, float]:
+    """x rho(x), by turning each ray from the negative axis to the positive one."""
+    chunks = zip(x.split(_CHUNK), negative.at(x).split(_CHUNK), strict=True)
+    parts = [_turned(Dyson(blocks), negative.dyson, *both, angle) for both in chunks]
     xrho = torch.cat([part for part, _ in parts])
     return torch.where(xrho > 1e-6 * xrho.max(), xrho, 0.0), max(residual for _, residual in parts)
 
 
 def _turned(dyson: Dyson, rough: Dyson, x: Tensor, start: Tensor, least: float) -> tuple[Tensor, float]:
     unknowns, angle = torch.complex(start, 1e-12 * start.abs()), math.pi
-    values, residuals = [], []
-    last = (3 * least, 2 * least, least)
-    for to in (*(turn for turn in _ANGLES if turn > last[0]), *last):
-        found = _continued(rough if to > _ROUGH_ANGLE else dyson, x, unknowns, angle, to)
+    for to in (turn for turn in _ANGLES if turn > 3 * least):
+        unknowns, angle = _continued(rough, x, unknowns, angle, to).unknowns, to
+    values: list[Tensor] = []
+    residuals: list[float] = []
+    before: Tensor | None = None
+    for to in (3 * least, 2 * least, least):
+        # a line through the last two solutions comes near the next
+        ahead = unknowns if before is None else _ahead(2 * unknowns - before, unknowns)
+        found = _continued(dyson, x, ahead, angle, to)
+        before = unknowns if values else None
         unknowns, angle = found.unknowns, to
-        if to in last:
-            values.append((found.z * found.m).imag / math.pi)
-            residuals.append(found.residual)
+        values.append((found.z * found.m).imag / math.pi)
+        residuals.append(found.residual)
     far, middle, near = values
     return 3 * near - 3 * middle + far, max(residuals)
+
+
+def _ahead(line: Tensor, last: Tensor) -> Tensor:
+    return torch.where((line.imag > 0).all(-1, keepdim=True), line, last)
 
 
 def _continued(dyson: Dyson, x: Tensor, unknowns: Tensor, angle: float, to: float, depth: int = 6) -> Solution:

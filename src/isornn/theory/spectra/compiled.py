@@ -1,0 +1,99 @@
+"""The sum over units of the Dyson equation, in machine code.
+
+This module imports numba, which takes a second: only `isornn.theory.spectra.dyson` imports it, when it first runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def jit(function: F) -> F:
+    """The function in machine code, kept beside the source where there is room for it."""
+    machine = numba.njit(fastmath={"contract"}, error_model="numpy", nogil=True)(function)
+    with suppress(RuntimeError):
+        machine.enable_caching()
+    return cast(F, machine)
+
+
+@jit
+def sums_over_units(
+    z: Array, outputs: int, coefficients: Array, factors: Array, weight: Array, y: Array, h: Array, trace: Array
+) -> None:
+    """Adds up over units n, for each z, with ``R = -z Pi + sum_f c_f p_f p_f^T`` and ``G = R^-1`` of size K:
+
+        y_f = sum w_n p_f^T G p_f,   h_fg = sum w_n (p_f^T G p_g)^2,   trace = sum w_n tr Pi G.
+
+    R = L D L^T without pivoting: its imaginary part is definite off the real axis, and R is positive on the negative
+    one. Zeros are skipped, which makes the chains of several steps, whose R is banded, cheap.
+
+    Args:
+        z: (Z,) complex.
+        outputs: Pi is 1 on as many last rows.
+        coefficients: c (Z, F) complex.
+        factors: p (n, F, K).
+        weight: w (n,).
+        y, h, trace: (Z, F), (Z, F, F), (Z,), complex, zero before.
+    """
+    units, count, size = factors.shape
+    r = np.zeros((size, size), np.complex128)
+    inverse = np.zeros(size, np.complex128)
+    x = np.zeros((count + outputs, size), np.complex128)
+    for n in range(units):
+        for i in range(len(z)):
+            r[:] = 0
+            for f in range(count):
+                for s in range(size):
+                    left = factors[n, f, s]
+                    if left != 0:
+                        for q in range(s + 1):
+                            right = factors[n, f, q]
+                            if right != 0:
+                                r[s, q] += coefficients[i, f] * (left * right)
+            for s in range(size - outputs, size):
+                r[s, s] -= z[i]
+            for j in range(size):
+                inverse[j] = 1 / r[j, j]
+                for s in range(j + 1, size):
+                    if r[s, j] != 0:
+                        down = r[s, j] * inverse[j]
+                        for q in range(j + 1, s + 1):
+                            r[s, q] -= down * r[q, j]
+                for s in range(j + 1, size):
+                    r[s, j] *= inverse[j]
+            for f in range(count + outputs):
+                for s in range(size):
+                    if f < count:
+                        x[f, s] = factors[n, f, s]
+                    else:
+                        x[f, s] = 1.0 if s == size - outputs + f - count else 0.0
+                for j in range(size):
+                    if x[f, j] != 0:
+                        for s in range(j + 1, size):
+                            if r[s, j] != 0:
+                                x[f, s] -= r[s, j] * x[f, j]
+            for f in range(count):
+                for g in range(f + 1):
+                    product = 0j
+                    for j in range(size):
+                        if x[f, j] != 0:
+                            product += x[f, j] * inverse[j] * x[g, j]
+                    h[i, f, g] += weight[n] * (product * product)
+                    if f == g:
+                        y[i, f] += weight[n] * product
+            for f in range(count, count + outputs):
+                for j in range(size):
+                    if x[f, j] != 0:
+                        trace[i] += weight[n] * (x[f, j] * x[f, j] * inverse[j])
+    for i in range(len(z)):
+        for f in range(count):
+            for g in range(f):
+                h[i, g, f] = h[i, f, g]
