@@ -29,8 +29,8 @@ def analyze_stack(
     (2N if it is bidirectional), ``U_ij ~ N(0, input_var / D)``; `Gate` has the other variances. So layer l is `analyze`
     of its own spec with the input variance ``E[o^2]`` and the input correlation ``E[o_a o_b] / E[o^2]``. States at one
     step depend on those of the layers above at none, so the stack's Jacobian is block triangular, chi the largest of
-    the layers'. The response to a change at the bottom, read at the top, is the convolution of the layers' own: deeper
-    stacks remember longer than their slowest layer, though at last they forget at its rate.
+    the layers'. The response to a change at the bottom, read at the top, is the convolution of the layers' own: stacks
+    remember longer than their slowest layer, though at last they forget at its rate.
 
     Args:
         layers: from the bottom, each a spec or a `Bidirectional`; batch shapes broadcast. The first's ``input`` is the

@@ -16,12 +16,13 @@ from torch import Tensor
 from isornn.theory.depth.in_turn import Solved
 from isornn.theory.depth.records import BEYOND, NOT_REACHED, UNSURE, ImpulseResponse
 from isornn.theory.depth.uncertainty import Shift
-from isornn.theory.population.renewal import first_fall
 from isornn.theory.population.replicates import jackknife
 from isornn.theory.reasons import UNENDING
 from isornn.theory.records import Quantity, time_scale
 
-_SCALES, _LONGEST = 8, 2048
+# Kernels are followed over so many of the longest time scale, and so many more for each layer; but no further.
+_SCALES, _SCALES_A_LAYER, _LONGEST = 6, 2, 2048
+_TINY = 1e-280
 
 
 def impulse_responses(
@@ -111,10 +112,11 @@ def _convolved(one: Tensor, other: Tensor, before: int) -> Tensor:
 
 
 def _steps(layers: Sequence[Sequence[Solved]], length: int) -> int:
-    """How far kernels are followed: some of the longest time scale, so that the reach is likely in it."""
+    """How far kernels are followed: so far that the reach is likely in it."""
     scales = [layer.analysis.xi for directions in layers for layer in directions]
     longest = max(float(torch.where(xi.defined, xi.value, 0.0).max()) for xi in scales)
-    return max(length, min(_LONGEST, math.ceil(_SCALES * longest)))
+    wanted = math.ceil((_SCALES + _SCALES_A_LAYER * len(layers)) * longest)
+    return max(length, min(_LONGEST, wanted))
 
 
 def _response(
@@ -134,7 +136,8 @@ def _response(
     reach, reach_error = reach.expand(shape), reach_error.expand(shape)
     chi = Quantity(chi.value.expand(shape), chi.stderr.expand(shape), chi.reasons)
     missing = _missing(layers)
-    reasons: dict[str, Tensor | bool] = {**missing, NOT_REACHED: profile[..., 0] <= 0}
+    unreached = (profile <= 0).all(-1)
+    reasons: dict[str, Tensor | bool] = {**missing, NOT_REACHED: unreached}
     unending = chi.defined & (chi.value >= 1)
     ends: dict[str, Tensor | bool] = {UNENDING: unending, BEYOND: reach.isinf(), UNSURE: ~reach_error.isfinite()}
     spread = {reason: torch.as_tensor(where)[..., None] for reason, where in missing.items()}
@@ -163,12 +166,22 @@ def _with_error(stack: _Stack, read: Callable[[Tensor], Tensor]) -> tuple[Tensor
 
 
 def _reach(half: Tensor, chi: Quantity) -> Tensor:
-    """Steps until ``half`` is 1/e of its first value, beyond its end by the exponential that it tends to."""
-    found = first_fall(torch.cat((half[..., :1], half), -1))
-    fading = chi.defined & (chi.value < 1) & (chi.value > 0)
+    """Steps until ``half`` has fallen to 1/e of its largest value, log-linear between steps.
+
+    Beyond its end by the exponential that it tends to, where its largest value lies well within.
+    """
+    largest, place = half.max(-1)
+    logs = (half.clamp(min=_TINY) / largest.clamp(min=_TINY)[..., None]).log()
+    times = torch.arange(half.shape[-1])
+    below = (logs <= -1) & (times > place[..., None])
+    index = below.to(torch.int64).argmax(-1).clamp(min=1)
+    after, before = (logs.gather(-1, at[..., None])[..., 0] for at in (index, index - 1))
+    found = index - 1 + (1 + before) / torch.where(after < before, before - after, 1.0)
+    last = half.shape[-1] - 1
+    fading = chi.defined & (chi.value < 1) & (chi.value > 0) & (place <= last / 2)
     scale = -1 / torch.where(fading, chi.value, 0.5).log()
-    fallen = (half[..., -1].clamp(min=1e-280) / half[..., 0].clamp(min=1e-280)).log()
-    return torch.where(found.isinf() & fading, half.shape[-1] - 1 + (1 + fallen) * scale, found)
+    later = torch.where(fading, last + (1 + logs[..., -1]) * scale, torch.inf)
+    return torch.where(below.any(-1), found, later)
 
 
 def _largest(chis: Sequence[Quantity]) -> Quantity:

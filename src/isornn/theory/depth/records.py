@@ -12,7 +12,7 @@ from isornn.theory.records import Analysis, Quantity
 
 NO_INPUT_LAW = "the layer below has no stationary output, so the law of this one's input is not known"
 UNSURE = "what it rests on is not known finely enough to say whether it exists"
-NOT_REACHED = "the output does not answer at the step of the change itself, to which the reach is relative"
+NOT_REACHED = "no change of the input reaches the output"
 BEYOND = "the response does not fall to 1/e within the steps followed, and is not known to be an exponential"
 
 
@@ -25,8 +25,8 @@ class ImpulseResponse:
             the last axis; o is the top layer's output, in the middle of a long sequence.
         chi: the factor per step that it tends to, the largest of the layers'.
         xi: ``-1/ln chi`` steps.
-        reach: steps until the profile has fallen to 1/e of what it is at the step of the change; xi where it is
-            exponential from there on.
+        reach: steps from the change until the profile has fallen to 1/e of its largest value, which in a stack comes
+            some steps after the change; xi where it is exponential from the start.
     """
 
     profile: Quantity
