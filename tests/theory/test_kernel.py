@@ -40,6 +40,15 @@ CHRONO = Spec(
         "o": Gate(1, 1),
     },
 )
+ORTHOGONAL = Spec(
+    GRU(),
+    {
+        "r": Gate(2, 0.5, ensemble="orthogonal"),
+        "z": Gate(3, 1, bias_mean=1, ensemble=0.5),
+        "nx": Gate(0, 0.5),
+        "nh": Gate(4, ensemble="orthogonal"),
+    },
+)
 RELU = Spec(Vanilla("relu"), law(h=(1.5, 0.7, 0.3, 0)))
 
 
@@ -90,8 +99,8 @@ def network_outputs(spec: Spec, x: Tensor, width: int, generator: torch.Generato
 
 @pytest.mark.parametrize(
     "spec",
-    [VANILLA, MINIMAL, GRU_SPEC, LSTM_SPEC, CHO, PEEPHOLE, TLSTM_SPEC, CHRONO],
-    ids=["vanilla", "minimal", "gru", "lstm", "gru_cho", "peephole", "t_lstm", "chrono"],
+    [VANILLA, MINIMAL, GRU_SPEC, LSTM_SPEC, CHO, PEEPHOLE, TLSTM_SPEC, CHRONO, ORTHOGONAL],
+    ids=["vanilla", "minimal", "gru", "lstm", "gru_cho", "peephole", "t_lstm", "chrono", "orthogonal"],
 )
 def test_it_is_the_covariance_of_networks_outputs_on_digits(spec: Spec) -> None:
     """E[o_a o_b] by 24 networks of 256 units, both readouts; networks of that width are off by some 1/256."""

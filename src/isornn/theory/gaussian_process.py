@@ -124,18 +124,12 @@ def kernel_estimate(
     >>> bool(found.stderr < 0.05 * found.value), kernel_estimate(Vanilla(), x).stderr.item()
     (True, 0.0)
     """
-    spec = _spec(cell_or_spec)
-    everything = _sequences("x", x)
-    if x2 is not None:
-        other = _sequences("x2", x2)
-        if other.shape[1:] != everything.shape[1:]:
-            raise ValueError(f"x2: shape {tuple(x2.shape)} is not allowed; steps and inputs are those of x")
-        everything = torch.cat((everything, other))
+    spec, everything = _spec(cell_or_spec), _together(x, x2)
     if readout not in get_args(Readout):
         raise ValueError(f"readout: {readout!r} is not allowed; it is 'last' or 'mean'")
-    sequences, steps, inputs = everything.shape
     if units is not None and units < 1:
         raise ValueError(f"units: {units} is not allowed; it is at least 1")
+    sequences, steps, inputs = everything.shape
     count = units or max(FEWEST_UNITS, sequences * steps, BUDGET // (sequences * steps))
     tokens = everything.movedim(1, 0).reshape(-1, inputs)
     gram = (tokens @ tokens.T / inputs).reshape(steps, sequences, steps, sequences)
@@ -144,31 +138,30 @@ def kernel_estimate(
     if not bool(torch.isfinite(found.value).all()):
         raise TheoryMissing(f"{spec.cell.name}: {TOO_LARGE}")
     rows = len(x)
-    if x2 is None:
-        return found
-    return KernelEstimate(found.value[:rows, rows:], found.stderr[:rows, rows:])
+    return found if x2 is None else KernelEstimate(found.value[:rows, rows:], found.stderr[:rows, rows:])
 
 
 def _estimate(spec: Spec, gram: Tensor, mean: bool, units: int, generator: torch.Generator) -> KernelEstimate:
+    """Exact where the cell allows it, else sampled."""
     laws = TiedLaws.of(spec)
     try:
-        exact = pairs.output_moments(spec, gram, mean)
-        return KernelEstimate((exact + exact.mT) / 2, torch.zeros_like(exact).detach())
+        values = pairs.output_moments(spec, gram, mean)[None]
     except pairs.OutOfReach:
-        return sampled(laws, gram, mean, units, generator)
+        values = _sampled(laws, gram, mean, units, generator)
+    value = values.mean(0)
+    exact = len(values) == 1
+    error = torch.zeros_like(value) if exact else values.std(0) / math.sqrt(REPLICATES)
+    return KernelEstimate((value + value.mT) / 2, error.detach())
 
 
-def sampled(laws: TiedLaws, gram: Tensor, mean: bool, units: int, generator: torch.Generator) -> KernelEstimate:
-    """The estimate by paths alone, whichever the cell."""
+def _sampled(laws: TiedLaws, gram: Tensor, mean: bool, units: int, generator: torch.Generator) -> Tensor:
+    """Replicates ``(R, S, S)``, as many together as memory should hold."""
     together = min(max(1, TOGETHER // (units * math.prod(gram.shape[:2]))), REPLICATES)
     counts = [min(together, REPLICATES - begun) for begun in range(0, REPLICATES, together)]
     try:
-        found = [outputs.output_moments(laws, gram, mean, units, count, generator) for count in counts]
+        return torch.cat([outputs.output_moments(laws, gram, mean, units, count, generator) for count in counts])
     except outputs.TooLarge:
         raise TheoryMissing(f"{laws.units.cell.name}: {TOO_LARGE}") from None
-    values = torch.cat(found)
-    value = values.mean(0)
-    return KernelEstimate((value + value.mT) / 2, values.detach().std(0) / math.sqrt(REPLICATES))
 
 
 def _spec(cell_or_spec: Cell | Spec) -> Spec:
@@ -186,6 +179,17 @@ def _spec(cell_or_spec: Cell | Spec) -> Spec:
     if any(gate.ensemble == "identity" for gate in cell_or_spec.gates.values()):
         raise TheoryMissing(f"{cell_or_spec.cell.name}: {IDENTITY}")
     return cell_or_spec
+
+
+def _together(x: Tensor, x2: Tensor | None) -> Tensor:
+    """All sequences, those of x first."""
+    first = _sequences("x", x)
+    if x2 is None:
+        return first
+    second = _sequences("x2", x2)
+    if second.shape[1:] != first.shape[1:]:
+        raise ValueError(f"x2: shape {tuple(x2.shape)} is not allowed; steps and inputs are those of x")
+    return torch.cat((first, second))
 
 
 def _sequences(name: str, x: Tensor) -> Tensor:
