@@ -13,17 +13,18 @@ from torch import Tensor
 
 from checked import law
 from isornn import analyze
-from isornn.cells import GRU, LSTM, Cell, ChoGRU, Gate, Input, Minimal, Peephole, Reads, Spec, Values, Vanilla
+from isornn.cells import GRU, LSTM, TRNN, Cell, ChoGRU, Gate, Input, Minimal, Peephole, Reads, Spec, Values, Vanilla
+from isornn.cells.bias_laws import BiasLaw
 from isornn.cells.spec import SpecError
 from isornn.nn.random_network import RandomNetwork
 from isornn.nn.step import step
-from isornn.theory import Bidirectional, analyze_stack
+from isornn.theory import Bidirectional, TheoryMissing, analyze_stack
 from isornn.theory.depth.in_turn import heard, solved
 from isornn.theory.depth.records import NO_INPUT_LAW
 from isornn.theory.depth.stack import checked
 from isornn.theory.depth.tied import tied_stack
 from isornn.theory.depth.uncertainty import InputLaw
-from isornn.theory.reasons import NOT_CONVERGED
+from isornn.theory.reasons import IDENTITY, NOT_CONVERGED, NOT_POINTWISE
 
 VANILLA = Spec(Vanilla(), law(h=(2, 0.5, 0.1, 0.2)))
 CHO = Spec(ChoGRU(), law(z=(3, 1, 0, 1), r=(2, 0.5, 0.1, 0.5), n=(4, 0.5, 0, 0)))
@@ -101,6 +102,19 @@ def test_the_input_before_is_answered_one_step_later() -> None:
     answer = analyze_stack([spec], length=10)
     later = torch.cat((torch.zeros(1, dtype=torch.float64), answers(0.5, 0.3, 9)))
     assert torch.allclose(answer.forward.profile.value, answers(0.5, 0.4, 10) + later, rtol=1e-9)
+
+
+def test_units_that_keep_their_biases_answer_at_their_own_rates() -> None:
+    """t_rnn with r/(1+r) kept per step, r ~ U(10, 50): a layer answers by ``input_var E[(1-f)^2 f^(2t)]``."""
+    gates = {"f": Gate(bias_law=BiasLaw("timescale", 10.0, 50.0)), "z": Gate(input_var=0.7)}
+    spec = Spec(TRNN(), gates, biases="fixed")
+    answer = analyze_stack([spec, spec], length=120)
+    f = 1 / (1 + 1 / (10 + 40 * (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000))
+    times = torch.arange(121, dtype=torch.float64)
+    one = 0.7 * ((1 - f) ** 2 * f ** (2 * times[:, None])).mean(1)
+    # late lags are sums of exponentials at fixed rates
+    assert torch.allclose(answer.forward.profile.value, convolved(one, one), rtol=2e-3)
+    assert answer.xi.number() is None and answer.reach.number() == pytest.approx(34.25, rel=1e-3)
 
 
 def test_one_layer_is_analyze() -> None:
@@ -270,6 +284,18 @@ def test_batches_are_single_stacks_side_by_side() -> None:
 def test_what_is_no_stack_is_refused(layers: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         analyze_stack(layers)
+
+
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [
+        (Spec(Vanilla(), {"h": Gate(1.0, 1.0, ensemble="identity")}), IDENTITY),
+        (Spec(Vanilla(nonlinearity="oplu"), VANILLA.gates), NOT_POINTWISE),
+    ],
+)
+def test_what_has_no_theory_is_refused(layer: Spec, reason: str) -> None:
+    with pytest.raises(TheoryMissing, match=r"layers\[1\]: " + reason):
+        analyze_stack([VANILLA, layer])
 
 
 def test_lengths_and_steps_are_checked() -> None:

@@ -43,6 +43,7 @@ def analyze_stack(
     Raises:
         SpecError: a stack that the theory does not cover: see `Bidirectional`; no layer, an input law above the first
             layer, shapes that do not broadcast, a pointwise input (minimalRNN) above the first layer.
+        TheoryMissing: identity matrices, or a cell that is not pointwise.
         ValueError: fewer than 2 steps, a length below 1.
 
     Source: layers in turn: Gilboa et al. 2019 eqs. 3-4 with the layer below in the input's place; tied: Yang 2019

@@ -10,6 +10,8 @@ import torch
 
 from isornn.cells import Input, Spec
 from isornn.cells.spec import SpecError
+from isornn.theory.errors import TheoryMissing
+from isornn.theory.reasons import IDENTITY, NOT_POINTWISE
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,17 @@ def checked(layers: Sequence[Layer]) -> tuple[Directions, ...]:
     Raises:
         SpecError: no layer at all, an input law above the first layer, batch shapes that do not broadcast, or, above
             the first layer, a cell whose input enters pointwise.
+        TheoryMissing: identity matrices, or a cell that is not pointwise.
     """
     if isinstance(layers, (Spec, Bidirectional)) or not layers:
         raise SpecError("layers", layers, "it is a sequence of at least one Spec or Bidirectional")
     stack = tuple((layer,) if isinstance(layer, Spec) else (layer.forward, layer.backward) for layer in layers)
+    for place, directions in enumerate(stack):
+        for spec in directions:
+            if any(gate.ensemble == "identity" for gate in spec.gates.values()):
+                raise TheoryMissing(f"layers[{place}]: {IDENTITY}")
+            if not spec.cell.pointwise:
+                raise TheoryMissing(f"layers[{place}]: {NOT_POINTWISE}")
     for place, directions in enumerate(stack[1:], 1):
         for spec in directions:
             if not _same(spec.input, Input()):
