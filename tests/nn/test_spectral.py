@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -285,11 +286,35 @@ def test_a_matrix_may_be_assigned_and_the_parametrisation_removed(kind: Callable
     new = 1.2 * layer.weight_hh_l0.detach().flip(1)
     layer.weight_hh_l0 = new
     torch.testing.assert_close(layer.weight_hh_l0.detach(), new)
-    before = layer(x_of())[0]
+    before = layer.double().float()(x_of())[0]
     parametrize.remove_parametrizations(layer, NAME)
     torch.testing.assert_close(layer(x_of())[0], before)
     descend(layer)
     assert apart(layer(x_of())[0], before) > 1e-5
+
+
+def test_a_layer_may_have_no_storage() -> None:
+    assert layer_of(nn.LSTM).to("meta").weight_hh_l0.shape == (4 * N, N)
+
+
+def test_threads_compose_for_themselves() -> None:
+    # One with gradients and one without, at the same time, through the same torch layer.
+    layer = layer_of(nn.LSTM)
+    expected, wrong = layer(x_of())[0].detach(), []
+
+    def run(wanted: bool) -> None:
+        for _ in range(20):
+            with torch.set_grad_enabled(wanted):
+                out = layer(x_of())[0]
+            if out.requires_grad != wanted or not torch.equal(out.detach(), expected):
+                wrong.append(wanted)
+
+    threads = [threading.Thread(target=run, args=(wanted,)) for wanted in (True, False)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 def test_torch_warns_of_nothing_and_raises_as_without_us() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Literal, TypeVar, get_args
 
@@ -63,8 +64,7 @@ class SpectralMatrix(nn.Module):
 
     def forward(self, left: Tensor, p: Tensor, right: Tensor) -> Tensor:
         """W, (K N, N)."""
-        # Half precision would leave W orthogonal to three digits; the layer casts W as it is.
-        with torch.autocast(left.device.type, enabled=False):
+        with _without_autocast(left.device.type):
             product = (left * self.spectrum(p).unsqueeze(-2)) @ right.mT
         return product.flatten(0, -2)
 
@@ -377,6 +377,12 @@ def _set(matrix: Tensor, start: Start, generator: torch.Generator | None) -> Non
         raise ValueError(f"start: {start!r} is not allowed; it is one of {', '.join(get_args(Start))}, or None")
     with torch.no_grad():
         matrix.copy_(drawn.flatten(0, 1))
+
+
+def _without_autocast(device: str) -> AbstractContextManager[Any]:
+    """Half precision would leave W orthogonal to three digits; the layer casts what comes of it."""
+    # The meta device has no autocast at all.
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 def _list(module: nn.Module, name: str) -> Any:
