@@ -122,9 +122,9 @@ class GeodesicSGD(Optimizer):
             if group["kind"] == "bases":
                 self._move_bases(group)
             elif group["kind"] == "spectrum":
-                _descend(group, _renormalised(group["lr"], group["margin"]))
+                _descend(group, _renormalised(float(group["lr"]), group["margin"]))
             elif self._rest is None:
-                _descend(group, group["lr"])
+                _descend(group, float(group["lr"]))
         if self._rest is not None:
             self._rest.step()
         return loss
@@ -169,10 +169,10 @@ def _kind(group: Group) -> str:
     return str(kind)
 
 
-def _descend(group: Group, rate: float | Tensor) -> None:
+def _descend(group: Group, rate: float) -> None:
     for parameter in group["params"]:
         if parameter.grad is not None:
-            parameter.sub_(rate * parameter.grad)
+            parameter.sub_(parameter.grad, alpha=rate)
 
 
 def _renormalised(rate: float, margin: float | None) -> float:
