@@ -67,7 +67,9 @@ def test_help_comes_without_torch() -> None:
     assert done.stdout == "set()\n"
 
 
-@pytest.mark.parametrize("command", ["", "cells", "analyze", "compare", "critical", "demo", "pareto", "phase", "spectrum"])
+@pytest.mark.parametrize(
+    "command", ["", "cells", "analyze", "compare", "critical", "demo", "pareto", "phase", "spectrum"]
+)
 def test_help(command: str) -> None:
     result = run(*command.split(), "--help")
     assert result.exit_code == 0 and "Usage" in result.stdout

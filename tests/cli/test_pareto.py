@@ -103,6 +103,6 @@ def test_an_interrupt_ends_it_in_one_line(command: tuple[str, ...], monkeypatch:
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("isornn.theory.preferred.costs", interrupted)
+    monkeypatch.setattr("isornn.theory.critical_points.front.costs", interrupted)
     result = run(*command, *QUICK)
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "isornn: interrupted\n")

@@ -18,7 +18,7 @@ from isornn.theory.records import Analysis
 from isornn.theory.tied.analysis import tied_analysis
 
 if TYPE_CHECKING:
-    from isornn.theory.critical_point import Critical
+    from isornn.theory.critical_points.records import Critical
 
 INITS = (*STARTS, "critical")
 LONGEST = 1_000_000
@@ -163,7 +163,7 @@ def solve(
     Raises:
         SpecError: as there, and ``biases`` that are neither fixed nor redrawn.
     """
-    from isornn.theory.critical_point import critical
+    from isornn.theory.critical_points.point import critical
 
     if biases not in ("fixed", "redrawn"):
         raise SpecError("biases", biases, 'it is "redrawn" or "fixed"')

@@ -15,8 +15,8 @@ from isornn.cli.show import check_writable, errors, print_json, print_table, say
 
 if TYPE_CHECKING:
     from isornn.cells import Cell, Input
-    from isornn.theory.critical_point import Critical
-    from isornn.theory.preferred import Objective
+    from isornn.theory.critical_points.front import Objective
+    from isornn.theory.critical_points.records import Critical
 
 
 def critical(

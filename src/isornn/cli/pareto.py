@@ -14,7 +14,7 @@ from isornn.cli.options import AsJson, CellName, Correlation, Length, Variance, 
 from isornn.cli.show import check_writable, errors, print_json, print_table, say, shown
 
 if TYPE_CHECKING:
-    from isornn.theory.preferred import Objective, ParetoFront, Range
+    from isornn.theory.critical_points.front import Objective, ParetoFront, Range
 
 _FORM = "FIELD=LOW:HIGH[:log]"
 _PATIENCE = 20.0
@@ -88,7 +88,7 @@ def pareto(
     else:
         _print(front, objective, taken, seconds)
     if output is not None:
-        from isornn.plots.preferred import draw_front
+        from isornn.plots.front import draw_front
 
         draw_front(front, across, upward, output, show=show, objective=objective, taken=taken)
         say(f"isornn: figure in {output}")
@@ -101,7 +101,7 @@ def objective_of(preference: str | None, ranges: list[str] | None, specs: int | 
         SpecError: names the option or the field.
     """
     from isornn.cells import SpecError
-    from isornn.theory.preferred import WEIGHTED, Objective
+    from isornn.theory.critical_points.front import WEIGHTED, Objective
 
     weights: dict[str, Any] = {}
     for part in [] if preference in (None, _EQUAL) else str(preference).split(","):
@@ -148,7 +148,7 @@ def checked_biases(biases: str) -> Any:
 def _range(text: str) -> Range:
     """``f.weight_var=1e-5:1:log`` as a range."""
     from isornn.cells import SpecError
-    from isornn.theory.preferred import Range
+    from isornn.theory.critical_points.front import Range
 
     field, _, numbers = text.partition("=")
     parts = numbers.split(":")

@@ -1,14 +1,17 @@
 """Infinite width: how far signals and gradients survive in random recurrent networks.
 
-`analyze` answers for a spec or a batch of specs, tied networks included, `analyze_stack` for layers; `critical` finds the
-spec for a wanted length, `pareto_front` what the specs that see so far cost against each other, `phase_diagram` maps.
+`analyze` answers for a spec or a batch of specs, tied networks included, `analyze_stack` for layers; `critical` finds
+the spec for a wanted length, `pareto_front` what specs that see so far cost against each other, `phase_diagram` maps.
 `moment_dynamics` and `correlation_map` give the maps behind the answers, `spectrum` the Jacobian's whole spectrum,
 `kernel` the covariance of outputs on given sequences. `simulate` of `isornn.simulation` is their check.
 """
 
 from isornn.theory.analysis import analyze, stationary_samples
-from isornn.theory.costs import COSTS, costs
-from isornn.theory.critical_point import Condition, Critical, chosen, critical, subspace
+from isornn.theory.critical_points.choice import chosen, subspace
+from isornn.theory.critical_points.costs import COSTS, costs
+from isornn.theory.critical_points.front import Objective, ParetoFront, Range, pareto_front
+from isornn.theory.critical_points.point import critical
+from isornn.theory.critical_points.records import Condition, Critical
 from isornn.theory.depth.analysis import analyze_stack
 from isornn.theory.depth.records import ImpulseResponse, StackAnalysis, TiedLayer
 from isornn.theory.depth.stack import Bidirectional
@@ -17,7 +20,6 @@ from isornn.theory.errors import TheoryMissing
 from isornn.theory.gaussian_process import KernelEstimate, kernel, kernel_estimate
 from isornn.theory.gilboa import ApproximateLSTM, lstm_approximation
 from isornn.theory.phase import Axis, PhaseDiagram, phase_diagram
-from isornn.theory.preferred import Objective, ParetoFront, Range, pareto_front
 from isornn.theory.quadrature.structure import NotPolynomial
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
 from isornn.theory.spectra import SpectralDensity, spectrum

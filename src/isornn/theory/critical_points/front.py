@@ -13,7 +13,7 @@ from torch.quasirandom import SobolEngine
 
 from isornn.cells import Spec, SpecError
 from isornn.theory.analysis import SEED
-from isornn.theory.costs import COSTS, costs
+from isornn.theory.critical_points.costs import COSTS, costs
 from isornn.theory.records import Quantity
 
 LAW_ENDS = ("bias_law.low", "bias_law.high")

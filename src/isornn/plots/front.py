@@ -9,7 +9,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from isornn.files import replacing
-from isornn.theory.preferred import Objective, ParetoFront
+from isornn.theory.critical_points.front import Objective, ParetoFront
 
 SCORE = "score"
 LABELS = {

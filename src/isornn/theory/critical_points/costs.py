@@ -15,6 +15,7 @@ from isornn.cells import Cell, Spec, Values
 from isornn.cells.activations import GATE_FUNCTIONS
 from isornn.theory.analysis import analyze
 from isornn.theory.carry import carry_of
+from isornn.theory.critical_points.slow_map import slow_map_moments
 from isornn.theory.population.engine import Effort, Population
 from isornn.theory.population.sampled import population_analysis
 from isornn.theory.quadrature.bias_nodes import BiasNodes, bias_nodes
@@ -22,7 +23,6 @@ from isornn.theory.quadrature.gate_law import GateLaw
 from isornn.theory.quadrature.structure import GateFunction, NotPolynomial, Polynomial, structure_of
 from isornn.theory.reasons import NOT_CONVERGED, NOT_EXPONENTIAL, UNENDING
 from isornn.theory.records import Quantity, time_scale
-from isornn.theory.slow_map import slow_map_moments
 
 COSTS: Mapping[str, str] = {
     "sight": "ln(T / reach) where the reach is below T, else 0 (xi instead where biases are redrawn)",

@@ -27,7 +27,7 @@ from isornn.theory import (
     pareto_front,
     subspace,
 )
-from isornn.theory.preferred import nondominated
+from isornn.theory.critical_points.front import nondominated
 
 EXACT = ("minimal", "peephole", "gru_cho", "vanilla")
 BASE = Spec(Peephole(), {"i": Gate(input_var=0.1), "g": Gate(input_var=1.0)})

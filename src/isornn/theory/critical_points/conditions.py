@@ -1,0 +1,58 @@
+"""Which conditions of criticality a spec of the rule meets."""
+
+from __future__ import annotations
+
+from isornn.cells import Spec
+from isornn.theory.carry import carry_of
+from isornn.theory.critical_points.costs import sight_name
+from isornn.theory.critical_points.records import Biases, Condition, shown
+from isornn.theory.critical_points.solving import sight_of
+from isornn.theory.quadrature.structure import NotPolynomial
+from isornn.theory.records import Analysis
+
+
+def conditions_of(analysis: Analysis, length: float, biases: Biases) -> tuple[Condition, ...]:
+    name, sight = sight_name(analysis.spec), sight_of(analysis, biases)
+    value = sight.number()
+    conditions = [
+        Condition(
+            f"{name} = T",
+            f"{length:g} to 1 %",
+            shown(sight),
+            value is not None and abs(value / length - 1) <= 0.01,
+        )
+    ]
+    if len(analysis.spec.cell.states) == 1:
+        mean, variance = analysis.jacobian.mean, analysis.jacobian.variance
+        m1, spread = mean.number(), variance.number()
+        conditions += [
+            Condition(
+                "m1 = 1", f"within 2/T = {2 / length:.3g}", shown(mean), m1 is not None and abs(m1 - 1) <= 2 / length
+            ),
+            Condition(
+                "squared singular values alike",
+                f"variance at most 2/T = {2 / length:.3g}",
+                shown(variance),
+                spread is not None and spread <= 2 / length,
+            ),
+        ]
+    else:
+        slow = _slow_state(analysis.spec)
+        curve = analysis.state_profiles[slow]
+        kept = float(curve[-1] / curve[1])
+        conditions.append(
+            Condition(
+                f"{slow} to {slow} over T steps",
+                "keeps 1/4 to 1/2 of the first step's mean squared gain",
+                f"{kept:.3g}",
+                0.25 <= kept <= 0.5,
+            )
+        )
+    return tuple(conditions)
+
+
+def _slow_state(spec: Spec) -> str:
+    try:
+        return carry_of(spec).state
+    except NotPolynomial:
+        return spec.cell.states[-1]

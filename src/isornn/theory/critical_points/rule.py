@@ -1,0 +1,80 @@
+"""The rule that leaves one or two numbers of a spec open: the time scales of its units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from isornn.cells import BiasLaw, Cell, Gate, Input, Spec, SpecError
+from isornn.theory.critical_points.records import Biases
+
+WEAK = 1e-5  # recurrent weight variance of gates that need no recurrence (Gilboa et al. 2019, D.4)
+SEEN = 1.0  # variance that gates which see the input receive from it
+FAINT = 0.3  # pre-activation variance, times sqrt(T), of a cell that has no gates
+
+Family = Callable[[float, float], Spec]
+
+
+def family_of(cell: Cell, input: Input, biases: Biases, fixed: dict[str, Any], length: float) -> Family:
+    """Specs by their time scales (low, high); a cell without remember gate has one number, its weight variance."""
+    template = Spec(cell, {name: _gate(cell, name, input, length) for name in cell.gates}, input, biases)
+    for path, value in fixed.items():
+        template = template.replace(path, value)
+    keep, write = cell.remember, cell.write
+    kind = "hard_timescale" if is_hard(cell) else "timescale"
+    if keep is None:
+        free = [f"{gate}.weight_var" for gate, reads in cell.gates.items() if reads.state]
+        if not free:
+            reason = "it has neither a remember gate nor a matrix on its state, so no start sets how far it sees"
+            raise SpecError("cell", cell.name, reason)
+        _refuse(fixed, free)
+        return lambda low, high: _with(template, dict.fromkeys(free, high))
+    if biases == "redrawn":
+        _refuse(fixed, [f"{keep}.bias_mean"])
+        return lambda low, high: template.replace(f"{keep}.bias_mean", bias_for(kind, high))
+    _refuse(fixed, [f"{keep}.bias_law"])
+
+    def spread(low: float, high: float) -> Spec:
+        spec = template.replace(f"{keep}.bias_law", BiasLaw(kind, low, high))
+        if write not in (None, keep) and f"{write}.bias_law" not in fixed:
+            spec = spec.replace(f"{write}.bias_law", BiasLaw(kind, low, high, -1))
+        return spec
+
+    return spread
+
+
+def bias_for(kind: str, time_scale: float) -> float:
+    return float(BiasLaw(kind, time_scale, time_scale).quantile(torch.tensor(0.5, dtype=torch.float64)))
+
+
+def is_hard(cell: Cell) -> bool:
+    return getattr(cell, "gate", "sigmoid") == "hard_sigmoid"
+
+
+def _gate(cell: Cell, name: str, input: Input, length: float) -> Gate:
+    """The rule for one gate, before its bias is set."""
+    reads = cell.gates[name]
+    variance = float(input.variance) or 1.0
+    if cell.remember is None:
+        faint = FAINT / length**1.5 / variance
+        return Gate(input_var=faint * reads.input, ensemble="orthogonal" if reads.state else "gaussian")
+    weight, seen = WEAK, SEEN / variance
+    if is_hard(cell) and name == cell.remember:
+        weight, seen = min(WEAK, 0.01 / length**2), seen / length**2
+    sees = name in (*cell.candidates, cell.write)
+    output_only = len(cell.states) > 1 and not sees and name != cell.remember
+    return Gate(weight_var=(1.0 if output_only else weight) * reads.state, input_var=seen * (sees and reads.input))
+
+
+def _with(spec: Spec, values: Mapping[str, Any]) -> Spec:
+    for path, value in values.items():
+        spec = spec.replace(path, value)
+    return spec
+
+
+def _refuse(fixed: Mapping[str, Any], free: list[str]) -> None:
+    for path in free:
+        if path in fixed:
+            raise SpecError(path, fixed[path], "it is what sets the length, so it cannot be fixed")
