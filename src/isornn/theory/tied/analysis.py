@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -69,14 +70,17 @@ def tied_analysis(spec: Spec, steps: int, *, generator: torch.Generator) -> Tied
 
 
 def _moments(spec: Spec, steps: int, correlations: Sequence[Tensor], generator: torch.Generator) -> Moments:
-    """Moments by as many units as leave E[h^2] certain, or as memory allows."""
+    """Moments; those of one copy by as many units as leave E[h^2] certain, or as memory allows."""
     values = max(1, math.prod(spec.batch_shape)) * steps
+    alike = [torch.ones_like(correlation) for correlation in correlations]
     fewest, *more = UNITS
     moments = tied_moments(spec, steps, correlations, generator=generator, units=fewest, replicates=REPLICATES)
     for count in more:
         if _certain(moments) or count * values > _MOST_VALUES:
             break
-        moments = tied_moments(spec, steps, correlations, generator=generator, units=count, replicates=REPLICATES)
+        one = tied_moments(spec, steps, alike, generator=generator, units=count, replicates=REPLICATES)
+        errors = {name: one.stderr[name] for name in ("mean", "second_moment")}
+        moments = replace(moments, mean=one.mean, second_moment=one.second_moment, stderr={**moments.stderr, **errors})
     return moments
 
 
