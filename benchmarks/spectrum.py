@@ -139,15 +139,14 @@ def measured(name: str, spec: Spec, width: int, steps: int, networks: int, kept:
 
 
 def distance(theory: SpectralDensity, values: Tensor) -> float:
-    """The largest gap between the two distributions; what lies within 1e-9 of an atom counts as there."""
-    values = values.flatten().sort()[0]
-    count = len(values)
-    below, upto = torch.arange(count) / count, torch.arange(1, count + 1) / count
+    """The largest gap between the two distributions, from the theory's first point on where it does not resolve what
+    lies below; what lies within 1e-9 of an atom counts as there."""
     for atom in theory.atoms:
         values = torch.where((values - atom.place).abs() < 1e-9, atom.place, values)
-    share = theory.distribution(values)
-    gaps = torch.minimum((share - upto).abs(), (share - below).abs()) if theory.atoms else (share - upto).abs()
-    return float(gaps.max())
+    values = values.flatten().sort()[0]
+    upto = torch.searchsorted(values, values, right=True) / len(values)
+    gaps = (theory.distribution(values) - upto).abs()
+    return float(gaps[values >= theory.x[0]].max() if theory.below else gaps.max())
 
 
 def of_networks(numbers: Tensor) -> tuple[float, float]:

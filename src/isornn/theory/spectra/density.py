@@ -75,7 +75,7 @@ def spectrum(spec: Spec, *, steps: int = 1, generator: torch.Generator | None = 
         raise TheoryMissing(known.fixed_point.second_moment.reason() or IDENTITY)
     law = one_gate_law(spec) if steps == 1 else None
     if law is not None:
-        return _of_law(spec, steps, law, None)
+        return _of_law(spec, steps, law, _of_analysis(known.jacobian))
     _need_gaussian(spec)
     generator = torch.Generator().manual_seed(SEED) if generator is None else generator
     path = sampled_path(spec, steps, generator)
@@ -95,12 +95,19 @@ def _need_gaussian(spec: Spec) -> None:
 
 
 def _of_law(spec: Spec, steps: int, law: Law, known: KnownMoments | None) -> SpectralDensity:
-    """Of a law that is exact, or of one of sampled units with moments of their own."""
+    """Of a law that is exact, or of one of sampled units."""
     x, density, atoms = law
     mass, first, second = integrals(x, density, atoms)
+    residual = abs(mass - 1)
+    if known is not None:
+        residual = max(residual, known.distance(first, second))
+        if len(x):
+            share, *moments_of_atoms = integrals(x[:0], density[:0], atoms)
+            smooth = (known.first - moments_of_atoms[0], known.second - moments_of_atoms[1])
+            density = _corrected(x, density, 1 - share, *smooth)
+            _, first, second = integrals(x, density, atoms)
     edges = (float(x[0]), float(x[-1])) if len(x) else (None, None)
-    residual = abs(mass - 1) if known is None else max(abs(mass - 1), known.distance(first, second))
-    stderr = {"mean": 0.0, "variance": 0.0} if known is None else known.stderr
+    stderr = {} if known is None else known.stderr
     return SpectralDensity(spec, steps, x, density, edges, atoms, 0.0, first, second - first**2, stderr, residual)
 
 
@@ -149,7 +156,7 @@ def _by_dyson(spec: Spec, path: list[Step], wanted: KnownMoments | None) -> Spec
     if residual > _TOO_FAR:
         raise NotSolved(f"the spectrum's density was not resolved: its mass or moments are off by {residual:.2g}")
     atoms = (Atom(0.0, found.at_zero),) if found.at_zero else ()
-    density = _corrected(found, wanted)
+    density = _corrected(found.x, found.density, 1 - found.at_zero - found.below, wanted.first, wanted.second)
     _, first, second = integrals(found.x, density, atoms)
     edges = (0.0 if limits.singular else float(found.x[density > 0][0]), end)
     return SpectralDensity(
@@ -174,17 +181,20 @@ def _off(found: Scan, wanted: KnownMoments) -> float:
     return max(abs(mass - 1), wanted.distance(first, second), found.residual)
 
 
-def _corrected(found: Scan, wanted: KnownMoments) -> Tensor:
-    """The density times 1 + a + b y/(1 + |y|) + c y^2/(1 + y^2), y = (x - m1)/sd, that has mass 1 and the moments
-    wanted. What the residual says is undone where it can be without a negative density."""
-    y = (found.x - wanted.first) / max(wanted.second - wanted.first**2, 1e-300) ** 0.5
+def _corrected(x: Tensor, density: Tensor, mass: float, first: float, second: float) -> Tensor:
+    """The density times 1 + a + b y/(1 + |y|) + c y^2/(1 + y^2), with y = x less its mean, in standard deviations, that
+    has this mass and these moments. What the residual says is undone where it can be without a negative density."""
+    if not min(mass, first, second) > 0:  # rounding, of a density with next to no mass
+        return density
+    centre = first / mass
+    y = (x - centre) / max(second / mass - centre**2, 1e-300) ** 0.5
     shapes = (torch.ones_like(y), y / (1 + y.abs()), y.square() / (1 + y.square()))
-    parts = [integrals(found.x, found.density * shape, ()) for shape in shapes]
-    wanting = torch.tensor([1.0 - found.at_zero - found.below, wanted.first, wanted.second], dtype=torch.float64)
-    columns = torch.tensor(parts, dtype=torch.float64).T / wanting[:, None]
+    parts = [integrals(x, density * shape, ()) for shape in shapes]
+    wanted = torch.tensor([mass, first, second], dtype=torch.float64)
+    columns = torch.tensor(parts, dtype=torch.float64).T / wanted[:, None]
     by = torch.linalg.lstsq(columns, 1 - columns[:, 0]).solution
     factor = 1 + sum(share * shape for share, shape in zip(by, shapes, strict=True))
-    return found.density * factor if bool((factor > 0).all()) else found.density
+    return density * factor if bool((factor > 0).all()) else density
 
 
 def _calibrated(blocks: Blocks, wanted: KnownMoments, end: float) -> Blocks:

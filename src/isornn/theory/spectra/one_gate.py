@@ -21,7 +21,7 @@ from isornn.theory.spectra.records import Atom, interpolated
 _NODES = 40001
 _SMOOTHED = 513  # nodes of a bias law under a normal part
 _WIDE = 8.5  # standard deviations
-_BINS = 600
+_BINS = 1200
 _LEAST = 1e-9  # share of all units that counts as an atom
 Law = tuple[Tensor, Tensor, tuple[Atom, ...]]
 

@@ -21,6 +21,7 @@ _TAIL = 32  # points beyond those
 LEAST_MASS = 2e-4  # below the first x
 LONGEST_FALL = 1e-40  # of the first x, relative to the mean
 _ROUGH_UNITS = 512  # for rays far from the real axis, where every population looks alike
+_ROUGH_ANGLE = 0.2
 _ANGLES = (2.0, 1.2, 0.7, 0.4, 0.2, 0.06)
 _CHUNK = 32
 _BEFORE_END = (2e-3, 5e-3, 0.01, 0.02, 0.04, 0.08)
@@ -196,14 +197,14 @@ def _on_axis(blocks: Blocks, negative: _Negative, x: Tensor, angle: float) -> tu
 def _turned(dyson: Dyson, rough: Dyson, x: Tensor, start: Tensor, least: float) -> tuple[Tensor, float]:
     unknowns, angle = torch.complex(start, 1e-12 * start.abs()), math.pi
     for to in (turn for turn in _ANGLES if turn > 3 * least):
-        unknowns, angle = _continued(rough, x, unknowns, angle, to).unknowns, to
+        unknowns, angle = _continued(rough if to > _ROUGH_ANGLE else dyson, x, unknowns, angle, to).unknowns, to
     values: list[Tensor] = []
     residuals: list[float] = []
     before: Tensor | None = None
     for to in (3 * least, 2 * least, least):
-        # a line through the last two solutions comes near the next
-        ahead = unknowns if before is None else _ahead(2 * unknowns - before, unknowns)
-        found = _continued(dyson, x, ahead, angle, to)
+        found = None if before is None else _jumped(dyson, _ray(x, to), 2 * unknowns - before)
+        if found is None:
+            found = _continued(dyson, x, unknowns, angle, to)
         before = unknowns if values else None
         unknowns, angle = found.unknowns, to
         values.append((found.z * found.m).imag / math.pi)
@@ -212,8 +213,14 @@ def _turned(dyson: Dyson, rough: Dyson, x: Tensor, start: Tensor, least: float) 
     return 3 * near - 3 * middle + far, max(residuals)
 
 
-def _ahead(line: Tensor, last: Tensor) -> Tensor:
-    return torch.where((line.imag > 0).all(-1, keepdim=True), line, last)
+def _jumped(dyson: Dyson, z: Tensor, ahead: Tensor) -> Solution | None:
+    """The solution from where the line through the last two comes out, if it is near enough."""
+    if not bool((ahead.imag > 0).all()):
+        return None
+    try:
+        return dyson.solved(z, ahead)
+    except NotSolved:
+        return None
 
 
 def _continued(dyson: Dyson, x: Tensor, unknowns: Tensor, angle: float, to: float, depth: int = 6) -> Solution:
