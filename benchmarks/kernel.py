@@ -37,7 +37,7 @@ from isornn.nn.step import step
 from isornn.tasks import load_digits
 
 SEQUENCES, SIDE, WIDTH = 6, 8, 1000
-UNITS, CALLS = 2**17, 4
+UNITS, CALLS = 2**17, 2
 FIT, HELD, TEST = 150, 50, 100
 READOUTS = ("last", "mean")
 NETWORKS_FILE = RESULTS / "kernel_networks.json"
