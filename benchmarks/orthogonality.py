@@ -9,8 +9,8 @@ with SGD, the factorised one with GeodesicSGD, and other parametrisations of the
 need pip install --no-deps geotorch). All run in turn, ratios are those of medians. Bars, on two cores of a CPU: 1.3,
 1.4, 1.8 times the plain layer at 128, 500, 1000 units.
 
-``drift``: max |U^T U - I| in float32 over many steps that all turn in one direction, the worst case, for steps on
-both sides of where one more power of X is taken. Bar: 1e-5.
+``drift``: max |U^T U - I| in float32 over many steps that all turn in one direction, the worst case, for steps just
+below the size where one more power of X is taken. Bar: 1e-5.
 
 ``copy``: Vorontsov et al. 2017's task: 10 symbols of 8, T - 1 blanks, a delimiter, 10 blanks, in which the symbols are
 to be given back. 128 units, no transition nonlinearity, orthogonal start, batches of 50, gradient norm clipped at 1;
@@ -48,6 +48,7 @@ SYMBOLS, CHOICES, BLANK, DELIMITER = 10, 8, 8, 9
 UNITS, BATCH = 128, 50
 GEODESIC_RATE, RATE = 1e-2, 1e-3
 BARS = {128: 1.3, 500: 1.4, 1000: 1.8}
+BARRED = ("plain, SGD", "factorised, GeodesicSGD")
 CURVES = RESULTS / "copy_task.json"
 
 
@@ -131,8 +132,8 @@ def update_seconds(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor
 def timing(units: list[int], runs: int) -> bool:
     """The table; whether the bars are met."""
     kinds = {
-        "plain, SGD": plain,
-        "factorised, GeodesicSGD": factorised,
+        BARRED[0]: plain,
+        BARRED[1]: factorised,
         "torch orthogonal (Cayley), SGD": orthogonal("cayley"),
         "torch orthogonal (exponential), SGD": orthogonal("matrix_exp"),
     }
@@ -141,23 +142,27 @@ def timing(units: list[int], runs: int) -> bool:
     else:
         kinds["geotorch almost_orthogonal (Cayley), SGD"] = almost_orthogonal("cayley")
         kinds["geotorch almost_orthogonal (exponential), SGD"] = almost_orthogonal("expm")
-    rows: list[list[Any]] = []
     good = True
     for size in units:
         torch.manual_seed(0)
         x, y = copies(100, BATCH, torch.Generator().manual_seed(0))
         made = {name: kind(size) for name, kind in kinds.items()}
-        for parts in made.values():
-            update_seconds(*parts, x, y)
-        times = [{name: update_seconds(*parts, x, y) for name, parts in made.items()} for _ in range(runs)]
-        medians = {name: statistics.median(row[name] for row in times) for name in kinds}
-        first = medians["plain, SGD"]
+        times: dict[str, list[float]] = {name: [] for name in made}
+        for run in range(-1, runs):
+            for name, parts in made.items():
+                # An exponential of 1000 x 1000 takes as long as many updates: the peers run less often.
+                if run < 3 or name in BARRED:
+                    times[name].append(update_seconds(*parts, x, y))
+        medians = {name: statistics.median(values[1:]) for name, values in times.items()}
+        first, second = (medians[name] for name in BARRED)
         bar = BARS.get(size)
-        good &= bar is None or medians["factorised, GeodesicSGD"] <= bar * first
-        for name, seconds in medians.items():
-            ours = name.startswith("factorised") and bar is not None
-            rows.append([size, name, seconds, seconds / first, bar if ours else "-"])
-    show(("units", "matrix and optimiser", "seconds", "ratio", "bar"), rows)
+        good &= bar is None or second <= bar * first
+        rows = [
+            [size, name, seconds, seconds / first, bar if name == BARRED[1] and bar is not None else "-"]
+            for name, seconds in medians.items()
+        ]
+        show(("units", "matrix and optimiser", "seconds", "ratio", "bar"), rows)
+        sys.stdout.flush()
     return good
 
 
@@ -167,7 +172,7 @@ def timing(units: list[int], runs: int) -> bool:
 def drift(steps: int) -> bool:
     """The table; whether the bar is met."""
     rows = []
-    for size in (1e-6, 2e-4, 3e-3, 1.4e-2, 0.3):
+    for size in (1e-6, 1.7e-4, 6.9e-3, 5e-2, 0.3):
         basis = nn.Parameter(haar((UNITS, UNITS), torch.Generator().manual_seed(0)).float())
         turn = torch.randn(UNITS, UNITS, generator=torch.Generator().manual_seed(1))
         turn = turn - turn.mT

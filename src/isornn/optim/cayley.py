@@ -19,8 +19,9 @@ def rotated(basis: Tensor, gradient: Tensor, rate: float) -> Tensor:
     ``M_new = M (I + X)^-1 (I - X)``, ``X = rate/2 (M^T G - G^T M)``,
 
     where X is skew, one product gives it, and small steps are a short series,
-    ``M_new = M (I - 2 X + 2 X^2 - ...)``. It is taken as far as the remainder, at most ``2 ||X||_F^(k+1)`` after the
-    power k, is below half of the precision's epsilon; a larger X is solved for.
+    ``M_new = M (I - 2 X + 2 X^2 - ...)``. It ends after the power k where what it leaves out, ``2 ||X||_F^(k+1)``, is
+    at most half of the precision's epsilon times ``||M||_F = sqrt(N)``, as M's own rounding is, and what that adds to
+    ``M^T M``, ``4 ||X||^(k+1)``, for even k ``4 ||X||^(k+2)``, at most epsilon. A larger X is solved for.
 
     Args:
         basis: M, (..., N, N), orthogonal.
@@ -45,7 +46,7 @@ def rotated(basis: Tensor, gradient: Tensor, rate: float) -> Tensor:
     size = torch.linalg.matrix_norm(x).max().item()
     if not math.isfinite(size):
         raise ValueError("gradient: NaN or infinity is not allowed")
-    order = _order(size, basis.dtype)
+    order = _order(size, basis.shape[-1], basis.dtype)
     return _solved(basis, x) if order > _HIGHEST_ORDER else _summed(basis, x, order)
 
 
@@ -60,13 +61,18 @@ def polished(basis: Tensor) -> Tensor:
     return 1.5 * basis - 0.5 * (basis @ (basis.mT @ basis))
 
 
-def _order(size: float, dtype: torch.dtype) -> int:
-    """The power of X after which ``2 ||X||^(k+1)`` is at most half of epsilon."""
+def _order(size: float, units: int, dtype: torch.dtype) -> int:
+    """The power of X after which the series may end, `_HIGHEST_ORDER` + 1 if that is too far."""
     if size == 0.0:
         return 0
-    if size >= 0.5:
-        return _HIGHEST_ORDER + 1
-    return max(1, math.ceil(math.log(torch.finfo(dtype).eps / 4) / math.log(size)) - 1)
+    epsilon = torch.finfo(dtype).eps
+    for order in range(1, _HIGHEST_ORDER + 1):
+        remainder = 2 * size ** (order + 1)
+        # Odd powers of X are skew and cancel in M^T M.
+        drift = 2 * remainder * (size if order % 2 == 0 else 1.0)
+        if remainder <= epsilon / 2 * math.sqrt(units) and drift <= epsilon:
+            return order
+    return _HIGHEST_ORDER + 1
 
 
 def _summed(basis: Tensor, x: Tensor, order: int) -> Tensor:
