@@ -12,7 +12,8 @@ from isornn.cli.options import AsJson, CellName, Correlation, Figure, Hidden, In
 from isornn.cli.show import check_writable, errors, print_json, print_table, say, shown
 
 if TYPE_CHECKING:
-    from isornn.theory.records import Analysis, Quantity
+    from isornn.theory.quantities import Quantity
+    from isornn.theory.records import Analysis
 
 _LABELS = {
     "fixed_point.mean": "mean E[h]",

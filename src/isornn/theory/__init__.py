@@ -21,7 +21,8 @@ from isornn.theory.gaussian_process import KernelEstimate, kernel, kernel_estima
 from isornn.theory.gilboa import ApproximateLSTM, lstm_approximation
 from isornn.theory.phase import Axis, PhaseDiagram, phase_diagram
 from isornn.theory.quadrature.structure import NotPolynomial
-from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
+from isornn.theory.quantities import Quantity
+from isornn.theory.records import Analysis, FixedPoint, JacobianMoments
 from isornn.theory.spectra import SpectralDensity, spectrum
 
 __all__ = [

@@ -14,8 +14,9 @@ from isornn.theory.population.engine import Population
 from isornn.theory.population.sampled import population_analysis
 from isornn.theory.quadrature.engine import QuadratureEngine
 from isornn.theory.quadrature.structure import NotPolynomial, structure_of
+from isornn.theory.quantities import Quantity
 from isornn.theory.reasons import IDENTITY, NOT_CONVERGED, NOT_POINTWISE
-from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
+from isornn.theory.records import Analysis, FixedPoint, JacobianMoments
 from isornn.theory.tied.analysis import tied_analysis
 
 Engine = Literal["quadrature", "population"]

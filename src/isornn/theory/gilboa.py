@@ -10,7 +10,7 @@ from torch import Tensor
 from isornn.cells import LSTM, Spec
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.population.engine import Population
-from isornn.theory.records import Quantity
+from isornn.theory.quantities import Quantity
 
 BATCHES = 16
 

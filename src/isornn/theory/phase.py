@@ -17,7 +17,8 @@ from isornn.theory.population.engine import Effort
 from isornn.theory.population.sampled import population_analysis
 from isornn.theory.quadrature.affine import AffineTheory
 from isornn.theory.quadrature.structure import NotPolynomial, structure_of
-from isornn.theory.records import Analysis, Quantity
+from isornn.theory.quantities import Quantity
+from isornn.theory.records import Analysis
 from isornn.theory.tied.rough import rough_tied
 
 QUANTITIES: Mapping[str, str] = {

@@ -5,76 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
 from isornn.cells import Spec
-from isornn.theory.reasons import UNENDING
-
-if TYPE_CHECKING:
-    from isornn.theory.tied.records import Tied
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """A number for every spec of a batch.
-
-    Args:
-        value: batch-shaped float64; infinite where the answer is infinite, NaN where there is none. Both are
-            marked in ``reasons``.
-        stderr: standard error, same shape; 0 where the engine is deterministic (see the fixed point's residual).
-        reasons: (reason, where it applies) for values that are infinite or do not exist.
-    """
-
-    value: Tensor
-    stderr: Tensor
-    reasons: tuple[tuple[str, Tensor], ...] = ()
-
-    @staticmethod
-    def of(value: Tensor, stderr: Tensor | None = None, reasons: Mapping[str, Tensor | bool] | None = None) -> Quantity:
-        """Mark ``value`` as missing wherever a reason applies; the first reason that applies counts."""
-        stderr = torch.zeros_like(value) if stderr is None else stderr
-        free, kept = torch.ones_like(value, dtype=torch.bool), []
-        for reason, where in (reasons or {}).items():
-            applies = free & torch.as_tensor(where).expand(value.shape)
-            if bool(applies.any()):
-                kept.append((reason, applies))
-            free = free & ~applies
-        missing = ~free & ~torch.isinf(value)
-        value = torch.where(missing, torch.nan, value)
-        return Quantity(value, torch.where(free, stderr, torch.nan), tuple(kept))
-
-    @property
-    def defined(self) -> Tensor:
-        """Where the value is a finite number."""
-        masks = [where for _, where in self.reasons]
-        return ~torch.stack(masks).any(0) if masks else torch.ones_like(self.value, dtype=torch.bool)
-
-    def number(self) -> float | None:
-        """The value of a single spec; ``None`` where there is none or it is infinite."""
-        return float(self.value) if bool(self.defined) else None
-
-    def error(self) -> float | None:
-        """The standard error of a single spec."""
-        return float(self.stderr) if bool(self.defined) else None
-
-    def reason(self) -> str | None:
-        """Why a single spec's value is missing or infinite."""
-        return next((reason for reason, where in self.reasons if bool(where)), None)
-
-
-def time_scale(chi: Quantity) -> Quantity:
-    """``xi = -1/ln |chi|``; infinite where chi >= 1."""
-    size = chi.value.abs()
-    unending = size >= 1
-    inside = torch.where(unending, 0.5, size)
-    rate = -torch.where(inside > 0, inside, torch.e**-torch.inf).log()
-    value = torch.where(unending, torch.inf, 1 / rate)
-    error = chi.stderr / torch.where(size > 0, size, 1.0) * value**2
-    reasons: dict[str, Tensor | bool] = dict(chi.reasons)
-    return Quantity.of(value, error, reasons | {UNENDING: unending})
+from isornn.theory.quantities import Quantity
+from isornn.theory.tied.records import Tied
 
 
 @dataclass(frozen=True)

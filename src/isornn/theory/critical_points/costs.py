@@ -21,8 +21,8 @@ from isornn.theory.population.sampled import population_analysis
 from isornn.theory.quadrature.bias_nodes import BiasNodes, bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
 from isornn.theory.quadrature.structure import GateFunction, NotPolynomial, Polynomial, structure_of
+from isornn.theory.quantities import Quantity, time_scale
 from isornn.theory.reasons import NOT_CONVERGED, NOT_EXPONENTIAL, UNENDING
-from isornn.theory.records import Quantity, time_scale
 
 COSTS: Mapping[str, str] = {
     "sight": "ln(T / reach) where the reach is below T, else 0 (xi instead where biases are redrawn)",

@@ -14,7 +14,7 @@ from torch.quasirandom import SobolEngine
 from isornn.cells import Spec, SpecError
 from isornn.theory.analysis import SEED
 from isornn.theory.critical_points.costs import COSTS, costs
-from isornn.theory.records import Quantity
+from isornn.theory.quantities import Quantity
 
 LAW_ENDS = ("bias_law.low", "bias_law.high")
 WEIGHTED = tuple(name for name in COSTS if name != "sight")

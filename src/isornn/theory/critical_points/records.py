@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from isornn.cells import Spec
-from isornn.theory.records import Analysis, Quantity
+from isornn.theory.quantities import Quantity
+from isornn.theory.records import Analysis
 
 Biases = Literal["redrawn", "fixed"]
 

@@ -9,7 +9,7 @@ from isornn.theory.population.engine import Population, Stationary
 from isornn.theory.population.probing import linearise
 from isornn.theory.population.replicates import jackknife, pooled
 from isornn.theory.population.units import Units, draw_gates, variates
-from isornn.theory.records import Quantity
+from isornn.theory.quantities import Quantity
 
 _STEPS = 8  # independent steps that the moments are averaged over
 

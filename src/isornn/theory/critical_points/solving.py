@@ -12,7 +12,8 @@ from isornn.theory.analysis import analyze
 from isornn.theory.carry import carry_of
 from isornn.theory.critical_points.records import Biases
 from isornn.theory.critical_points.rule import Family
-from isornn.theory.records import Analysis, Quantity
+from isornn.theory.quantities import Quantity
+from isornn.theory.records import Analysis
 
 SHORTEST = 1.0  # time scale of the fastest units, as chrono's, where m1 allows it
 ISOMETRY = 1.9  # 1 - m1 aimed at, in units of 1/T; the bound is 2

@@ -17,8 +17,8 @@ from isornn.theory.depth.in_turn import Solved
 from isornn.theory.depth.records import BEYOND, NOT_REACHED, UNSURE, ImpulseResponse
 from isornn.theory.depth.uncertainty import Shift
 from isornn.theory.population.replicates import jackknife
+from isornn.theory.quantities import Quantity, time_scale
 from isornn.theory.reasons import UNENDING
-from isornn.theory.records import Quantity, time_scale
 
 # Kernels are followed over so many of the longest time scale, and so many more for each layer; but no further.
 _SCALES, _SCALES_A_LAYER, _LONGEST = 6, 2, 2048

@@ -21,8 +21,9 @@ from isornn.theory.depth.uncertainty import InputLaw, Numbers, Shift, mapped, wi
 from isornn.theory.population.engine import Effort
 from isornn.theory.population.moments import Moments
 from isornn.theory.population.sampled import population_analysis
+from isornn.theory.quantities import Quantity
 from isornn.theory.reasons import NO_SPREAD, NOT_CONVERGED
-from isornn.theory.records import Analysis, Quantity
+from isornn.theory.records import Analysis
 
 # For the inputs beside: their differences need less of a population than the numbers themselves.
 _FEW_UNITS, _LITTLE = 64, Effort(cohorts=16)

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from isornn.theory.records import Analysis, Quantity
+from isornn.theory.quantities import Quantity
+from isornn.theory.records import Analysis
 
 NO_INPUT_LAW = "the layer below has no stationary output, so the law of this one's input is not known"
 UNSURE = "what it rests on is not known finely enough to say whether it exists"

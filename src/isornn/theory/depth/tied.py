@@ -22,8 +22,8 @@ from isornn.theory.depth.stack import Directions
 from isornn.theory.population.moments import Moments
 from isornn.theory.population.probing import Probe
 from isornn.theory.population.units import HUGE, Draws
+from isornn.theory.quantities import Quantity
 from isornn.theory.reasons import NO_SPREAD, TOO_LARGE
-from isornn.theory.records import Quantity
 from isornn.theory.tied.inputs import GivenInput, InputMoments
 from isornn.theory.tied.paths import Paths, TiedLaws
 from isornn.theory.tied.trajectory import input_moments

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from isornn.cells import Input, Spec
 from isornn.theory.depth.records import UNSURE
-from isornn.theory.records import Analysis, Quantity
+from isornn.theory.quantities import Quantity
+from isornn.theory.records import Analysis
 
 # Far enough for differences to stand out of the noise of a sampled population, near enough for a derivative.
 _SHIFT = 0.04

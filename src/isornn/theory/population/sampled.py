@@ -8,8 +8,9 @@ from torch import Tensor
 from isornn.cells import Spec
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.population.engine import Effort, Population
+from isornn.theory.quantities import Quantity, time_scale
 from isornn.theory.reasons import NO_SPREAD, NOT_CONVERGED, NOT_EXPONENTIAL, UNENDING
-from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity, time_scale
+from isornn.theory.records import Analysis, FixedPoint, JacobianMoments
 
 XI_Q_MISSING = "known for cells with one state that enters its update affinely"
 

@@ -15,8 +15,9 @@ from isornn.theory.quadrature.fixed_point import Settled, SettledPair, settle, s
 from isornn.theory.quadrature.jacobian import jacobian_moments
 from isornn.theory.quadrature.response import Propagator, profile, propagator, reach, stays_together
 from isornn.theory.quadrature.structure import Structure
+from isornn.theory.quantities import Quantity, time_scale
 from isornn.theory.reasons import FROZEN, NO_SPREAD, NOT_CONVERGED, NOT_EXPONENTIAL, TOO_LARGE, UNENDING
-from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity, time_scale
+from isornn.theory.records import Analysis, FixedPoint, JacobianMoments
 
 SAMPLES_PER_REACH = 16
 REACHES = 3

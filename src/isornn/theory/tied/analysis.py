@@ -14,8 +14,8 @@ from isornn.theory.dynamics import moment_dynamics
 from isornn.theory.population.moments import Moments
 from isornn.theory.population.replicates import jackknife, pooled
 from isornn.theory.population.units import HUGE, Draws
+from isornn.theory.quantities import Quantity, time_scale
 from isornn.theory.reasons import NEVER_FORGETS, NO_SPREAD, NOTHING_LEFT, TOO_LARGE
-from isornn.theory.records import Quantity, time_scale
 from isornn.theory.tied.following import Followed, follow
 from isornn.theory.tied.paths import TiedLaws
 from isornn.theory.tied.records import QUANTILES, Tied

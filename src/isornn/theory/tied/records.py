@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from isornn.theory.records import Quantity
+from isornn.theory.quantities import Quantity
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 

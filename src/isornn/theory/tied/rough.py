@@ -11,8 +11,8 @@ from torch import Tensor
 from isornn.cells import Spec
 from isornn.theory.population.moments import Moments
 from isornn.theory.population.units import Draws
+from isornn.theory.quantities import Quantity, time_scale
 from isornn.theory.reasons import NO_SPREAD, NOT_SETTLED, TOO_LARGE
-from isornn.theory.records import Quantity, time_scale
 from isornn.theory.tied.analysis import growth_factors, lyapunov_exponent
 from isornn.theory.tied.following import follow
 from isornn.theory.tied.paths import TiedLaws
