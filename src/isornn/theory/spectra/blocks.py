@@ -21,6 +21,7 @@ SNAPSHOTS, SNAPSHOTS_OF_PATHS = 16, 4
 KEPT = 2048  # units of the bulk; of the tail as many again
 KEPT_PATHS = 512
 _GROUPS = 64
+_GOLDEN = 0.6180339887498949
 
 
 def sampled_path(spec: Spec, steps: int, generator: torch.Generator) -> list[Step]:
@@ -107,7 +108,8 @@ def thinned(path: list[Step]) -> list[Step]:
     bulk, tail = order[: total - kept], order[total - kept :]
     groups = [group[kept_part[group].argsort()] for group in bulk.tensor_split(_GROUPS)]
     parts = [part for group in groups for part in group.split(math.ceil(bulk.numel() / kept))]
-    chosen = torch.stack([part[len(part) // 2] for part in parts])
+    # not the middle of each part, which would leave out what is extreme
+    chosen = torch.stack([part[int(len(part) * (place * _GOLDEN % 1))] for place, part in enumerate(parts)])
     weight = torch.stack([every[part].sum() for part in parts])
     features = torch.stack(
         [energy, kept_part, energy * energy, energy * kept_part, kept_part * kept_part, *_of_steps(path)]
