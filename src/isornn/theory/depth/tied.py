@@ -21,17 +21,14 @@ from isornn.theory.depth.records import TiedLayer
 from isornn.theory.depth.stack import Directions
 from isornn.theory.population.moments import Moments
 from isornn.theory.population.probing import Probe
-from isornn.theory.population.units import HUGE, Draws
-from isornn.theory.quantities import Quantity
-from isornn.theory.reasons import NO_SPREAD, TOO_LARGE
+from isornn.theory.population.units import Draws
 from isornn.theory.tied.inputs import GivenInput, InputMoments
 from isornn.theory.tied.paths import Paths, TiedLaws
-from isornn.theory.tied.trajectory import input_moments
+from isornn.theory.tied.trajectory import certain, input_moments, lines_of
 
 REPLICATES = 8
 # Units in each replicate: more where fewer leave some E[h^2] less certain than it should be.
 UNITS = (2048, 16384)
-_CERTAIN = 0.01
 
 
 def tied_stack(
@@ -43,9 +40,9 @@ def tied_stack(
     whole = [tuple(_expanded(spec, shape) for spec in directions) for directions in stack]
     for units in UNITS:
         moments = _followed(whole, shape, steps, units, generator)
-        if all(_certain(layer) for directions in moments for layer in directions):
+        if all(certain(layer) for directions in moments for layer in directions):
             break
-    return tuple(tuple(_record(layer) for layer in directions) for directions in moments)
+    return tuple(tuple(TiedLayer(**lines_of(layer)) for layer in directions) for directions in moments)
 
 
 def _expanded(spec: Spec, shape: torch.Size) -> Spec:
@@ -98,23 +95,3 @@ def _reversed(input: InputMoments) -> InputMoments:
 
 def _in_reverse(covariance: Tensor) -> Tensor:
     return covariance.flip(-4, -2)
-
-
-def _certain(moments: Moments) -> bool:
-    """Whether E[h^2] is as certain as it should be, wherever it is followed."""
-    value, error = moments.second_moment, moments.stderr["second_moment"]
-    return bool(((error <= _CERTAIN * value) | (value > HUGE)).all())
-
-
-def _record(moments: Moments) -> TiedLayer:
-    over = (moments.second_moment[..., 1:] > HUGE).cummax(-1).values
-
-    def line(name: str, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
-        value, stderr = getattr(moments, name)[..., 1:], moments.stderr[name][..., 1:]
-        return Quantity.of(value, stderr, {TOO_LARGE: over} | (reasons or {}))
-
-    return TiedLayer(
-        mean=line("mean"),
-        second_moment=line("second_moment"),
-        correlation=line("correlation", {NO_SPREAD: ~moments.correlation_defined[..., 1:]}),
-    )

@@ -13,20 +13,19 @@ from isornn.cells import Spec
 from isornn.theory.dynamics import moment_dynamics
 from isornn.theory.population.moments import Moments
 from isornn.theory.population.replicates import jackknife, pooled
-from isornn.theory.population.units import HUGE, Draws
+from isornn.theory.population.units import Draws
 from isornn.theory.quantities import Quantity, time_scale
-from isornn.theory.reasons import NEVER_FORGETS, NO_SPREAD, NOTHING_LEFT, TOO_LARGE
+from isornn.theory.reasons import NEVER_FORGETS, NOTHING_LEFT, TOO_LARGE
 from isornn.theory.tied.following import Followed, follow
 from isornn.theory.tied.paths import TiedLaws
 from isornn.theory.tied.records import QUANTILES, Tied
-from isornn.theory.tied.trajectory import input_moments, tied_moments
+from isornn.theory.tied.trajectory import certain, input_moments, lines_of, tied_moments
 
 WIDTH, NETWORKS = 1024, 16
 REPLICATES = 8
 # Units in each replicate: more where fewer leave E[h^2] less certain than it should be, and memory allows it.
 UNITS = (2048, 16384, 65536)
 _MOST_VALUES = 65536 * 60
-_CERTAIN = 0.01
 
 
 def tied_analysis(spec: Spec, steps: int, *, generator: torch.Generator) -> Tied:
@@ -45,16 +44,10 @@ def tied_analysis(spec: Spec, steps: int, *, generator: torch.Generator) -> Tied
     shape = spec.batch_shape
     chi_1, chi = growth_factors(infinite, shape)
 
-    def line(name: str, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
-        value, stderr = getattr(moments, name)[..., 1:], moments.stderr[name][..., 1:]
-        return Quantity.of(value, stderr, {TOO_LARGE: moments.second_moment[..., 1:] > HUGE} | (reasons or {}))
-
     return Tied(
         steps=steps,
         width=WIDTH,
-        mean=line("mean"),
-        second_moment=line("second_moment"),
-        correlation=line("correlation", {NO_SPREAD: ~moments.correlation_defined[..., 1:]}),
+        **lines_of(moments),
         lyapunov=lyapunov_exponent(finite, shape),
         chi=chi,
         chi_1=chi_1,
@@ -76,18 +69,12 @@ def _moments(spec: Spec, steps: int, correlations: Sequence[Tensor], generator: 
     fewest, *more = UNITS
     moments = tied_moments(spec, steps, correlations, generator=generator, units=fewest, replicates=REPLICATES)
     for count in more:
-        if _certain(moments) or count * values > _MOST_VALUES:
+        if certain(moments) or count * values > _MOST_VALUES:
             break
         one = tied_moments(spec, steps, alike, generator=generator, units=count, replicates=REPLICATES)
         errors = {name: one.stderr[name] for name in ("mean", "second_moment")}
         moments = replace(moments, mean=one.mean, second_moment=one.second_moment, stderr={**moments.stderr, **errors})
     return moments
-
-
-def _certain(moments: Moments) -> bool:
-    """Whether E[h^2] is as certain as it should be, wherever it is followed."""
-    value, error = moments.second_moment, moments.stderr["second_moment"]
-    return bool(((error <= _CERTAIN * value) | (value > HUGE)).all())
 
 
 def growth_factors(followed: Followed, shape: torch.Size) -> tuple[Quantity, Quantity]:

@@ -10,11 +10,14 @@ from torch import Tensor
 from isornn.cells import Spec
 from isornn.theory.population.moments import Moments
 from isornn.theory.population.probing import Probe
-from isornn.theory.population.units import Draws
+from isornn.theory.population.units import HUGE, Draws
+from isornn.theory.quantities import Quantity
+from isornn.theory.reasons import NO_SPREAD, TOO_LARGE
 from isornn.theory.tied.inputs import GivenInput, InputMoments, WhiteInput
 from isornn.theory.tied.paths import Paths, TiedLaws
 
 UNITS, REPLICATES = 2048, 8
+CERTAIN = 0.01
 
 
 def tied_moments(
@@ -47,6 +50,27 @@ def tied_moments(
             paths.move(*paths.drawn())
             means.append(paths.units.moments(state))
     return Moments.of(torch.stack(means, 2), spec.batch_shape)
+
+
+def certain(moments: Moments) -> bool:
+    """Whether E[h^2] is known to 1 % at every step, wherever it is followed."""
+    value, error = moments.second_moment, moments.stderr["second_moment"]
+    return bool(((error <= CERTAIN * value) | (value > HUGE)).all())
+
+
+def lines_of(moments: Moments) -> dict[str, Quantity]:
+    """Mean, second moment and correlation at times 1, 2, .. from moments at times 0, 1, .. ."""
+    over = (moments.second_moment[..., 1:] > HUGE).cummax(-1).values
+
+    def line(name: str, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
+        value, stderr = getattr(moments, name)[..., 1:], moments.stderr[name][..., 1:]
+        return Quantity.of(value, stderr, {TOO_LARGE: over} | (reasons or {}))
+
+    return {
+        "mean": line("mean"),
+        "second_moment": line("second_moment"),
+        "correlation": line("correlation", {NO_SPREAD: ~moments.correlation_defined[..., 1:]}),
+    }
 
 
 def input_moments(
