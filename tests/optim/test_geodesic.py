@@ -198,6 +198,18 @@ def test_the_rest_has_any_optimizer() -> None:
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1, 0.01]
 
 
+def test_momentum_adds_up_what_the_basis_sees() -> None:
+    basis = nn.Parameter(haar((10, 10), generator()))
+    optimizer = GeodesicSGD([{"params": [basis], "kind": "bases"}], 0.1, momentum=0.5)
+    expected, velocity = basis.detach().clone(), torch.zeros(10, 10, dtype=torch.float64)
+    for seed in range(40):
+        basis.grad = normal(10, 10, source=generator(seed))
+        velocity = 0.5 * velocity + expected.mT @ basis.grad - basis.grad.mT @ expected
+        expected = cayley(expected, expected @ velocity / 2, 0.1)  # whose A is M V M^T
+        optimizer.step()
+        torch.testing.assert_close(basis.detach(), expected, rtol=0, atol=1e-12)
+
+
 RESTS: list[Callable[..., Any] | None] = [
     None,
     lambda groups: torch.optim.RMSprop(groups, lr=0.01),
@@ -224,7 +236,7 @@ def test_a_scheduler_acts_on_all_groups(rest: Callable[..., Any] | None) -> None
 def test_a_resumed_run_is_the_same_to_the_bit(rest: Callable[..., Any] | None) -> None:
     def made() -> tuple[nn.Module, GeodesicSGD, torch.optim.lr_scheduler.ExponentialLR]:
         model = model_of()
-        optimizer = GeodesicSGD(spectral.groups(model), 0.1, rest=rest)
+        optimizer = GeodesicSGD(spectral.groups(model), 0.1, momentum=0.5, rest=rest)
         return model, optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
 
     def run(parts: tuple[Any, ...], steps: range) -> None:
@@ -329,6 +341,8 @@ def test_other_mistakes() -> None:
     for rates in ({"lr": -1.0}, {"lr": float("nan")}, {"lr": 0.1, "geodesic_lr": float("inf")}):
         with pytest.raises(ValueError, match="lr: .* is not allowed"):
             GeodesicSGD([torch.ones(1)], **rates)
+    with pytest.raises(ValueError, match="momentum: 1.0 is not allowed; it is from 0 to below 1"):
+        GeodesicSGD([torch.ones(1)], 0.1, momentum=1.0)
     model = model_of()
     optimizer = GeodesicSGD(spectral.groups(model), 0.1, rest=lambda groups: torch.optim.Adam(groups))
     with pytest.raises(ValueError, match="param_group: the rest has an optimiser of its own; make GeodesicSGD anew"):

@@ -41,8 +41,21 @@ def rotated(basis: Tensor, gradient: Tensor, rate: float) -> Tensor:
     tensor([[ 0., -1.],
             [ 1.,  0.]])
     """
+    return turned(basis, rate / 2 * turn(basis, gradient))
+
+
+def turn(basis: Tensor, gradient: Tensor) -> Tensor:
+    """``M^T G - G^T M``, (..., N, N): the skew B with ``A M = M B``, the gradient as the basis sees it."""
     product = gradient.mT @ basis
-    x = (product.mT - product).mul_(rate / 2)
+    return product.mT - product
+
+
+def turned(basis: Tensor, x: Tensor) -> Tensor:
+    """``M (I + X)^-1 (I - X)`` for a skew X, as exactly as `rotated` says.
+
+    Raises:
+        ValueError: X is not finite.
+    """
     size = torch.linalg.matrix_norm(x).max().item()
     if not math.isfinite(size):
         raise ValueError("gradient: NaN or infinity is not allowed")

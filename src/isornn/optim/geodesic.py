@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from isornn.optim.cayley import polished, rotated
+from isornn.optim.cayley import polished, turn, turned
 
 Group = dict[str, Any]
 
@@ -26,6 +26,8 @@ class GeodesicSGD(Optimizer):
 
     - bases, U and V: ``M <- (I + lr/2 A)^-1 (I - lr/2 A) M`` with ``A = G M^T - M G^T`` (`rotated`), and a step back
       onto the manifold every 32 steps (`polished`). In float32 ``max |M^T M - I|`` stays below 1e-5 for any number.
+      With momentum, ``Y <- momentum Y + B`` takes the place of ``B = M^T G - G^T M``, in which ``A M = M B``: a sum of
+      skew matrices is skew, and B turns with the basis, so Y needs no transport.
     - spectra, p: ``p <- p - lr/(2m) G``, which undoes the factor of ``ds/dp = 2m sigmoid'(p)``; with the margin
       ``None``, where p is s, ``p <- p - lr G``; with 0 p has no effect and rests.
     - the rest: ``w <- w - lr G``, or what ``rest`` does.
@@ -36,6 +38,7 @@ class GeodesicSGD(Optimizer):
             also where the key is absent.
         lr: the learning rate of groups that do not bring their own ``lr``.
         geodesic_lr: that of the bases; ``lr`` if not given.
+        momentum: of the bases, from 0 to below 1.
         rest: makes the rest's optimiser from its groups, as ``lambda groups: torch.optim.RMSprop(groups, lr=1e-3)``
             does. The learning rate is then the one that it sets.
 
@@ -43,8 +46,8 @@ class GeodesicSGD(Optimizer):
     it is the same to the bit.
 
     Raises:
-        ValueError: a rate; a group's kind or margin; a basis that is not square, not orthogonal (to 1e-3) or neither
-            float32 nor float64.
+        ValueError: a rate or the momentum; a group's kind or margin; a basis that is not square, not orthogonal (to
+            1e-3) or neither float32 nor float64.
 
     Source: Vorontsov et al. 2017, section 3, eqs. 9 (as in `rotated`) and 11.
 
@@ -61,12 +64,15 @@ class GeodesicSGD(Optimizer):
         lr: float,
         *,
         geodesic_lr: float | None = None,
+        momentum: float = 0.0,
         rest: Callable[[list[Group]], Optimizer] | None = None,
     ) -> None:
         geodesic_lr = lr if geodesic_lr is None else geodesic_lr
         for name, rate in (("lr", lr), ("geodesic_lr", geodesic_lr)):
             _check_rate(name, rate)
-        self._geodesic_lr = geodesic_lr
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum: {momentum} is not allowed; it is from 0 to below 1")
+        self._of_bases = {"lr": geodesic_lr, "momentum": momentum}
         self._rest: Optimizer | None = None
         groups = _groups(params)
         others = [group for group in groups if _kind(group) == "rest"]
@@ -84,7 +90,8 @@ class GeodesicSGD(Optimizer):
         """
         kind = _kind(param_group)
         if kind == "bases":
-            param_group.setdefault("lr", self._geodesic_lr)
+            for name, value in self._of_bases.items():
+                param_group.setdefault(name, value)
         if kind == "spectrum":
             _check_margin(param_group)
         super().add_param_group(param_group)
@@ -133,8 +140,12 @@ class GeodesicSGD(Optimizer):
         for basis in group["params"]:
             if basis.grad is None:
                 continue
-            new = rotated(basis, basis.grad, float(group["lr"]))
-            state = self.state[basis]
+            state, now = self.state[basis], turn(basis, basis.grad)
+            if group["momentum"]:
+                now = state["velocity"] = now.add_(
+                    state.get("velocity", torch.zeros_like(now)), alpha=group["momentum"]
+                )
+            new = turned(basis, float(group["lr"]) / 2 * now)
             state["steps"] = state.get("steps", 0) + 1
             if state["steps"] % _STEPS_BETWEEN_POLISHES == 0:
                 new = polished(new)
@@ -147,7 +158,7 @@ class GeodesicSGD(Optimizer):
             self._rest.state = self.state
 
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_rest": self._rest, "_geodesic_lr": self._geodesic_lr}
+        return super().__getstate__() | {"_rest": self._rest, "_of_bases": self._of_bases}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Called when unpickled, and by load_state_dict, which has made new groups and a new state.
