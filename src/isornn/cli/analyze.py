@@ -31,7 +31,10 @@ _LABELS = {
 
 
 def analyze(
-    spec: Annotated[Path | None, typer.Argument(metavar="[SPEC.json]", help="A spec file; or --cell.")] = None,
+    specs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[SPEC.json ...]", help="A spec file, or one for each layer from the bottom."),
+    ] = None,
     cell: CellName = None,
     hidden: Hidden = None,
     inputs: Inputs = None,
@@ -52,11 +55,15 @@ def analyze(
     check_writable("--plot", plot, (".png", ".pdf", ".svg"))
     length = None if length is None else ask.checked_length(length)
     tied_steps = ask.tied_steps(tied, steps)
+    if specs:
+        ask.alone(cell=cell, hidden=hidden, inputs=inputs, init=init)
+    if specs and len(specs) > 1:
+        _stack(specs, (input_variance, input_correlation), length, tied_steps, json, plot)
+        return
     law = (input_variance, input_correlation)
     with errors().status("analysing"):
-        if spec is not None:
-            ask.alone(cell=cell, hidden=hidden, inputs=inputs, init=init)
-            analysis = ask.ask(ask.loaded(spec, *law), length)
+        if specs:
+            analysis = ask.ask(ask.loaded(specs[0], *law), length)
         else:
             name = "torch" if init is None else init
             analysis = ask.ask_start(name, ask.named_cell(cell), hidden, inputs, length, ask.input_law(*law))
@@ -68,6 +75,30 @@ def analyze(
         _print(analysis, length)
     if plot is not None:
         _draw(analysis, plot, length)
+
+
+def _stack(
+    files: list[Path],
+    law: tuple[float | None, float | None],
+    length: int | None,
+    tied_steps: int | None,
+    json: bool,
+    plot: Path | None,
+) -> None:
+    """Layers, the first of which has the input law."""
+    from isornn.cells import SpecError
+    from isornn.cli import ask
+    from isornn.cli.stack import print_stack
+
+    if plot is not None:
+        raise SpecError("--plot", str(plot), "it is for one layer")
+    with errors().status("analysing"):
+        layers = [ask.loaded(files[0], *law), *(ask.loaded(file, None, None) for file in files[1:])]
+        stack = ask.ask_stack(layers, length, tied_steps)
+    if json:
+        print_json(stack.to_json())
+    else:
+        print_stack(stack)
 
 
 def _print(analysis: Analysis, length: int | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from isornn.theory.tied.analysis import tied_analysis
 
 if TYPE_CHECKING:
     from isornn.theory.critical_points.records import Critical
+    from isornn.theory.depth.records import StackAnalysis
 
 INITS = (*STARTS, "critical")
 LONGEST = 1_000_000
@@ -97,6 +98,22 @@ def ask(spec: Spec, length: int | None) -> Analysis:
     """The theory's answer with a profile as far as ``length``."""
     with _one_thread():
         return analyze(spec, length=min(length or STEPS, MOST_STEPS))
+
+
+def ask_stack(layers: Sequence[Spec], length: int | None, tied: int | None) -> StackAnalysis:
+    """The theory's answer about a stack of layers, with tied networks over so many steps beside it.
+
+    Raises:
+        SpecError: a stack that the theory does not cover.
+    """
+    from isornn.theory.depth.analysis import analyze_stack
+
+    steps = min(length or STEPS, MOST_STEPS)
+    try:
+        with _one_thread():
+            return analyze_stack(layers, length=steps, tied=tied is not None, steps=tied or TIED_STEPS)
+    except TheoryMissing as missing:
+        raise SpecError("SPEC.json", [layer.cell.name for layer in layers], str(missing)) from None
 
 
 def tied_steps(tied: bool, steps: int | None) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,9 +55,23 @@ class Quantity:
         """The standard error of a single spec."""
         return float(self.stderr) if bool(self.defined) else None
 
+    def listed(self) -> Any:
+        """For JSON: a number, or lists of them shaped as the values, in which what does not exist is null."""
+        return _nulled(self.value.tolist(), self.defined.tolist())
+
+    def listed_errors(self) -> Any:
+        """The standard errors in the same form."""
+        return _nulled(self.stderr.tolist(), self.defined.tolist())
+
     def reason(self) -> str | None:
         """Why a single spec's value is missing or infinite."""
         return next((reason for reason, where in self.reasons if bool(where)), None)
+
+
+def _nulled(values: Any, defined: Any) -> Any:
+    if isinstance(values, list):
+        return [_nulled(value, known) for value, known in zip(values, defined, strict=True)]
+    return values if defined else None
 
 
 def time_scale(chi: Quantity) -> Quantity:

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from isornn.theory.quantities import Quantity
 from isornn.theory.records import Analysis
 
@@ -107,15 +105,7 @@ class StackAnalysis:
 
 def _json(quantities: Mapping[str, Quantity]) -> dict[str, Any]:
     return {
-        **{name: _listed(quantity, quantity.value) for name, quantity in quantities.items()},
-        "stderr": {name: _listed(quantity, quantity.stderr) for name, quantity in quantities.items()},
+        **{name: quantity.listed() for name, quantity in quantities.items()},
+        "stderr": {name: quantity.listed_errors() for name, quantity in quantities.items()},
         "undefined": {name: [reason for reason, _ in q.reasons] for name, q in quantities.items() if q.reasons},
     }
-
-
-def _listed(quantity: Quantity, values: torch.Tensor) -> Any:
-    """A number, or a list of them, in which what does not exist is null."""
-    if values.ndim == 0:
-        return float(values) if bool(quantity.defined) else None
-    known = quantity.defined.tolist()
-    return [value if defined else None for value, defined in zip(values.tolist(), known, strict=True)]

@@ -73,21 +73,13 @@ class Tied:
             "steps": self.steps,
             "width": self.width,
             "window": list(self.window),
-            **{name: _listed(quantity, quantity.value) for name, quantity in (lines | numbers).items()},
+            **{name: quantity.listed() for name, quantity in (lines | numbers).items()},
             "time_scales": {
                 "quantiles": list(QUANTILES),
-                **{name: _listed(quantity, quantity.value) for name, quantity in self.time_scales.items()},
+                **{name: quantity.listed() for name, quantity in self.time_scales.items()},
             },
             "parting": self.parting(),
             "effective_share": float(self.effective_share),
-            "stderr": {name: _listed(quantity, quantity.stderr) for name, quantity in every.items()},
+            "stderr": {name: quantity.listed_errors() for name, quantity in every.items()},
             "undefined": {name: [reason for reason, _ in q.reasons] for name, q in every.items() if q.reasons},
         }
-
-
-def _listed(quantity: Quantity, values: Tensor) -> Any:
-    """A number, or a list of them, in which what does not exist is null."""
-    if values.ndim == 0:
-        return float(values) if bool(quantity.defined) else None
-    defined = quantity.defined.tolist()
-    return [value if known else None for value, known in zip(values.tolist(), defined, strict=True)]
