@@ -55,7 +55,7 @@ def networks_of(spec: Spec, count: int, seed: int, file: Path) -> dict[str, Any]
         )
         known[key] = {
             name: [getattr(run, name).value.tolist(), getattr(run, name).stderr.tolist()]
-            for name in ("mean", "second_moment", "correlation", "response", "chi_1")
+            for name in ("second_moment", "chi_1")
         }
         if spec in STRONG.values():
             known[key]["qr"] = leading_exponent(spec, count)
