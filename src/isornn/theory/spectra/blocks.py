@@ -14,14 +14,15 @@ from isornn.theory.population.engine import Population, Stationary
 from isornn.theory.population.probing import linearise, linearise_read
 from isornn.theory.population.units import Laws, Units, draw_gates, reader, stand_ins, variates
 from isornn.theory.reasons import NOT_CONVERGED
-from isornn.theory.spectra.chain import Step, carried, joined, row_energy
+from isornn.theory.spectra.chain import Step, carried, joined, product, row_energy
 
 UNITS, REPLICATES = 1024, 32
 SNAPSHOTS, SNAPSHOTS_OF_PATHS = 16, 4
 KEPT = 2048  # units of the bulk; of the tail as many again
 KEPT_PATHS = 512
 _GROUPS = 64
-_GOLDEN = 0.6180339887498949
+_TOWARDS_ENDS = 0.95
+_MATTERS = 0.01  # of row energy
 
 
 def sampled_path(spec: Spec, steps: int, generator: torch.Generator) -> list[Step]:
@@ -106,10 +107,12 @@ def thinned(path: list[Step]) -> list[Step]:
     energy, kept_part, every = row_energy(path), carried(path), path[0].weight
     order = energy.argsort()
     bulk, tail = order[: total - kept], order[total - kept :]
+    # where matrices hardly matter the law is that of what is carried, and even parts resolve it best
+    random = 1 - float((every * product(path).square().sum((0, 1))).sum() / (every * energy).sum())
+    towards = _TOWARDS_ENDS if random > _MATTERS else 0.0
     groups = [group[kept_part[group].argsort()] for group in bulk.tensor_split(_GROUPS)]
-    parts = [part for group in groups for part in group.split(math.ceil(bulk.numel() / kept))]
-    # not the middle of each part, which would leave out what is extreme
-    chosen = torch.stack([part[int(len(part) * (place * _GOLDEN % 1))] for place, part in enumerate(parts)])
+    parts = [part for group in groups for part in _parted(group, kept // _GROUPS, towards)]
+    chosen = torch.stack([part[len(part) // 2] for part in parts])
     weight = torch.stack([every[part].sum() for part in parts])
     features = torch.stack(
         [energy, kept_part, energy * energy, energy * kept_part, kept_part * kept_part, *_of_steps(path)]
@@ -117,6 +120,13 @@ def thinned(path: list[Step]) -> list[Step]:
     weight = _balanced(weight, features[:, chosen], features[:, bulk] @ every[bulk])
     index, weights = torch.cat([tail, chosen]), torch.cat([every[tail], weight])
     return [step.taken(index, weights) for step in path]
+
+
+def _parted(group: Tensor, count: int, towards: float) -> list[Tensor]:
+    """Parts of a sorted group, smaller at its ends the nearer ``towards`` is to 1: what is extreme stands for few."""
+    t = torch.arange(1, count, dtype=torch.float64) / count
+    ends = len(group) * (t - towards * (2 * math.pi * t).sin() / (2 * math.pi))
+    return [part for part in group.tensor_split(ends.long()) if len(part)]
 
 
 def _balanced(weight: Tensor, features: Tensor, wanted: Tensor) -> Tensor:

@@ -35,6 +35,8 @@ def sums_over_units(
     R = L D L^T without pivoting: its imaginary part is definite off the real axis, and R is positive on the negative
     one. Zeros are skipped, which makes the chains of several steps, whose R is banded, cheap.
 
+    Where a pivot vanishes, which is so at no solution, all is NaN.
+
     Args:
         z: (Z,) complex.
         outputs: Pi is 1 on as many last rows.
@@ -61,7 +63,7 @@ def sums_over_units(
             for s in range(size - outputs, size):
                 r[s, s] -= z[i]
             for j in range(size):
-                inverse[j] = 1 / r[j, j]
+                inverse[j] = 1 / r[j, j] if r[j, j] != 0 else complex(np.nan, np.nan)
                 for s in range(j + 1, size):
                     if r[s, j] != 0:
                         down = r[s, j] * inverse[j]

@@ -28,6 +28,7 @@ _BEFORE_END = (2e-3, 5e-3, 0.01, 0.02, 0.04, 0.08)
 _CONTOUR = 16
 _FARTHEST = 40  # doublings
 _FLAT = 12  # half decades over which mass that stays is mass at 0
+_LIFTS = (0, 6, 12, 24)  # half decades
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ def moments(blocks: Blocks, end: float) -> tuple[float, float]:
 
 
 def scan(blocks: Blocks, angle: float, top: float, end: float | None = None) -> Scan:
-    """The density of the squared singular values on points chosen by itself.
+    """The density of the squared singular values on points chosen by itself, from as low as the equation can be solved
+    in floating point.
 
     Near the real axis x rho(x) = Im z m(z) / pi is read off rays at once, twice and three times a small angle, where
     the sampled units' discreteness is smoothed over that share of x, and extrapolated to the axis to third order:
@@ -64,9 +66,19 @@ def scan(blocks: Blocks, angle: float, top: float, end: float | None = None) -> 
         angle: the small one. Sharp edges want it small; weak weights, where single units show as spikes, wide.
         top: where the law of these units ends, roughly.
         end: the upper edge of the support where it is known, which the density reaches like a square root.
+
+    Raises:
+        NotSolved: not even from high above the lowest point at which it is solved on the negative axis.
     """
+    for lift in _LIFTS[:-1]:
+        with suppress(NotSolved):
+            return _scan_from(blocks, angle, top, end, lift)
+    return _scan_from(blocks, angle, top, end, _LIFTS[-1])
+
+
+def _scan_from(blocks: Blocks, angle: float, top: float, end: float | None, lift: int) -> Scan:
     rough = _subset(blocks)
-    low, at_zero, below = _lowest(rough, 4 * top, float((blocks.energy * blocks.weight).sum()))
+    low, at_zero, below = _lowest(rough, 4 * top, float((blocks.energy * blocks.weight).sum()), lift)
     coarse = torch.logspace(math.log10(low), math.log10(1.5 * top), COARSE, dtype=torch.float64)
     negative = _Negative(rough, coarse)
     x = coarse
@@ -160,30 +172,32 @@ class _Negative:
         return self.dyson.solved(-sizes, self.found[:1].sign() * between.exp()).unknowns
 
 
-def _lowest(blocks: Blocks, top: float, mean: float) -> tuple[float, float, float]:
+def _lowest(blocks: Blocks, top: float, mean: float, lift: int) -> tuple[float, float, float]:
     """Where to begin, the mass at 0, and that between: -z m(z) = E eps/(lambda + eps) at z = -eps.
 
-    Down to where there is hardly any mass left, or to where rounding keeps the equation from being solved.
+    Down to where there is hardly any mass left, or to where rounding keeps the equation from being solved; then
+    ``lift`` half decades up.
     """
     dyson = Dyson(blocks)
     size = torch.tensor([top], dtype=torch.float64)
     x = dyson.guess(-size)
     masses: list[float] = []
-    while float(size) > LONGEST_FALL * mean:
+    at_zero = 0.0
+    while float(size) > LONGEST_FALL * mean and not at_zero:
         try:
             found = dyson.solved(-size, x)
         except NotSolved:
+            lift += 2  # rays to the positive axis start from here too
             break
         x = found.unknowns
         masses.append(float(size * found.m))
         if masses[-1] < LEAST_MASS:
-            return float(size), 0.0, masses[-1]
+            break
         if len(masses) > _FLAT and masses[-_FLAT] - masses[-1] < 1e-4 * masses[-1]:
-            return float(size) * 10.0 ** (_FLAT / 4), masses[-1], 0.0
+            at_zero, lift = masses[-1], lift + _FLAT // 2
         size = size / 10**0.5
-    # a step before the last solved: rays to the positive axis start from there too
-    last = max(len(masses) - 2, 0)
-    return top / 10 ** (last / 2), 0.0, masses[last]
+    last = max(len(masses) - 1 - lift, 0)
+    return top / 10 ** (last / 2), at_zero, masses[last] - at_zero
 
 
 def _on_axis(blocks: Blocks, negative: _Negative, x: Tensor, angle: float) -> tuple[Tensor, float]:
