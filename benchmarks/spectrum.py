@@ -33,11 +33,12 @@ from pathlib import Path
 
 import torch
 from scipy.stats import t as student
+from specs import CHECKED, gate
 from table import heading, show
 from torch import Tensor
 
-from isornn import Gate, Spec, analyze, spectrum
-from isornn.cells import GRU, LSTM, TGRU, TLSTM, TRNN, ChoGRU, Minimal, Peephole, Vanilla
+from isornn import Spec, analyze, spectrum
+from isornn.cells import TGRU, TLSTM, TRNN
 from isornn.cells.random_specs import random_spec
 from isornn.files import replacing
 from isornn.nn.random_network import RandomNetwork, State
@@ -61,19 +62,8 @@ COLUMNS = (
 )
 
 
-def gate(weight_var: float, input_var: float, bias_var: float = 0.0, bias_mean: float = 0.0) -> Gate:
-    return Gate(weight_var, input_var, bias_var=bias_var, bias_mean=bias_mean)
-
-
-SPECS = {
-    "vanilla": Spec(Vanilla(), {"h": gate(2, 0.5, 0.1, 0.2)}),
-    "minimal": Spec(Minimal(), {"u": gate(3, 2, 0.5, 1)}),
-    "peephole": Spec(Peephole(), {"i": gate(2, 0.5, 0, 0.5), "f": gate(4, 1, 0.1, 2), "g": gate(3, 0.5)}),
-    "gru": Spec(GRU(), {"r": gate(2, 0.5), "z": gate(3, 1, 0, 1), "nx": gate(0, 0.5), "nh": gate(4, 0)}),
-    "gru_cho": Spec(ChoGRU(), {"z": gate(3, 1, 0, 1), "r": gate(2, 0.5, 0.1, 0.5), "n": gate(4, 0.5)}),
-    "lstm": Spec(
-        LSTM(), {"i": gate(2, 1, 0, 0.5), "f": gate(4, 0.5, 0.1, 2), "g": gate(3, 0.5), "o": gate(2, 0.5, 0, 0.5)}
-    ),
+# Beside them cells without recurrent weights.
+SPECS = CHECKED | {
     "t_rnn": Spec(TRNN(), {"f": gate(0, 2, 0.3, 1), "z": gate(0, 1)}),
     "t_lstm": Spec(TLSTM(), {"f": gate(0, 2, 0.3, 1), "z": gate(0, 1), "o": gate(0, 1)}),
     "t_gru": Spec(TGRU(), {"f": gate(0, 2, 0.3, 1), "z": gate(0, 1), "o": gate(0, 1)}),
