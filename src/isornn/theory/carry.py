@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from scipy.optimize import brentq
 from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.theory.quadrature.bias_nodes import bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
 from isornn.theory.quadrature.structure import NotPolynomial, Polynomial, structure_of
+from isornn.theory.scalar_root import brent
 
 LONGEST = 1e12
 
@@ -42,7 +42,7 @@ class Carry:
 
         if excess(-6.0) <= 0 or excess(12.0) >= 0:
             return 0.0 if excess(-6.0) <= 0 else LONGEST
-        return float(10 ** brentq(excess, -6.0, 12.0, xtol=1e-12))
+        return 10 ** brent(excess, -6.0, 12.0, xtol=1e-12)
 
 
 def carry_of(spec: Spec, second_moment: float = 0.0) -> Carry:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import torch
-from scipy.optimize import brentq
 
 from isornn.cells import Spec, SpecError
 from isornn.theory.analysis import analyze
@@ -14,6 +13,7 @@ from isornn.theory.critical_points.records import Biases
 from isornn.theory.critical_points.rule import Family
 from isornn.theory.quantities import Quantity
 from isornn.theory.records import Analysis
+from isornn.theory.scalar_root import brent
 
 SHORTEST = 1.0  # time scale of the fastest units, as chrono's, where m1 allows it
 ISOMETRY = 1.9  # 1 - m1 aimed at, in units of 1/T; the bound is 2
@@ -87,7 +87,7 @@ def _aimed(family: Family, aim: float, length: float, biases: Biases, second_mom
 
         if miss(-6.0) >= 0 or miss(12.0) <= 0:
             return low if miss(-6.0) >= 0 else low + 1e12
-        return low + 10 ** float(brentq(miss, -6.0, 12.0, xtol=1e-9))
+        return low + 10 ** brent(miss, -6.0, 12.0, xtol=1e-9)
 
     if biases == "redrawn":
         return family(1.0, highest(1.0))
@@ -97,7 +97,7 @@ def _aimed(family: Family, aim: float, length: float, biases: Biases, second_mom
 
     low = SHORTEST
     if excess(low) > 0 > excess(aim):
-        low = float(brentq(excess, low, aim, rtol=1e-4))
+        low = brent(excess, low, aim, rtol=1e-4)
     return family(low, highest(low))
 
 
@@ -114,4 +114,4 @@ def by_weights(family: Family, aim: float) -> Spec:
     if low == high or excess(high) < 0:
         reason = f"with a weight variance from 1e-3 to 1e4 no fixed point sees {aim:g} steps"
         raise SpecError("length", aim, reason)
-    return family(1.0, 10 ** float(brentq(lambda x: min(excess(x), 10.0), low, high, xtol=1e-10)))
+    return family(1.0, 10 ** brent(lambda x: min(excess(x), 10.0), low, high, xtol=1e-10))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
 from isornn.theory.spectra.dyson import Blocks, Dyson, NotSolved, Solution
@@ -102,6 +101,8 @@ def _scan_from(blocks: Blocks, angle: float, top: float, end: float | None, lift
     # between the points solved x rho is smooth in ln x, and cheaper to interpolate
     place = torch.arange(_BETWEEN * (len(x) - 1) + 1) / _BETWEEN
     fine = np.interp(place.numpy(), np.arange(len(x)), x.log().numpy())
+    from scipy.interpolate import PchipInterpolator  # half a second to import
+
     between = torch.from_numpy(PchipInterpolator(x.log().numpy(), xrho.numpy())(fine))
     x = torch.from_numpy(fine).exp()
     return Scan(x, between / x, at_zero, below, residual)
