@@ -79,7 +79,8 @@ def _draw(spec: Spec, gate: str, second: Tensor, like: Tensor, generator: torch.
 
 def _squares(spec: Spec, c: Tensor, u: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """a_0 and the row variance v."""
-    sigma = spec.cell.sigma  # type: ignore[attr-defined]
+    assert isinstance(spec.cell, LSTM)  # checked by `lstm_approximation`
+    sigma = spec.cell.sigma
 
     def slope(gate: str) -> Tensor:
         return torch.func.jvp(sigma, (u[gate],), (torch.ones_like(c),))[1]

@@ -15,3 +15,4 @@ NOT_POINTWISE = (
 NOTHING_LEFT = "nothing is left of a displacement: the state does not carry over"
 NEVER_FORGETS = "infinite: the unit keeps all that it has"
 NOT_SETTLED = "the state has not settled within the steps that were followed (see the residual)"
+SIGN_UNSURE = "what two sequences' displacements have in common is too little to tell its sign from the sampled units"

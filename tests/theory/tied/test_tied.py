@@ -14,7 +14,7 @@ from isornn.cells import GRU, LSTM, TRNN, ChoGRU, Gate, Input, Minimal, Spec, Va
 from isornn.cells.bias_laws import BiasLaw
 from isornn.nn.random_network import RandomNetwork
 from isornn.theory import moment_dynamics
-from isornn.theory.reasons import NOTHING_LEFT, TOO_LARGE
+from isornn.theory.reasons import NOTHING_LEFT, SIGN_UNSURE, TOO_LARGE
 from isornn.theory.tied.process import GaussianProcess, root
 
 LSTM_SPEC = Spec(LSTM(), law(i=(2, 1, 0, 0.5), f=(4, 0.5, 0.1, 2), g=(3, 0.5, 0, 0), o=(2, 0.5, 0, 0.5)))
@@ -175,3 +175,14 @@ def test_a_covariance_that_is_none_is_refused(arguments: dict[str, object], mess
 def test_equal_generators_give_equal_answers() -> None:
     one, other = (analyze(LSTM_SPEC, tied=True, steps=4).tied for _ in range(2))
     assert one is not None and other is not None and one.to_json() == other.to_json()
+
+
+def test_a_common_response_of_unsure_sign_is_no_number() -> None:
+    """Two sequences with opposite inputs in a steep relu network: where one unit is on, the other copy's is off."""
+    spec = Spec(Vanilla("relu"), {"h": Gate(0.0, 1.0)}, Input(1.0, -1.0))
+    gone = analyze(spec, tied=True, steps=6).tied
+    assert gone is not None and gone.chi.reason() == NOTHING_LEFT
+    opposite = Spec(Vanilla("relu"), {"h": Gate(1e-6, 1.0)}, Input(1.0, -1.0))
+    answer = analyze(opposite, tied=True, steps=6).tied
+    assert answer is not None and answer.chi.number() is None and answer.chi.reason() == SIGN_UNSURE
+    assert answer.xi.reason() == SIGN_UNSURE and answer.chi_1.number() is not None

@@ -17,7 +17,7 @@ from torch import Tensor
 from isornn.cells import Input, Spec
 from isornn.theory.depth.records import UNSURE
 from isornn.theory.quantities import Quantity
-from isornn.theory.records import Analysis
+from isornn.theory.records import Analysis, FixedPoint, JacobianMoments
 
 # Far enough for differences to stand out of the noise of a sampled population, near enough for a derivative.
 _SHIFT = 0.04
@@ -111,8 +111,8 @@ def mapped(analysis: Analysis, change: Callable[[str, Quantity], Quantity]) -> A
     """``analysis`` with every quantity changed, given its dotted name."""
     new = {name: change(name, quantity) for name, quantity in analysis.quantities()}
 
-    def part(record: object, prefix: str) -> dict[str, Any]:
-        names = (field.name for field in fields(record))  # type: ignore[arg-type]
+    def part(record: Analysis | FixedPoint | JacobianMoments, prefix: str) -> dict[str, Any]:
+        names = (field.name for field in fields(record))
         return {name: new[prefix + name] for name in names if prefix + name in new}
 
     point = replace(analysis.fixed_point, **part(analysis.fixed_point, "fixed_point."))

@@ -15,7 +15,7 @@ from isornn.theory.population.moments import Moments
 from isornn.theory.population.replicates import jackknife, pooled
 from isornn.theory.population.units import Draws
 from isornn.theory.quantities import Quantity, time_scale
-from isornn.theory.reasons import NEVER_FORGETS, NOTHING_LEFT, TOO_LARGE
+from isornn.theory.reasons import NEVER_FORGETS, NOTHING_LEFT, SIGN_UNSURE, TOO_LARGE
 from isornn.theory.tied.following import Followed, follow
 from isornn.theory.tied.paths import TiedLaws
 from isornn.theory.tied.records import QUANTILES, Tied
@@ -96,9 +96,11 @@ def lyapunov_exponent(followed: Followed, shape: torch.Size) -> Quantity:
 
 
 def _no_growth(followed: Followed, place: int, shape: torch.Size) -> dict[str, Tensor | bool]:
-    """Where the states grew too far, or nothing of the displacement is left in some network."""
-    lost = followed.log_response[:, :, -1, place].isinf().any(1)
-    return {TOO_LARGE: followed.unbounded.reshape(shape), NOTHING_LEFT: lost.reshape(shape)}
+    """Where the states grew too far, or the displacement is gone in some network, or its sign is not sure."""
+    ends = followed.log_response[:, :, (followed.start, -1)].isinf().any(1)  # G, ends, own and pair
+    lost, unsure = ends[..., 0].any(1), ends[..., place].any(1)
+    masks = {TOO_LARGE: followed.unbounded, NOTHING_LEFT: lost, SIGN_UNSURE: unsure}
+    return {reason: where.reshape(shape) for reason, where in masks.items()}
 
 
 def _log_means(logs: Tensor) -> Tensor:

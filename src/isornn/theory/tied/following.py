@@ -23,8 +23,8 @@ class Followed:
     Args:
         start: growth is taken from this step on, which is half of all.
         means: of h, h^2 and h_a h_b at times 1 .. T, ``(G, R, T, 3)``.
-        log_response: ln E|dh_t|^2 and ln E[dh_a dh_b] at times 0 .. T, ``(G, R, T + 1, 2)``; -inf where there is
-            nothing left.
+        log_response: ln E|dh_t|^2 and ln E[dh_a dh_b] at times 0 .. T, ``(G, R, T + 1, 2)``; -inf where that
+            is not above 0.
         effective_share: the smallest effective share of units that tangents rested on, ``(G, R)``.
         keeping: ln |d s'/d s| per step of each unit, the mean over the later half, ``(G, R, n)``, by state that carries
             itself.

@@ -39,7 +39,7 @@ class Tangents:
         self._processes = {gate: GaussianProcess() for gate in paths.laws.units.weighted}
 
     def log_moments(self) -> Tensor:
-        """ln E|dh|^2 of either copy and ln E[dh_a dh_b], ``(G, R, 2)``; -inf where there is nothing."""
+        """ln E|dh|^2 of either copy and ln E[dh_a dh_b], ``(G, R, 2)``; -inf where that is not above 0."""
         h = self.values[self._paths.laws.units.cell.states[0]]
         own = h.square().mean(0)
         pair = own if len(h) == 1 else h[0] * h[1]
