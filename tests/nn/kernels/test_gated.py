@@ -13,9 +13,9 @@ from torch import Tensor
 from isornn.cells import GRU, LSTM, Cell, ChoGRU, GersLSTM, Minimal, Peephole, Values, Vanilla
 from isornn.nn.kernels import kernel_of
 from isornn.nn.kernels.contract import Given, Gradients, Kernel
-from isornn.nn.kernels.gru import CHO_IN_TORCH, GRU_IN_TORCH
-from isornn.nn.kernels.lstm import GERS_IN_TORCH, MEMORY_IN_TORCH
-from isornn.nn.kernels.minimal import MINIMAL_IN_TORCH
+from isornn.nn.kernels.gru_steps import CHO_IN_TORCH, GRU_IN_TORCH
+from isornn.nn.kernels.lstm_steps import GERS_IN_TORCH, MEMORY_IN_TORCH
+from isornn.nn.kernels.minimal_steps import MINIMAL_IN_TORCH
 from isornn.nn.kernels.vanilla import TRANSITIONS
 from isornn.nn.step import step
 

@@ -54,12 +54,7 @@ class Kernel(Protocol):
         """For each tensor that ``forward`` keeps, (T, B, width N), its width."""
         ...
 
-    def forward(
-        self,
-        drive: Tensor,
-        given: Given,
-        keep: bool,
-    ) -> tuple[list[Tensor], list[Tensor]]:
+    def forward(self, drive: Tensor, given: Given, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
         """Results, and what ``backward`` wants kept (nothing unless ``keep``).
 
         Args:
@@ -69,11 +64,7 @@ class Kernel(Protocol):
         ...
 
     def backward(
-        self,
-        given: Given,
-        results: Sequence[Tensor],
-        kept: Sequence[Tensor],
-        grads: Sequence[Tensor | None],
+        self, given: Given, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
     ) -> Gradients:
         """Gradients of ``sum_k <grads_k, results_k>``; ``None`` in ``grads`` is zero. Nothing is written to."""
         ...

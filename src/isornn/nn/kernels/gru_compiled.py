@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isornn.nn.kernels.arithmetic import Array, before, compiled, jit, sigmoid, sigmoid_over, tanh, tanh_over
-from isornn.nn.kernels.gru import ChoSteps, GRUSteps
+from isornn.nn.kernels.gru_steps import ChoSteps, GRUSteps
 
 
 @jit

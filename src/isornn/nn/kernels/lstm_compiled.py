@@ -8,7 +8,7 @@ rows of one array by turns would fail it, and the loop run one number at a time.
 from __future__ import annotations
 
 from isornn.nn.kernels.arithmetic import Array, before, compiled, jit, sigmoid_over, tanh, tanh_over
-from isornn.nn.kernels.lstm import MemorySteps
+from isornn.nn.kernels.lstm_steps import MemorySteps
 
 
 def _forward(gates: Array, c0: Array, c: Array, y: Array, t: int) -> None:

@@ -9,41 +9,8 @@ import torch
 from torch import Tensor
 
 from isornn.nn.kernels.contract import Given, Gradients, Kernel
-from isornn.nn.kernels.steps import Step, backwards, before, dense, forwards, in_torch, weight_gradient
-
-
-@dataclass(frozen=True)
-class MinimalSteps:
-    """The pointwise half of ``h = f h + (1-f) x``, all (T, B, N).
-
-    Args:
-        forward: ``(f, x, h0, h, t)`` writes h_t and, over the pre-activation in ``f``, the activation.
-        backward: ``(f, x, h0, h, dh, carried, du, dx, t)``: with what is carried from step t + 1 added to dh,
-
-                du = dh (h_(t-1) - x) sigma'(u)
-                dx = dh (1-f)
-
-            and dh f is carried to step t - 1, to which the kernel adds what goes through the matrix.
-    """
-
-    forward: Step
-    backward: Step
-
-
-def _forward(f: Tensor, x: Tensor, h0: Tensor, h: Tensor, t: int) -> None:
-    torch.mul(f[t].sigmoid_(), before(h0, h, t), out=h[t]).addcmul_(1 - f[t], x[t])
-
-
-def _backward(
-    f: Tensor, x: Tensor, h0: Tensor, h: Tensor, dh: Tensor, carried: Tensor, du: Tensor, dx: Tensor, t: int
-) -> None:
-    carried.add_(dh[t % len(dh)])
-    torch.mul(carried, 1 - f[t], out=dx[t])
-    torch.mul(dx[t] * f[t], before(h0, h, t) - x[t], out=du[t])
-    carried.mul_(f[t])
-
-
-MINIMAL_IN_TORCH = MinimalSteps(in_torch(_forward), in_torch(_backward))
+from isornn.nn.kernels.minimal_steps import MINIMAL_IN_TORCH, MinimalSteps
+from isornn.nn.kernels.steps import backwards, dense, forwards, weight_gradient
 
 
 def fastest_minimal_steps(device: torch.device) -> MinimalSteps:
@@ -67,12 +34,7 @@ class MinimalKernel(Kernel):
 
     steps: Callable[[torch.device], MinimalSteps] = fastest_minimal_steps
 
-    def forward(
-        self,
-        drive: Tensor,
-        given: Given,
-        keep: bool,
-    ) -> tuple[list[Tensor], list[Tensor]]:
+    def forward(self, drive: Tensor, given: Given, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
         assert given.weight is not None
         assert given.x is not None
         (h0,) = given.initial
@@ -81,11 +43,7 @@ class MinimalKernel(Kernel):
         return [h], [drive] if keep else []
 
     def backward(
-        self,
-        given: Given,
-        results: Sequence[Tensor],
-        kept: Sequence[Tensor],
-        grads: Sequence[Tensor | None],
+        self, given: Given, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
     ) -> Gradients:
         assert given.weight is not None
         assert given.x is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isornn.nn.kernels.arithmetic import Array, before, compiled
 from isornn.nn.kernels.diagonal import add, couple, couple_backward
-from isornn.nn.kernels.minimal import MinimalSteps
+from isornn.nn.kernels.minimal_steps import MinimalSteps
 
 
 def _forward(f: Array, x: Array, h0: Array, h: Array, t: int) -> None:

@@ -26,23 +26,14 @@ class _Typed(ABC):
     kept_widths: tuple[int, ...]
     results = 1
 
-    def forward(
-        self,
-        drive: Tensor,
-        given: Given,
-        keep: bool,
-    ) -> tuple[list[Tensor], list[Tensor]]:
+    def forward(self, drive: Tensor, given: Given, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
         """See `Kernel`."""
         (start,) = given.initial
         run = self._run if drive.device.type == "cpu" else self._run_by_scan
         return run(_by_gate(drive, start), start), [drive] if keep else []
 
     def backward(
-        self,
-        given: Given,
-        results: Sequence[Tensor],
-        kept: Sequence[Tensor],
-        grads: Sequence[Tensor | None],
+        self, given: Given, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
     ) -> Gradients:
         """See `Kernel`."""
         (start,), (drive,) = given.initial, kept
