@@ -19,7 +19,8 @@ from isornn.nn.layers import (
 from isornn.nn.layout import GateTensors
 from isornn.nn.rnn import RNN
 from isornn.nn.scan import linear_scan
-from isornn.nn.spectral import SpectralRNN, parametrize_spectral_
+from isornn.nn.spectral import parametrize_spectral_
+from isornn.nn.spectral_rnn import SpectralRNN
 from isornn.nn.step import gates_on_plain_state, step
 
 __all__ = [

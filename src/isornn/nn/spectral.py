@@ -1,15 +1,10 @@
-"""Recurrent matrices ``W = U diag(s) V^T`` whose singular values stay within a margin of 1.
+"""Recurrent matrices ``W = U diag(s) V^T`` whose singular values stay within a margin of 1, in any module.
 
 Source: Vorontsov, Trabelsi, Kadoury & Pal 2017, section 3.1. `isornn.optim.GeodesicSGD` trains the factors.
 """
 
 from __future__ import annotations
 
-import math
-import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from contextvars import ContextVar
 from typing import Any, Literal, TypeVar, get_args
 
 import torch
@@ -17,100 +12,13 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from isornn.nn import draws
-from isornn.nn.layers import VanillaRNN
-from isornn.nn.rnn import suffix
+from isornn.nn.composed_once import compose_once
+from isornn.nn.spectral_matrix import SpectralMatrix
 
 Start = Literal["orthogonal", "glorot", "identity"]
 Module = TypeVar("Module", bound=nn.Module)
 
 _PRECISIONS = (torch.float32, torch.float64)
-# How much of the margin a given spectrum keeps from its ends, where p would be infinite and could not move.
-_INSET = 1e-3
-# How far beyond the margin a singular value may be by rounding alone.
-_ROUNDING = 1e-4
-
-
-class SpectralMatrix(nn.Module):
-    """The parametrisation ``W_k = U_k diag(s_k) V_k^T``, ``s = 1 + 2m (sigmoid(p) - 1/2)``, of each N x N block W_k.
-
-    So every s lies in [1-m, 1+m]; where m > 1 those below 0 are singular values -s. ``m = 0``: W is orthogonal and p
-    without effect. ``None``: no bound, s = p.
-
-    As `torch.nn.utils.parametrize` has it, W's originals are U, p and V in this order: (K, N, N), (K, N), (K, N, N)
-    for K > 1 blocks below each other, (N, N), (N,), (N, N) for one.
-
-    Args:
-        margin: m.
-
-    Raises:
-        ValueError: the margin is negative or not finite.
-
-    Source: Vorontsov et al. 2017, eqs. 8, 10.
-
-    >>> one = torch.eye(2)
-    >>> SpectralMatrix(0.5)(one, torch.tensor([0.0, 100.0]), one)
-    tensor([[1.0000, 0.0000],
-            [0.0000, 1.5000]])
-    """
-
-    def __init__(self, margin: float | None) -> None:
-        super().__init__()
-        self._margin = _checked_margin(margin)
-
-    @property
-    def margin(self) -> float | None:
-        """m; `set_margin_` changes it."""
-        return self._margin
-
-    def forward(self, left: Tensor, p: Tensor, right: Tensor) -> Tensor:
-        """W, (K N, N)."""
-        with _without_autocast(left.device.type):
-            product = (left * self.spectrum(p).unsqueeze(-2)) @ right.mT
-        return product.flatten(0, -2)
-
-    def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """U, p and V of the nearest W within the margin, by singular value decomposition.
-
-        Values that are not inside the margin go to just inside it, to ``1 +- 0.999 m``, where p is finite and can
-        move. Those that were beyond the margin are reported by a warning.
-        """
-        blocks = weight.detach().double().unflatten(0, (-1, weight.shape[1]))
-        left, s, right = torch.linalg.svd(blocks.squeeze(0))
-        factors = (left, self.inverse_spectrum(s), right.mT)
-        u, p, v = (factor.to(weight.dtype).contiguous() for factor in factors)
-        return u, p, v
-
-    def spectrum(self, p: Tensor) -> Tensor:
-        """s."""
-        # sigmoid(p) - 1/2 is tanh(p/2) / 2, which is exact near p = 0.
-        return p if self._margin is None else 1.0 + self._margin * torch.tanh(p / 2)
-
-    def inverse_spectrum(self, s: Tensor) -> Tensor:
-        """p of the values nearest to s, as `right_inverse` takes them."""
-        if self._margin is None:
-            return s
-        distance = s - 1.0
-        beyond = int((distance.abs() > self._margin + _ROUNDING).sum())
-        if beyond:
-            warnings.warn(
-                f"{beyond} of {s.numel()} singular values, which are from {float(s.min()):.3g} to "
-                f"{float(s.max()):.3g}, were beyond 1 +- {self._margin:g} and have been moved there",
-                stacklevel=2,
-            )
-        if self._margin == 0.0:
-            return torch.zeros_like(s)
-        return 2 * torch.atanh((distance / self._margin).clamp(_INSET - 1, 1 - _INSET))
-
-    def get_extra_state(self) -> Tensor:
-        """m, infinite for ``None``: p says nothing without it, so the margin is saved and loaded with p."""
-        return torch.tensor(math.inf if self._margin is None else self._margin, dtype=torch.float64)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Take the margin of what is loaded."""
-        self._margin = _checked_margin(None if state.isinf() else float(state))
-
-    def extra_repr(self) -> str:
-        return f"margin={self._margin}"
 
 
 def parametrize_spectral_(
@@ -160,7 +68,7 @@ def parametrize_spectral_(
         _set(matrix, start, generator)
     parametrize.register_parametrization(module, name, parametrization)
     if isinstance(module, nn.RNNBase):
-        _compose_once(module)
+        compose_once(module)
     return module
 
 
@@ -188,12 +96,9 @@ def set_margin_(
     """
     matrix, (_, p, _) = factors(module, name)
     group = None if optimizer is None else _group_of(p, optimizer)
-    changed = SpectralMatrix(margin)
-    with torch.no_grad():
-        p.copy_(changed.inverse_spectrum(matrix.spectrum(p.double())))
-    matrix._margin = changed.margin
+    matrix.change_margin_(p, margin)
     if group is not None:
-        group["margin"] = changed.margin
+        group["margin"] = matrix.margin
     return module
 
 
@@ -259,6 +164,7 @@ def groups(model: nn.Module) -> list[dict[str, Any]]:
 
     Only parameters that require a gradient; empty groups are left out.
 
+    >>> from isornn.nn import SpectralRNN
     >>> model = SpectralRNN(3, 8, num_layers=2)
     >>> [group["kind"] for group in groups(model)]
     ['bases', 'spectrum', 'spectrum', 'rest']
@@ -280,90 +186,6 @@ def groups(model: nn.Module) -> list[dict[str, Any]]:
     return [group for group in found if group["params"]]
 
 
-class SpectralRNN(VanillaRNN):
-    """`VanillaRNN` with factorised recurrent matrices: ``h = phi(U diag(s) V^T h + W_ih x + b)``, `SpectralMatrix`.
-
-    Args:
-        input_size, hidden_size, args, options: as `VanillaRNN`, but without ``proj_size``.
-        margin: m, or ``None`` for no bound.
-        start, generator: of the recurrent matrices, as in `parametrize_spectral_`; what else there is starts as
-            torch's layers do.
-
-    Raises:
-        ValueError: as `VanillaRNN` and `parametrize_spectral_`.
-
-    Source: Vorontsov et al. 2017.
-
-    >>> layer = SpectralRNN(3, 8, margin=0.0, nonlinearity="identity")
-    >>> out, h = layer(torch.ones(7, 2, 3))
-    >>> w = layer.weight_hh_l0
-    >>> torch.allclose(w @ w.T, torch.eye(8), atol=1e-6)
-    True
-    """
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *args: Any,
-        margin: float | None = 0.1,
-        start: Start = "orthogonal",
-        generator: torch.Generator | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(input_size, hidden_size, *args, **options)
-        for name in self._recurrent():
-            parametrize_spectral_(self, name, margin, start=start, generator=generator)
-
-    def reset_parameters(self) -> None:
-        """Torch's default start of all but the factorised matrices, which stay."""
-        kept = {name: getattr(self, name).detach() for name in self._recurrent() if is_spectral(self, name)}
-        super().reset_parameters()
-        for name, weight in kept.items():
-            setattr(self, name, weight)
-
-    def _recurrent(self) -> list[str]:
-        return ["weight_hh" + suffix(layer, direction) for layer, direction in self.places()]
-
-
-# What torch's layer computes with at present, of which module.
-_IN_USE: ContextVar[tuple[nn.Module, list[Tensor]] | None] = ContextVar("_IN_USE", default=None)
-
-
-def _compose_once(module: nn.RNNBase) -> None:
-    """Torch's layers keep their weights in ``_flat_weights`` beside their names, and look whether the two differ.
-
-    With parametrised ones they always do: a pass would compose them four times, and leave in the module tensors with
-    a graph, of which there is no copy. So the list is computed where it is read, and once for a pass.
-    """
-    kind: Any = type(module)  # parametrize has made it for this module and its copies
-    if "_flat_weights" in vars(kind):
-        return
-    plain: Callable[..., Any] = kind.forward
-
-    def forward(self: nn.RNNBase, *args: Any, **options: Any) -> Any:
-        token = _IN_USE.set((self, _weights(self)))
-        try:
-            self.flatten_parameters()
-            return plain(self, *args, **options)
-        finally:
-            _IN_USE.reset(token)
-
-    def flat_weights(self: nn.RNNBase) -> list[Tensor]:
-        used = _IN_USE.get()
-        return used[1] if used is not None and used[0] is self else _weights(self)
-
-    kind.forward = forward
-    kind._flat_weights = property(flat_weights, lambda self, weights: None)
-    kind._update_flat_weights = lambda self: None
-    # What torch finds, and renews, once the parametrisations are removed.
-    vars(module)["_flat_weights"] = [None] * len(module._flat_weights_names)
-
-
-def _weights(module: nn.RNNBase) -> list[Tensor]:
-    return [getattr(module, name) for name in module._flat_weights_names]
-
-
 def _set(matrix: Tensor, start: Start, generator: torch.Generator | None) -> None:
     size = matrix.shape[1]
     shape = (matrix.shape[0] // size, size, size)
@@ -379,12 +201,6 @@ def _set(matrix: Tensor, start: Start, generator: torch.Generator | None) -> Non
         matrix.copy_(drawn.flatten(0, 1))
 
 
-def _without_autocast(device: str) -> AbstractContextManager[Any]:
-    """Half precision would leave W orthogonal to three digits; the layer casts what comes of it."""
-    # The meta device has no autocast at all.
-    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
-
-
 def _list(module: nn.Module, name: str) -> Any:
     known: Any = module.parametrizations
     return known[name]
@@ -395,14 +211,6 @@ def _group_of(p: Tensor, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         if "margin" in group and len(group["params"]) == 1 and group["params"][0] is p:
             return group
     raise ValueError("optimizer: it has no group of this spectrum alone; make it with isornn.nn.spectral.groups")
-
-
-def _checked_margin(margin: Any) -> float | None:
-    if margin is None:
-        return None
-    if isinstance(margin, bool) or not isinstance(margin, (int, float)) or not (math.isfinite(margin) and margin >= 0):
-        raise ValueError(f"margin: {margin!r} is not allowed; it is a finite number, 0 or larger, or None")
-    return float(margin)
 
 
 def _checked_matrix(module: nn.Module, name: str) -> Tensor:
