@@ -12,7 +12,7 @@ import torch
 from isornn.experiments import demo
 from isornn.experiments.demo import STARTS, run_demo
 from isornn.experiments.demo_record import DemoResult
-from isornn.experiments.records import RecordError
+from isornn.records import RecordError
 from isornn.tasks import DataError, load_digits
 
 tiny = partial(run_demo, length=4, updates=3, command="demo")

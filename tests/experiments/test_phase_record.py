@@ -8,7 +8,7 @@ import torch
 
 from isornn.cells import Gate, Spec, Vanilla
 from isornn.experiments.phase_record import load_phase, resumed_phase, save_phase
-from isornn.experiments.records import RecordError
+from isornn.records import RecordError
 from isornn.theory.phase import PhaseDiagram, phase_diagram
 
 LINEAR = Spec(Vanilla("identity"), {"h": Gate(1.0, 1.0)})

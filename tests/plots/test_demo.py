@@ -10,8 +10,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from isornn.experiments.demo_record import DemoResult, DemoRun, DemoSettings
-from isornn.experiments.records import RecordError
 from isornn.plots.demo import draw_demo
+from isornn.records import RecordError
 
 REACH = {"torch": 0.8, "standard": 1.7, "chrono": 60.0, "critical": 110.0}
 ACCURACY = {"torch": 0.1, "standard": 0.12, "chrono": 0.8, "critical": 0.9}

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from isornn.experiments.demo_record import DemoResult, DemoRun, DemoSettings
-from isornn.experiments.records import RecordError, versions
 from isornn.init import chrono_, critical_, standard_
+from isornn.records import RecordError, versions
 from isornn.tasks import Digits, batches, held_out, load_digits
 from isornn.training import LastOutput, accuracy, train
 

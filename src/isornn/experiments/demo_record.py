@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from isornn.experiments.records import RecordError, read_record, write_record
+from isornn.records import RecordError, read_record, write_record
 
 _KIND = "isornn demo"
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
-from isornn.experiments.records import RecordError, versions, write_record
 from isornn.files import replacing
+from isornn.records import RecordError, versions, write_record
 from isornn.theory.phase import Axis, Line, PhaseDiagram, phase_diagram
 from isornn.theory.quantities import Quantity
 

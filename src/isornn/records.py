@@ -1,4 +1,4 @@
-"""What an experiment leaves on disk: JSON files that are whole or not there."""
+"""What a run or an experiment leaves on disk: JSON files that are whole or not there."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from isornn.experiments.records import RecordError, read_record, write_record
+from isornn.records import RecordError, read_record, write_record
 
 
 def test_what_was_written_is_read_and_replaced_whole(tmp_path: Path) -> None:
