@@ -14,8 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 from isornn.cells import Cell
 from isornn.nn.layout import GateTensors, Layout
-from isornn.nn.recurrence import Weights, recurrence
+from isornn.nn.recurrence import recurrence
 from isornn.nn.sequences import Sequences, last_states
+from isornn.nn.stepped import Weights
 from isornn.nn.untied import ShuffledUnits, shuffled_matrices
 
 State = Tensor | tuple[Tensor, ...]

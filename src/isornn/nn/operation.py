@@ -1,0 +1,225 @@
+"""The hand-written kernels as one torch operation, ``isornn::recurrence``.
+
+Compilers and exporters take the loop over time as a whole, whatever its length; second derivatives go through the
+cell's own steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isornn.cells import Cell
+from isornn.nn.kernels import Given, Kernel, kernel_of
+from isornn.nn.layout import Layout, cell_of
+from isornn.nn.stepped import Weights, count_results, driven, output_is_first_state, stepped
+
+_TENSORS = 6  # inputs, matrix, bias, recurrent, offset, pointwise
+
+
+def kernel_for(cell: Cell, projection: Tensor | None) -> Kernel | None:
+    return kernel_of(cell) if projection is None else None
+
+
+def _cell(key: str) -> tuple[Cell, Layout]:
+    cell = cell_of(key)
+    return cell, Layout.of(cell)
+
+
+@torch.library.custom_op("isornn::recurrence", mutates_args=())
+def operation(
+    cell: str,
+    inputs: Tensor,
+    matrix: Tensor,
+    bias: Tensor | None,
+    recurrent: Tensor | None,
+    offset: Tensor | None,
+    pointwise: Tensor | None,
+    projection: Tensor | None,
+    units: list[Tensor],
+    initial: list[Tensor],
+    keep: bool,
+) -> list[Tensor]:
+    """Results, and if ``keep`` what the kernel's backward pass wants; a cell without kernel is stepped."""
+    kind, layout = _cell(cell)
+    kernel = kernel_for(kind, projection)
+    if kernel is None:
+        named = dict(zip(kind.parameters, units, strict=True))
+        weights = Weights(matrix, bias, recurrent, offset, projection, named)
+        return stepped(kind, layout, inputs, pointwise, weights, initial)
+    with torch.autocast(inputs.device.type, enabled=False):  # what comes is in the precision to compute in
+        drive = driven(inputs, matrix, bias)
+        given = Given(_whole(recurrent), offset, _whole(pointwise), _each_whole(units), _each_whole(initial))
+        results, kept = kernel.forward(drive, given, keep)
+    return [*results, *kept]
+
+
+@operation.register_fake
+def _(
+    cell: str,
+    inputs: Tensor,
+    matrix: Tensor,
+    bias: Tensor | None,
+    recurrent: Tensor | None,
+    offset: Tensor | None,
+    pointwise: Tensor | None,
+    projection: Tensor | None,
+    units: list[Tensor],
+    initial: list[Tensor],
+    keep: bool,
+) -> list[Tensor]:
+    kind, layout = _cell(cell)
+    hidden = matrix.shape[0] // max(len(layout.driven), 1)
+    sizes = [value.shape[-1] for value in initial] + [hidden] * (not output_is_first_state(kind))
+    kernel = kernel_for(kind, projection)
+    if keep and kernel is not None:
+        sizes += [width * hidden for width in kernel.kept_widths]
+    return [inputs.new_empty(*inputs.shape[:2], size) for size in sizes]
+
+
+@torch.library.custom_op("isornn::recurrence_backward", mutates_args=())
+def _recurrence_backward(
+    cell: str,
+    inputs: Tensor,
+    matrix: Tensor,
+    bias: Tensor | None,
+    recurrent: Tensor | None,
+    offset: Tensor | None,
+    pointwise: Tensor | None,
+    units: list[Tensor],
+    initial: list[Tensor],
+    results: list[Tensor],
+    kept: list[Tensor],
+    grads: list[Tensor],
+    given: list[int],
+    wants_inputs: bool,
+) -> list[Tensor]:
+    """Gradients of inputs (empty unless wanted) and of each tensor from matrix to initial, where there are.
+
+    ``grads`` are those of the results at the places ``given``.
+    """
+    kernel = kernel_of(_cell(cell)[0])
+    assert kernel is not None
+    by_result: list[Tensor | None] = [None] * len(results)
+    for place, grad in zip(given, grads, strict=True):
+        by_result[place] = grad
+    with torch.autocast(inputs.device.type, enabled=False):
+        fixed = Given(_whole(recurrent), offset, _whole(pointwise), _each_whole(units), _each_whole(initial))
+        found = kernel.backward(fixed, results, kept, by_result)
+        first = (found.drive @ matrix) if wants_inputs else inputs.new_empty(0)
+        flat = found.drive.flatten(0, 1)
+        own = [flat.mT @ inputs.flatten(0, 1), *([] if bias is None else [flat.sum(0)])]
+    rest = [value for value in (found.weight, found.offset, found.x) if value is not None]
+    return [first, *own, *rest, *found.units, *found.initial]
+
+
+@_recurrence_backward.register_fake
+def _(
+    cell: str,
+    inputs: Tensor,
+    matrix: Tensor,
+    bias: Tensor | None,
+    recurrent: Tensor | None,
+    offset: Tensor | None,
+    pointwise: Tensor | None,
+    units: list[Tensor],
+    initial: list[Tensor],
+    results: list[Tensor],
+    kept: list[Tensor],
+    grads: list[Tensor],
+    given: list[int],
+    wants_inputs: bool,
+) -> list[Tensor]:
+    first = torch.empty_like(inputs) if wants_inputs else inputs.new_empty(0)
+    rest = [tensor for tensor in (bias, recurrent, offset, pointwise) if tensor is not None]
+    return [first, *(torch.empty_like(tensor) for tensor in (matrix, *rest, *units, *initial))]
+
+
+def _whole(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()
+
+
+def _each_whole(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [tensor.contiguous() for tensor in tensors]
+
+
+def _parts(values: Iterable[Any], counts: Sequence[int]) -> list[list[Any]]:
+    """The values in runs of these lengths."""
+    ordered = iter(values)
+    return [list(islice(ordered, count)) for count in counts]
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    cell, *tensors, projection, units, initial, keep = inputs
+    if kernel_for(_cell(cell)[0], projection) is None:
+        return
+    ctx.set_materialize_grads(False)
+    results = count_results(_cell(cell)[0])
+    ctx.cell, ctx.kept_any = cell, keep
+    ctx.counts = _TENSORS, len(units), len(initial), results, len(output) - results
+    ctx.save_for_backward(*tensors, *units, *initial, *output)
+
+
+def _differentiate(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
+    if not getattr(ctx, "kept_any", False):
+        raise RuntimeError("isornn::recurrence: exported or run without gradients, which now are asked for")
+    tensors, units, initial, results, kept = _parts(ctx.saved_tensors, ctx.counts)
+    grads = grads[: len(results)]
+    given = [place for place, grad in enumerate(grads) if grad is not None]
+    present = [grad for grad in grads if grad is not None]
+    wants = ctx.needs_input_grad[1]
+    found = _recurrence_backward(ctx.cell, *tensors, units, initial, results, kept, present, given, wants)
+    first, *others = found
+    ordered = iter(others)
+    optional = [None if tensor is None else next(ordered) for tensor in tensors[1:]]
+    of_units, of_initial = _parts(ordered, (len(units), len(initial)))
+    return None, first if wants else None, *optional, None, of_units, of_initial, None
+
+
+operation.register_autograd(_differentiate, setup_context=_remember)
+
+
+def _remember_backward(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    cell, *tensors, units, initial, results, kept, grads, given, _ = inputs
+    ctx.set_materialize_grads(False)
+    ctx.cell, ctx.given = cell, given
+    ctx.saved, ctx.unused = (_TENSORS, len(units), len(initial), len(grads)), (len(results), len(kept))
+    ctx.save_for_backward(*tensors, *units, *initial, *grads)
+
+
+def _differentiate_twice(ctx: Any, seconds: list[Tensor | None]) -> tuple[Any, ...]:
+    """Through the cell's own steps, differentiated twice; exact, and differentiable again."""
+    cell, layout = _cell(ctx.cell)
+    further = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # Fresh names for the same values: what is differentiated for must not be behind another in the graph.
+        fresh = [None if t is None else t.view_as(t).requires_grad_(True) for t in ctx.saved_tensors]
+        (inputs, matrix, bias, recurrent, offset, pointwise), units, initial, given = _parts(fresh, ctx.saved)
+        named = dict(zip(cell.parameters, units, strict=True))
+        weights = Weights(matrix, bias, recurrent, offset, None, named)
+        found = stepped(cell, layout, inputs, pointwise, weights, initial)
+        chosen = [found[place] for place in ctx.given]
+        present = [tensor for tensor in fresh if tensor is not None]
+        sources = present[: len(present) - len(given)]
+        first = torch.autograd.grad(chosen, sources, given, create_graph=True, allow_unused=True)
+        pairs = [(value, grad) for value, grad in zip(first, seconds, strict=True) if grad is not None]
+        pairs = [(value, grad) for value, grad in pairs if value is not None and value.requires_grad]
+        second = torch.autograd.grad(
+            [value for value, _ in pairs],
+            present,
+            [grad for _, grad in pairs],
+            create_graph=further,
+            allow_unused=True,
+        )
+    ordered = iter(second)
+    gradients = [None if tensor is None else next(ordered) for tensor in fresh]
+    of_tensors, of_units, of_initial, of_given = _parts(gradients, ctx.saved)
+    results, kept = ([None] * count for count in ctx.unused)
+    return None, *of_tensors, of_units, of_initial, results, kept, of_given, None, None
+
+
+_recurrence_backward.register_autograd(_differentiate_twice, setup_context=_remember_backward)

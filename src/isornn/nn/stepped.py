@@ -1,0 +1,145 @@
+"""A whole sequence through one layer and direction, cell step by cell step: differentiable any number of times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from isornn.cells import Cell, Values
+from isornn.nn.layout import Layout
+from isornn.nn.step import step
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What one layer and direction computes with; untied ones, the first four, have a leading axis of steps.
+
+    Args:
+        matrix: (K N, D), what the K driven gates multiply ``inputs`` with.
+        bias: (K N,) of the driven gates; ``offset`` (J N,) of the others.
+        recurrent: (M N, P) of the M gates that read the state.
+        projection: (P, N), LSTM's ``weight_hr``.
+        units: the cell's own parameters, (N,) each, by name.
+    """
+
+    matrix: Tensor
+    bias: Tensor | None
+    recurrent: Tensor | None
+    offset: Tensor | None
+    projection: Tensor | None
+    units: Mapping[str, Tensor]
+
+    @property
+    def tied(self) -> bool:
+        """Whether all steps use the same."""
+        return self.matrix.dim() == 2
+
+    def from_step(self, start: int) -> Weights:
+        """What the steps from ``start`` on use."""
+        if self.tied:
+            return self
+
+        def cut(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor[start:]
+
+        matrix, bias = self.matrix[start:], cut(self.bias)
+        return replace(self, matrix=matrix, bias=bias, recurrent=cut(self.recurrent), offset=cut(self.offset))
+
+
+def stepped(
+    cell: Cell,
+    layout: Layout,
+    inputs: Tensor,
+    pointwise: Tensor | None,
+    weights: Weights,
+    initial: Sequence[Tensor],
+    detached: Tensor | None = None,
+) -> list[Tensor]:
+    """The same by the cell's own steps, differentiable any number of times."""
+    length, hidden = len(inputs), weights.matrix.shape[-2] // max(len(layout.driven), 1)
+    drive = driven(inputs, weights.matrix, weights.bias).unflatten(-1, (-1, hidden)).unbind(-2)
+    by_gate = {gate: value.unbind(0) for gate, value in zip(layout.driven, drive, strict=True)}
+    by_gate |= _constant(layout, weights.offset, length, hidden, initial[0])
+    # Unbound once: the gradient of an index is as large as the sequence.
+    fed = None if pointwise is None else pointwise.unbind(0)
+    matrices = _matrices(layout, weights.recurrent, length, hidden)
+    states, record = Values(**dict(zip(cell.states, initial, strict=True))), []
+    for t in range(length):
+        if detached is not None:
+            first = getattr(states, cell.states[0])
+            setattr(states, cell.states[0], torch.where(detached[t], first.detach(), first))
+        products = _Products(matrices[t], getattr(states, cell.states[0]), layout.plain)
+        now = {gate: value[t] for gate, value in by_gate.items()}
+        x = None if fed is None else fed[t]
+        states, u = step(cell, states, now, products, x, weights.units)
+        if weights.projection is not None:
+            first = nn.functional.linear(getattr(states, cell.states[0]), weights.projection)
+            setattr(states, cell.states[0], first)
+        record.append(_results(cell, states, u))
+    return [torch.stack(values) for values in zip(*record, strict=True)]
+
+
+def _results(cell: Cell, states: Values, u: Values) -> list[Tensor]:
+    values = [getattr(states, name) for name in cell.states]
+    return values if output_is_first_state(cell) else [*values, cell.output(states, u)]
+
+
+def output_is_first_state(cell: Cell) -> bool:
+    return type(cell).output is Cell.output
+
+
+def count_results(cell: Cell) -> int:
+    return len(cell.states) + (not output_is_first_state(cell))
+
+
+def driven(inputs: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+    """(T, B, K N): all of the driven gates' pre-activations but the recurrent product, for all steps at once."""
+    if matrix.dim() == 2:
+        return nn.functional.linear(inputs, matrix, bias)
+    product = inputs @ matrix[: len(inputs)].mT
+    return product if bias is None else product + bias[: len(inputs), None]
+
+
+def _constant(
+    layout: Layout, offset: Tensor | None, length: int, hidden: int, like: Tensor
+) -> dict[str, Sequence[Tensor]]:
+    """For each gate that reads the state alone its bias at every step, or 0."""
+    if not layout.undriven:
+        return {}
+    if offset is None:
+        offset = like.new_zeros(len(layout.undriven) * hidden)
+    parts = offset.unflatten(-1, (-1, hidden)).unbind(-2)
+    return {
+        gate: [part] * length if part.dim() == 1 else part.unbind(0)
+        for gate, part in zip(layout.undriven, parts, strict=True)
+    }
+
+
+def _matrices(layout: Layout, recurrent: Tensor | None, length: int, hidden: int) -> list[dict[str, Tensor]]:
+    """For each step, the recurrent matrix of each gated reading and, under ``""``, the rest in one."""
+    if recurrent is None:
+        return [{}] * length
+    parts = dict(zip(layout.stacks["weight_hh"], recurrent.unflatten(-2, (-1, hidden)).unbind(-3), strict=True))
+    matrices = {gate: part for gate, part in parts.items() if gate not in layout.plain}
+    if layout.plain:
+        matrices[""] = torch.cat([parts[gate] for gate in layout.plain], -2)
+    if recurrent.dim() == 2:
+        return [matrices] * length
+    return [{gate: part[t] for gate, part in matrices.items()} for t in range(length)]
+
+
+class _Products:
+    """``W_k r`` for the gates of one step; those that read the first state itself share one product."""
+
+    def __init__(self, matrices: Mapping[str, Tensor], first: Tensor, plain: tuple[str, ...]) -> None:
+        self.matrices = matrices
+        self.shared: dict[str, Tensor] = {}
+        if plain:
+            product = nn.functional.linear(first, matrices[""])
+            self.shared = dict(zip(plain, product.chunk(len(plain), dim=-1), strict=True))
+
+    def __call__(self, gate: str, r: Tensor) -> Tensor:
+        return self.shared[gate] if gate in self.shared else nn.functional.linear(r, self.matrices[gate])
