@@ -13,6 +13,9 @@ from torch import Tensor
 
 from isornn.tasks import DataError, load_digits
 
+# The made files are not the published ones, and that is said; one test is of just that.
+pytestmark = pytest.mark.filterwarnings("ignore:by their checksums")
+
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
 

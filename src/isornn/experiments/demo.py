@@ -20,7 +20,7 @@ from torch import nn
 from isornn.experiments.demo_record import DemoResult, DemoRun, DemoSettings
 from isornn.init import chrono_, critical_, standard_
 from isornn.records import RecordError, versions
-from isornn.tasks import Digits, batches, held_out, load_digits
+from isornn.tasks import ImageSet, batches, held_out, load_digits
 from isornn.training import LastOutput, accuracy, train
 
 LENGTH, UPDATES = 200, 400
@@ -120,7 +120,7 @@ def _check(length: int, updates: int, seed: int, starts: Sequence[str]) -> None:
             raise ValueError(f"starts: {start!r} is not allowed; they are {', '.join(STARTS)}")
 
 
-def _thinned(digits: Digits) -> Digits:
+def _thinned(digits: ImageSet) -> ImageSet:
     step = -(-len(digits.test_labels) // _MOST_TESTED)
     return replace(digits, test_images=digits.test_images[::step], test_labels=digits.test_labels[::step])
 
@@ -145,7 +145,9 @@ def _model(start: str, pixels: int, settings: DemoSettings) -> LastOutput:
     return model
 
 
-def _train(start: str, model: LastOutput, digits: Digits, settings: DemoSettings, progress: Progress | None) -> DemoRun:
+def _train(
+    start: str, model: LastOutput, digits: ImageSet, settings: DemoSettings, progress: Progress | None
+) -> DemoRun:
     initial, begun = _digest(model), time.perf_counter()
     size = (settings.length, settings.batch_size)
     losses = train(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -11,52 +10,37 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from isornn.tasks.idx import DataError, find_idx, read_idx
-
-__all__ = ["DataError", "Digits", "load_digits"]
+from isornn.tasks.data_files import DataError, content, data_folder, found, which
+from isornn.tasks.idx import parse_idx
+from isornn.tasks.image_set import ImageSet
+from isornn.tasks.known_sets import FASHION_MNIST, MNIST
 
 _UCI = "Optical Recognition of Handwritten Digits (E. Alpaydin, C. Kaynak, 1998, doi.org/10.24432/C50P49), CC BY 4.0"
 # Writer follows writer in the file, and each begins with 0, 1, ..., 9 three times over; one such run begins here. So
 # the held-out digits are of other hands: their nearest training image has their label for 96 %, of a random split 99 %.
 _UCI_TRAIN = 1287
 _MNIST_SIDE, _POOL = 28, 4
+# 10,000 of MNIST's 60,000 training images are for validation (Gilboa et al. 2019); the last ones, which is not said.
+_VALID = 6
 
 
-@dataclass(frozen=True)
-class Digits:
-    """Images as rows of D pixels, with a fixed split.
+def load_digits(folder: Path | str | None = None, *, pooled: bool = True) -> ImageSet:
+    """MNIST from the folder that holds its IDX files, or the package's digits where there is no folder.
 
-    Args:
-        name: which data, as records name it.
-        source: where it is from and its licence, one line.
-        train_images, test_images: (n, D) float32 in [0, 1], row by row from the top left.
-        train_labels, test_labels: (n,) int64, 0 to 9.
-    """
-
-    name: str
-    source: str
-    train_images: Tensor
-    train_labels: Tensor
-    test_images: Tensor
-    test_labels: Tensor
-
-    @property
-    def pixels(self) -> int:
-        """D."""
-        return self.train_images.shape[1]
-
-
-def load_digits(folder: Path | str | None = None) -> Digits:
-    """The package's digits, or MNIST from the folder that holds its IDX files.
-
-    - ``None``: 1797 images of 8x8 pixels, D = 64; the first 1287 are for training and the last 510, by other
+    - a folder, or the environment's ISORNN_DATA: ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``,
+      ``t10k-images-idx3-ubyte`` and ``t10k-labels-idx1-ubyte``, each plain or ``.gz``, there or in its folder
+      ``mnist``; 28x28 images, averaged over 4x4 blocks to D = 49 if ``pooled``. Files of that form with other
+      pictures (Fashion-MNIST) work as well; ``name`` says which they are by their checksums.
+    - neither: 1797 images of 8x8 pixels, D = 64; the first 1287 are for training and the last 510, by other
       writers, for testing.
-    - a folder: ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``, ``t10k-images-idx3-ubyte`` and
-      ``t10k-labels-idx1-ubyte``, each plain or ``.gz``; 28x28 images, averaged over 4x4 blocks, D = 49. Files of
-      that form with other pictures (Fashion-MNIST) work as well.
+
+    The last sixth of the training images (of MNIST 10,000) is ``part("valid")``.
 
     Raises:
         DataError: a file that is missing, truncated, of another format or size, or labels that do not match.
+
+    Warns:
+        DataWarning: the files are neither MNIST's nor Fashion-MNIST's, by their checksums.
 
     Sources: Alpaydin & Kaynak 1998 (UCI); LeCun et al. 1998 (MNIST); Gilboa et al. 2019 (the pooling).
 
@@ -64,32 +48,49 @@ def load_digits(folder: Path | str | None = None) -> Digits:
     >>> digits.train_images.shape, digits.test_images.shape
     (torch.Size([1287, 64]), torch.Size([510, 64]))
     """
-    return _embedded() if folder is None else _mnist(Path(folder))
+    place = data_folder(folder)
+    return _embedded() if place is None else _mnist(place, pooled)
 
 
-def _embedded() -> Digits:
+def _embedded() -> ImageSet:
     with (files("isornn") / "data" / "digits.npz").open("rb") as file, np.load(file) as arrays:
         images = torch.from_numpy(arrays["images"]).reshape(-1, 64).float() / 16.0
         labels = torch.from_numpy(arrays["targets"]).long()
     train, test = slice(None, _UCI_TRAIN), slice(_UCI_TRAIN, None)
-    return Digits("UCI digits 8x8", _UCI, images[train], labels[train], images[test], labels[test])
+    parts = (images[train], labels[train], images[test], labels[test])
+    return ImageSet("UCI digits 8x8", _UCI, *parts, valid=_UCI_TRAIN // _VALID)
 
 
-def _mnist(folder: Path) -> Digits:
-    if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; it holds MNIST's four IDX files")
-    train, test = _pair(folder, "train"), _pair(folder, "t10k")
-    return Digits("IDX digits 28x28 pooled to 7x7", f"IDX files in {folder}", *train, *test)
+def _mnist(folder: Path, pooled: bool) -> ImageSet:
+    names = list(MNIST.files)
+    at = dict(zip(names, found(folder, names, MNIST.endings, (MNIST.folder,), "MNIST"), strict=True))
+    held = {name: content(file) for name, file in at.items()}
+    train, test = ((_images(held, at, part, pooled), _labels(held, at, part)) for part in ("train", "t10k"))
+    for (images, labels), part in ((train, "train"), (test, "t10k")):
+        if len(labels) != len(images):
+            raise DataError(f"{at[_label_file(part)]}: {len(labels)} labels for {len(images)} images")
+    known = which(held, (MNIST, FASHION_MNIST))
+    name = f"{'IDX images' if known is None else known.title} 28x28{' pooled to 7x7' if pooled else ''}"
+    source = f"IDX files in {folder}" if known is None else known.terms
+    return ImageSet(name, source, *train, *test, valid=len(train[1]) // _VALID)
 
 
-def _pair(folder: Path, part: str) -> tuple[Tensor, Tensor]:
-    """One part's images and labels."""
-    image_file, label_file = (find_idx(folder, f"{part}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
-    images, labels = read_idx(image_file, 3), read_idx(label_file, 1)
+def _label_file(part: str) -> str:
+    return f"{part}-labels-idx1-ubyte"
+
+
+def _images(held: dict[str, bytes], at: dict[str, Path], part: str, pooled: bool) -> Tensor:
+    name = f"{part}-images-idx3-ubyte"
+    images = parse_idx(held[name], 3, at[name])
     if images.shape[1:] != (_MNIST_SIDE, _MNIST_SIDE) or len(images) == 0:
-        raise DataError(f"{image_file}: sizes {tuple(images.shape)}, expected (n, 28, 28) with n > 0")
-    if len(labels) != len(images):
-        raise DataError(f"{label_file}: {len(labels)} labels for {len(images)} images")
-    if int(labels.max()) > 9:
-        raise DataError(f"{label_file}: label {int(labels.max())}, expected 0 to 9")
-    return functional.avg_pool2d(images[:, None].float() / 255.0, _POOL).flatten(1), labels.long()
+        raise DataError(f"{at[name]}: sizes {tuple(images.shape)}, expected (n, 28, 28) with n > 0")
+    scaled = images.float() / 255.0
+    return functional.avg_pool2d(scaled[:, None], _POOL).flatten(1) if pooled else scaled.flatten(1)
+
+
+def _labels(held: dict[str, bytes], at: dict[str, Path], part: str) -> Tensor:
+    name = _label_file(part)
+    labels = parse_idx(held[name], 1, at[name])
+    if len(labels) and int(labels.max()) > 9:
+        raise DataError(f"{at[name]}: label {int(labels.max())}, expected 0 to 9")
+    return labels.long()

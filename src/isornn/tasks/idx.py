@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import struct
-import zlib
 from math import prod
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-
-class DataError(ValueError):
-    """A data file that is missing or is not what it should be: names the file, what was found and what is expected."""
-
-
-def find_idx(folder: Path, name: str) -> Path:
-    """The file ``name`` in ``folder``, plain or ``.gz``.
-
-    Raises:
-        DataError: neither is there.
-    """
-    for file in (folder / name, folder / f"{name}.gz"):
-        if file.is_file():
-            return file
-    raise DataError(f"{folder}: no {name} or {name}.gz")
+from isornn.tasks.data_files import DataError, content
 
 
 def read_idx(file: Path, dimensions: int) -> Tensor:
@@ -45,7 +29,11 @@ def read_idx(file: Path, dimensions: int) -> Tensor:
     ...     read_idx(file, 1)
     tensor([7, 2, 1], dtype=torch.uint8)
     """
-    data = _bytes(file)
+    return parse_idx(content(file), dimensions, file)
+
+
+def parse_idx(data: bytes, dimensions: int, file: Path) -> Tensor:
+    """As `read_idx`, of what ``file`` holds."""
     start = 4 + 4 * dimensions
     magic = bytes([0, 0, 8, dimensions])
     if data[:4] != magic:
@@ -58,18 +46,3 @@ def read_idx(file: Path, dimensions: int) -> Tensor:
         raise DataError(f"{file}: {wrong}, {len(data)} bytes where sizes {sizes} need {start + prod(sizes)}")
     # A copy, because torch wants memory that it may write to.
     return torch.tensor(bytearray(data[start:]), dtype=torch.uint8).reshape(sizes)
-
-
-def _bytes(file: Path) -> bytes:
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise DataError(f"{file}: not readable ({error.strerror})") from None
-    if file.suffix != ".gz":
-        return data
-    try:
-        return gzip.decompress(data)
-    except EOFError:
-        raise DataError(f"{file}: truncated, the gzip stream ends early") from None
-    except (OSError, zlib.error) as error:
-        raise DataError(f"{file}: not a gzip file ({error})") from None

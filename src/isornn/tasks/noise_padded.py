@@ -12,10 +12,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from isornn.tasks.digits import Digits
+from isornn.tasks.image_set import ImageSet
 
 
-def standardised(digits: Digits) -> Digits:
+def standardised(digits: ImageSet) -> ImageSet:
     """The same digits shifted and scaled, both parts alike, so that training pixels have E[x] = 0 and E[x^2] = 1.
 
     One shift and one scale for all pixels; the image then is as large as the noise, input variance R = 1.
@@ -56,7 +56,7 @@ def noise_padded(images: Tensor, length: int, generator: torch.Generator) -> Ten
 
 
 def batches(
-    digits: Digits, length: int, batch_size: int, generator: torch.Generator
+    digits: ImageSet, length: int, batch_size: int, generator: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Training batches without end: images drawn with replacement, with fresh noise each time.
 
@@ -81,7 +81,7 @@ def batches(
 
 
 def held_out(
-    digits: Digits, length: int, batch_size: int, generator: torch.Generator
+    digits: ImageSet, length: int, batch_size: int, generator: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Every test image once, in order, with fresh noise; the last batch may be smaller. As `batches` otherwise.
 
