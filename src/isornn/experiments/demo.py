@@ -21,7 +21,7 @@ from isornn.experiments.demo_record import DemoResult, DemoRun, DemoSettings
 from isornn.init import chrono_, critical_, standard_
 from isornn.records import RecordError, versions
 from isornn.tasks import ImageSet, batches, held_out, load_digits
-from isornn.training import LastOutput, accuracy, train
+from isornn.training import SequenceModel, State, evaluate, train
 
 LENGTH, UPDATES = 200, 400
 RECORD = "demo.json"
@@ -40,6 +40,7 @@ STARTS: Mapping[str, Start] = {
 _WEIGHTS, _START, _TRAINING, _TESTING = range(4)
 # Of MNIST's 10,000 test images every tenth: enough to tell the starts apart, and as quick as the small digits.
 _MOST_TESTED = 1000
+_CLIP = 1.0
 
 
 def run_demo(
@@ -136,29 +137,32 @@ def _finished(file: Path, settings: DemoSettings) -> dict[str, DemoRun]:
     return {run.start: run for run in record.runs} if record.settings == settings else {}
 
 
-def _model(start: str, pixels: int, settings: DemoSettings) -> LastOutput:
+def _model(start: str, pixels: int, settings: DemoSettings) -> SequenceModel:
     # torch's own default draws from the global generator only.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_generator(settings.seed, _WEIGHTS).initial_seed())
-        model = LastOutput(nn.LSTM(pixels, settings.hidden), 10)
+        model = SequenceModel(nn.LSTM(pixels, settings.hidden), 10)
     STARTS[start](model.recurrent, settings.length, _generator(settings.seed, _START))
     return model
 
 
 def _train(
-    start: str, model: LastOutput, digits: ImageSet, settings: DemoSettings, progress: Progress | None
+    start: str, model: SequenceModel, digits: ImageSet, settings: DemoSettings, progress: Progress | None
 ) -> DemoRun:
     initial, begun = _digest(model), time.perf_counter()
     size = (settings.length, settings.batch_size)
-    losses = train(
-        model,
-        batches(digits, *size, _generator(settings.seed, _TRAINING)),
-        settings.updates,
-        settings.learning_rate,
-        None if progress is None else lambda update, loss: progress(start, update, loss),
-    )
+    losses: list[float] = []
+
+    def told(state: State) -> None:
+        losses.append(state.loss)
+        if progress is not None:
+            progress(start, state.update, state.loss)
+
+    state = State(model, torch.optim.Adam(model.parameters(), settings.learning_rate))
+    training = batches(digits, *size, _generator(settings.seed, _TRAINING))
+    train(state, training, settings.updates, clip=_CLIP, on_update=[told])
     noise = _generator(settings.seed, _TESTING)
-    accuracies = tuple(accuracy(model, held_out(digits, *size, noise)) for _ in range(settings.test_draws))
+    accuracies = tuple(evaluate(model, held_out(digits, *size, noise))["accuracy"] for _ in range(settings.test_draws))
     return DemoRun(start, tuple(losses), accuracies, time.perf_counter() - begun, initial)
 
 

@@ -1,5 +1,22 @@
-"""Training loops."""
+"""Training: one loop, and runs that a configuration names, a folder holds and an interrupt does not spoil."""
 
-from isornn.training.loop import LastOutput, NonFiniteLoss, accuracy, train
+from isornn.training.configuration import Configuration
+from isornn.training.evaluation import evaluate
+from isornn.training.fields import ConfigurationError
+from isornn.training.finite import NonFiniteLoss
+from isornn.training.loop import State, train
+from isornn.training.model import SequenceModel
+from isornn.training.record import RunRecord
+from isornn.training.run import run
 
-__all__ = ["LastOutput", "NonFiniteLoss", "accuracy", "train"]
+__all__ = [
+    "Configuration",
+    "ConfigurationError",
+    "NonFiniteLoss",
+    "RunRecord",
+    "SequenceModel",
+    "State",
+    "evaluate",
+    "run",
+    "train",
+]

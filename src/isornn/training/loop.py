@@ -1,95 +1,99 @@
-"""One plain loop: a recurrent module and a linear readout of its last output, trained by Adam for K updates."""
+"""The loop: forward, backward, clip, step, and whoever wants to know is told."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from isornn.training.evaluation import Batch, task_loss
+from isornn.training.finite import check_finite_gradients, check_finite_loss, check_finite_parameters
 
 
-class NonFiniteLoss(ArithmeticError):
-    """The loss became NaN or infinite; names the update at which it did."""
-
-
-class LastOutput(nn.Module):
-    """``y = A h_T + a``: x (T, B, D) to logits (B, classes).
+@dataclass
+class State:
+    """What is trained, by what, and how far it has come.
 
     Args:
-        recurrent: any module with torch.nn.LSTM's call and its ``hidden_size``, steps first; one direction.
-        classes: how many logits.
-
-    >>> LastOutput(nn.GRU(3, 8), 10)(torch.zeros(5, 2, 3)).shape
-    torch.Size([2, 10])
+        model: x, or x and lengths, to outputs.
+        optimizer: of its parameters.
+        scheduler: its learning rate's, stepped after each update; ``None`` for a constant one.
+        update: how many updates were made.
+        loss: of the last update's batch, before that update.
+        gradient_norm: of the last update's gradient, before it was clipped.
     """
 
-    def __init__(self, recurrent: nn.Module, classes: int) -> None:
-        super().__init__()
-        self.recurrent = recurrent
-        self.readout = nn.Linear(int(recurrent.hidden_size), classes)  # type: ignore[arg-type]
+    model: nn.Module
+    optimizer: Optimizer
+    scheduler: LRScheduler | None = None
+    update: int = 0
+    loss: float = math.nan
+    gradient_norm: float = math.nan
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.readout(self.recurrent(x)[0][-1])
+
+OnUpdate = Callable[[State], None]
 
 
 def train(
-    model: nn.Module,
-    batches: Iterator[tuple[Tensor, Tensor]],
+    state: State,
+    batches: Iterator[Batch],
     updates: int,
-    learning_rate: float,
-    on_update: Callable[[int, float], None] | None = None,
-    clip: float = 1.0,
-) -> list[float]:
-    """Minimise the mean cross entropy by Adam, the gradient's norm clipped at ``clip``.
+    *,
+    clip: float | None = None,
+    on_update: Sequence[OnUpdate] = (),
+    forward: Callable[..., Tensor] | None = None,
+    backward: Callable[[Tensor], None] = Tensor.backward,
+) -> None:
+    """Minimise the task's loss (`task_loss`) until ``updates`` updates have been made.
 
-    Given the model, the batches and the number of threads, the result is the same on one machine.
+    Given the state, the batches and the number of threads, the result is the same on one machine.
 
     Args:
-        model: x to logits (B, classes).
-        batches: at least ``updates`` of (x, labels).
-        updates: K.
-        learning_rate: Adam's.
-        on_update: called after each update with its number, from 1, and its loss.
-
-    Returns:
-        The loss before each update; K numbers.
+        state: changed in place, and given to ``on_update`` after each update.
+        batches: of (x, y) or (x, y, lengths); no more are drawn than updates made.
+        updates: K, those counted that ``state`` has behind it.
+        clip: the norm that the gradient is clipped at; ``None``: it is not.
+        on_update: called in turn after each update.
+        forward, backward: what is called in the place of the model and of ``loss.backward``, where Lightning Fabric
+            (device, precision, processes) wraps them.
 
     Raises:
-        NonFiniteLoss: the loss is NaN or infinite; the model is as it was before that update.
+        NonFiniteLoss: the loss, a gradient or a parameter became NaN or infinite; names the first of them. But for a
+            parameter's, the model is as it was before that update.
 
+    >>> import torch
     >>> model = nn.Linear(2, 2)
+    >>> state = State(model, torch.optim.Adam(model.parameters(), 0.1))
+    >>> losses: list[float] = []
     >>> data = iter([(torch.eye(2), torch.arange(2))] * 100)
-    >>> losses = train(model, data, 100, 0.1)
+    >>> train(state, data, 100, on_update=[lambda state: losses.append(state.loss)])
     >>> len(losses), losses[-1] < losses[0]
     (100, True)
     """
-    optimizer = torch.optim.Adam(model.parameters(), learning_rate)
-    losses: list[float] = []
-    model.train()
-    for update, (x, labels) in enumerate(islice(batches, updates), start=1):
-        loss = functional.cross_entropy(model(x), labels)
-        losses.append(loss.item())
-        if not math.isfinite(losses[-1]):
-            raise NonFiniteLoss(f"update {update}: the loss is {losses[-1]}")
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), clip)
-        optimizer.step()
-        if on_update is not None:
-            on_update(update, losses[-1])
-    return losses
-
-
-@torch.no_grad()
-def accuracy(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """The share of labels that have the largest logit, over all of ``batches``.
-
-    >>> accuracy(nn.Identity(), [(torch.eye(2), torch.tensor([0, 0]))])
-    0.5
-    """
-    model.eval()
-    counts = [(int((model(x).argmax(-1) == labels).sum()), len(labels)) for x, labels in batches]
-    return sum(right for right, _ in counts) / sum(of for _, of in counts)
+    forward = state.model if forward is None else forward
+    parameters = list(state.model.parameters())
+    state.model.train()
+    for x, target, *lengths in islice(batches, updates - state.update):
+        output = forward(x, *lengths)
+        loss = task_loss(output, target)
+        state.optimizer.zero_grad()
+        backward(loss)
+        check_finite_loss(state.update + 1, loss, x=x, output=output)
+        norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
+        check_finite_gradients(state.update + 1, norm, state.model)
+        if clip is not None:
+            clip_grads_with_norm_(parameters, clip, norm)
+        state.optimizer.step()
+        check_finite_parameters(state.update + 1, state.model)
+        if state.scheduler is not None:
+            state.scheduler.step()
+        state.update += 1
+        state.loss, state.gradient_norm = loss.item(), norm.item()
+        for told in on_update:
+            told(state)

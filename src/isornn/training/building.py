@@ -1,0 +1,114 @@
+"""From a configuration to the objects that are trained: model, start, optimiser, schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+from torch.optim import SGD, Adam, Optimizer, RMSprop
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    ExponentialLR,
+    LRScheduler,
+    MultiStepLR,
+    ReduceLROnPlateau,
+    StepLR,
+)
+
+from isornn import init
+from isornn.cells import cell_named
+from isornn.cells.starts import PRESETS, preset
+from isornn.nn import RNN, SpectralRNN, spectral
+from isornn.optim import GeodesicSGD
+from isornn.training.configuration import Choice, Configuration, cell_options, spec_of_start
+from isornn.training.model import SequenceModel
+from isornn.training.problems import Problem
+
+
+def build_model(configuration: Configuration, problem: Problem) -> SequenceModel:
+    """The model at its start, all of it drawn from torch's global generator.
+
+    Raises:
+        ValueError: options of the model or the start that do not fit each other; names the field.
+    """
+    task, model = problem.training, configuration.model
+    embedding = model["embedding"] if task.symbolic else None
+    recurrent = _recurrent(model, embedding or task.inputs)
+    built = SequenceModel.of(task, recurrent, embedding)
+    _start(built.recurrent, configuration, problem)
+    return built
+
+
+def _recurrent(model: Choice, inputs: int) -> nn.Module:
+    sizes = (inputs, model["hidden"], model["layers"])
+    options = {name: value for name, value in model.options.items() if name not in ("hidden", "layers", "embedding")}
+    if model.name.startswith("torch.nn."):
+        layer: nn.Module = getattr(nn, model.name.removeprefix("torch.nn."))(*sizes, **options)
+        return layer
+    if model.name == "spectral":
+        return SpectralRNN(*sizes, **options)
+    of_cell = cell_options(model)
+    of_layer = {name: value for name, value in options.items() if name not in of_cell}
+    return RNN(cell_named(model.name, of_cell), *sizes, **of_layer)
+
+
+def _start(recurrent: nn.Module, configuration: Configuration, problem: Problem) -> nn.Module:
+    start = configuration.start
+    if start.name == "torch":
+        return recurrent
+    if start.name in PRESETS:
+        hidden, inputs = int(recurrent.hidden_size), int(recurrent.input_size)  # type: ignore[arg-type]
+        return init.apply_(recurrent, preset(start.name, hidden, inputs))
+    if start.name == "spec":
+        return init.apply_(recurrent, spec_of_start(configuration.model, start))
+    if start.name in ("chrono", "critical"):
+        length = problem.length if start["length"] is None else start["length"]
+        timed = init.chrono_ if start.name == "chrono" else init.critical_
+        return timed(recurrent, length)
+    return _UNTIMED[start.name](recurrent)
+
+
+_UNTIMED: Mapping[str, Callable[..., nn.Module]] = {
+    "standard": init.standard_,
+    "orthogonal": init.orthogonal_,
+    "glorot": init.glorot_,
+    "identity": init.identity_,
+    "uniform_gate": init.uniform_gate_,
+}
+
+
+def build_optimiser(optimiser: Choice, model: nn.Module) -> Optimizer:
+    """Of all parameters; geodesic: bases and spectra by their own steps, the rest by ``rest`` with the same rate."""
+    if optimiser.name != "geodesic":
+        return _plain(optimiser.name, model.parameters(), optimiser.options)
+    rest = optimiser["rest"]
+    return GeodesicSGD(
+        spectral.groups(model),
+        lr=optimiser["rate"],
+        geodesic_lr=optimiser["geodesic_rate"],
+        momentum=optimiser["momentum"],
+        rest=None if rest == "sgd" else lambda groups: _plain(rest, groups, {"rate": optimiser["rate"]}),
+    )
+
+
+def _plain(name: str, parameters: Any, options: Mapping[str, Any]) -> Optimizer:
+    kind: Any = {"sgd": SGD, "rmsprop": RMSprop, "adam": Adam}[name]
+    made: Optimizer = kind(parameters, **{"lr" if key == "rate" else key: value for key, value in options.items()})
+    return made
+
+
+def build_schedule(schedule: Choice, optimizer: Optimizer, updates: int) -> LRScheduler | ReduceLROnPlateau | None:
+    """torch's own; ``None`` for a constant rate."""
+    match schedule.name:
+        case "exponential":
+            return ExponentialLR(optimizer, schedule["factor"])
+        case "step":
+            return StepLR(optimizer, schedule["every"], schedule["factor"])
+        case "milestones":
+            return MultiStepLR(optimizer, schedule["at"], schedule["factor"])
+        case "cosine":
+            return CosineAnnealingLR(optimizer, updates)
+        case "plateau":
+            return ReduceLROnPlateau(optimizer, factor=schedule["factor"], patience=schedule["patience"])
+    return None

@@ -1,0 +1,67 @@
+"""Checkpoints: one file that is whole or refused, written so that the one before it stays until it is."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isornn.files import replacing
+
+_KIND = b"isornn checkpoint, sha256 "
+_HEADER = len(_KIND) + 64 + 1
+
+
+class CheckpointError(ValueError):
+    """A file that is not the checkpoint it should be: names it and says why."""
+
+
+def save_checkpoint(file: Path, content: dict[str, Any]) -> None:
+    """Write tensors, numbers, strings, lists and mappings of them, atomically.
+
+    The file is a line with the SHA-256 of the rest, and the rest `torch.save`'s.
+
+    Raises:
+        OSError: the folder is missing or cannot be written to.
+    """
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    payload = buffer.getvalue()
+    with replacing(file) as new:
+        new.write_bytes(_header(payload) + payload)
+
+
+def load_checkpoint(file: Path) -> dict[str, Any]:
+    """What `save_checkpoint` wrote, on the CPU. Nothing but data is loaded: torch's ``weights_only``.
+
+    Raises:
+        CheckpointError: the file is missing, truncated or changed, or holds something else.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     save_checkpoint(Path(folder) / "checkpoint.pt", {"update": 7})
+    ...     load_checkpoint(Path(folder) / "checkpoint.pt")
+    {'update': 7}
+    """
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{file}: not readable ({error.strerror})") from None
+    if not data.startswith(_KIND):
+        raise CheckpointError(f"{file}: not a checkpoint of isornn, or its beginning was changed")
+    payload = data[_HEADER:]
+    if data[:_HEADER] != _header(payload):
+        raise CheckpointError(f"{file}: truncated or changed, its checksum does not fit; remove it to begin anew")
+    try:
+        content: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        raise CheckpointError(f"{file}: holds more than data ({error})") from None
+    return content
+
+
+def _header(payload: bytes) -> bytes:
+    return _KIND + hashlib.sha256(payload).hexdigest().encode() + b"\n"

@@ -1,0 +1,263 @@
+"""What one training run is: a frozen record, read from a mapping such as a TOML file's, with a hash as its name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from isornn.cells import Cell, OptionError, Spec, SpecError, cell_named
+from isornn.cells.catalogue import CELLS, FURTHER_CELLS
+from isornn.cells.starts import PRESETS
+from isornn.cells.starts import STARTS as NAMED_STARTS
+from isornn.training.fields import (
+    ConfigurationError,
+    Field,
+    anything,
+    flag,
+    number,
+    one_of,
+    positive,
+    read_fields,
+    whole,
+)
+from isornn.training.problems import PROBLEMS
+
+Fields = Mapping[str, Field]
+
+_TORCH = {
+    "torch.nn.RNN": {"nonlinearity": one_of("tanh", "relu", default="tanh")},
+    "torch.nn.LSTM": {},
+    "torch.nn.GRU": {},
+}
+_SIZES: Fields = {"hidden": whole(1), "layers": whole(1, default=1), "embedding": whole(1, default=None)}
+_DROPOUT: Fields = {"dropout": number(0, 1, default=0.0)}
+_LAYER: Fields = {
+    "untied": flag(False),
+    "h_detach": number(0, 1, default=0.0),
+    "features": one_of("linear", "tanh", default=None),
+    "before": one_of("zero", "first", default="zero"),
+    "checkpoint_every": whole(1, default=None),
+}
+_MARGIN: Fields = {
+    "margin": number(default=None),
+    "start": one_of("orthogonal", "glorot", "identity", default="orthogonal"),
+}
+
+
+def _cell_options(kind: type[Cell]) -> Fields:
+    """The cell's own; it checks them itself."""
+    return {
+        option.name: anything(f"it is an option of {kind.name}", None if option.default is MISSING else option.default)
+        for option in fields(kind)
+    }
+
+
+CELL_OPTIONS: Mapping[str, Fields] = {name: _cell_options(kind) for name, kind in (CELLS | FURTHER_CELLS).items()}
+"""Of each of the library's cells."""
+
+MODELS: Mapping[str, Fields] = {
+    **{name: {**_SIZES, **_DROPOUT, **_LAYER, **options} for name, options in CELL_OPTIONS.items()},
+    **{name: {**_SIZES, **_DROPOUT, **options} for name, options in _TORCH.items()},
+    "spectral": {**_SIZES, **_DROPOUT, **_MARGIN, **CELL_OPTIONS["vanilla"]},
+}
+TASKS: Mapping[str, Fields] = {name: options for name, (options, _) in PROBLEMS.items()}
+_LENGTH: Fields = {"length": number(2, default=None)}
+STARTS: Mapping[str, Fields] = {
+    **{name: _LENGTH if name == "chrono" else {} for name in (*NAMED_STARTS, *PRESETS)},
+    "critical": _LENGTH,
+    "spec": {
+        "gates": anything("it is a table of gates by name, as in a spec file", {}),
+        "biases": one_of("redrawn", "fixed", default="redrawn"),
+    },
+}
+_RATE: Fields = {"rate": positive()}
+_MOMENTUM: Fields = {"momentum": number(0, 1, default=0.0)}
+OPTIMISERS: Mapping[str, Fields] = {
+    "sgd": {**_RATE, **_MOMENTUM},
+    "rmsprop": {**_RATE, **_MOMENTUM, "alpha": number(0, 1, default=0.99)},
+    "adam": _RATE,
+    "geodesic": {
+        **_RATE,
+        **_MOMENTUM,
+        "geodesic_rate": positive(default=None),
+        "rest": one_of("sgd", "rmsprop", "adam", default="sgd"),
+    },
+}
+_FACTOR: Fields = {"factor": positive()}
+SCHEDULES: Mapping[str, Fields] = {
+    "constant": {},
+    "exponential": _FACTOR,
+    "step": {**_FACTOR, "every": whole(1)},
+    "milestones": {**_FACTOR, "at": anything("it is a list of numbers of updates")},
+    "cosine": {},
+    "plateau": {**_FACTOR, "patience": whole(0)},
+}
+PRECISIONS = ("32-true", "64-true", "bf16-mixed")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several kinds, with its options: ``choice["rate"]``."""
+
+    name: str
+    options: Mapping[str, Any]
+
+    def __getitem__(self, option: str) -> Any:
+        return self.options[option]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """What `Configuration.from_mapping` reads it from."""
+        return {"name": self.name, **{name: value for name, value in self.options.items() if value is not None}}
+
+
+_CHOICES: Mapping[str, tuple[Mapping[str, Fields], Mapping[str, Any] | None]] = {
+    "task": (TASKS, None),
+    "model": (MODELS, None),
+    "start": (STARTS, {"name": "torch"}),
+    "optimiser": (OPTIMISERS, None),
+    "schedule": (SCHEDULES, {"name": "constant"}),
+}
+_FIELDS: Fields = {
+    "updates": whole(1),
+    "batch_size": whole(1, default=64),
+    "validate_every": whole(1, default=100),
+    "clip": positive(default=None),
+    "seed": whole(0, default=0),
+    "precision": one_of(*PRECISIONS, default="32-true"),
+}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """All that a run's result depends on, beside the machine.
+
+    Each of the first five is a table with a ``name`` and that name's options (`TASKS`, `MODELS`, `STARTS`,
+    `OPTIMISERS`, `SCHEDULES`).
+
+    Args:
+        task: what is learned; ``held_out``: how many items each of the validation and test parts has.
+        model: a cell of `isornn.cells` by its name, ``torch.nn.RNN``, ``LSTM`` or ``GRU``, or ``spectral``, the
+            factorised network; with ``hidden``, ``layers``, and ``embedding`` for symbols (one-hot where it is absent).
+        start: a start of `isornn.init`, a preset, or ``spec`` with ``gates`` as in a spec file; ``length`` is the
+            task's where it is absent.
+        optimiser: with its learning ``rate``; ``geodesic`` trains the bases and spectra of ``spectral``, and the
+            ``rest`` by another.
+        schedule: torch's learning-rate schedules; they count updates, ``plateau`` validations.
+        updates: K.
+        batch_size: B.
+        validate_every: updates between validations, which are when metrics and a checkpoint are written.
+        clip: the norm that the gradient is clipped at; ``None``: it is not.
+        seed: of the model, the start and the batches.
+        precision: Lightning Fabric's name of it.
+
+    >>> given = {"task": {"name": "adding", "length": 50}, "model": {"name": "lstm", "hidden": 32}, "updates": 100}
+    >>> configuration = Configuration.from_mapping({**given, "optimiser": {"name": "adam", "rate": 1e-3}})
+    >>> configuration.optimiser["rate"], configuration.batch_size, configuration.hash
+    (0.001, 64, '...')
+    >>> Configuration.from_mapping({**given, "optimiser": {"name": "adam", "rate": -1}})
+    Traceback (most recent call last):
+    ...
+    isornn.training.fields.ConfigurationError: optimiser.rate: -1 is not allowed; it is a finite number above 0
+    """
+
+    task: Choice
+    model: Choice
+    start: Choice
+    optimiser: Choice
+    schedule: Choice
+    updates: int
+    batch_size: int
+    validate_every: int
+    clip: float | None
+    seed: int
+    precision: str
+
+    @staticmethod
+    def from_mapping(data: Any) -> Configuration:
+        """Read what `to_mapping`, or a person, has written.
+
+        Raises:
+            ConfigurationError: an unknown field, a value that is not allowed, one that is missing; names the field.
+        """
+        sections = {name: anything("it is a table with a name", default) for name, (_, default) in _CHOICES.items()}
+        values = read_fields("", data, {**sections, **_FIELDS})
+        choices = {name: _choice(name, values[name], kinds) for name, (kinds, _) in _CHOICES.items()}
+        found = Configuration(**{**values, **choices})
+        _check_cell(found)
+        _check_milestones(found.schedule)
+        return found
+
+    def to_mapping(self) -> dict[str, Any]:
+        """All fields, defaults included, as JSON or TOML has them; what is ``None`` is left out."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            name: value.to_mapping() if isinstance(value, Choice) else value
+            for name, value in given.items()
+            if value is not None
+        }
+
+    @property
+    def hash(self) -> str:
+        """16 hexadecimal digits: the beginning of SHA-256 of the mapping as JSON with sorted keys."""
+        canonical = json.dumps(self.to_mapping(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def spec_of_start(model: Choice, start: Choice) -> Spec:
+    """The hyper-parameters that ``start = {name = "spec", ...}`` gives.
+
+    Raises:
+        SpecError: as in a spec file.
+    """
+    return Spec.from_json(
+        {
+            "cell": model.name,
+            "options": cell_options(model),
+            "gates": dict(start["gates"]),
+            "biases": start["biases"],
+        }
+    )
+
+
+def cell_options(model: Choice) -> dict[str, Any]:
+    """Those of a model's options that are its cell's."""
+    return {name: model[name] for name in CELL_OPTIONS[model.name]}
+
+
+def _choice(where: str, data: Any, kinds: Mapping[str, Fields]) -> Choice:
+    named = one_of(*kinds)
+    if not isinstance(data, Mapping):
+        raise ConfigurationError(where, data, "it is a table with a name")
+    name = read_fields(where, {"name": data["name"]} if "name" in data else {}, {"name": named})["name"]
+    options = read_fields(where, {key: value for key, value in data.items() if key != "name"}, kinds[name])
+    return Choice(name, options)
+
+
+def _check_cell(configuration: Configuration) -> None:
+    """What the cells and specs check themselves, before anything is run."""
+    model, start = configuration.model, configuration.start
+    if model.name == "spectral" and start.name != "torch":
+        raise ConfigurationError("start.name", start.name, "it is torch: model.start says how spectral starts")
+    if model.name not in CELL_OPTIONS:
+        if start.name == "spec":
+            raise ConfigurationError("start.name", "spec", f"a spec is of a cell of isornn, not of {model.name}")
+        return
+    try:
+        cell_named(model.name, cell_options(model))
+    except OptionError as error:
+        raise ConfigurationError("model", model.name, str(error)) from None
+    if start.name == "spec":
+        try:
+            spec_of_start(model, start)
+        except (SpecError, OptionError, TypeError) as error:
+            raise ConfigurationError("start.gates", start["gates"], str(error)) from None
+
+
+def _check_milestones(schedule: Choice) -> None:
+    if schedule.name == "milestones":
+        at = schedule["at"]
+        if not isinstance(at, list) or not all(type(update) is int and update > 0 for update in at) or at != sorted(at):
+            raise ConfigurationError("schedule.at", at, "it is a growing list of numbers of updates")

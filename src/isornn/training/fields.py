@@ -1,0 +1,148 @@
+"""Fields of a configuration: what is allowed, what is meant where nothing is said, and errors that say both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Value = Any  # of JSON
+
+
+class ConfigurationError(ValueError):
+    """A configuration that cannot be: names the field, the value and what is allowed."""
+
+    def __init__(self, where: str, value: object, allowed: str) -> None:
+        super().__init__(f"{where}: {value!r} is not allowed; {allowed}")
+
+
+class _Needed:
+    """Stands where a field has no default."""
+
+
+NEEDED = _Needed()
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field.
+
+    Args:
+        allowed: in words.
+        read: the value as it is kept; ValueError or TypeError for one that is not allowed.
+        default: where nothing is said; `NEEDED` if something must be said.
+    """
+
+    allowed: str
+    read: Callable[[Any], Value]
+    default: Value | _Needed = NEEDED
+
+
+def whole(least: int = 1, default: Value | _Needed = NEEDED) -> Field:
+    """A whole number from ``least``.
+
+    >>> whole(1).read(3)
+    3
+    """
+
+    def read(value: Any) -> int:
+        _demand(isinstance(value, int) and not isinstance(value, bool) and value >= least)
+        return int(value)
+
+    return Field(f"it is a whole number of at least {least}", _or_default(read, default), default)
+
+
+def number(low: float = 0.0, below: float = math.inf, default: Value | _Needed = NEEDED) -> Field:
+    """A number from ``low`` to below ``below``, kept as a float.
+
+    >>> number().read(1)
+    1.0
+    """
+
+    def read(value: Any) -> float:
+        _demand(isinstance(value, int | float) and not isinstance(value, bool) and low <= value < below)
+        return float(value)
+
+    bounds = f"from {low:g}" + (f" to below {below:g}" if math.isfinite(below) else "")
+    return Field(f"it is a finite number {bounds}", _or_default(read, default), default)
+
+
+def positive(default: Value | _Needed = NEEDED) -> Field:
+    """A number above 0, kept as a float."""
+
+    def read(value: Any) -> float:
+        _demand(isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf)
+        return float(value)
+
+    return Field("it is a finite number above 0", _or_default(read, default), default)
+
+
+def one_of(*choices: str, default: Value | _Needed = NEEDED) -> Field:
+    """One of some words."""
+
+    def read(value: Any) -> str:
+        _demand(isinstance(value, str) and value in choices)
+        return str(value)
+
+    return Field(f"it is one of {', '.join(choices)}", _or_default(read, default), default)
+
+
+def flag(default: bool) -> Field:
+    """True or false."""
+
+    def read(value: Any) -> bool:
+        _demand(isinstance(value, bool))
+        return bool(value)
+
+    return Field("it is true or false", read, default)
+
+
+def anything(allowed: str, default: Value | _Needed = NEEDED) -> Field:
+    """What another part checks."""
+    return Field(allowed, lambda value: value, default)
+
+
+def read_fields(where: str, data: Any, fields: Mapping[str, Field]) -> dict[str, Value]:
+    """Every field's value, defaults filled in, in the order of ``fields``.
+
+    Raises:
+        ConfigurationError: no mapping, an unknown field, a value that is not allowed, one that is missing.
+
+    >>> read_fields("task", {}, {"length": whole(1)})
+    Traceback (most recent call last):
+    ...
+    isornn.training.fields.ConfigurationError: task.length: None is not allowed; it is a whole number of at least 1
+    """
+    if not isinstance(data, Mapping):
+        raise ConfigurationError(where, data, f"it is a table with {', '.join(fields)}")
+    for key in data:
+        if key not in fields:
+            allowed = f"fields are {', '.join(fields)}" if fields else "it has no further fields"
+            raise ConfigurationError(_path(where, key), data[key], allowed)
+    return {name: _value(_path(where, name), data.get(name, NEEDED), field) for name, field in fields.items()}
+
+
+def _value(where: str, given: Any, field: Field) -> Value:
+    if given is NEEDED:
+        if field.default is NEEDED:
+            raise ConfigurationError(where, None, field.allowed)
+        return field.default
+    try:
+        return field.read(given)
+    except (ValueError, TypeError):
+        raise ConfigurationError(where, given, field.allowed) from None
+
+
+def _path(where: str, name: object) -> str:
+    return f"{where}.{name}" if where else str(name)
+
+
+def _demand(fits: bool) -> None:
+    if not fits:
+        raise ValueError
+
+
+def _or_default(read: Callable[[Any], Value], default: Value | _Needed) -> Callable[[Any], Value]:
+    """What a configuration's own mapping says of a field that was left out is allowed again: None."""
+    return (lambda value: None if value is None else read(value)) if default is None else read

@@ -1,0 +1,97 @@
+"""What came of a run, and all that one needs to know to trust it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isornn.records import RecordError, read_record, write_record
+from isornn.training.configuration import Configuration
+
+_KIND = "isornn run"
+Metrics = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run, finished or diverged.
+
+    Args:
+        configuration: what was run.
+        data: name and source of the task's data.
+        length: T, the steps to bridge.
+        baseline: the loss of the best answer without memory, where it is known in closed form.
+        parameters: how many numbers were trained.
+        best_update: the update with the lowest validation loss; ``None`` if there was no validation.
+        best, last: the validation's metrics then, and at the end.
+        test: the metrics of the best weights on the test part.
+        diverged: why training could not go on, in words; ``None`` if it ended well.
+        seconds: of all of it, resumed parts together.
+        device, hardware, versions: what it ran on.
+    """
+
+    configuration: Configuration
+    data: str
+    length: int
+    baseline: float | None
+    parameters: int
+    best_update: int | None
+    best: Metrics | None
+    last: Metrics | None
+    test: Metrics | None
+    diverged: str | None
+    seconds: float
+    device: str
+    hardware: Mapping[str, Any]
+    versions: Mapping[str, str]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """All of it, and the configuration's hash, as JSON has it."""
+        record = {**vars(self), "configuration": self.configuration.to_mapping()}
+        return {"record": _KIND, "hash": self.configuration.hash, **record}
+
+    def save(self, file: Path) -> None:
+        """Write as JSON, atomically."""
+        write_record(file, self.to_mapping())
+
+    @staticmethod
+    def load(file: Path) -> RunRecord:
+        """What `save` wrote.
+
+        Raises:
+            RecordError: the file is missing or not the record of a run.
+        """
+        data = read_record(file)
+        if not isinstance(data, dict) or data.pop("record", None) != _KIND:
+            raise RecordError(f"{file}: not the record of a run")
+        try:
+            del data["hash"]
+            return RunRecord(**{**data, "configuration": Configuration.from_mapping(data["configuration"])})
+        except (KeyError, TypeError, ValueError) as error:
+            raise RecordError(f"{file}: not the record of a run of this version ({error})") from None
+
+
+def hardware() -> dict[str, Any]:
+    """Processor, number of its cores and of torch's threads, and GPUs."""
+    return {
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor())
