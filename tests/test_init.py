@@ -16,6 +16,7 @@ from isornn.init import (
     ModuleError,
     apply_,
     chrono_,
+    critical_,
     glorot_,
     identity_,
     orthogonal_,
@@ -271,6 +272,15 @@ def test_a_set_module_trains(kind: str, name: str) -> None:
     module = BASELINES[name](STACKS[kind](3, 5, num_layers=2, bidirectional=True), generator=seeded())
     module(torch.randn(7, 2, 3, generator=seeded()))[0].square().sum().backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in module.parameters())
+
+
+@pytest.mark.parametrize("cell", [cell_named(name) for name in CELLS], ids=lambda cell: cell.name)
+def test_what_a_critical_layer_gives_out_depends_on_its_input_from_the_start(cell: Cell) -> None:
+    layer = critical_(RNN(cell, N, N), 50, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(50, 4, N, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    out, _ = layer(x)
+    (grad,) = torch.autograd.grad(out[-1].square().sum(), x)
+    assert (grad.flatten(1).norm(dim=1) > 0).all()
 
 
 def test_meta_modules_keep_their_device() -> None:

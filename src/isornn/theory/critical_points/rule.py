@@ -63,7 +63,8 @@ def _gate(cell: Cell, name: str, input: Input, length: float) -> Gate:
     weight, seen = WEAK, SEEN / variance
     if is_hard(cell) and name == cell.remember:
         weight, seen = min(WEAK, 0.01 / length**2), seen / length**2
-    sees = name in (*cell.candidates, cell.write)
+    # A gate of the output that reads no state would be shut for good if it saw no input: tanh(0) = 0 (t_lstm's o).
+    sees = name in (*cell.candidates, cell.write) or (not reads.state and name != cell.remember)
     output_only = len(cell.states) > 1 and not sees and name != cell.remember
     return Gate(weight_var=(1.0 if output_only else weight) * reads.state, input_var=seen * (sees and reads.input))
 

@@ -1,0 +1,379 @@
+"""Models that are ill in one known way each, and healthy ones, as people build them.
+
+What is wrong is done with plain torch, as a user would do it, and by nothing that the diagnosis measures with. Beside
+its own illness a patient may show what follows from it (``also``): a network whose gates are shut does vanish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+
+import isornn
+
+ILLNESSES = (
+    "default_start",
+    "doubled_bias",
+    "exploding",
+    "padding",
+    "saturated_forget_gate",
+    "stacked_orthogonal",
+    "unnormalised_input",
+    "vanishing",
+)
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A model, what it is given, how far it has to see, and what is wrong with it (``None``: nothing)."""
+
+    name: str
+    illness: str | None
+    model: nn.Module
+    batch: Tensor | PackedSequence
+    length: int
+    also: frozenset[str] = field(default_factory=frozenset)
+
+
+class Reader(nn.Module):
+    """A recurrent layer and a linear readout of its last output: what most people write."""
+
+    def __init__(self, recurrent: nn.Module, features: int, classes: int = 10) -> None:
+        super().__init__()
+        self.recurrent, self.readout = recurrent, nn.Linear(features, classes)
+        self.batch_first = bool(getattr(recurrent, "batch_first", False))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out, _ = self.recurrent(x)
+        return self.readout(out[:, -1] if self.batch_first else out[-1])
+
+
+class Encoder(nn.Module):
+    """Normalisation, a projection of the input, a bidirectional layer, pooling: a model with other parts."""
+
+    def __init__(self, recurrent: nn.Module, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.norm, self.project = nn.LayerNorm(inputs), nn.Linear(inputs, inputs)
+        self.recurrent, self.head = recurrent, nn.Linear(hidden, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out, _ = self.recurrent(self.project(self.norm(x)))
+        return self.head(out.mean(1))
+
+
+class LastOfPacked(nn.Module):
+    """Reads packed sequences at each one's own last step."""
+
+    def __init__(self, recurrent: nn.Module, hidden: int) -> None:
+        super().__init__()
+        self.recurrent, self.readout = recurrent, nn.Linear(hidden, 2)
+
+    def forward(self, x: PackedSequence) -> Tensor:
+        _, state = self.recurrent(x)
+        h = state[0] if isinstance(state, tuple) else state
+        return self.readout(h[-1])
+
+
+def _g(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def _noise(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=_g(seed))
+
+
+def _filled(model: nn.Module, kind: str, gate: int, gates: int, value: float) -> None:
+    """One gate's bias set in the vectors of one kind, as found in many scripts."""
+    for name, bias in model.named_parameters():
+        if kind in name:
+            n = len(bias) // gates
+            with torch.no_grad():
+                bias[gate * n : (gate + 1) * n] = value
+
+
+def _scaled(model: nn.Module, kind: str, factor: float) -> None:
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if kind in name:
+                weight.mul_(factor)
+
+
+# ---- ill ----
+
+
+def vanishing_rnn() -> Patient:
+    rnn = nn.RNN(8, 64)
+    isornn.init.orthogonal_(rnn, generator=_g(1))
+    _scaled(rnn, "weight_hh", 0.5)
+    return Patient("vanishing_rnn", "vanishing", Reader(rnn, 64), _noise(100, 16, 8), 100)
+
+
+def vanishing_lstm() -> Patient:
+    lstm = nn.LSTM(20, 96, batch_first=True)
+    isornn.init.standard_(lstm, generator=_g(2))
+    _filled(lstm, "bias_ih", 1, 4, -2.0)
+    # As much is forgotten by a shut gate: what it is called is a matter of taste.
+    ill = frozenset({"saturated_forget_gate"})
+    return Patient("vanishing_lstm", "vanishing", Reader(lstm, 96), _noise(16, 100, 20), 100, ill)
+
+
+def vanishing_gru() -> Patient:
+    gru = nn.GRU(12, 64, num_layers=2)
+    isornn.init.standard_(gru, generator=_g(3))
+    _filled(gru, "bias_ih", 1, 3, -3.0)
+    ill = frozenset({"saturated_forget_gate"})
+    return Patient("vanishing_gru", "vanishing", Reader(gru, 64), _noise(200, 8, 12), 200, ill)
+
+
+def exploding_relu() -> Patient:
+    rnn = nn.RNN(8, 64, nonlinearity="relu")
+    isornn.init.identity_(rnn, generator=_g(4))
+    _scaled(rnn, "weight_hh", 1.3)
+    return Patient("exploding_relu", "exploding", Reader(rnn, 64), _noise(60, 16, 8), 60)
+
+
+def exploding_tanh() -> Patient:
+    rnn = nn.RNN(8, 128, batch_first=True)
+    isornn.init.orthogonal_(rnn, generator=_g(5))
+    _scaled(rnn, "weight_hh", 4.0)
+    return Patient("exploding_tanh", "exploding", Reader(rnn, 128), _noise(16, 80, 8), 80)
+
+
+def exploding_lstm() -> Patient:
+    lstm = nn.LSTM(16, 128)
+    isornn.init.standard_(lstm, generator=_g(6))
+    _filled(lstm, "bias_ih", 1, 4, 3.0)
+    _scaled(lstm, "weight_hh", 12.0)
+    ill = frozenset({"saturated_forget_gate"})
+    return Patient("exploding_lstm", "exploding", Reader(lstm, 128), _noise(100, 8, 16), 100, ill)
+
+
+def stuck_open_lstm() -> Patient:
+    lstm = nn.LSTM(10, 64)
+    isornn.init.standard_(lstm, generator=_g(7))
+    _filled(lstm, "bias_ih", 1, 4, 14.0)
+    return Patient("stuck_open_lstm", "saturated_forget_gate", Reader(lstm, 64), _noise(120, 16, 10), 120)
+
+
+def stuck_open_gru() -> Patient:
+    gru = nn.GRU(10, 64, batch_first=True, bidirectional=True)
+    isornn.init.standard_(gru, generator=_g(8))
+    _filled(gru, "bias_ih", 1, 3, 16.0)
+    ill = frozenset({"vanishing"})  # nothing is written either
+    return Patient("stuck_open_gru", "saturated_forget_gate", Reader(gru, 128), _noise(16, 100, 10), 100, ill)
+
+
+def flapping_lstm() -> Patient:
+    lstm = nn.LSTM(10, 64)
+    isornn.init.critical_(lstm, 100, generator=_g(9))
+    with torch.no_grad():
+        lstm.weight_ih_l0[64:128] = 40 * _noise(64, 10, seed=10)
+    ill = frozenset({"vanishing"})
+    return Patient("flapping_lstm", "saturated_forget_gate", Reader(lstm, 64), _noise(100, 16, 10), 100, ill)
+
+
+def default_lstm() -> Patient:
+    torch.manual_seed(11)
+    model = Reader(nn.LSTM(28, 128, batch_first=True), 128)
+    return Patient("default_lstm", "default_start", model, _noise(8, 300, 28), 300, frozenset({"vanishing"}))
+
+
+def default_gru() -> Patient:
+    torch.manual_seed(12)
+    model = Encoder(nn.GRU(24, 48, num_layers=2, batch_first=True, bidirectional=True), 24, 96)
+    return Patient("default_gru", "default_start", model, _noise(8, 150, 24), 150, frozenset({"vanishing"}))
+
+
+def default_rnn() -> Patient:
+    torch.manual_seed(13)
+    model = Reader(nn.RNN(6, 100), 100)
+    return Patient("default_rnn", "default_start", model, _noise(80, 16, 6), 80, frozenset({"vanishing"}))
+
+
+def _stacked(recurrent: nn.Module) -> nn.Module:
+    for name, parameter in recurrent.named_parameters():
+        if "weight_hh" in name:
+            nn.init.orthogonal_(parameter, generator=_g(14))
+        elif "weight_ih" in name:
+            nn.init.xavier_uniform_(parameter, generator=_g(15))
+        else:
+            nn.init.zeros_(parameter)
+    return recurrent
+
+
+def stacked_lstm() -> Patient:
+    model = Reader(_stacked(nn.LSTM(16, 64)), 64)
+    return Patient("stacked_lstm", "stacked_orthogonal", model, _noise(50, 16, 16), 50, frozenset({"vanishing"}))
+
+
+def stacked_gru() -> Patient:
+    model = Encoder(_stacked(nn.GRU(16, 64, batch_first=True, bidirectional=True)), 16, 128)
+    return Patient("stacked_gru", "stacked_orthogonal", model, _noise(16, 60, 16), 60, frozenset({"vanishing"}))
+
+
+def stacked_deep_lstm() -> Patient:
+    lstm = _stacked(nn.LSTM(32, 80, num_layers=3, batch_first=True))
+    _filled(lstm, "bias_ih", 1, 4, 1.0)
+    model = Reader(lstm, 80)
+    return Patient("stacked_deep_lstm", "stacked_orthogonal", model, _noise(8, 40, 32), 40, frozenset({"vanishing"}))
+
+
+def doubled_lstm() -> Patient:
+    lstm = nn.LSTM(16, 64, batch_first=True)
+    isornn.init.orthogonal_(lstm, generator=_g(16))
+    _filled(lstm, "bias", 1, 4, 1.0)
+    return Patient("doubled_lstm", "doubled_bias", Reader(lstm, 64), _noise(16, 30, 16), 30, frozenset({"vanishing"}))
+
+
+def doubled_deep_gru() -> Patient:
+    gru = nn.GRU(16, 64, num_layers=2)
+    isornn.init.orthogonal_(gru, generator=_g(17))
+    _filled(gru, "bias", 1, 3, 2.0)
+    return Patient(
+        "doubled_deep_gru", "doubled_bias", Reader(gru, 64), _noise(40, 16, 16), 40, frozenset({"vanishing"})
+    )
+
+
+def doubled_chrono() -> Patient:
+    lstm = nn.LSTM(12, 128)
+    isornn.init.orthogonal_(lstm, generator=_g(18))
+    drawn = torch.log(1 + 198 * torch.rand(128, generator=_g(19)))
+    with torch.no_grad():
+        for bias in (lstm.bias_ih_l0, lstm.bias_hh_l0):
+            bias[128:256], bias[:128] = drawn, -drawn
+    return Patient("doubled_chrono", "doubled_bias", Reader(lstm, 128), _noise(200, 8, 12), 200)
+
+
+def _padded(batch: Tensor, lengths: list[int], value: float) -> Tensor:
+    for sequence, length in zip(batch, lengths, strict=True):
+        sequence[length:] = value
+    return batch
+
+
+def padded_lstm() -> Patient:
+    lstm = nn.LSTM(10, 64, batch_first=True)
+    isornn.init.critical_(lstm, 120, generator=_g(20))
+    x = _padded(_noise(12, 120, 10), [120, 110, 90, 80, 70, 60, 55, 50, 45, 40, 30, 20], 0.0)
+    return Patient("padded_lstm", "padding", Reader(lstm, 64), x, 120)
+
+
+def padded_gru() -> Patient:
+    gru = nn.GRU(5, 64, batch_first=True)
+    isornn.init.chrono_(gru, 100, generator=_g(21))
+    x = _padded(_noise(8, 100, 5), [100, 95, 60, 50, 50, 40, 30, 25], -1.0)
+    return Patient("padded_gru", "padding", Reader(gru, 64), x, 100)
+
+
+def padded_steps_first() -> Patient:
+    lstm = nn.LSTM(6, 48, num_layers=2)
+    isornn.init.critical_(lstm, 80, generator=_g(22))
+    x = _padded(_noise(10, 80, 6), [80, 75, 60, 50, 45, 40, 35, 30, 20, 10], 0.0)
+    return Patient("padded_steps_first", "padding", Reader(lstm, 48), x.transpose(0, 1).contiguous(), 80)
+
+
+def raw_pixels() -> Patient:
+    lstm = nn.LSTM(28, 64, batch_first=True)
+    isornn.init.critical_(lstm, 60, generator=_g(23))
+    x = torch.randint(0, 256, (16, 60, 28), generator=_g(24)).float()
+    ill = frozenset({"saturated_forget_gate", "vanishing", "exploding"})
+    return Patient("raw_pixels", "unnormalised_input", Reader(lstm, 64), x, 60, ill)
+
+
+def raw_sensor() -> Patient:
+    gru = nn.GRU(4, 64)
+    isornn.init.standard_(gru, generator=_g(25))
+    x = 1013.0 + 5.0 * _noise(100, 16, 4)
+    ill = frozenset({"saturated_forget_gate", "vanishing", "exploding"})
+    return Patient("raw_sensor", "unnormalised_input", Reader(gru, 64), x, 100, ill)
+
+
+def tiny_volts() -> Patient:
+    lstm = nn.LSTM(8, 64)
+    isornn.init.critical_(lstm, 80, generator=_g(26))
+    return Patient("tiny_volts", "unnormalised_input", Reader(lstm, 64), 1e-5 * _noise(80, 16, 8), 80)
+
+
+# ---- healthy ----
+
+
+def critical_lstm() -> Patient:
+    lstm = nn.LSTM(49, 128)
+    isornn.init.critical_(lstm, 200, generator=_g(30))
+    return Patient("critical_lstm", None, Reader(lstm, 128), _noise(200, 8, 49), 200)
+
+
+def critical_deep_bidirectional() -> Patient:
+    lstm = nn.LSTM(16, 64, num_layers=2, batch_first=True, bidirectional=True)
+    isornn.init.critical_(lstm, 100, generator=_g(31))
+    return Patient("critical_deep_bidirectional", None, Encoder(lstm, 16, 128), _noise(8, 100, 16), 100)
+
+
+def critical_gru() -> Patient:
+    gru = nn.GRU(10, 64, batch_first=True)
+    isornn.init.critical_(gru, 150, generator=_g(32))
+    return Patient("critical_gru", None, Reader(gru, 64), _noise(8, 150, 10), 150)
+
+
+def packed_gru() -> Patient:
+    """Sequences of several lengths, packed: their padding is nobody's input."""
+    gru = nn.GRU(10, 64, batch_first=True)
+    isornn.init.critical_(gru, 100, generator=_g(33))
+    x = _padded(_noise(6, 100, 10), [100, 90, 60, 50, 40, 30], 0.0)
+    packed = pack_padded_sequence(x, torch.tensor([100, 90, 60, 50, 40, 30]), batch_first=True)
+    return Patient("packed_gru", None, LastOfPacked(gru, 64), packed, 100)
+
+
+def one_hot_characters() -> Patient:
+    """Inputs of small variance by their nature; the same character may come several times in a row at the end."""
+    lstm = nn.LSTM(50, 96, batch_first=True)
+    isornn.init.critical_(lstm, 100, generator=_g(34))
+    codes = torch.randint(0, 50, (12, 100), generator=_g(35))
+    codes[0, -3:] = 7
+    x = nn.functional.one_hot(codes, 50).float()
+    return Patient("one_hot_characters", None, Reader(lstm, 96), x, 100)
+
+
+def orthogonal_relu() -> Patient:
+    """IRNN: the identity and relu; neither grows nor decays along what stays positive."""
+    rnn = nn.RNN(4, 100, nonlinearity="relu")
+    isornn.init.identity_(rnn, generator=_g(36))
+    _scaled(rnn, "weight_ih", 0.3)
+    return Patient("orthogonal_relu", None, Reader(rnn, 100), _noise(60, 8, 4).abs(), 60)
+
+
+def critical_peephole() -> Patient:
+    layer = isornn.nn.PeepholeLSTM(16, 64)
+    isornn.init.critical_(layer, 150, generator=_g(37))
+    return Patient("critical_peephole", None, Reader(layer, 64), _noise(150, 8, 16), 150)
+
+
+def critical_typed() -> Patient:
+    layer = isornn.nn.TLSTM(16, 64)
+    isornn.init.critical_(layer, 100, generator=_g(38))
+    return Patient("critical_typed", None, Reader(layer, 64), _noise(100, 8, 16), 100)
+
+
+ILL: tuple[Callable[[], Patient], ...] = (
+    *(vanishing_rnn, vanishing_lstm, vanishing_gru),
+    *(exploding_relu, exploding_tanh, exploding_lstm),
+    *(stuck_open_lstm, stuck_open_gru, flapping_lstm),
+    *(default_lstm, default_gru, default_rnn),
+    *(stacked_lstm, stacked_gru, stacked_deep_lstm),
+    *(doubled_lstm, doubled_deep_gru, doubled_chrono),
+    *(padded_lstm, padded_gru, padded_steps_first),
+    *(raw_pixels, raw_sensor, tiny_volts),
+)
+HEALTHY: tuple[Callable[[], Patient], ...] = (
+    critical_lstm,
+    critical_deep_bidirectional,
+    critical_gru,
+    packed_gru,
+    one_hot_characters,
+    orthogonal_relu,
+    critical_peephole,
+    critical_typed,
+)
