@@ -20,13 +20,14 @@ _HOMES = {
     "analyze": "theory",
     "analyze_stack": "theory",
     "critical": "theory",
+    "diagnose": "diagnosis",
     "kernel": "theory",
     "kernel_estimate": "theory",
     "simulate": "simulation",
     "spectrum": "theory",
     "typing_of": "cells",
 }
-_MODULES = ("cells", "init", "nn", "optim", "simulation", "tasks", "theory")
+_MODULES = ("cells", "diagnosis", "init", "nn", "optim", "simulation", "tasks", "theory")
 
 __all__ = [
     "Gate",
@@ -37,6 +38,8 @@ __all__ = [
     "analyze_stack",
     "cells",
     "critical",
+    "diagnose",
+    "diagnosis",
     "init",
     "kernel",
     "kernel_estimate",

@@ -1,0 +1,33 @@
+"""Measure a model that the user already has, on the user's data: how far it sees, and what the theory says to that."""
+
+from isornn.diagnosis.gates import GateActivity, Memory
+from isornn.diagnosis.inputs import InputFacts
+from isornn.diagnosis.jacobians import JacobianAt, Lyapunov
+from isornn.diagnosis.model import diagnose
+from isornn.diagnosis.moments import StateMoments
+from isornn.diagnosis.predicted import Predicted
+from isornn.diagnosis.profiles import Profile
+from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, Place, Unmeasured
+from isornn.diagnosis.replaying import Check, ReplayError
+from isornn.diagnosis.weights import DefaultDraw, GateWeights, WeightFacts
+
+__all__ = [
+    "Check",
+    "DefaultDraw",
+    "Diagnosis",
+    "GateActivity",
+    "GateWeights",
+    "InputFacts",
+    "JacobianAt",
+    "LayerDiagnosis",
+    "Lyapunov",
+    "Memory",
+    "Place",
+    "Predicted",
+    "Profile",
+    "ReplayError",
+    "StateMoments",
+    "Unmeasured",
+    "WeightFacts",
+    "diagnose",
+]

@@ -1,0 +1,167 @@
+"""What a diagnosis measured, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from isornn.diagnosis.gates import GateActivity, Memory
+from isornn.diagnosis.inputs import InputFacts
+from isornn.diagnosis.jacobians import JacobianAt, Lyapunov
+from isornn.diagnosis.moments import StateMoments
+from isornn.diagnosis.predicted import Predicted
+from isornn.diagnosis.profiles import Profile
+from isornn.diagnosis.replaying import Check
+from isornn.diagnosis.weights import WeightFacts
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which layer it is.
+
+    Args:
+        module: dotted name of its module, as ``model.named_modules`` has it; empty where the model itself is it.
+        kind: the module's class: ``"LSTM"``, ``"GRUCell"``.
+        layer, direction: from 0; direction 1 is the reverse.
+        cell, options: isornn's cell by name, and those options of it that are not its defaults.
+        inputs, hidden, projection: D, N, and P or ``None``.
+        bias, batch_first, dropout: the module's options; ``batch_first`` is ``None`` for a cell stepped by hand.
+        parametrised: whether a parametrisation computes its weights.
+        dtype, device: of its weights.
+        calls: how often the module was called in the run.
+        chains: into how many separate sequences those calls went on; the longest is measured.
+        sequences, steps: B and the largest length in it.
+        mean_steps: mean length of its sequences.
+        packed: whether sequences had lengths of their own.
+    """
+
+    module: str
+    kind: str
+    layer: int
+    direction: int
+    cell: str
+    options: Mapping[str, Any]
+    inputs: int
+    hidden: int
+    projection: int | None
+    bias: bool
+    batch_first: bool | None
+    dropout: float
+    parametrised: bool
+    dtype: str
+    device: str
+    calls: int
+    chains: int
+    sequences: int
+    steps: int
+    mean_steps: float
+    packed: bool
+
+    @property
+    def name(self) -> str:
+        """``encoder.rnn l1_reverse``."""
+        own = "" if self.kind.endswith("Cell") else f" l{self.layer}" + ("_reverse" if self.direction else "")
+        return (self.module or self.kind) + own
+
+    def to_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {"name": self.name, **vars(self), "options": dict(self.options)}
+
+
+@dataclass(frozen=True)
+class LayerDiagnosis:
+    """All that was measured of one layer and direction, in its own order of steps: a reverse one begins at the end.
+
+    Args:
+        place: which layer.
+        check: how well the replay that all is measured on gives what the module gave.
+        inputs: what it heard.
+        weights: its tensors.
+        gates: by gate, where the gates stand.
+        memory: time constants of the remember gate, beside ``length``.
+        moments: by state, over time.
+        forward: how fast two nearby states come together.
+        backward: gradient of a random combination of the layer's own last output with respect to its earlier states.
+        loss: gradient of the user's loss with respect to the layer's states, through the whole model; lags count back
+            from the sequence's end. ``None`` without a target.
+        jacobians: singular values of one step at several times; empty where states are wider than 4096.
+        lyapunov: the leading exponents.
+        predicted: what the theory expects of a layer with these hyper-parameters.
+    """
+
+    place: Place
+    check: Check
+    inputs: InputFacts
+    weights: WeightFacts
+    gates: Mapping[str, GateActivity]
+    memory: Memory
+    moments: Mapping[str, StateMoments]
+    forward: Profile
+    backward: Profile
+    loss: Profile | None
+    loss_steps: float | None
+    jacobians: tuple[JacobianAt, ...]
+    lyapunov: Lyapunov
+    predicted: Predicted
+
+    def to_json(self) -> dict[str, Any]:
+        """One JSON object; what does not exist is null, and a single number's reason stands beside it."""
+        return {
+            "place": self.place.to_json(),
+            "check": self.check.to_json(),
+            "inputs": self.inputs.to_json(),
+            "weights": self.weights.to_json(),
+            "gates": {name: gate.to_json() for name, gate in self.gates.items()},
+            "memory": self.memory.to_json(),
+            "moments": {name: moments.to_json() for name, moments in self.moments.items()},
+            "forward": self.forward.to_json(),
+            "backward": self.backward.to_json(),
+            "loss": None if self.loss is None else self.loss.to_json(),
+            "loss_steps": self.loss_steps,
+            "jacobians": [jacobian.to_json() for jacobian in self.jacobians],
+            "lyapunov": self.lyapunov.to_json(),
+            "predicted": self.predicted.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class Unmeasured:
+    """A recurrent module of which nothing could be measured, and why."""
+
+    module: str
+    kind: str
+    reason: str
+
+    def to_json(self) -> dict[str, str]:
+        """One JSON object."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `diagnose` found.
+
+    Args:
+        model: the class of the model.
+        length: the number of steps to bridge: as given, or the steps of the longest sequence.
+        layers: in the order of ``model.named_modules``, then by layer and direction.
+        unmeasured: recurrent modules that were not called, or could not be replayed.
+        loss: its value on the batch, where a target was given.
+    """
+
+    model: str
+    length: int
+    layers: tuple[LayerDiagnosis, ...]
+    unmeasured: tuple[Unmeasured, ...]
+    loss: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """One JSON object without NaN or infinity."""
+        return {
+            "model": self.model,
+            "length": self.length,
+            "layers": [layer.to_json() for layer in self.layers],
+            "unmeasured": [module.to_json() for module in self.unmeasured],
+            "loss": self.loss,
+        }
