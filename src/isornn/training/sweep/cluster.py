@@ -1,0 +1,67 @@
+"""A Ray cluster: reaching it, and how much room it has."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from isornn.training.sweep.plan import SweepError
+
+_PATIENCE = 10.0  # seconds for a node to answer
+
+try:
+    import ray
+    from ray.util.joblib import register_ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+except ImportError:
+    raise SweepError("backend", "ray", "it needs Ray: pip install 'isornn[cluster]'") from None
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """Joblib's backend ``ray`` on the cluster at ``address``, or on the one that the process is connected to."""
+    register_ray()
+    if ray.is_initialized():
+        yield
+        return
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise SweepError("address", address, f"it is that of a running Ray cluster ({error})") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def room(threads: int, most: int | None) -> int:
+    """Actors of ``threads`` CPUs that the nodes which answer have room for, at most ``most``.
+
+    Ray counts a node that died until its next health check, and a pool waits for ever for the CPUs of such a node.
+    """
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    answers = {_answer(node["NodeID"]): int(node["Resources"].get("CPU", 0)) // threads for node in nodes}
+    ready, _ = ray.wait(list(answers), num_returns=len(answers), timeout=_PATIENCE)
+    actors = sum(answers[answer] for answer in ready if _answered(answer))
+    if actors < 2:
+        raise SweepError("backend", "ray", f"the cluster has room for {actors} workers, at least 2 are needed")
+    return actors if most is None else min(actors, most)
+
+
+def _answer(node: str) -> ray.ObjectRef[bool]:
+    """Asks a node, whose CPUs may all be busy, for a sign of life."""
+    where = NodeAffinitySchedulingStrategy(node, soft=False)
+    return _alive.options(num_cpus=0, max_retries=0, scheduling_strategy=where).remote()
+
+
+@ray.remote
+def _alive() -> bool:
+    return True
+
+
+def _answered(answer: ray.ObjectRef[bool]) -> bool:
+    try:
+        return ray.get(answer)
+    except ray.exceptions.RayError:
+        return False

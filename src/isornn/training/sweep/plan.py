@@ -1,0 +1,128 @@
+"""From a sweep file to run configurations: a base, a list of changes, and the product of lists.
+
+A sweep file is TOML::
+
+    [base]                      # what all runs share
+    seed = 0
+    task = { name = "copy", length = 100 }
+
+    [grid]                      # lists over fields, of which every combination is run; dots reach into tables
+    "optimizer.learning_rate" = [1e-2, 1e-3]
+    seed = [0, 1, 2]
+
+    [[runs]]                    # changes that belong together; one run each where there is no grid
+    task.length = 200
+
+All three may be missing, not all at once.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+Fields = dict[str, Any]
+"""A run's configuration as plain tables and values."""
+
+_PARTS = ("base", "grid", "runs")
+
+
+class SweepError(ValueError):
+    """A sweep that cannot be read or begun; names the field, its value and what is allowed."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        super().__init__(f"{field}: {value!r} is not allowed; {allowed}")
+
+
+def load_sweep(file: Path) -> list[Fields]:
+    """The configurations that a sweep file asks for, in the order of `expand`.
+
+    Raises:
+        SweepError: the file is missing, not TOML, or not a sweep.
+    """
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SweepError("file", str(file), f"it is a file that can be read ({error.strerror})") from None
+    except ValueError as error:  # not UTF-8, or not TOML
+        raise SweepError("file", str(file), f"it is TOML ({error})") from None
+    return expand(table)
+
+
+def expand(table: Mapping[str, Any]) -> list[Fields]:
+    """``base``, changed by each of ``runs`` in turn, and each of these by every point of ``grid``.
+
+    The last field of the grid changes fastest, as in nested loops in the order of the file; ``runs`` are the outermost.
+
+    Raises:
+        SweepError: a part that is unknown or has the wrong form; a field of the grid that a run sets too.
+
+    >>> expand({"base": {"seed": 0}, "grid": {"rate": [0.1, 0.2]}, "runs": [{}, {"seed": 1}]})
+    [{'seed': 0, 'rate': 0.1}, {'seed': 0, 'rate': 0.2}, {'seed': 1, 'rate': 0.1}, {'seed': 1, 'rate': 0.2}]
+    >>> expand({"base": {"task": {"name": "copy"}}, "grid": {"task.length": [100]}})
+    [{'task': {'name': 'copy', 'length': 100}}]
+    """
+    _check(table)
+    grid = dict(flattened(table.get("grid", {})))
+    for field, values in grid.items():
+        if not isinstance(values, list) or not values:
+            raise SweepError(f"grid.{field}", values, "it is a list of values")
+    base = _changed({}, table.get("base", {}), "base")
+    return [
+        _changed(_changed(base, change, f"runs[{place}]"), dict(zip(grid, values, strict=True)), "grid")
+        for place, change in enumerate(_runs(table, grid))
+        for values in product(*grid.values())
+    ]
+
+
+def flattened(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Fields with dots and their values.
+
+    >>> dict(flattened({"task": {"name": "copy", "length": 100}, "seed": 0}))
+    {'task.name': 'copy', 'task.length': 100, 'seed': 0}
+    """
+    for name, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from flattened(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def _check(table: Mapping[str, Any]) -> None:
+    if not table:
+        raise SweepError("sweep", {}, f"it has at least one of {', '.join(_PARTS)}")
+    for part in table:
+        if part not in _PARTS:
+            raise SweepError("sweep", part, f"its parts are {', '.join(_PARTS)}")
+    for part in ("base", "grid"):
+        if not isinstance(table.get(part, {}), Mapping):
+            raise SweepError(part, table[part], "it is a table")
+
+
+def _runs(table: Mapping[str, Any], grid: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    runs = table.get("runs", [{}])
+    if not isinstance(runs, list) or not runs or not all(isinstance(change, Mapping) for change in runs):
+        raise SweepError("runs", runs, "it is a list of tables: [[runs]]")
+    for place, change in enumerate(runs):
+        for field, _ in flattened(change):
+            if field in grid:
+                raise SweepError(f"runs[{place}]", field, "the grid varies it already, and a field is varied once")
+    return runs
+
+
+def _changed(configuration: Mapping[str, Any], change: Mapping[str, Any], where: str) -> Fields:
+    """A copy of ``configuration`` in which the fields of ``change`` have its values."""
+    result = deepcopy(dict(configuration))
+    for field, value in flattened(change):
+        *tables, name = field.split(".")
+        inner = result
+        for table in tables:
+            inner = inner.setdefault(table, {})
+            if not isinstance(inner, dict):
+                raise SweepError(f"{where}.{field}", value, f"{table} is no table but {inner!r}")
+        inner[name] = deepcopy(value)
+    return result

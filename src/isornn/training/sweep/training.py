@@ -1,0 +1,46 @@
+"""Sweeps of training runs: `isornn.training.run` of each configuration, in a folder named by its hash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from isornn.training.configuration import Configuration
+from isornn.training.run import run
+from isornn.training.sweep.ledger import Progress, RunFailed
+from isornn.training.sweep.plan import Fields, SweepError
+
+
+def named_by_hash(configurations: Iterable[Fields]) -> dict[str, Fields]:
+    """All fields of each configuration, defaults included, by its hash.
+
+    Raises:
+        ConfigurationError: a field that is not allowed.
+        SweepError: two are the same.
+
+    >>> base = {"model": {"name": "lstm", "hidden": 4}, "task": {"name": "adding", "length": 9}, "updates": 1}
+    >>> runs = named_by_hash([{**base, "optimiser": {"name": "adam", "rate": rate}} for rate in (0.1, 0.01)])
+    >>> [(len(name), run["optimiser"]["rate"], run["seed"]) for name, run in runs.items()]
+    [(16, 0.1, 0), (16, 0.01, 0)]
+    """
+    named: dict[str, Fields] = {}
+    for place, fields in enumerate(configurations, start=1):
+        configuration = Configuration.from_mapping(fields)
+        if configuration.hash in named:
+            first = list(named).index(configuration.hash) + 1
+            raise SweepError("runs", f"{first} and {place}", "they are the same run, with the defaults filled in")
+        named[configuration.hash] = configuration.to_mapping()
+    return named
+
+
+def train_run(configuration: Fields, folder: Path, progress: Progress, *, data: Path | None = None) -> dict[str, Any]:
+    """`isornn.training.run` as a sweep calls it.
+
+    Raises:
+        RunFailed: training diverged.
+    """
+    record = run(Configuration.from_mapping(configuration), folder, data=data, progress=progress)
+    if record.diverged is not None:
+        raise RunFailed(f"diverged: {record.diverged}", record.to_mapping())
+    return record.to_mapping()

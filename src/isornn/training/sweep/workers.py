@@ -1,0 +1,125 @@
+"""Who does the work of a sweep: processes of this machine, or of a Ray cluster; joblib starts both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import joblib
+import torch
+
+from isornn.training.sweep.plan import SweepError
+
+
+class WorkerLost(ChildProcessError):
+    """A worker process ended before its work did."""
+
+
+class Workers(Protocol):
+    """Processes that do the same work at the same time."""
+
+    threads: int
+
+    def start(self) -> Any:
+        """A context within which `work` may be called."""
+
+    def work(self, work: Callable[[], None], *, alone: bool = False) -> None:
+        """Let every worker do ``work``, or only one of them.
+
+        Raises:
+            WorkerLost: a worker was killed. The others have been stopped, as joblib's backends do then.
+        """
+
+
+@dataclass(frozen=True)
+class LocalWorkers:
+    """Processes of this machine, by joblib's loky.
+
+    Args:
+        jobs: how many. 1 is the calling process itself, which then is the one that a kill ends.
+        threads: of torch, each.
+    """
+
+    jobs: int
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        _check(self.jobs, self.threads, least=1)
+
+    @contextmanager
+    def start(self) -> Iterator[None]:
+        with joblib.parallel_config(backend="loky", inner_max_num_threads=self.threads):
+            yield
+
+    def work(self, work: Callable[[], None], *, alone: bool = False) -> None:
+        try:
+            _spread(work, self.jobs, 1 if alone else self.jobs, self.threads)
+        except BrokenProcessPool as error:
+            raise WorkerLost(str(error)) from error
+
+
+@dataclass(frozen=True)
+class RayWorkers:
+    """Actors on all nodes of a Ray cluster, one for every ``threads`` CPUs, by joblib's Ray backend.
+
+    Every node must see the sweep's folder, on a file system that has locks.
+
+    Args:
+        jobs: at most so many actors; ``None`` for as many as there are CPUs for.
+        threads: of torch, each; as many CPUs are asked for.
+        address: of the cluster, as Ray takes it; ``None`` for the one that Ray finds, or one of this machine.
+
+    Raises:
+        SweepError: Ray is not installed, or no cluster answers at the address.
+    """
+
+    jobs: int | None = None
+    threads: int = 1
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.jobs, self.threads, least=2)
+
+    @contextmanager
+    def start(self) -> Iterator[None]:
+        from isornn.training.sweep.cluster import connected
+
+        with (
+            connected(self.address),
+            joblib.parallel_config(backend="ray", ray_remote_args={"num_cpus": self.threads}),
+        ):
+            yield
+
+    def work(self, work: Callable[[], None], *, alone: bool = False) -> None:
+        from ray.exceptions import RayActorError
+
+        from isornn.training.sweep.cluster import room
+
+        actors = room(self.threads, self.jobs)
+        try:
+            _spread(work, actors, 1 if alone else actors, self.threads)
+        except RayActorError as error:
+            raise WorkerLost(str(error)) from error
+
+
+def _check(jobs: int | None, threads: int, least: int) -> None:
+    for field, value, smallest in (("jobs", jobs, least), ("threads", threads, 1)):
+        if value is not None and not value >= smallest:
+            raise SweepError(field, value, f"it is at least {smallest}")
+
+
+def _spread(work: Callable[[], None], processes: int, slots: int, threads: int) -> None:
+    joblib.Parallel(n_jobs=processes, batch_size=1)(joblib.delayed(_with_threads)(work, threads) for _ in range(slots))
+
+
+def _with_threads(work: Callable[[], None], threads: int) -> None:
+    # The number of threads decides the order of sums, so that results would depend on the number of workers.
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        work()
+    finally:
+        torch.set_num_threads(before)

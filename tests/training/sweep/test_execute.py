@@ -1,0 +1,189 @@
+"""Sweeps end with every run's outcome, whatever happens to the workers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from isornn.training.sweep import LocalWorkers, SweepError, SweptRun, WorkerLost, collect, run_sweep
+from toy_runs import Killed, count, done, steps
+
+
+class MortalWorkers:
+    """The calling process, for which a kill is an exception; counts how much it has to do at a time."""
+
+    threads = 1
+
+    def __init__(self) -> None:
+        self.calls: list[bool] = []
+
+    def start(self) -> Any:
+        return nullcontext()
+
+    def work(self, work: Callable[[], None], *, alone: bool = False) -> None:
+        self.calls.append(alone)
+        try:
+            work()
+        except Killed as error:
+            raise WorkerLost("killed") from error
+
+
+def states(runs: list[SweptRun]) -> list[str]:
+    return [run.state for run in runs]
+
+
+def test_a_failed_run_stops_no_other_and_is_not_repeated(tmp_path: Path) -> None:
+    plan = {"a": {"to": 2}, "b": {"to": 3, "fails_at": 1}, "c": {"to": 1}, "d": {"to": "x"}}
+    runs = run_sweep(plan, tmp_path, count, LocalWorkers(1))
+    assert states(runs) == ["finished", "failed", "finished", "failed"]
+    assert runs[0].record == {"reached": 2} and runs[1].reason == "ArithmeticError: step 1"
+    assert runs[1].done == (1, 3) and str(runs[3].reason).startswith("TypeError: ")
+    outcome = json.loads((tmp_path / "b" / "outcome.json").read_text())
+    assert any("toy_runs.py" in line for line in outcome["traceback"])
+    assert run_sweep(plan, tmp_path, count, LocalWorkers(1)) == runs
+    assert [steps(tmp_path / name) for name in "abc"] == [[0, 1], [0], [0]]
+
+
+def test_failed_runs_wait_again_when_asked(tmp_path: Path) -> None:
+    run_sweep({"a": {"to": 3, "fails_at": 1}}, tmp_path, count, LocalWorkers(1))
+
+    def mended(configuration: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
+        return count({**configuration, "fails_at": None}, folder, progress)
+
+    runs = run_sweep({"a": {"to": 3, "fails_at": 1}}, tmp_path, mended, LocalWorkers(1), retry_failed=True)
+    assert states(runs) == ["finished"] and runs[0].takes == 2
+    assert steps(tmp_path / "a") == [0, 1, 2]
+
+
+def test_a_record_that_json_cannot_hold_is_a_failure(tmp_path: Path) -> None:
+    (run,) = run_sweep({"a": {}}, tmp_path, lambda *_: {"loss": float("nan")}, LocalWorkers(1))
+    assert run.state == "failed" and "JSON" in str(run.reason)
+
+
+def test_a_run_that_kills_its_workers_is_found_and_the_others_finish(tmp_path: Path) -> None:
+    """It dies beside others twice, and then alone; the others are never blamed."""
+    workers = MortalWorkers()
+    plan = {"a": {"to": 1}, "b": {"to": 3, "killed_at": 1}, "c": {"to": 2}}
+    runs = run_sweep(plan, tmp_path, count, workers)
+    assert states(runs) == ["finished", "failed", "finished"]
+    assert "kills its worker" in str(runs[1].reason) and runs[1].takes == 3
+    assert workers.calls == [False, False, True]
+    assert [steps(tmp_path / name) for name in "abc"] == [[0], [0], [0, 1]]
+
+
+def test_a_run_that_gets_further_each_time_is_not_given_up(tmp_path: Path) -> None:
+    def killed_often(configuration: dict[str, Any], folder: Path, progress: Any) -> dict[str, Any]:
+        return count({**configuration, "killed_at": done(folder) + 1}, folder, progress)
+
+    (run,) = run_sweep({"a": {"to": 5}}, tmp_path, killed_often, MortalWorkers())
+    assert run.state == "finished" and run.takes == 5
+    assert steps(tmp_path / "a") == [0, 1, 2, 3, 4]
+
+
+def test_workers_that_die_at_once_end_the_sweep(tmp_path: Path) -> None:
+    class Stillborn(MortalWorkers):
+        def work(self, work: Callable[[], None], *, alone: bool = False) -> None:
+            self.calls.append(alone)
+            raise WorkerLost("no such module")
+
+    workers = Stillborn()
+    with pytest.raises(WorkerLost, match="no such module"):
+        run_sweep({"a": {"to": 1}}, tmp_path, count, workers)
+    assert len(workers.calls) == 3
+    assert states(collect(tmp_path)) == ["waiting"]
+
+
+def test_a_killed_worker_costs_the_others_nothing_that_was_kept(tmp_path: Path) -> None:
+    """SIGKILL to one of two real workers in the middle of its run."""
+    plan: dict[str, dict[str, Any]] = {name: {"to": 20, "pause": 0.05} for name in "abcd"}
+    plan["e"] = {"to": 1, "fails_at": 0}
+    killed: list[int] = []
+
+    def kill() -> None:
+        while done(tmp_path / "b") < 10:
+            time.sleep(0.01)
+        killed.append(int((tmp_path / "b" / "process").read_text()))
+        os.kill(killed[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    runs = run_sweep(plan, tmp_path, count, LocalWorkers(2))
+    killer.join()
+    assert states(runs) == ["finished"] * 4 + ["failed"]
+    assert killed[0] != os.getpid() and runs[1].takes == 2
+    for name in "abcd":  # a kill between a step and its checkpoint repeats that step
+        assert set(steps(tmp_path / name)) == set(range(20)) and len(steps(tmp_path / name)) <= 21
+
+
+def test_two_sweeps_on_one_folder_share_the_runs(tmp_path: Path) -> None:
+    plan = {name: {"to": 5, "pause": 0.01} for name in "abcdefgh"}
+    results: list[list[SweptRun]] = []
+    work = threading.Thread(target=lambda: results.append(run_sweep(plan, tmp_path, count, LocalWorkers(1))))
+    work.start()
+    results.append(run_sweep(plan, tmp_path, count, LocalWorkers(1)))
+    work.join()
+    assert [states(runs) for runs in results] == [["finished"] * 8] * 2
+    assert all(steps(tmp_path / name) == [0, 1, 2, 3, 4] for name in plan)
+
+
+SWEEP = """
+import sys
+from pathlib import Path
+from isornn.training.sweep import LocalWorkers, run_sweep
+from toy_runs import count
+run_sweep({"a": {"to": 1}, "b": {"to": 40, "pause": 0.05}}, Path(sys.argv[1]), count, LocalWorkers(1))
+"""
+
+
+def test_a_killed_sweep_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    """Its lock falls with it; until then the run is seen as running, and not taken by another."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    process = subprocess.Popen([sys.executable, "-c", SWEEP, str(tmp_path)], env=environment)
+    while not (tmp_path / "b").exists() or done(tmp_path / "b") < 5:
+        time.sleep(0.02)
+    assert states(collect(tmp_path)) == ["finished", "running"]
+    process.kill()
+    process.wait()
+    before, (_, left) = done(tmp_path / "b"), collect(tmp_path)
+    assert left.state == "waiting" and 0 < before < 40
+    runs = run_sweep({"a": {"to": 1}, "b": {"to": 40}}, tmp_path, count, LocalWorkers(1))
+    assert states(runs) == ["finished"] * 2 and [run.takes for run in runs] == [1, 2]
+    assert steps(tmp_path / "a") == [0] and set(steps(tmp_path / "b")) == set(range(40))
+    assert len(steps(tmp_path / "b")) <= 41 and left.configuration == {"to": 40, "pause": 0.05}
+
+
+def test_watching(tmp_path: Path) -> None:
+    seen: list[list[str]] = []
+    plan = {"a": {"to": 3, "pause": 0.5}, "b": {"to": 1}}
+    run_sweep(plan, tmp_path, count, LocalWorkers(1), watch=lambda runs: seen.append(states(runs)))
+    assert seen[0] == ["running", "waiting"] and seen[-1] == ["finished", "finished"]
+
+
+def test_workers_have_the_threads_they_were_given(tmp_path: Path) -> None:
+    def threads(*_: Any) -> dict[str, Any]:
+        return {"threads": torch.get_num_threads()}
+
+    before = torch.get_num_threads()
+    (run,) = run_sweep({"a": {}}, tmp_path, threads, LocalWorkers(1, threads=before + 1))
+    assert run.record == {"threads": before + 1} and torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(("arguments", "words"), [((0,), "jobs: 0 .* at least 1"), ((2, 0), "threads: 0 .* least 1")])
+def test_refused_workers(arguments: tuple[int, ...], words: str) -> None:
+    with pytest.raises(SweepError, match=words):
+        LocalWorkers(*arguments)
+
+
+def test_a_folder_without_runs(tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match="folder: .* in which a sweep was begun"):
+        collect(tmp_path)

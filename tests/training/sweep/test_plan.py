@@ -1,0 +1,73 @@
+"""Sweep files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isornn.training.sweep import SweepError, expand, load_sweep
+
+FILE = """
+[base]
+seed = 0
+task = { name = "copy", length = 100 }
+
+[grid]
+"optimizer.learning_rate" = [1e-2, 1e-3]
+optimizer.momentum = [0.0, 0.9]
+
+[[runs]]
+
+[[runs]]
+task.length = 200
+cell = "gru"
+"""
+
+
+def test_the_order_is_that_of_nested_loops(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(FILE, encoding="utf-8")
+    expected: list[Any] = []
+    for length, cell in ((100, {}), (200, {"cell": "gru"})):
+        for rate in (1e-2, 1e-3):
+            for momentum in (0.0, 0.9):
+                optimizer = {"learning_rate": rate, "momentum": momentum}
+                task = {"name": "copy", "length": length}
+                expected.append({"seed": 0, "task": task, "optimizer": optimizer, **cell})
+    assert load_sweep(tmp_path / "sweep.toml") == expected
+
+
+def test_runs_share_nothing() -> None:
+    first, second = expand({"base": {"margins": [0.1], "task": {"name": "copy"}}, "grid": {"seed": [0, 1]}})
+    first["margins"].append(1.0)
+    first["task"]["name"] = "adding"
+    assert second == {"margins": [0.1], "task": {"name": "copy"}, "seed": 1}
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({}, "sweep: {} is not allowed; it has at least one of base, grid, runs"),
+        ({"bases": {}}, "sweep: 'bases' is not allowed"),
+        ({"base": [1]}, "base: .* it is a table"),
+        ({"grid": {"seed": 3}}, "grid.seed: 3 .* it is a list of values"),
+        ({"grid": {"task.length": []}}, "grid.task.length: .* list of values"),
+        ({"runs": {"seed": 0}}, "runs: .* list of tables"),
+        ({"runs": []}, "runs: .* list of tables"),
+        ({"grid": {"seed": [0]}, "runs": [{}, {"seed": 1}]}, r"runs\[1\]: 'seed' .* the grid varies it already"),
+        (
+            {"base": {"task": "copy"}, "grid": {"task.length": [1]}},
+            "grid.task.length: 1 .* task is no table but 'copy'",
+        ),
+    ],
+)
+def test_refusals(table: dict[str, Any], words: str) -> None:
+    with pytest.raises(SweepError, match=words):
+        expand(table)
+
+
+@pytest.mark.parametrize(("content", "words"), [(None, "file: .* can be read"), (b"\xff", "TOML"), (b"a =", "TOML")])
+def test_files_that_are_none(tmp_path: Path, content: bytes | None, words: str) -> None:
+    if content is not None:
+        (tmp_path / "sweep.toml").write_bytes(content)
+    with pytest.raises(SweepError, match=words):
+        load_sweep(tmp_path / "sweep.toml")
