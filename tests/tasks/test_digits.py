@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from hypothesis import given
+from hypothesis import strategies as st
 
-from isornn.tasks import DataError, load_digits
+from isornn.tasks import DataError, DataWarning, load_digits
+from isornn.tasks.idx import parse_idx
+from tasks.made_files import IDX_FILES, idx, mnist
 
 # The made files are not the published ones, and that is said; one test is of just that.
 pytestmark = pytest.mark.filterwarnings("ignore:by their checksums")
-
-FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
-
-
-def idx(values: Tensor) -> bytes:
-    header = struct.pack(f">BBBB{values.dim()}I", 0, 0, 8, values.dim(), *values.shape)
-    return header + values.numpy().tobytes()
-
-
-def mnist(folder: Path) -> dict[str, Tensor]:
-    """Four small files, two of them gzipped; by name what they hold."""
-    generator = torch.Generator().manual_seed(0)
-    shapes = {name: (6 if "train" in name else 3, *((28, 28) if "idx3" in name else ())) for name in FILES}
-    held = {
-        name: torch.randint(256 if "idx3" in name else 10, shape, generator=generator).byte()
-        for name, shape in shapes.items()
-    }
-    for name, values in held.items():
-        if "train" in name:
-            (folder / f"{name}.gz").write_bytes(gzip.compress(idx(values)))
-        else:
-            (folder / name).write_bytes(idx(values))
-    return held
 
 
 def test_embedded_digits_are_a_split_of_the_whole_file_into_balanced_parts() -> None:
@@ -63,10 +41,10 @@ def test_idx_files_are_read_and_averaged_over_blocks(tmp_path: Path) -> None:
     held = mnist(tmp_path)
     digits = load_digits(tmp_path)
     assert (digits.train_images.shape, digits.test_images.shape) == ((6, 49), (3, 49))
-    assert torch.equal(digits.train_labels, held[FILES[1]].long())
-    assert torch.equal(digits.test_labels, held[FILES[3]].long())
+    assert torch.equal(digits.train_labels, held[IDX_FILES[1]].long())
+    assert torch.equal(digits.test_labels, held[IDX_FILES[3]].long())
     image, row, column = 2, 3, 5
-    block = held[FILES[2]][image, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4].double()
+    block = held[IDX_FILES[2]][image, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4].double()
     assert float(digits.test_images[image, 7 * row + column]) == pytest.approx(float(block.mean()) / 255, rel=1e-6)
 
 
@@ -81,21 +59,27 @@ def replace(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], Non
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda folder: (folder / FILES[3]).unlink(), "no t10k-labels-idx1-ubyte or t10k-labels-idx1-ubyte.gz"),
-        (replace(FILES[2], lambda data: data[:-1]), "t10k-images-idx3-ubyte: truncated, 2367 bytes .* need 2368"),
-        (replace(FILES[2], lambda data: data + b"0"), "t10k-images-idx3-ubyte: too long"),
-        (replace(FILES[2], lambda data: data[:9]), "truncated in its header, 9 bytes of 16"),
-        (replace(FILES[2], lambda data: b""), "magic number 0x is not"),
-        (replace(FILES[2], lambda data: b"\0\0\x0d\3" + data[4:]), "magic number 0x00000d03 is not .* 0x00000803"),
-        (replace(FILES[0], lambda data: data[:-12]), "train-images-idx3-ubyte.gz: truncated, the gzip stream"),
-        (replace(FILES[0], lambda data: b"plain"), "train-images-idx3-ubyte.gz: not a gzip file"),
-        (replace(FILES[0], lambda data: data[:40] + b"\xff" * 9 + data[49:]), "train-images-idx3-ubyte.gz: not a gzip"),
+        (lambda folder: (folder / IDX_FILES[3]).unlink(), "no t10k-labels-idx1-ubyte or t10k-labels-idx1-ubyte.gz"),
+        (replace(IDX_FILES[2], lambda data: data[:-1]), "t10k-images-idx3-ubyte: truncated, 2367 bytes .* need 2368"),
+        (replace(IDX_FILES[2], lambda data: data + b"0"), "t10k-images-idx3-ubyte: too long"),
+        (replace(IDX_FILES[2], lambda data: data[:9]), "truncated in its header, 9 bytes of 16"),
+        (replace(IDX_FILES[2], lambda data: b""), "magic number 0x is not"),
+        (replace(IDX_FILES[2], lambda data: b"\0\0\x0d\3" + data[4:]), "magic number 0x00000d03 is not .* 0x00000803"),
+        (replace(IDX_FILES[0], lambda data: data[:-12]), "train-images-idx3-ubyte.gz: truncated, the gzip stream"),
+        (replace(IDX_FILES[0], lambda data: b"plain"), "train-images-idx3-ubyte.gz: not a gzip file"),
         (
-            replace(FILES[2], lambda data: idx(torch.zeros(3, 8, 8).byte())),
+            replace(IDX_FILES[0], lambda data: data[:40] + b"\xff" * 9 + data[49:]),
+            "train-images-idx3-ubyte.gz: not a gzip",
+        ),
+        (
+            replace(IDX_FILES[2], lambda data: idx(torch.zeros(3, 8, 8).byte())),
             r"sizes \(3, 8, 8\), expected \(n, 28, 28\)",
         ),
-        (replace(FILES[3], lambda data: idx(torch.zeros(4).byte())), "t10k-labels-idx1-ubyte: 4 labels for 3 images"),
-        (replace(FILES[3], lambda data: idx(torch.full((3,), 10).byte())), "label 10, expected 0 to 9"),
+        (
+            replace(IDX_FILES[3], lambda data: idx(torch.zeros(4).byte())),
+            "t10k-labels-idx1-ubyte: 4 labels for 3",
+        ),
+        (replace(IDX_FILES[3], lambda data: idx(torch.full((3,), 10).byte())), "label 10, expected 0 to 9"),
     ],
 )
 def test_what_is_wrong_with_the_files_is_said(spoil: Callable[[Path], object], message: str, tmp_path: Path) -> None:
@@ -108,3 +92,43 @@ def test_what_is_wrong_with_the_files_is_said(spoil: Callable[[Path], object], m
 def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nowhere: no such folder"):
         load_digits(tmp_path / "nowhere")
+
+
+def test_images_may_be_whole_and_in_a_folder_below(tmp_path: Path) -> None:
+    (tmp_path / "mnist").mkdir()
+    held = mnist(tmp_path / "mnist")
+    digits = load_digits(tmp_path, pooled=False)
+    assert torch.equal(digits.train_images, held[IDX_FILES[0]].flatten(1).float() / 255)
+    assert (digits.side, digits.valid, digits.name) == (28, 1, "IDX images 28x28")
+
+
+def test_files_that_are_not_the_published_ones_are_told(tmp_path: Path) -> None:
+    mnist(tmp_path)
+    with pytest.warns(DataWarning, match="by their checksums .* MNIST or Fashion-MNIST: train-images-idx3-ubyte, "):
+        load_digits(tmp_path)
+
+
+def test_the_environment_may_name_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mnist(tmp_path)
+    monkeypatch.setenv("ISORNN_DATA", str(tmp_path))
+    assert load_digits().name == "IDX images 28x28 pooled to 7x7"
+    monkeypatch.setenv("ISORNN_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match=r"nowhere: no such folder \(ISORNN_DATA\)"):
+        load_digits()
+    monkeypatch.setenv("ISORNN_DATA", "")
+    assert load_digits().name == "UCI digits 8x8"
+
+
+@given(st.data())
+def test_a_damaged_idx_file_is_refused_or_has_the_damaged_bytes(data: st.DataObject) -> None:
+    whole = idx(torch.arange(12).byte().view(3, 4))
+    damaged = bytearray(whole)
+    for place in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=3)):
+        damaged[place] = data.draw(st.integers(0, 255))
+    end = data.draw(st.integers(0, len(whole) + 3))
+    read = bytes(damaged + b"abc")[:end]
+    try:
+        values = parse_idx(read, 2, Path("file"))
+    except DataError:
+        return
+    assert idx(values) == read

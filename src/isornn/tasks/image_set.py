@@ -1,4 +1,4 @@
-"""Labelled images with a fixed split."""
+"""Labelled images with a fixed split, and what the tasks made of them share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from math import isqrt
 from typing import Literal
 
 from torch import Tensor
+from torch.nn import functional
 
 from isornn.tasks.data_files import DataError
+from isornn.tasks.task import Task
 
 Part = Literal["train", "valid", "test"]
 
@@ -24,6 +26,7 @@ class ImageSet:
         train_labels, test_labels: (n,) int64, 0 to 9.
         valid: how many of the training images, the last ones, are ``part("valid")``.
         channels: 1, or 3 for red, green and blue.
+        mirrors: whether a mirror image shows the same class.
     """
 
     name: str
@@ -34,6 +37,7 @@ class ImageSet:
     test_labels: Tensor
     valid: int
     channels: int = 1
+    mirrors: bool = False
 
     @property
     def pixels(self) -> int:
@@ -59,3 +63,26 @@ class ImageSet:
         if part == "test":
             return self.test_images, self.test_labels
         raise DataError(f"part: {part!r} is not allowed; it is train, valid or test")
+
+
+class ImageTask(Task):
+    """One part of an image set; item i shows image i, and y is its label, int64 ()."""
+
+    outputs = 10
+
+    def __init__(self, images: ImageSet, part: Part, seed: int) -> None:
+        self.images, self.labels = images.part(part)
+        self.source = images.name
+        super().__init__(len(self.labels), seed)
+
+
+def steps_of(values: Tensor, inputs: int) -> Tensor:
+    """A stream of values cut into steps of D; zeros fill the last step where they do not come out even.
+
+    >>> import torch
+    >>> steps_of(torch.arange(5), 2)
+    tensor([[0, 1],
+            [2, 3],
+            [4, 0]])
+    """
+    return functional.pad(values, (0, -len(values) % inputs)).view(-1, inputs)

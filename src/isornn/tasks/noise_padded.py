@@ -12,7 +12,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from isornn.tasks.image_set import ImageSet
+from isornn.tasks.image_set import ImageSet, ImageTask, Part
+from isornn.tasks.task import Item, at_least
 
 
 def standardised(digits: ImageSet) -> ImageSet:
@@ -48,11 +49,52 @@ def noise_padded(images: Tensor, length: int, generator: torch.Generator) -> Ten
     >>> x.shape, bool((x[0] == 1).all())
     (torch.Size([5, 2, 3]), True)
     """
-    if length < 1:
-        raise ValueError(f"length: {length} is not allowed; a sequence has at least 1 step")
+    at_least("length", length, 1, "a sequence has at least 1 step")
     x = torch.randn((length, *images.shape), generator=generator)
     x[0] = images
     return x
+
+
+class NoisePadded(ImageTask):
+    """x_1 = image i, standardised; x_t ~ N(0, 1) for t = 2 ... T; y is the digit, asked for at the last step.
+
+    Left unsaid in the paper, and chosen here: the noise has the images' variance, 1; one shift and one scale for all
+    pixels, from all training images (`standardised`).
+
+    Args:
+        images: a set of images.
+        length: T, at least 1.
+        part: "train", "valid" or "test".
+        seed: of the noise, from 0; a loader of training batches draws it afresh each time.
+
+    Item: x (T, D) float32, y () int64.
+
+    Raises:
+        ValueError: an argument that is not allowed.
+
+    Source: Gilboa et al. 2019, section 5.1, figures 2 and 6.
+
+    >>> from isornn.tasks import load_digits
+    >>> task = NoisePadded(load_digits(), 30, "test")
+    >>> task
+    <noise-padded(30); UCI digits 8x8; 510 items>
+    >>> x, y = task[0]
+    >>> x.shape, y
+    (torch.Size([30, 64]), tensor(0))
+    """
+
+    def __init__(self, images: ImageSet, length: int, part: Part = "train", *, seed: int = 0) -> None:
+        at_least("length", length, 1, "a sequence has at least 1 step")
+        super().__init__(standardised(images), part, seed)
+        self.length, self.inputs = length, images.pixels
+        self.name = f"noise-padded({length})"
+
+    def draw(self, index: int, generator: torch.Generator) -> Item:
+        return noise_padded(self.images[index : index + 1], self.length, generator)[:, 0], self.labels[index]
+
+
+# The demo's own batches. Each goes on where the last left one generator, so that no batch is a function of its number;
+# a loader of `NoisePadded` is, and therefore cannot give the demo's published figures.
 
 
 def batches(
