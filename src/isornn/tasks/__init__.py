@@ -15,6 +15,7 @@ from isornn.tasks.sentences import Sentences
 from isornn.tasks.sequential import SequentialImages
 from isornn.tasks.task import Task
 from isornn.tasks.text import Text, load_book, load_ptb
+from isornn.tasks.ucr import Series, SeriesSet, load_series
 from isornn.tasks.unrolled_colour import UnrolledColour
 
 __all__ = [
@@ -31,6 +32,8 @@ __all__ = [
     "RunningText",
     "Sentences",
     "SequentialImages",
+    "Series",
+    "SeriesSet",
     "Task",
     "Text",
     "UnrolledColour",
@@ -42,6 +45,7 @@ __all__ = [
     "load_cifar",
     "load_digits",
     "load_ptb",
+    "load_series",
     "loader",
     "noise_padded",
     "one_pass",

@@ -20,7 +20,7 @@ from isornn.tasks.known_sets import CIFAR_10
 
 _BYTES = 3 * 32 * 32
 _TRAIN, _TEST = tuple(f"data_batch_{number}" for number in range(1, 6)), "test_batch"
-_BINARY_FOLDER = "cifar-10-batches-bin"
+CIFAR_BINARY_FOLDER = "cifar-10-batches-bin"
 
 
 def load_cifar(folder: Path | str | None = None) -> ImageSet:
@@ -63,13 +63,13 @@ def _grey_digits() -> ImageSet:
 
 def _cifar(folder: Path) -> ImageSet:
     python = find(folder, _TEST, below=(CIFAR_10.folder,))
-    binary = find(folder, _TEST, (".bin",), (_BINARY_FOLDER,))
+    binary = find(folder, _TEST, (".bin",), (CIFAR_BINARY_FOLDER,))
     test = python or binary
     files = [] if test is None else [test.with_name(test.name.replace(_TEST, name)) for name in _TRAIN]
     if test is None or not all(file.is_file() for file in files):
         raise DataError(
             f"{folder}: CIFAR-10 is {', '.join((*_TRAIN, _TEST))}, all there or in {folder / CIFAR_10.folder}, "
-            f"or the same with .bin, there or in {folder / _BINARY_FOLDER}"
+            f"or the same with .bin, there or in {folder / CIFAR_BINARY_FOLDER}"
         )
     held = {file: content(file) for file in (*files, test)}
     read = parse_python if test == python else parse_binary

@@ -14,8 +14,8 @@ class Sentences(Task):
     """One sentence, character by character: x_t is character t and y_t the next.
 
     A line of the text is a sentence; longer ones than ``longest`` are left out, and so are those of fewer than two
-    characters. Penn Treebank has 49 different characters (its ``<unk>`` is five of them), 25 % of its training sentences
-    have at most 75 characters and 99.4 % at most 300. Losses are in nats; bits per character are the loss / ln 2.
+    characters. Penn Treebank has 49 different characters (its ``<unk>`` is five of them); of its training sentences
+    25 % have at most 75 characters and 99.4 % at most 300. Losses are in nats; bits per character are the loss / ln 2.
 
     Left unsaid in the paper, and chosen here: the spaces around a line are dropped (counted with them 24 % have at
     most 75 characters; the paper says 23 % of the data); there is no sign for the sentence's end, so that the first

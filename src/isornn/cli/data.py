@@ -1,0 +1,83 @@
+"""``isornn data``: what is in a data folder, and how the published sets come there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isornn.cli.options import AsJson
+from isornn.cli.show import errors, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from isornn.tasks.fetching import Progress
+
+data = typer.Typer(help="Data files: what is in a folder, and published sets to fetch.", no_args_is_help=True)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder that --data and ISORNN_DATA name.")]
+
+
+@data.command()
+def check(folder: Folder, json: AsJson = False) -> None:
+    """What of MNIST, Fashion-MNIST, CIFAR-10, Penn Treebank, texts and time series is in DIR, and in what state.
+
+    The exit status is 1 if a file is missing or damaged, or if there is nothing.
+    """
+    from isornn.tasks.checking import check as checked
+    from isornn.tasks.known_sets import KNOWN
+
+    with errors().status(f"checking {folder}"):
+        files = checked(folder)
+    absent = [known.name for known in KNOWN if known.name not in {file.data for file in files}]
+    if json:
+        print_json({"folder": str(folder), "files": [file.to_json() for file in files], "absent": absent})
+    else:
+        rows = [(file.data, file.file, file.state, file.detail) for file in files]
+        print_table(f"Data in {folder}", ("data", "file", "state", "what"), rows)
+        if absent:
+            print(f"not there: {', '.join(absent)} (isornn data fetch NAME {folder})")
+    if not files or any(file.state in ("missing", "damaged") for file in files):
+        raise typer.Exit(1)
+
+
+@data.command()
+def fetch(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="mnist, fashion-mnist, cifar-10 or ptb.")],
+    folder: Folder,
+    mirror: Annotated[
+        list[str] | None, typer.Option("--mirror", metavar="URL", help="Take it from here; may be given again.")
+    ] = None,
+) -> None:
+    """Download a published set into its folder in DIR; a download that broke off goes on where it stopped.
+
+    Only what has the published checksum is kept.
+    """
+    from isornn.tasks.fetching import fetch as fetched
+    from isornn.tasks.known_sets import known
+
+    chosen = known(name)
+    say(f"isornn: {chosen.title}: {chosen.terms}")
+    with _progress() as progress:
+        files = fetched(chosen, folder, mirrors=mirror or (), progress=progress)
+    for file in files:
+        print(file)
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar per file on a terminal's stderr, and nothing elsewhere."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=errors(), disable=not errors().is_terminal) as bars:
+        tasks = {}
+
+        def advance(name: str, done: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name)
+            bars.update(tasks[name], completed=done, total=total)
+
+        yield advance

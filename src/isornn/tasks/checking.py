@@ -1,0 +1,139 @@
+"""What of the known data is in a folder, and in what state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from isornn.tasks.cifar import CIFAR_BINARY_FOLDER, parse_binary, parse_python
+from isornn.tasks.data_files import DataError, KnownSet, content, find, matches
+from isornn.tasks.idx import parse_idx
+from isornn.tasks.known_sets import CIFAR_10, FASHION_MNIST, KNOWN, MNIST, PTB
+from isornn.tasks.text import read_text
+from isornn.tasks.ucr import READERS, read_series
+
+State = Literal["as published", "other content", "no checksum known", "missing", "damaged"]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One file.
+
+    Args:
+        data: the set's name, or what kind of file it is.
+        file: its path, or the name of what is missing.
+        state: "other content" can be read, and its checksum is not the published one; "no checksum known" can be read.
+        detail: what it holds, or what is wrong with it.
+    """
+
+    data: str
+    file: str
+    state: State
+    detail: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is."""
+        return asdict(self)
+
+
+def check(folder: Path) -> list[Checked]:
+    """Every file in ``folder``, or in the folders below it where fetched sets lie, that a task can read.
+
+    Of a set of which some files are there, the others are listed as missing. Sets that are not there at all are left
+    out.
+
+    Raises:
+        DataError: no such folder.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder")
+    return [*_known(folder), *_binary_cifar(folder), *_others(folder)]
+
+
+def _known(folder: Path) -> Iterator[Checked]:
+    seen: set[Path] = set()
+    for known in KNOWN:
+        places = [find(folder, name, known.endings, (known.folder,)) for name in known.files]
+        # MNIST and Fashion-MNIST have files of the same names: in the folder itself they are either.
+        new = [file for file in places if file is not None and file not in seen]
+        if new:
+            seen.update(new)
+            for (name, checksum), file in zip(known.files.items(), places, strict=True):
+                yield Checked(known.name, name, "missing") if file is None else _one(known, name, checksum, file)
+
+
+def _one(known: KnownSet, name: str, checksum: str, file: Path) -> Checked:
+    try:
+        data = content(file)
+        if matches(data, checksum):
+            return Checked(known.name, str(file), "as published", known.title)
+        for other in KNOWN:
+            if name in other.files and matches(data, other.files[name]):
+                return Checked(other.name, str(file), "as published", other.title)
+        return Checked(known.name, str(file), "other content", _PARSED[known.name](data, file))
+    except DataError as error:
+        return Checked(known.name, str(file), "damaged", str(error))
+
+
+def _idx_content(data: bytes, file: Path) -> str:
+    return f"sizes {tuple(parse_idx(data, 3 if 'idx3' in file.name else 1, file).shape)}"
+
+
+def _batch_content(data: bytes, file: Path) -> str:
+    return f"{len(parse_python(data, file)[1])} images"
+
+
+def _text_content(data: bytes, file: Path) -> str:
+    text = read_text(file)
+    return f"{len(text)} characters, {len(set(text))} different"
+
+
+_PARSED: dict[str, Callable[[bytes, Path], str]] = {
+    MNIST.name: _idx_content,
+    FASHION_MNIST.name: _idx_content,
+    CIFAR_10.name: _batch_content,
+    PTB.name: _text_content,
+}
+
+
+def _binary_cifar(folder: Path) -> Iterator[Checked]:
+    names = [f"{name}.bin" for name in CIFAR_10.files]
+    places = [find(folder, name, below=(CIFAR_BINARY_FOLDER,)) for name in names]
+    if any(places):
+        for name, file in zip(names, places, strict=True):
+            if file is None:
+                yield Checked("cifar-10 (binary)", name, "missing")
+            else:
+                yield _read(
+                    "cifar-10 (binary)", file, lambda file: f"{len(parse_binary(content(file), file)[1])} images"
+                )
+
+
+def _records_content(file: Path) -> str:
+    return f"{len(parse_binary(content(file), file)[1])} images"
+
+
+def _others(folder: Path) -> Iterator[Checked]:
+    """Time series by their names, and texts, here and one folder below."""
+    for file in sorted([*folder.glob("*"), *folder.glob("*/*")]):
+        plain = file.name.removesuffix(".gz")
+        if file.suffix in READERS and file.stem.endswith(("_TRAIN", "_TEST")):
+            yield _read("time series", file, _series_content)
+        elif plain.endswith(".txt") and plain not in PTB.files and file.is_file():
+            yield _read("text", file, lambda file: _text_content(b"", file))
+
+
+def _series_content(file: Path) -> str:
+    series, labels = read_series(file)
+    lengths = {len(one) for one in series}
+    long = f"{min(lengths)} to {max(lengths)}" if len(lengths) > 1 else f"{max(lengths)}"
+    return f"{len(series)} series of {long} steps and {series[0].shape[1]} values, {len(set(labels))} classes"
+
+
+def _read(data: str, file: Path, content_of: Callable[[Path], str]) -> Checked:
+    try:
+        return Checked(data, str(file), "no checksum known", content_of(file))
+    except DataError as error:
+        return Checked(data, str(file), "damaged", str(error))

@@ -1,0 +1,147 @@
+"""Published data sets, downloaded: resumed where they broke off, and kept only if their checksum is right."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import tarfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from isornn.files import replacing
+from isornn.tasks.data_files import DataError, KnownSet, content, find, matches
+
+Progress = Callable[[str, int, int | None], None]
+
+_CHUNK = 1 << 20
+_PATIENCE = 30.0  # seconds without a byte
+
+
+class FetchError(OSError):
+    """A data set that no mirror has given whole and right; says what each of them did."""
+
+
+def fetch(
+    known: KnownSet, folder: Path, *, mirrors: Sequence[str] = (), progress: Progress | None = None
+) -> list[Path]:
+    """The files of a published data set in ``folder / known.folder``, from the first mirror that has them.
+
+    Files that are there with the right checksum are not downloaded again. What an interrupted or broken download has
+    got is kept beside them (``.NAME.*.part``), and the next call goes on there. A file comes under its name only
+    when it is whole and its checksum is the published one.
+
+    Args:
+        known: which.
+        folder: made if needed.
+        mirrors: addresses to take it from; the known ones if none are given.
+        progress: called with the file's name, the bytes that are there and the bytes in all, None where not told.
+
+    Returns:
+        The files, in the set's order.
+
+    Raises:
+        FetchError: no mirror has a file whole and right.
+        OSError: the folder cannot be written to.
+    """
+    target = folder / known.folder
+    target.mkdir(parents=True, exist_ok=True)
+    tell = progress or (lambda name, done, total: None)
+    missing = [name for name in known.files if _right(target, known, name) is None]
+    if missing and known.archive is not None:
+        archive = target / known.archive[0]
+        _download(archive, mirrors or known.mirrors, known.archive[1], Path.read_bytes, tell)
+        _unpack(archive, known)
+        archive.unlink()
+    elif missing:
+        for name in missing:
+            file = target / f"{name}{known.endings[-1]}"
+            _download(file, mirrors or known.mirrors, known.files[name], content, tell)
+    return [file for file in (_right(target, known, name) for name in known.files) if file is not None]
+
+
+def _right(target: Path, known: KnownSet, name: str) -> Path | None:
+    """The file of this name, if it is there and is the published one."""
+    file = find(target, name, known.endings)
+    try:
+        return file if file is not None and matches(content(file), known.files[name]) else None
+    except DataError:
+        return None
+
+
+def _download(file: Path, mirrors: Sequence[str], checksum: str, held: Callable[[Path], bytes], tell: Progress) -> None:
+    """``file`` from the first mirror that gives one of which what is ``held`` has the checksum."""
+    reasons = []
+    for mirror in mirrors:
+        address = f"{mirror.rstrip('/')}/{file.name}"
+        try:
+            _from(address, file, checksum, held, tell)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reasons.append(f"{address}: {error}")
+        else:
+            return
+    raise FetchError(f"{file.name} could not be fetched: {'; '.join(reasons)}")
+
+
+def _from(address: str, file: Path, checksum: str, held: Callable[[Path], bytes], tell: Progress) -> None:
+    """Download to a part file of this address, check it, and put it in place."""
+    # Two mirrors may have packed the same content differently: what one began, another cannot end.
+    mark = hashlib.sha256(address.encode()).hexdigest()[:8]
+    part = file.with_name(f".{file.stem}.{mark}.part{file.suffix}")
+    _to_part(address, part, file.name, tell)
+    try:
+        right = matches(held(part), checksum)
+    except DataError as error:
+        part.unlink()
+        raise FetchError(f"what came is damaged ({error}); it was thrown away") from None
+    if not right:
+        part.unlink()
+        raise FetchError(f"what came has another checksum than {checksum}; it was thrown away")
+    part.replace(file)
+
+
+def _to_part(address: str, part: Path, name: str, tell: Progress) -> None:
+    begun = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(address, headers={"Range": f"bytes={begun}-"} if begun else {})
+    try:
+        response = urllib.request.urlopen(request, timeout=_PATIENCE)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416:  # nothing is left to send: all of it is there, or more, which the checksum tells
+            return
+        raise FetchError(f"HTTP status {error.code}") from None
+    with response:
+        # A server that does not know of ranges sends all of it again.
+        begun = begun if response.status == 206 else 0
+        size = response.headers.get("Content-Length")
+        total = None if size is None else begun + int(size)
+        done = begun
+        with part.open("ab" if begun else "wb") as out:
+            while chunk := _read(response):
+                out.write(chunk)
+                done += len(chunk)
+                tell(name, done, total)
+    if total is not None and done < total:
+        raise FetchError(f"broke off after {done} of {total} bytes; the next call goes on there")
+
+
+def _read(response: http.client.HTTPResponse) -> bytes:
+    """The next bytes, b"" at the end and where the connection ends early, which some Pythons raise for."""
+    try:
+        return response.read(_CHUNK)
+    except http.client.IncompleteRead as error:
+        return error.partial
+
+
+def _unpack(archive: Path, known: KnownSet) -> None:
+    """The set's files out of the archive, whatever folder they have in it."""
+    with tarfile.open(archive) as packed:
+        members = {Path(member.name).name: member for member in packed.getmembers() if member.isfile()}
+        for name, checksum in known.files.items():
+            source = packed.extractfile(members[name]) if name in members else None
+            data = b"" if source is None else source.read()
+            if not matches(data, checksum):
+                raise FetchError(f"{archive.name}: its {name} is missing or not the published one")
+            with replacing(archive.with_name(name)) as new:
+                new.write_bytes(data)
