@@ -15,6 +15,7 @@ from isornn.cli.analyze import analyze
 from isornn.cli.cells import cells
 from isornn.cli.compare import compare
 from isornn.cli.critical import critical
+from isornn.cli.data import data
 from isornn.cli.demo import demo
 from isornn.cli.pareto import pareto
 from isornn.cli.phase import phase
@@ -72,6 +73,7 @@ app = typer.Typer(
 )
 for command in (cells, analyze, compare, critical, demo, pareto, phase, spectrum):
     app.command()(command)
+app.add_typer(data, name="data")
 
 
 def main() -> None:
