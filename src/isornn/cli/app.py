@@ -19,6 +19,7 @@ from isornn.cli.data import data
 from isornn.cli.demo import demo
 from isornn.cli.pareto import pareto
 from isornn.cli.phase import phase
+from isornn.cli.reproduce import reproduce
 from isornn.cli.show import say
 from isornn.cli.spectrum import spectrum
 
@@ -71,7 +72,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (cells, analyze, compare, critical, demo, pareto, phase, spectrum):
+for command in (cells, analyze, compare, critical, demo, pareto, phase, reproduce, spectrum):
     app.command()(command)
 app.add_typer(data, name="data")
 

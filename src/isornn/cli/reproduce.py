@@ -1,0 +1,103 @@
+"""``isornn reproduce``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isornn.cli.options import AsJson, whole
+from isornn.cli.show import errors, print_json, print_table
+
+if TYPE_CHECKING:
+    from isornn.experiments.reproduce import Reproduction
+    from isornn.experiments.target import Target, Tell
+
+RESULTS = Path("results")
+
+
+def reproduce(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="A target; all; list: what there is; report: the records, in Markdown."),
+    ],
+    scale: Annotated[
+        str, typer.Option("--scale", metavar="SCALE", help="small (ten minutes on two cores) or paper.")
+    ] = "small",
+    seed: Annotated[int, typer.Option("--seed", metavar="S", parser=whole, help="Of everything random.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Of records and figures; results/SCALE unless given."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Data files; else ISORNN_DATA's, else the package's digits."),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Measure a figure, table or statement of the papers again, and say whether its claim holds."""
+    from isornn.experiments.target import SCALES, TargetError, target_ids, target_named
+
+    if target == "list":
+        _list([target_named(name) for name in target_ids()], json)
+        return
+    if target == "report":
+        from isornn.experiments.report import report
+
+        print(report(RESULTS if out is None else out))
+        return
+    if scale not in SCALES:
+        raise TargetError(f"scale: {scale!r} is not allowed; it is one of {', '.join(SCALES)}")
+    if seed < 0:
+        raise TargetError(f"seed: {seed} is not allowed; it is at least 0")
+    chosen = [target_named(name) for name in (target_ids() if target == "all" else [target])]
+    folder = RESULTS / scale if out is None else out
+    # One target's seed, data and scale say nothing of another's: 'all' takes those that have the scale.
+    found = [_reproduced(one, scale, seed, folder, data) for one in chosen if target != "all" or scale in one.settings]
+    if json:
+        print_json({"reproductions": [vars(one) | {"verdict": vars(one.verdict)} for one in found]})
+    else:
+        rows = [(one.target, one.verdict.answer, one.verdict.why, f"{one.seconds:.0f}") for one in found]
+        print_table(f"Reproductions at scale {scale}", ("target", "verdict", "why", "seconds"), rows, lines=True)
+        print(f"records and figures: {folder}")
+
+
+def _list(targets: list[Target], json: bool) -> None:
+    if json:
+        listed = [
+            {
+                "id": one.id,
+                "source": one.source,
+                "claim": one.claim,
+                "published": one.published,
+                "scales": [*one.settings],
+            }
+            for one in targets
+        ]
+        print_json({"targets": listed})
+        return
+    rows = [(one.id, one.source, one.claim, ", ".join(one.settings)) for one in targets]
+    print_table("Targets", ("target", "source", "claim", "scales"), rows, lines=True)
+
+
+def _reproduced(target: Target, scale: str, seed: int, folder: Path, data: Path | None) -> Reproduction:
+    from isornn.experiments.reproduce import reproduce as measure
+    from isornn.plots.panels import draw_panels
+
+    with _progress(target.id) as tell:
+        found = measure(target, scale, folder, data=data, seed=seed, tell=tell)  # type: ignore[arg-type]
+    draw_panels(f"{target.id}: {target.source}", target.panels(found.measured), folder / f"{target.id}.png")
+    return found
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Tell]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    text = TextColumn("{task.description}")
+    with Progress(text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors()) as bars:
+        task = bars.add_task(name, total=None)
+        yield lambda what, done, of: bars.update(task, description=f"{name}: {what}", completed=done, total=of)

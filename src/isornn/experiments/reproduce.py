@@ -1,0 +1,125 @@
+"""A target measured, judged, and kept with all that one needs to trust or repeat it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isornn.experiments.target import Bench, Measured, Scale, Target, TargetError, Tell, Verdict
+from isornn.records import RecordError, read_record, versions, write_record
+from isornn.training.record import hardware
+
+_KIND = "isornn reproduction"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What came of a target.
+
+    Args:
+        target: its name.
+        scale: ``"small"`` or ``"paper"``.
+        settings: what it was measured with.
+        seed: of everything random.
+        data: the name of what it was measured on; ``None`` where nothing but random numbers is needed.
+        measured: the numbers.
+        verdict: whether the claim holds.
+        command: that makes it again.
+        seconds: that the measurement took, interrupted parts left out.
+        hardware, versions: what it ran on.
+    """
+
+    target: str
+    scale: str
+    settings: Mapping[str, Any]
+    seed: int
+    data: str | None
+    measured: Measured
+    verdict: Verdict
+    command: str
+    seconds: float
+    hardware: Mapping[str, Any]
+    versions: Mapping[str, str]
+
+    def save(self, file: Path) -> None:
+        """Write as JSON, atomically."""
+        write_record(file, {"record": _KIND, **vars(self), "verdict": vars(self.verdict)})
+
+    @staticmethod
+    def load(file: Path) -> Reproduction:
+        """What `save` wrote.
+
+        Raises:
+            RecordError: the file is missing or not a reproduction.
+        """
+        found = read_record(file)
+        if not isinstance(found, dict) or found.pop("record", None) != _KIND:
+            raise RecordError(f"{file}: not a reproduction")
+        try:
+            return Reproduction(**{**found, "verdict": Verdict(**found["verdict"])})
+        except (KeyError, TypeError) as error:
+            raise RecordError(f"{file}: not a reproduction of this version ({error})") from None
+
+
+def reproduce(
+    target: Target,
+    scale: Scale,
+    out: Path,
+    *,
+    data: Path | None = None,
+    seed: int = 0,
+    tell: Tell = lambda text, done, of: None,
+    command: str | None = None,
+) -> Reproduction:
+    """Measure a target and judge its claim; the record goes to ``out/<target>.json``.
+
+    A record of the same settings, seed and data that lies there already is given back. What an interrupted measurement
+    has finished lies in ``out/runs/<target>`` and is not done again.
+
+    Args:
+        target: what to reproduce.
+        scale: ``"small"``: ten minutes at most on two cores; ``"paper"``: the published sizes.
+        out: folder of the record, made if needed.
+        data: folder of data files, for targets on real data; the package's digits stand in where it has none.
+        seed: of everything random, from 0.
+        tell: told of progress.
+        command: kept in the record.
+
+    Raises:
+        TargetError: the target has no such scale.
+    """
+    if scale not in target.settings:
+        raise TargetError(f"scale: {scale!r} is not allowed; {target.id} has {', '.join(target.settings)}")
+    settings, file = dict(target.settings[scale]), out / f"{target.id}.json"
+    source = None if target.data is None else target.data(data)
+    known = _known(file, (target.id, scale, settings, seed, source))
+    if known is not None:
+        return known
+    begun = time.perf_counter()
+    measured = target.measure(Bench(settings, out / "runs" / target.id, data, seed, tell))
+    found = Reproduction(
+        target=target.id,
+        scale=scale,
+        settings=settings,
+        seed=seed,
+        data=source,
+        measured=measured,
+        verdict=target.judge(measured),
+        command=command or f"isornn reproduce {target.id} --scale {scale} --seed {seed}",
+        seconds=time.perf_counter() - begun,
+        hardware=hardware(),
+        versions=versions(),
+    )
+    found.save(file)
+    return found
+
+
+def _known(file: Path, asked: tuple[object, ...]) -> Reproduction | None:
+    """The record of the same measurement, if it lies there."""
+    if not file.exists():
+        return None
+    known = Reproduction.load(file)
+    return known if (known.target, known.scale, known.settings, known.seed, known.data) == asked else None

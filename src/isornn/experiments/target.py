@@ -1,0 +1,112 @@
+"""A figure, table or statement of the papers: what it claims, how it is measured here, and whether it holds."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from isornn.experiments.panels import Panel
+
+Scale = Literal["small", "paper"]
+SCALES: tuple[Scale, ...] = ("small", "paper")
+Answer = Literal["holds", "does not hold", "cannot tell"]
+Measured = Mapping[str, Any]
+"""What was measured: numbers, texts, lists and tables of them, as JSON has them."""
+Tell = Callable[[str, int, int], None]
+"""Called with what is done, how much of it, and of how much."""
+
+
+class TargetError(ValueError):
+    """There is no target of this name, or it has no such scale."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the claim holds, and the numbers that say so."""
+
+    answer: Answer
+    why: str
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a measurement has to work with.
+
+    Args:
+        settings: the target's at the scale asked for.
+        folder: for runs that it keeps, so that an interrupted measurement goes on.
+        data: the user's folder of data files, or ``None``.
+        seed: of everything random.
+        tell: progress.
+    """
+
+    settings: Mapping[str, Any]
+    folder: Path
+    data: Path | None
+    seed: int
+    tell: Tell
+
+    def generator(self, stream: int = 0) -> torch.Generator:
+        """A generator of the seed's; streams are independent of each other."""
+        return torch.Generator().manual_seed(1_000_003 * self.seed + stream)
+
+
+@dataclass(frozen=True)
+class Target:
+    """One thing that the papers show.
+
+    Args:
+        id: its name on the command line.
+        source: paper, and figure, table or equation.
+        claim: what must be seen; the verdict is about this sentence.
+        published: the numbers printed, or that there are none.
+        choices: what the paper leaves unsaid, and what was chosen.
+        settings: sizes, seeds and lengths by scale.
+        measure: settings to numbers; all that takes time.
+        judge: numbers to a verdict, which can come out against the claim.
+        panels: numbers to the figure.
+        data: the name of the data that it is measured on, of what is in the user's folder; ``None`` where only random
+            numbers are needed.
+    """
+
+    id: str
+    source: str
+    claim: str
+    published: str
+    choices: str
+    settings: Mapping[Scale, Mapping[str, Any]]
+    measure: Callable[[Bench], Measured]
+    judge: Callable[[Measured], Verdict]
+    panels: Callable[[Measured], Sequence[Panel]]
+    data: Callable[[Path | None], str] | None = None
+
+
+def target_ids() -> list[str]:
+    """All targets' names, a file each in `isornn.experiments.reproductions`.
+
+    >>> "gilboa-fig5" in target_ids()
+    True
+    """
+    from isornn.experiments import reproductions
+
+    files = (module.name for module in pkgutil.iter_modules(reproductions.__path__))
+    return sorted(name.replace("_", "-") for name in files if not name.startswith("_"))
+
+
+def target_named(name: str) -> Target:
+    """The target of a name.
+
+    Raises:
+        TargetError: there is none of it.
+    """
+    if name not in target_ids():
+        raise TargetError(f"target: {name!r} is not allowed; targets are {', '.join(target_ids())}")
+    module = importlib.import_module(f"isornn.experiments.reproductions.{name.replace('-', '_')}")
+    target: Target = module.TARGET
+    return target
