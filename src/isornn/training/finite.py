@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
@@ -11,48 +12,36 @@ from torch.nn.utils import get_total_norm
 class NonFiniteLoss(ArithmeticError):
     """Training cannot go on: a number became NaN or infinite. Says which tensor was the first, and at which update.
 
-    Args:
+    Attributes:
         update: the number of the update, from 1.
-        tensor: ``"the loss"``, ``"the gradient of readout.weight"``, ``"the parameter readout.weight"``, ...
-        what: how it is not finite, in words.
+        tensor: ``"batch"``, ``"output"``, ``"loss"``, ``"gradient of readout.weight"``, ``"parameter readout.weight"``.
     """
 
     def __init__(self, update: int, tensor: str, what: str) -> None:
-        super().__init__(f"update {update}: {tensor} is {what}")
+        super().__init__(f"update {update}: {what}")
         self.update, self.tensor = update, tensor
 
 
-def check_finite_loss(update: int, loss: Tensor, **before: Tensor) -> None:
-    """Refuse a loss that is not finite; ``before`` are the tensors that it comes from, the earliest first.
+def check_before_step(update: int, model: nn.Module, batch: Tensor, output: Tensor, loss: Tensor, norm: Tensor) -> None:
+    """Refuse a loss that is not finite, or gradients whose ``norm`` is not.
 
     Raises:
-        NonFiniteLoss: names the loss, and what it comes from if that was not finite already.
+        NonFiniteLoss: names the first tensor in the order of computation; of gradients the last in the model, where the
+            backward pass comes first.
     """
-    value = loss.item()
-    if math.isfinite(value):
+    if math.isfinite(loss.item()) and math.isfinite(norm.item()):
         return
-    for name, tensor in before.items():
-        if not bool(tensor.isfinite().all()):
-            raise NonFiniteLoss(update, "the loss", f"{value}; {_NAMES[name]} came first: {_share(tensor)}")
-    raise NonFiniteLoss(update, "the loss", f"{value}; the model's input and output were finite")
+    for name, tensor in _in_order(model, batch, output, loss):
+        bad = int((~tensor.isfinite()).sum())
+        if bad:
+            what = f"the {name} is the first that is not finite, in {bad} of {tensor.numel()} entries"
+            raise NonFiniteLoss(update, name, f"{what}; the loss is {loss.item():.6g}")
+    what = f"the norm of the gradient is {norm.item()}, of entries that are finite"
+    raise NonFiniteLoss(update, "norm of the gradient", what)
 
 
-def check_finite_gradients(update: int, norm: Tensor, model: nn.Module) -> None:
-    """Refuse a gradient whose ``norm`` is not finite.
-
-    Raises:
-        NonFiniteLoss: names the parameter; of several the last in the model, where the backward pass comes first.
-    """
-    if math.isfinite(norm.item()):
-        return
-    for name, parameter in reversed(list(model.named_parameters())):
-        if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
-            raise NonFiniteLoss(update, f"the gradient of {name}", f"not finite: {_share(parameter.grad)}")
-    raise NonFiniteLoss(update, "the norm of the gradient", f"{norm.item()}; its entries are finite but too large")
-
-
-def check_finite_parameters(update: int, model: nn.Module) -> None:
-    """Refuse parameters that are not finite, as an update may leave them whose gradient was finite.
+def check_after_step(update: int, model: nn.Module) -> None:
+    """Refuse parameters that are not finite, as a step may leave them whose gradient was finite.
 
     Raises:
         NonFiniteLoss: names the first in the model.
@@ -60,12 +49,16 @@ def check_finite_parameters(update: int, model: nn.Module) -> None:
     if math.isfinite(get_total_norm(model.parameters()).item()):
         return
     for name, parameter in model.named_parameters():
-        if not bool(parameter.isfinite().all()):
-            raise NonFiniteLoss(update, f"the parameter {name}", f"not finite after the step: {_share(parameter)}")
+        bad = int((~parameter.isfinite()).sum())
+        if bad:
+            what = f"the step made {bad} of {parameter.numel()} entries of the parameter {name} not finite"
+            raise NonFiniteLoss(update, f"parameter {name}", f"{what}; its gradient was finite")
 
 
-_NAMES = {"x": "the batch", "output": "the model's output"}
-
-
-def _share(tensor: Tensor) -> str:
-    return f"{int((~tensor.isfinite()).sum())} of {tensor.numel()} entries"
+def _in_order(model: nn.Module, batch: Tensor, output: Tensor, loss: Tensor) -> Iterator[tuple[str, Tensor]]:
+    yield "batch", batch
+    yield "output", output
+    yield "loss", loss
+    for name, parameter in reversed(list(model.named_parameters())):
+        if parameter.grad is not None:
+            yield f"gradient of {name}", parameter.grad

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from isornn.training.evaluation import Batch, task_loss
-from isornn.training.finite import check_finite_gradients, check_finite_loss, check_finite_parameters
+from isornn.training.finite import check_after_step, check_before_step
 
 
 @dataclass
@@ -84,13 +84,12 @@ def train(
         loss = task_loss(output, target)
         state.optimizer.zero_grad()
         backward(loss)
-        check_finite_loss(state.update + 1, loss, x=x, output=output)
         norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
-        check_finite_gradients(state.update + 1, norm, state.model)
+        check_before_step(state.update + 1, state.model, x, output, loss, norm)
         if clip is not None:
             clip_grads_with_norm_(parameters, clip, norm)
         state.optimizer.step()
-        check_finite_parameters(state.update + 1, state.model)
+        check_after_step(state.update + 1, state.model)
         if state.scheduler is not None:
             state.scheduler.step()
         state.update += 1

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from isornn.training.checkpoint import CheckpointError
+
 Metrics = Mapping[str, float]
 
 
@@ -20,8 +22,7 @@ class MetricsLog:
         update: how many updates those rows cover.
 
     Raises:
-        ValueError: there are fewer bytes than ``position``.
-        ModuleNotFoundError: TensorBoard is not installed.
+        CheckpointError: there are fewer bytes than ``position``.
     """
 
     def __init__(self, folder: Path, position: int, update: int) -> None:
@@ -30,10 +31,10 @@ class MetricsLog:
         self._file = (folder / "metrics.jsonl").open("ab")
         if self._file.seek(0, os.SEEK_END) < position:
             self._file.close()
-            raise ValueError(f"{self._file.name}: shorter than the {position} bytes that its checkpoint speaks of")
+            raise CheckpointError(f"{self._file.name}: shorter than the {position} bytes that the checkpoint speaks of")
         self._file.truncate(position)
         self.position = position
-        self._board: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=update)
+        self._board: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=update + 1)
 
     def write(self, update: int, **parts: Metrics) -> None:
         """A row ``{"update": ..., "training": {...}, "validation": {...}}``."""

@@ -82,6 +82,7 @@ def run(
     _claim(folder, configuration)
     if (folder / RECORD).exists():
         return RunRecord.load(folder / RECORD)
+    _tidy(folder)
     problem = problem_named(configuration.task.name, configuration.task.options, data)
     fabric = _fabric(configuration, device, devices)
     told = list(on_update)
@@ -119,7 +120,7 @@ def _run(
             return
         validation = _evaluated(model, forward, problem.validation, configuration, fabric)
         if not math.isfinite(validation["loss"]):
-            raise NonFiniteLoss(state.update, "the validation loss", str(validation["loss"]))
+            raise NonFiniteLoss(state.update, "validation loss", f"the validation loss is {validation['loss']}")
         training = {
             "loss": _mean_over_processes(losses, fabric),
             "gradient_norm": max(norms),
@@ -197,6 +198,13 @@ def _claim(folder: Path, configuration: Configuration) -> None:
         raise RunError(f"{folder}: holds a run with another {', '.join(other)}; name another folder")
 
 
+def _tidy(folder: Path) -> None:
+    """Remove what a killed process had begun to write."""
+    for name in (CHECKPOINT, WEIGHTS):
+        for begun in folder.glob(f".*{Path(name).suffix}"):
+            begun.unlink()
+
+
 def _fabric(configuration: Configuration, device: Device, devices: int) -> Fabric:
     try:
         from lightning_fabric import Fabric
@@ -249,4 +257,4 @@ def _mean_over_processes(losses: Sequence[float], fabric: Fabric) -> float:
 def _save_weights(file: Path, model: SequenceModel, run: str, update: int) -> None:
     tensors = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
     with replacing(file) as new:
-        save_file(tensors, new, metadata={"run": run, "update": str(update)})
+        save_file(tensors, new, metadata={"isornn": f"run {run}, update {update}"})

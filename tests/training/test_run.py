@@ -1,0 +1,317 @@
+"""Runs: what they leave in their folder, and that no interrupt changes it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from isornn.records import RecordError
+from isornn.tasks import Adding, loader, one_pass
+from isornn.training import Configuration, RunRecord, SequenceModel, State, evaluate, run, train
+from isornn.training.building import build_model
+from isornn.training.checkpoint import CheckpointError, load_checkpoint
+from isornn.training.problems import problem_named
+from isornn.training.run import RunError
+
+SMALL: dict[str, Any] = {
+    "task": {"name": "adding", "length": 8, "held_out": 20},
+    "model": {"name": "torch.nn.LSTM", "hidden": 6, "layers": 2, "dropout": 0.3},
+    "optimiser": {"name": "adam", "rate": 0.01},
+    "schedule": {"name": "step", "every": 7, "factor": 0.8},
+    "clip": 0.5,
+    "updates": 16,
+    "validate_every": 4,
+    "batch_size": 8,
+}
+
+
+def configured(**changes: Any) -> Configuration:
+    return Configuration.from_mapping({**SMALL, **changes})
+
+
+def ran(configuration: Configuration, folder: Path, **options: Any) -> RunRecord:
+    return run(configuration, folder, device="cpu", **options)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [
+        json.loads(line, parse_constant=pytest.fail) for line in (folder / "metrics.jsonl").read_text().splitlines()
+    ]
+
+
+def same(first: Path, second: Path) -> bool:
+    """Metrics and best weights, to the byte."""
+    return all(
+        (first / name).read_bytes() == (second / name).read_bytes() for name in ("metrics.jsonl", "weights.safetensors")
+    )
+
+
+class Stop(Exception):
+    """Ends a run where it is."""
+
+
+def stop_at(update: int) -> Any:
+    def stop(state: State) -> None:
+        if state.update == update:
+            raise Stop
+
+    return stop
+
+
+# -- interrupts -------------------------------------------------------------------------------------------------------
+
+
+def test_killed_anywhere_it_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    """SIGKILL at random times, before random file operations, and in the middle of a checkpoint."""
+    (tmp_path / "given.json").write_text(json.dumps(SMALL))
+    script = Path(__file__).with_name("killed.py")
+    arguments = [sys.executable, "-W", "error", str(script), str(tmp_path), str(tmp_path / "given.json"), "5"]
+    paths = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        arguments, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"at a time": 3, "at a file": 3, "in a checkpoint": 3}
+    whole = RunRecord.load(tmp_path / "whole" / "record.json")
+    for killed in tmp_path.glob("killed-*"):
+        assert same(tmp_path / "whole", killed)
+        assert replace(RunRecord.load(killed / "record.json"), seconds=whole.seconds) == whole
+        assert not [file for file in killed.iterdir() if file.name.startswith(".")]
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "step": {},
+    "plateau": {
+        "schedule": {"name": "plateau", "factor": 0.5, "patience": 0},
+        "optimiser": {"name": "sgd", "rate": 1, "momentum": 0.9},
+    },
+    "milestones": {
+        "schedule": {"name": "milestones", "factor": 0.5, "at": [3, 11]},
+        "optimiser": {"name": "rmsprop", "rate": 0.01},
+    },
+    "geodesic": {
+        "model": {"name": "spectral", "hidden": 6, "margin": 0.1},
+        "optimiser": {"name": "geodesic", "rate": 0.01, "geodesic_rate": 0.1, "momentum": 0.5, "rest": "adam"},
+        "schedule": {"name": "exponential", "factor": 0.9},
+    },
+    "untied": {"model": {"name": "lstm", "hidden": 6, "untied": True}, "schedule": {"name": "cosine"}},
+    "copy": {
+        "task": {"name": "copy", "length": 2, "held_out": 5},
+        "model": {"name": "gru", "hidden": 6, "embedding": 3},
+    },
+}
+
+
+@pytest.mark.parametrize("changes", OTHERS.values(), ids=OTHERS.keys())
+def test_stopped_between_checkpoints_it_goes_on_to_the_same_bytes(changes: dict[str, Any], tmp_path: Path) -> None:
+    configuration = configured(**changes)
+    whole = ran(configuration, tmp_path / "whole")
+    for update in (3, 10):
+        with pytest.raises(Stop):
+            ran(configuration, tmp_path / "stopped", on_update=[stop_at(update)])
+    stopped = ran(configuration, tmp_path / "stopped")
+    assert same(tmp_path / "whole", tmp_path / "stopped")
+    assert replace(stopped, seconds=whole.seconds) == whole
+
+
+def test_without_its_generators_it_would_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the comparison of bytes can fail: dropout after an interrupt, from another place in the stream."""
+    ran(configured(), tmp_path / "whole")
+    with pytest.raises(Stop):
+        ran(configured(), tmp_path / "stopped", on_update=[stop_at(10)])
+    monkeypatch.setattr(torch, "set_rng_state", lambda state: None)
+    ran(configured(), tmp_path / "stopped")
+    assert not same(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        ran(configured(), tmp_path, on_update=[stop_at(10)])
+    file = tmp_path / "checkpoint.pt"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match=r"checkpoint.pt: truncated or changed"):
+        ran(configured(), tmp_path)
+
+
+def test_metrics_that_were_cut_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        ran(configured(), tmp_path, on_update=[stop_at(10)])
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(CheckpointError, match=r"metrics.jsonl: shorter than"):
+        ran(configured(), tmp_path)
+
+
+# -- what is left -----------------------------------------------------------------------------------------------------
+
+
+def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
+    first = ran(configured(), tmp_path)
+    assert ran(configured(), tmp_path, on_update=[stop_at(1)]) == first
+
+
+def test_a_folder_of_another_run_is_refused_with_what_differs(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        ran(configured(), tmp_path, on_update=[stop_at(1)])
+    with pytest.raises(RunError, match="another clip, seed; name another folder"):
+        ran(configured(seed=2, clip=1), tmp_path)
+
+
+def test_metrics_are_those_of_the_weights(tmp_path: Path) -> None:
+    """The best weights, loaded into a model of their own, have the best validation loss and the test's."""
+    configuration = configured()
+    record = ran(configuration, tmp_path)
+    told = rows(tmp_path)
+    assert [row["update"] for row in told] == [4, 8, 12, 16]
+    best = min(told, key=lambda row: row["validation"]["loss"])
+    assert (record.best_update, record.best) == (best["update"], best["validation"])
+    assert record.last == told[-1]["validation"]
+    problem = problem_named("adding", {"length": 8, "held_out": 20})
+    model = build_model(configuration, problem)
+    model.load_state_dict(load_file(tmp_path / "weights.safetensors"))
+    assert evaluate(model, one_pass(problem.validation, 8)) == record.best
+    assert evaluate(model, one_pass(problem.test, 8)) == record.test != record.best
+
+
+def test_the_training_rows_are_of_every_update(tmp_path: Path) -> None:
+    losses: list[float] = []
+    norms: list[float] = []
+    rates: list[float] = []
+
+    def told(state: State) -> None:
+        losses.append(state.loss)
+        norms.append(state.gradient_norm)
+        rates.append(state.optimizer.param_groups[0]["lr"])
+
+    ran(configured(), tmp_path, on_update=[told])
+    training = [row["training"] for row in rows(tmp_path)]
+    assert [row["loss"] for row in training] == pytest.approx([sum(losses[k : k + 4]) / 4 for k in range(0, 16, 4)])
+    assert [row["gradient_norm"] for row in training] == [max(norms[k : k + 4]) for k in range(0, 16, 4)]
+    assert rates == pytest.approx([0.01 * 0.8 ** (update // 7) for update in range(1, 17)])
+
+
+def test_tensorboard_has_the_same_numbers(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        ran(configured(), tmp_path, on_update=[stop_at(10)])
+    ran(configured(), tmp_path)
+    board = EventAccumulator(str(tmp_path / "tensorboard"))
+    board.Reload()
+    shown = {event.step: event.value for event in board.Scalars("validation/loss")}
+    assert shown == pytest.approx({row["update"]: row["validation"]["loss"] for row in rows(tmp_path)})
+
+
+def test_progress_is_told_after_each_update(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    ran(configured(updates=3), tmp_path, progress=lambda done, of: told.append((done, of)))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_a_run_leaves_the_generator_of_its_caller_alone(tmp_path: Path) -> None:
+    before = torch.get_rng_state()
+    ran(configured(updates=2), tmp_path)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_seed_is_a_run_of_its_own(tmp_path: Path) -> None:
+    ran(configured(updates=4), tmp_path / "0")
+    ran(configured(updates=4), tmp_path / "again")
+    ran(configured(updates=4, seed=1), tmp_path / "1")
+    assert same(tmp_path / "0", tmp_path / "again")
+    assert rows(tmp_path / "0") != rows(tmp_path / "1")
+
+
+def test_divergence_is_a_record_with_a_diagnosis_and_the_last_checkpoint_stays(tmp_path: Path) -> None:
+    def spoil(state: State) -> None:
+        if state.update == 10:
+            with torch.no_grad():
+                state.model.get_parameter("readout.weight")[0, 0] = math.nan
+
+    record = ran(configured(), tmp_path, on_update=[spoil])
+    assert record.diverged is not None and record.diverged.startswith("update 11: the output is the first")
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["update"] == 8
+    assert record.test is not None and record.best_update in (4, 8)
+    assert RunRecord.load(tmp_path / "record.json") == record
+
+
+def test_divergence_before_any_validation_has_no_metrics(tmp_path: Path) -> None:
+    record = ran(configured(optimiser={"name": "sgd", "rate": 3e38}, clip=1e30), tmp_path)
+    assert record.diverged is not None and "update 1" in record.diverged
+    assert (record.best_update, record.best, record.last, record.test) == (None, None, None, None)
+
+
+def test_what_is_no_record_of_a_run_is_named(tmp_path: Path) -> None:
+    (tmp_path / "record.json").write_text('{"record": "isornn run", "hash": "0"}')
+    with pytest.raises(RecordError, match=r"record.json: not the record of a run of this version"):
+        RunRecord.load(tmp_path / "record.json")
+
+
+# -- the loop by itself and through Fabric ----------------------------------------------------------------------------
+
+
+def test_fabric_changes_no_bit_of_the_plain_loop(tmp_path: Path) -> None:
+    losses: list[float] = []
+    configuration = configured(start={"name": "standard"}, schedule={"name": "constant"})
+    ran(configuration, tmp_path, on_update=[lambda state: losses.append(state.loss)])
+    plain: list[float] = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = build_model(configuration, problem_named("adding", {"length": 8, "held_out": 20}))
+        state = State(model, torch.optim.Adam(model.parameters(), 0.01))
+        told = [lambda state: plain.append(state.loss)]
+        train(state, iter(loader(Adding(8), 8)), 16, clip=0.5, on_update=told)
+    assert plain == losses
+
+
+def test_double_precision(tmp_path: Path) -> None:
+    record = ran(configured(precision="64-true", updates=4), tmp_path)
+    assert all(tensor.dtype == torch.float64 for tensor in load_file(tmp_path / "weights.safetensors").values())
+    single = ran(configured(updates=4), tmp_path / "single")
+    assert record.best is not None and single.best is not None
+    assert 0 < abs(record.best["loss"] - single.best["loss"]) < 1e-4
+
+
+def test_a_model_learns(tmp_path: Path) -> None:
+    """Adding over 8 steps, to a tenth of what the best answer without memory has."""
+    configuration = configured(
+        model={"name": "lstm", "hidden": 16},
+        schedule={"name": "constant"},
+        updates=400,
+        validate_every=200,
+        batch_size=32,
+    )
+    record = ran(configuration, tmp_path)
+    assert record.test is not None and record.baseline is not None and record.test["loss"] < record.baseline / 10
+
+
+# -- models that carry their state ------------------------------------------------------------------------------------
+
+
+def test_a_carried_state_goes_on_without_its_gradient_until_it_is_forgotten() -> None:
+    torch.manual_seed(0)
+    model = SequenceModel(torch.nn.LSTM(2, 4), 3, every_step=True, carries=True)
+    x = torch.randn(6, 5, 2)
+    whole = SequenceModel(model.recurrent, 3, every_step=True)
+    whole.readout = model.readout
+    halves = torch.cat([model(x[:3]), model(x[3:])])
+    torch.testing.assert_close(halves, whole(x))
+    assert not any(part.requires_grad for part in model.carried)
+    model.forget()
+    torch.testing.assert_close(model(x[:3]), whole(x[:3]))
+
+
+def test_outputs_at_their_own_last_steps() -> None:
+    torch.manual_seed(0)
+    model = SequenceModel(torch.nn.GRU(2, 4), 3)
+    x, lengths = torch.randn(6, 3, 2), torch.tensor([6, 2, 4])
+    alone = torch.cat([model(x[:length, [k]]) for k, length in enumerate(lengths.tolist())])
+    torch.testing.assert_close(model(x, lengths), alone)
