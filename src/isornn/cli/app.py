@@ -17,11 +17,13 @@ from isornn.cli.compare import compare
 from isornn.cli.critical import critical
 from isornn.cli.data import data
 from isornn.cli.demo import demo
+from isornn.cli.explore import explore
 from isornn.cli.pareto import pareto
 from isornn.cli.phase import phase
 from isornn.cli.reproduce import reproduce
 from isornn.cli.show import say
 from isornn.cli.spectrum import spectrum
+from isornn.cli.sweep import sweep
 
 REFUSED, INTERRUPTED, FAILED = 2, 130, 1
 
@@ -72,9 +74,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (cells, analyze, compare, critical, demo, pareto, phase, reproduce, spectrum):
+for command in (cells, analyze, compare, critical, demo, explore, pareto, phase, reproduce, spectrum):
     app.command()(command)
 app.add_typer(data, name="data")
+app.add_typer(sweep, name="sweep")
 
 
 def main() -> None:

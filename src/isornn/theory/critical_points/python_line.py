@@ -1,4 +1,4 @@
-"""The line of Python that applies a critical point to a module."""
+"""The line of Python that applies a critical point, or any spec, to a module."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from isornn.cells import Cell, Input
+from isornn.cells import Cell, Gate, Input, Spec
 from isornn.theory.critical_points.front import Objective
 from isornn.theory.critical_points.records import Biases
 
@@ -23,12 +23,34 @@ def objective_line(
     cell: Cell, length: float, objective: Objective, fixed: Mapping[str, Any], input: Input, biases: Biases
 ) -> str:
     """The layers of `init` solve by the rule, so the spec is solved for by itself and then applied."""
-    named = f"isornn.cells.{cell!r}" if type(cell).__module__.startswith("isornn.") else repr(cell)
-    changed = [f for f in fields(objective) if getattr(objective, f.name) != f.default]
-    weighed = ", ".join(f"{f.name}={_qualified(getattr(objective, f.name))}" for f in changed)
-    options = [named, f"length={_plain(length)}", f"objective=isornn.Objective({weighed})"]
+    options = [_named(cell), f"length={_plain(length)}", f"objective=isornn.Objective({_changed(objective)})"]
     options += _options(fixed, input, biases)
     return f"isornn.init.apply_(module, isornn.critical({', '.join(options)}).spec)"
+
+
+def spec_line(spec: Spec) -> str:
+    """The spec itself, without the fields that are as they would be anyway.
+
+    >>> from isornn.cells import SCRN
+    >>> spec_line(Spec(SCRN(), {"z": Gate(input_var=1.0)}))
+    "isornn.init.apply_(module, isornn.Spec(isornn.cells.SCRN(alpha=0.95), {'z': isornn.Gate(input_var=1.0)}))"
+    """
+    gates = {name: f"isornn.Gate({_changed(gate)})" for name, gate in spec.gates.items() if gate != Gate()}
+    options = [_named(spec.cell), "{" + ", ".join(f"{name!r}: {law}" for name, law in gates.items()) + "}"]
+    options += _options({}, spec.input, "fixed")
+    if spec.biases != "redrawn":
+        options.append(f"biases={spec.biases!r}")
+    return f"isornn.init.apply_(module, isornn.Spec({', '.join(options)}))"
+
+
+def _named(cell: Cell) -> str:
+    return f"isornn.cells.{cell!r}" if type(cell).__module__.startswith("isornn.") else repr(cell)
+
+
+def _changed(record: Any) -> str:
+    """The fields of a record that are not their defaults, as keywords."""
+    changed = [f for f in fields(record) if getattr(record, f.name) != f.default]
+    return ", ".join(f"{f.name}={_qualified(getattr(record, f.name))}" for f in changed)
 
 
 def _options(fixed: Mapping[str, Any], input: Input, biases: Biases) -> list[str]:

@@ -1,0 +1,40 @@
+"""``isornn explore``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isornn.cli.options import CellName, whole
+from isornn.cli.show import say
+
+_LOWEST, _HIGHEST = 1024, 65535
+
+
+def explore(
+    spec: Annotated[Path | None, typer.Argument(metavar="[SPEC.json]", help="A spec file; or --cell.")] = None,
+    cell: CellName = None,
+    port: Annotated[
+        int | None, typer.Option("--port", metavar="PORT", parser=whole, help="Any free one unless given.")
+    ] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
+) -> None:
+    """A page on this machine: move a cell's hyper-parameters (an LSTM's unless said), see how far it sees."""
+    from isornn.cells import SpecError, cell_named
+    from isornn.cli.ask import alone, loaded
+
+    if port is not None and not _LOWEST <= port <= _HIGHEST:
+        raise SpecError("--port", port, f"it is a whole number from {_LOWEST} to {_HIGHEST}")
+    if spec is not None:
+        alone(cell=cell)
+    try:
+        from isornn.explorer.controls import opening
+        from isornn.explorer.server import serve
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith("isornn"):
+            raise
+        raise SpecError("explore", missing.name, "it needs an extra: pip install 'isornn[explore]'") from None
+    start = opening(cell_named("lstm" if cell is None else cell)) if spec is None else loaded(spec, None, None)
+    serve(start, port, lambda line: say(f"isornn: {line}"), browser)

@@ -1,0 +1,207 @@
+"""What follows from what: moves -> spec -> numbers -> cobweb and spectrum; a start -> new sliders.
+
+Quick things come first: the numbers, with what follows from them at once; then, each by itself, the correlation map and
+the spectrum. Every question has a place in `Latest`, so a later one ends the one before, and nothing waits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, ctx, no_update, set_props
+from dash.exceptions import PreventUpdate
+
+from isornn.cells import cell_named
+from isornn.explorer import work
+from isornn.explorer.controls import moved, opening
+from isornn.explorer.latest import Failed, Latest, Overtaken
+from isornn.explorer.layout import headline, panel, table
+from isornn.theory.critical_points.python_line import spec_line
+
+
+def connect(app: Dash, latest: Latest) -> None:
+    """Give the page its life."""
+    _connect_sliders(app)
+    _connect_starts(app, latest)
+    _connect_answers(app, latest)
+    _connect_marks(app)
+
+
+def _connect_sliders(app: Dash) -> None:
+    """In the browser: a slider and its number agree; what stands in all numbers is gathered once it rests."""
+    app.clientside_callback(
+        ClientsideFunction("explorer", "agree"),
+        Output({"part": "slider", "path": MATCH, "scale": ALL, "low": ALL}, "value"),
+        Output({"part": "number", "path": MATCH}, "value"),
+        Input({"part": "slider", "path": MATCH, "scale": ALL, "low": ALL}, "value"),
+        Input({"part": "number", "path": MATCH}, "value"),
+        State({"part": "slider", "path": MATCH, "scale": ALL, "low": ALL}, "id"),
+    )
+    app.clientside_callback(
+        ClientsideFunction("explorer", "gather"),
+        Output("moves", "data"),
+        Input({"part": "number", "path": ALL}, "value"),
+        Input({"part": "choice", "path": ALL}, "value"),
+        State({"part": "number", "path": ALL}, "id"),
+        State({"part": "choice", "path": ALL}, "id"),
+    )
+
+    @app.callback(
+        Output("spec", "data"),
+        Output("python", "children"),
+        Output("refusal", "children"),
+        Input("moves", "data"),
+        State("base", "data"),
+        prevent_initial_call=True,
+    )
+    def to_spec(moves: dict[str, Any], base: dict[str, Any]) -> tuple[Any, Any, Any]:
+        try:
+            spec = moved(work.from_text(base["spec"]), moves)
+        except ValueError as refusal:
+            return no_update, no_update, str(refusal)
+        text = work.to_text(spec)
+        line = base["python"] if base["python"] and text == base["spec"] else spec_line(spec)
+        return text, line, ""
+
+
+def _connect_starts(app: Dash, latest: Latest) -> None:
+    @app.callback(
+        Output("base", "data"),
+        Output("panel", "children"),
+        Output("message", "children"),
+        Input("cell", "value"),
+        Input("critical", "n_clicks"),
+        Input("set", "n_clicks"),
+        State("start", "value"),
+        State("length", "value"),
+        State("hidden", "value"),
+        State("inputs", "value"),
+        State("spec", "data"),
+        State("tab", "data"),
+        running=[(Output("critical", "disabled"), True, False), (Output("set", "disabled"), True, False)],
+        prevent_initial_call=True,
+    )
+    def begin(
+        cell: str, _c: int, _s: int, start: str, length: int, hidden: int, inputs: int, text: str, tab: str
+    ) -> tuple[Any, Any, str]:
+        if ctx.triggered_id == "cell":
+            found: work.Answer = {"spec": work.to_text(opening(cell_named(cell))), "python": None, "unmet": []}
+            said = ""
+        else:
+            name = "critical" if ctx.triggered_id == "critical" else start
+            try:
+                found = _asked(latest, f"{tab} start", work.starting_point, name, text, hidden, inputs, length)
+            except (ValueError, Failed) as reason:
+                return no_update, no_update, str(reason)
+            said = f"The {name} start" + (f" for T = {length}" if name in ("critical", "chrono") else "") + " is set."
+            said = "; ".join([said, *found["unmet"]])
+        return {"spec": found["spec"], "python": found["python"]}, panel(work.from_text(found["spec"])), said
+
+
+def _connect_answers(app: Dash, latest: Latest) -> None:
+    @app.callback(
+        Output("answer", "data"),
+        Output("headline", "children"),
+        Output("numbers", "children"),
+        Output("fading-figure", "figure"),
+        Output("fading-caption", "children"),
+        Output("time_scales-figure", "figure"),
+        Output("time_scales-caption", "children"),
+        Input("spec", "data"),
+        Input("length", "value"),
+        State("tab", "data"),
+        prevent_initial_call=True,
+    )
+    def to_numbers(text: str | None, length: int | None, tab: str) -> tuple[Any, ...]:
+        if text is None or length is None:
+            raise PreventUpdate
+        latest.drop(tab)
+        try:
+            found = _asked(latest, f"{tab} numbers", work.numbers, text, length)
+        except (ValueError, Failed) as reason:
+            set_props("refusal", {"children": str(reason)})
+            return (no_update,) * 7
+        fading, scales = found["fading"], found["time_scales"]
+        answer = {"spec": text, "moments": found["moments"], "why": found["why"]}
+        set_props("numbers-of", {"data": f"{text} {length}"})
+        return (
+            answer,
+            headline(found),
+            table(found),
+            fading["figure"],
+            fading["caption"],
+            scales["figure"],
+            scales["caption"],
+        )
+
+    @app.callback(
+        Output("cobweb-figure", "figure"),
+        Output("cobweb-caption", "children"),
+        Input("answer", "data"),
+        State("tab", "data"),
+        prevent_initial_call=True,
+    )
+    def to_cobweb(answer: dict[str, Any], tab: str) -> tuple[Any, str]:
+        if answer["moments"] is None:
+            found = work.nothing(answer["why"])
+        else:
+            found = _drawn(latest, f"{tab} cobweb", work.cobweb, answer["spec"], *answer["moments"])
+        set_props("cobweb-of", {"data": answer["spec"]})
+        return found["figure"], found["caption"]
+
+    @app.callback(
+        Output("spectrum-figure", "figure"),
+        Output("spectrum-caption", "children"),
+        Input("answer", "data"),
+        State("tab", "data"),
+        prevent_initial_call=True,
+    )
+    def to_spectrum(answer: dict[str, Any], tab: str) -> tuple[Any, str]:
+        found = _drawn(latest, f"{tab} spectrum", work.jacobian_spectrum, answer["spec"])
+        set_props("spectrum-of", {"data": answer["spec"]})
+        return found["figure"], found["caption"]
+
+
+def _connect_marks(app: Dash) -> None:
+    """In the browser: what does not belong to the sliders as they stand is marked as being computed.
+
+    What a figure belongs to is said by ``set_props``: a callback on an output would wait for it, and mark nothing.
+    """
+    for card, done in (
+        ("headline", "numbers-of"),
+        ("fading-card", "numbers-of"),
+        ("time_scales-card", "numbers-of"),
+        ("cobweb-card", "cobweb-of"),
+        ("spectrum-card", "spectrum-of"),
+    ):
+        app.clientside_callback(
+            ClientsideFunction("explorer", "mark"),
+            Output(card, "className"),
+            Input("spec", "data"),
+            Input("length", "value"),
+            Input(done, "data"),
+            State(card, "className"),
+        )
+    app.clientside_callback(
+        ClientsideFunction("explorer", "copy"),
+        Output("copy", "children"),
+        Input("copy", "n_clicks"),
+        State("python", "children"),
+        prevent_initial_call=True,
+    )
+
+
+def _asked(latest: Latest, place: str, function: Any, *arguments: Any) -> work.Answer:
+    """The answer, or no update at all where a later question has come."""
+    try:
+        return latest.ask(place, function, *arguments)
+    except Overtaken:
+        raise PreventUpdate from None
+
+
+def _drawn(latest: Latest, place: str, function: Any, *arguments: Any) -> work.Answer:
+    """A figure, or an empty one that says why."""
+    try:
+        return _asked(latest, place, function, *arguments)
+    except (ValueError, Failed) as reason:
+        return work.nothing(str(reason))

@@ -1,0 +1,170 @@
+"""What can be moved: the fields of a spec with their ranges, and the spec with other values in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from isornn.cells import BiasLaw, Cell, Spec, SpecError, cell_named
+from isornn.cells.activations import GATE_FUNCTIONS, SHAPED_TRANSITIONS, TRANSITIONS
+from isornn.cells.starts import start
+
+Scale = Literal["linear", "decades", "decades and 0"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A number that can be moved.
+
+    Args:
+        path: ``"f.bias_mean"``, ``"input.variance"``, ``"law.high"`` or ``"options.alpha"``.
+        group: the heading that it stands under.
+        scale, low, high, step: of its slider; on a scale of decades the ends are exponents of ten, and there are ten
+            steps to a decade. Any other number can be typed.
+    """
+
+    path: str
+    group: str
+    label: str
+    value: float
+    scale: Scale
+    low: float
+    high: float
+    step: float = 1.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A word that can be chosen: as `Field`."""
+
+    path: str
+    label: str
+    value: str
+    words: tuple[str, ...]
+
+
+NETWORK = "network"
+_LABELS = {
+    "weight_var": "weight variance",
+    "input_var": "input variance",
+    "previous_input_var": "previous input's",
+    "bias_mean": "bias mean",
+    "bias_var": "bias variance",
+}
+_RANGES: dict[str, tuple[Scale, float, float, float]] = {
+    "weight_var": ("decades and 0", -6, 2, 1),
+    "input_var": ("decades and 0", -6, 2, 1),
+    "previous_input_var": ("decades and 0", -6, 2, 1),
+    "bias_mean": ("linear", -10, 10, 0.1),
+    "bias_var": ("decades and 0", -6, 2, 1),
+}
+_OPTIONS = {"gate": GATE_FUNCTIONS, "nonlinearity": TRANSITIONS | SHAPED_TRANSITIONS}
+_RATIOS = ("timescale", "hard_timescale", "chrono")  # laws with ends
+_GIVEN = "as given"
+
+
+def opening(cell: Cell) -> Spec:
+    """What a cell opens with: the textbook start of as many inputs as units, Gaussian, whose spectrum is known.
+
+    >>> opening(cell_named("lstm")).gates["f"].bias_mean
+    1.0
+    """
+    return _with_ensemble(start("standard", cell, 1, 1), "gaussian")
+
+
+def fields_of(spec: Spec) -> Iterator[Field]:
+    """The numbers of ``spec``, in the order in which they are shown."""
+    yield Field("input.variance", NETWORK, "input variance", float(spec.input.variance), *_RANGES["input_var"])
+    correlation = float(spec.input.correlation)
+    yield Field("input.correlation", NETWORK, "input correlation", correlation, "linear", -1, 1, 0.01)
+    for option in fields(spec.cell):
+        value = getattr(spec.cell, option.name)
+        if isinstance(value, float):
+            yield Field(f"options.{option.name}", NETWORK, option.name, value, "linear", 0, 1, 0.01)
+    law = shared_law(spec)
+    if law is not None:
+        yield Field("law.low", NETWORK, "time scales from", law.low, "decades", 0, 6)
+        yield Field("law.high", NETWORK, "time scales to", law.high, "decades", 0, 6)
+    for gate, reads in spec.cell.gates.items():
+        read = {"weight_var": reads.state, "input_var": reads.input, "previous_input_var": reads.previous_input}
+        for name, label in _LABELS.items():
+            if read.get(name, True):
+                yield Field(f"{gate}.{name}", gate, label, float(getattr(spec.gates[gate], name)), *_RANGES[name])
+
+
+def choices_of(spec: Spec) -> Iterator[Choice]:
+    """The words of ``spec``."""
+    for option in fields(spec.cell):
+        if option.name in _OPTIONS:
+            yield Choice(
+                f"options.{option.name}", option.name, getattr(spec.cell, option.name), (*_OPTIONS[option.name],)
+            )
+    yield Choice("biases", "biases", spec.biases, ("redrawn", "fixed"))
+    ensembles = {spec.gates[gate].ensemble for gate, reads in spec.cell.gates.items() if reads.state}
+    if ensembles:
+        words = ("gaussian", "orthogonal", "identity")
+        one = next(iter(ensembles)) if len(ensembles) == 1 else _GIVEN
+        current = one if one in words else _GIVEN
+        yield Choice("ensemble", "recurrent matrices", str(current), words if current in words else (*words, _GIVEN))
+
+
+def shared_law(spec: Spec) -> BiasLaw | None:
+    """The law of time scales that all gates with one share, but for its sign."""
+    laws = {replace(gate.bias_law, sign=1) for gate in spec.gates.values() if gate.bias_law is not None}
+    return next((law for law in laws if law.kind in _RATIOS), None) if len(laws) == 1 else None
+
+
+def moved(spec: Spec, values: Mapping[str, Any]) -> Spec:
+    """``spec`` with other values, by path.
+
+    Raises:
+        SpecError, OptionError: no such field, or a value that it cannot have.
+
+    >>> spec = opening(cell_named("minimal"))
+    >>> moved(spec, {"u.weight_var": 4, "biases": "fixed"}).gates["u"].weight_var
+    4.0
+    """
+    for path, value in values.items():
+        if value is None:
+            raise SpecError(path, value, "give a number")
+        spec = _with(spec, path, float(value) if isinstance(value, (int, float)) else value)
+    return spec
+
+
+def _with(spec: Spec, path: str, value: Any) -> Spec:
+    head, _, name = path.partition(".")
+    if head == "options":
+        given = {option.name: getattr(spec.cell, option.name) for option in fields(spec.cell)} | {name: value}
+        return replace(spec, cell=cell_named(spec.cell.name, given))
+    if path == "ensemble":
+        return spec if value == _GIVEN else _with_ensemble(spec, value)
+    if head == "law":
+        return _with_law(spec, name, value)
+    return spec.replace(path, value)
+
+
+def _with_ensemble(spec: Spec, ensemble: str) -> Spec:
+    for gate, reads in spec.cell.gates.items():
+        if reads.state:
+            spec = spec.replace(f"{gate}.ensemble", ensemble)
+    return spec
+
+
+def _with_law(spec: Spec, end: str, value: float) -> Spec:
+    """The ends of the shared law; a chrono law that is moved is one of time scales like any other."""
+    law = shared_law(spec)
+    if law is None:
+        raise SpecError(f"law.{end}", value, "the gates do not share a law of time scales")
+    if getattr(law, end) == value:
+        return spec
+    if not 0 < value <= 1e12:
+        raise SpecError(f"law.{end}", value, "it is a number of steps above 0, at most 1e12")
+    ends = {"low": law.low, "high": law.high} | {end: value}
+    if ends["low"] > ends["high"]:
+        ends = {"low": value, "high": value}
+    kind = "timescale" if law.kind == "chrono" else law.kind
+    for name, gate in spec.gates.items():
+        if gate.bias_law is not None:
+            spec = spec.replace(f"{name}.bias_law", BiasLaw(kind, ends["low"], ends["high"], gate.bias_law.sign))
+    return spec

@@ -1,0 +1,129 @@
+"""Work in processes of its own, of which only the latest counts: what is overtaken ends at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+_PRELOADED = ["isornn.explorer.work", "isornn.theory.population.sampled", "isornn.theory.spectra.compiled"]
+_REMEMBERED = 256  # answers
+
+
+class Overtaken(Exception):
+    """A later question of the same kind was asked, or the page is closing."""
+
+
+class Failed(RuntimeError):
+    """The work ended with an error that is no refusal; its traceback is on stderr."""
+
+
+class Latest:
+    """Asks functions of this library in processes of their own, at most one for each ``place`` at a time.
+
+    The theory's work cannot be stopped from within, so what is overtaken is ended from without. Processes come from a
+    server process that has imported torch and nothing else, where the system has such (else each imports it itself).
+    Answers are remembered, as many as ``remembered``, the least recently asked for forgotten first.
+
+    >>> with Latest() as latest:
+    ...     latest.ask("page", round, 2.6)
+    3
+    """
+
+    def __init__(self, remembered: int = _REMEMBERED) -> None:
+        methods = multiprocessing.get_all_start_methods()
+        self._context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+        self._running: dict[str, BaseProcess] = {}
+        self._answers: OrderedDict[bytes, Any] = OrderedDict()
+        self._remembered = remembered
+        self._lock = threading.Lock()
+        if "forkserver" in methods:
+            self._context.set_forkserver_preload(_PRELOADED)
+            forkserver.ensure_running()
+
+    def __enter__(self) -> Latest:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop("")
+
+    def ask(self, place: str, work: Callable[..., Any], *arguments: Any) -> Any:
+        """``work(*arguments)``; ends what is asked for at the same place.
+
+        Raises:
+            Overtaken: by a later question.
+            Failed: an error in the work.
+            ValueError: the work's own refusal, as it raised it.
+        """
+        key = pickle.dumps((work, arguments))
+        with self._lock:
+            self._end(place)
+            if key in self._answers:
+                self._answers.move_to_end(key)
+                return self._answers[key]
+            process, ear = self._started(work, arguments)
+            self._running[place] = process
+        try:
+            fate, answer = pickle.loads(ear.recv_bytes())
+        except (EOFError, OSError):
+            fate, answer = "silent", None
+        process.join()
+        with self._lock:
+            if self._running.get(place) is not process:
+                raise Overtaken
+            del self._running[place]
+            if fate == "answered":
+                self._answers[key] = answer
+                while len(self._answers) > self._remembered:
+                    self._answers.popitem(last=False)
+        if fate == "answered":
+            return answer
+        if fate == "refused":
+            raise answer
+        raise Failed(answer or f"{work.__name__}: its process ended without an answer")
+
+    def drop(self, prefix: str) -> None:
+        """End the work at all places that begin so."""
+        with self._lock:
+            for place in [place for place in self._running if place.startswith(prefix)]:
+                self._end(place)
+
+    def _end(self, place: str) -> None:
+        process = self._running.pop(place, None)
+        if process is not None:
+            process.terminate()
+
+    def _started(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[BaseProcess, Connection]:
+        ear, mouth = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=_answer, args=(mouth, work, arguments), daemon=True)
+        process.start()
+        mouth.close()
+        return process, ear
+
+
+def _answer(mouth: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Runs in the process. Ctrl-C is for the one that serves, which ends this one."""
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)  # the theory's tensors are small
+    try:
+        outcome = ("answered", work(*arguments))
+    except ValueError as refusal:
+        ours = type(refusal).__module__.startswith("isornn.")
+        outcome = ("refused", ValueError(str(refusal))) if ours else ("failed", traceback.format_exc())
+    except Exception:
+        outcome = ("failed", traceback.format_exc())
+    if outcome[0] == "failed":
+        print(outcome[1], file=sys.stderr)
+        outcome = ("failed", "this could not be computed, by a fault of ours: the terminal has it")
+    mouth.send_bytes(pickle.dumps(outcome))

@@ -1,0 +1,80 @@
+"""The page, served on the loopback address until it is interrupted."""
+
+from __future__ import annotations
+
+import os
+import socket
+import webbrowser
+from collections.abc import Callable
+
+import waitress
+from dash import Dash
+
+from isornn.cells import Spec, SpecError
+from isornn.explorer.access import HOST, guard, new_token
+from isornn.explorer.callbacks import connect
+from isornn.explorer.latest import Latest
+from isornn.explorer.layout import page
+
+_THREADS = 16  # each waits for one answer
+
+
+def explorer(spec: Spec, token: str, port: int, latest: Latest) -> Dash:
+    """The application, opened at ``spec``, all of it behind ``/token/``."""
+    app = Dash(
+        "isornn.explorer",
+        title="isornn explore",
+        update_title="",
+        url_base_pathname=f"/{token}/",
+        serve_locally=True,
+        suppress_callback_exceptions=True,
+        add_log_handler=False,
+        enable_mcp=False,
+        meta_tags=[
+            {"name": "viewport", "content": "width=device-width, initial-scale=1"},
+            {"name": "color-scheme", "content": "light dark"},
+        ],
+    )
+    app.layout = lambda: page(spec)
+    connect(app, latest)
+    guard(app.server, token, port, [*app.csp_hashes()])
+    return app
+
+
+def serve(spec: Spec, port: int | None, say: Callable[[str], None], browser: bool) -> None:
+    """Serve the page until Ctrl-C.
+
+    Args:
+        port: where; any free one if ``None``.
+        say: is told the address, and at last that it is over.
+        browser: open the address in the user's.
+
+    Raises:
+        SpecError: the port is in use or not allowed.
+    """
+    with _listening(port) as listener, Latest() as latest:
+        found = listener.getsockname()[1]
+        token = new_token()
+        app = explorer(spec, token, found, latest)
+        server = waitress.create_server(app.server, sockets=[listener], threads=_THREADS, ident=None)
+        address = f"http://{HOST}:{found}/{token}/"
+        say(f"exploring {spec.cell.name} at {address}")
+        say("Ctrl-C ends it")
+        if browser:
+            webbrowser.open(address)
+        try:
+            server.run()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            latest.drop("")
+            server.close()
+        say("the explorer has ended")
+
+
+def _listening(port: int | None) -> socket.socket:
+    """Bound before anything is made, so that a port in use is told at once."""
+    try:
+        return socket.create_server((HOST, port or 0))
+    except OSError as error:
+        raise SpecError("--port", port, f"nothing else may listen on it ({os.strerror(error.errno or 0)})") from None

@@ -1,0 +1,119 @@
+"""The time scales of the units: for how long each keeps what it has, without any help from weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+
+from isornn.cells import Spec
+from isornn.explorer.style import BLUE, GREY, figure
+from isornn.explorer.words import rounded
+from isornn.theory import Analysis, NotPolynomial
+from isornn.theory.carry import carry_of
+
+_SHARES = (0.9, 0.5, 0.1)
+_NEVER = 1e12  # steps: a unit that keeps all but one in so many is drawn as one that never forgets
+
+
+@dataclass(frozen=True)
+class TimeScales:
+    """Time scales of representative units in steps, rising, and the share of all units that each stands for.
+
+    A unit's time scale is ``-1 / ln E[A_a A_b]``, with ``s' = A s + ..`` its slow state: that of its part in the
+    response, as xi is of the whole.
+    """
+
+    state: str
+    steps: np.ndarray
+    share: np.ndarray
+
+    def beyond(self, steps: float) -> float:
+        """The share of units with a time scale of at least so many steps."""
+        return float(self.share[self.steps >= steps].sum())
+
+    def uncertainty(self, share: float) -> float:
+        """Standard error of a share, 0 where the units are nodes of a deterministic rule, whose weights differ."""
+        sampled = len(self.share) > 1 and bool(np.ptp(self.share) == 0)
+        return float(np.sqrt(share * (1 - share) / len(self.share))) if sampled else 0.0
+
+    def reached_by(self, share: float) -> float:
+        """The time scale that this share of the units has or exceeds."""
+        slowest_first = np.cumsum(self.share[::-1])
+        return float(self.steps[::-1][min(int(np.searchsorted(slowest_first, share - 1e-12)), len(self.steps) - 1)])
+
+
+def time_scales(spec: Spec, second_moment: float) -> TimeScales:
+    """Of the units of ``spec`` at the given E[h^2].
+
+    Raises:
+        NotPolynomial: no state carries itself affinely.
+    """
+    carry = carry_of(spec, second_moment)
+    rates = carry.rates.clamp(0, 1).numpy()
+    with np.errstate(divide="ignore"):
+        steps = np.minimum(-1 / np.log(np.clip(rates, 1e-300, 1 - 1 / _NEVER)), _NEVER)
+    order = np.argsort(steps)
+    return TimeScales(carry.state, steps[order], carry.weight.numpy()[order])
+
+
+def units_of(analysis: Analysis) -> TimeScales | str:
+    """The time scales, or why there are none."""
+    second = analysis.fixed_point.second_moment.number()
+    if second is None:
+        return analysis.fixed_point.second_moment.reason() or ""
+    try:
+        return time_scales(analysis.spec, second)
+    except NotPolynomial as reason:
+        return f"Units have no time scale of their own: {reason}."
+
+
+def time_scales_figure(found: TimeScales | str, length: int) -> go.Figure:
+    """The share of units whose time scale is at least t, against t on a log scale."""
+    drawn = figure("time scale t, steps", "share of units with at least t")
+    if isinstance(found, str):
+        return drawn
+    slowest = float(found.steps[-1])
+    low, high = min(float(found.steps[0]), 1.0) / 1.5, 1.5 * max(slowest, 10.0)
+    high = max(high, 1.5 * length) if length < 100 * slowest else high
+    x = np.concatenate([[low], found.steps, [found.steps[-1], high]])
+    left = np.concatenate([[1.0], 1 - np.cumsum(found.share) + found.share, [0.0, 0.0]])
+    drawn.add_scatter(
+        x=x,
+        y=left,
+        mode="lines",
+        line={"color": BLUE, "width": 2.5, "shape": "vh" if len(found.steps) < 20 else "linear"},
+        fill="tozeroy",
+        fillcolor="rgba(63, 131, 224, 0.15)",
+        hovertemplate="%{y:.1%} of units keep at least %{x:.3g} steps<extra></extra>",
+    )
+    drawn.update_xaxes(type="log", range=[np.log10(low), np.log10(high)], dtick=1)
+    drawn.update_yaxes(range=[0, 1.05], tickformat=".0%")
+    if low <= length <= high:
+        drawn.add_vline(x=length, line={"color": GREY, "dash": "dash", "width": 1})
+        label = {"text": f"T = {length}", "showarrow": False, "xanchor": "right", "xshift": -4}
+        drawn.add_annotation(x=np.log10(length), y=1.04, **label)
+    return drawn
+
+
+def time_scales_caption(found: TimeScales | str, length: int) -> str:
+    """The spread in words, and the share beyond T."""
+    if isinstance(found, str):
+        return found
+    if found.steps[-1] - found.steps[0] < 1e-9 * found.steps[-1]:
+        return (
+            f"Every unit's {found.state} keeps what it has for {_steps(found.steps[0])}, without what weights pass on."
+        )
+    spread = ", ".join(f"{share:.0%} at least {_steps(found.reached_by(share))}" for share in _SHARES)
+    beyond = found.beyond(length)
+    error = found.uncertainty(beyond)
+    sure = f" ± {100 * error:.1g}" if error else ""
+    return (
+        f"Of the units' {found.state}, without what weights pass on: {spread}; "
+        f"{100 * beyond:.3g}{sure} % beyond T = {length:,}."
+    )
+
+
+def _steps(steps: float) -> str:
+    return "for ever" if steps >= _NEVER else f"{rounded(steps)} steps"

@@ -1,0 +1,97 @@
+"""What the page asks for, each a pure function from plain values to plain values, so that it can run in a process of
+its own. Specs travel as the text of a spec file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from isornn.cells import Spec
+from isornn.cells.starts import start
+from isornn.explorer.cobweb import cobweb_caption, cobweb_figure, cobweb_of
+from isornn.explorer.fading import fading_caption, fading_figure
+from isornn.explorer.spectrum import spectrum_caption, spectrum_figure
+from isornn.explorer.style import as_json, figure
+from isornn.explorer.time_scales import time_scales_caption, time_scales_figure, units_of
+from isornn.explorer.words import against, readings
+from isornn.theory import TheoryMissing, analyze, critical, spectrum
+from isornn.theory.spectra import NotSolved
+
+LONGEST = 10_000  # steps that a response is followed for
+Answer = dict[str, Any]
+
+
+def to_text(spec: Spec) -> str:
+    """The spec as one line of JSON."""
+    return json.dumps(spec.to_json())
+
+
+def from_text(text: str) -> Spec:
+    """The spec in a line of JSON.
+
+    Raises:
+        SpecError, OptionError: as `Spec.from_json`.
+    """
+    return Spec.from_json(json.loads(text))
+
+
+def numbers(text: str, length: int) -> Answer:
+    """What `analyze` says, in words, and the two figures that follow from it at once.
+
+    ``moments`` is (E[h^2], C*, its standard error) for what is computed next, ``None`` where they do not exist.
+    """
+    analysis = analyze(from_text(text), length=min(length, LONGEST))
+    units = units_of(analysis)
+    point = analysis.fixed_point
+    second, correlation = point.second_moment.number(), point.correlation.number()
+    return {
+        "readings": [asdict(reading) for reading in readings(analysis)],
+        "against": against(analysis.reach, length),
+        "engine": analysis.engine,
+        "moments": None if second is None or correlation is None else [second, correlation, point.correlation.error()],
+        "why": point.correlation.reason() or "",
+        "fading": _drawn(fading_figure(analysis, length), fading_caption(analysis)),
+        "time_scales": _drawn(time_scales_figure(units, length), time_scales_caption(units, length)),
+    }
+
+
+def cobweb(text: str, second_moment: float, correlation: float, error: float) -> Answer:
+    """The correlation map."""
+    found = cobweb_of(from_text(text), second_moment, (correlation, error))
+    return _drawn(cobweb_figure(found), cobweb_caption(found))
+
+
+def jacobian_spectrum(text: str) -> Answer:
+    """The Jacobian's spectrum, or why there is none."""
+    try:
+        found = spectrum(from_text(text))
+    except (TheoryMissing, NotSolved) as reason:
+        return nothing(str(reason))
+    return _drawn(spectrum_figure(found), spectrum_caption(found))
+
+
+def starting_point(name: str, text: str, hidden: int, inputs: int, length: int) -> Answer:
+    """The spec of a named start, of `critical` among them, for the cell and the input of a spec.
+
+    ``python`` is the line that applies it, where it has one of its own; ``unmet`` are the conditions that do not hold.
+
+    Raises:
+        SpecError: as `start` and `critical`.
+    """
+    kind, law = from_text(text).cell, from_text(text).input
+    if name == "critical":
+        point = critical(kind, length, input=law)
+        unmet = [f"{c.name}: {c.wanted} wanted, {c.found} found" for c in point.conditions if not c.met]
+        return {"spec": to_text(point.spec), "python": point.python, "unmet": unmet}
+    return {"spec": to_text(start(name, kind, hidden, inputs, length, law)), "python": None, "unmet": []}
+
+
+def nothing(reason: str) -> Answer:
+    """An empty figure that says why it is empty."""
+    blank = figure("", "", xaxis={"visible": False}, yaxis={"visible": False})
+    return _drawn(blank, f"None: {reason}." if reason else "")
+
+
+def _drawn(drawn: Any, caption: str) -> Answer:
+    return {"figure": as_json(drawn), "caption": caption}
