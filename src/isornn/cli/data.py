@@ -15,7 +15,7 @@ from isornn.cli.show import errors, print_json, print_table, say
 if TYPE_CHECKING:
     from isornn.tasks.fetching import Progress
 
-data = typer.Typer(help="Data files: what is in a folder, and published sets to fetch.", no_args_is_help=True)
+data = typer.Typer(help="Data files: what is in a folder, and published sets to fetch.")
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder that --data and ISORNN_DATA name.")]
 

@@ -82,8 +82,8 @@ def _label_file(part: str) -> str:
 def _images(held: dict[str, bytes], at: dict[str, Path], part: str, pooled: bool) -> Tensor:
     name = f"{part}-images-idx3-ubyte"
     images = parse_idx(held[name], 3, at[name])
-    if images.shape[1:] != (_MNIST_SIDE, _MNIST_SIDE) or len(images) == 0:
-        raise DataError(f"{at[name]}: sizes {tuple(images.shape)}, expected (n, 28, 28) with n > 0")
+    if images.shape[1:] != (_MNIST_SIDE, _MNIST_SIDE):
+        raise DataError(f"{at[name]}: sizes {tuple(images.shape)}, expected (n, 28, 28)")
     scaled = images.float() / 255.0
     return functional.avg_pool2d(scaled[:, None], _POOL).flatten(1) if pooled else scaled.flatten(1)
 
@@ -91,6 +91,6 @@ def _images(held: dict[str, bytes], at: dict[str, Path], part: str, pooled: bool
 def _labels(held: dict[str, bytes], at: dict[str, Path], part: str) -> Tensor:
     name = _label_file(part)
     labels = parse_idx(held[name], 1, at[name])
-    if len(labels) and int(labels.max()) > 9:
+    if int(labels.max()) > 9:
         raise DataError(f"{at[name]}: label {int(labels.max())}, expected 0 to 9")
     return labels.long()

@@ -6,6 +6,7 @@ import struct
 from math import prod
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,8 @@ def read_idx(file: Path, dimensions: int) -> Tensor:
     The header is big endian: two zero bytes, 8 for unsigned bytes, the number of dimensions, and each size as 32 bits.
 
     Raises:
-        DataError: not readable, not gzip, another magic number, more or fewer bytes than the sizes say.
+        DataError: not readable, not gzip, another magic number, more or fewer bytes than the sizes say, or
+            none.
 
     Source: Y. LeCun, C. Cortes & C. Burges, "The MNIST database of handwritten digits".
 
@@ -44,5 +46,7 @@ def parse_idx(data: bytes, dimensions: int, file: Path) -> Tensor:
     if len(data) != start + prod(sizes):
         wrong = "truncated" if len(data) < start + prod(sizes) else "too long"
         raise DataError(f"{file}: {wrong}, {len(data)} bytes where sizes {sizes} need {start + prod(sizes)}")
+    if not prod(sizes):
+        raise DataError(f"{file}: sizes {sizes} hold nothing")
     # A copy, because torch wants memory that it may write to.
-    return torch.tensor(bytearray(data[start:]), dtype=torch.uint8).reshape(sizes)
+    return torch.from_numpy(np.frombuffer(data, np.uint8, offset=start).copy()).reshape(sizes)
