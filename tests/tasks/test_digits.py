@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isornn.tasks import DataError, DataWarning, load_digits
+from isornn.tasks.data_files import content
 from isornn.tasks.idx import parse_idx
 from tasks.made_files import IDX_FILES, idx, mnist
 
@@ -132,3 +134,20 @@ def test_a_damaged_idx_file_is_refused_or_has_the_damaged_bytes(data: st.DataObj
     except DataError:
         return
     assert idx(values) == read
+
+
+@given(st.data())
+def test_a_damaged_gzip_file_has_its_content_or_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    whole = gzip.compress(b"ten digits" * 3, mtime=0)
+    damaged = bytearray(whole)
+    for place in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=3)):
+        damaged[place] = data.draw(st.integers(0, 255))
+    file = tmp_path_factory.mktemp("damaged") / "file.gz"
+    file.write_bytes(damaged[: data.draw(st.integers(0, len(whole)))])
+    try:
+        found = content(file)
+    except DataError:
+        return
+    assert found == b"ten digits" * 3

@@ -97,6 +97,8 @@ def content(file: Path) -> bytes:
         raise DataError(f"{file}: not readable ({error.strerror})") from None
     if file.suffix != ".gz":
         return data
+    if not data:
+        raise DataError(f"{file}: not a gzip file (it is empty)")
     try:
         return gzip.decompress(data)
     except EOFError:
