@@ -29,7 +29,8 @@ def demo(
     ] = 0,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Record and figure go there.")] = Path("demo"),
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="MNIST's IDX files; else the package's digits.")
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="MNIST's IDX files, or ISORNN_DATA; else the package's digits."),
     ] = None,
 ) -> None:
     """How far four starts of nn.LSTM see by the theory, and which learn to tell digits over T steps of noise."""

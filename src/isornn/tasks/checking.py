@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from isornn.tasks.cifar import CIFAR_BINARY_FOLDER, parse_binary, parse_python
 from isornn.tasks.data_files import DataError, KnownSet, content, find, matches
-from isornn.tasks.idx import parse_idx
+from isornn.tasks.idx import read_idx
 from isornn.tasks.known_sets import CIFAR_10, FASHION_MNIST, KNOWN, MNIST, PTB
 from isornn.tasks.text import read_text
-from isornn.tasks.ucr import READERS, read_series
+from isornn.tasks.ucr import SERIES_ENDINGS, read_series
 
 State = Literal["as published", "other content", "no checksum known", "missing", "damaged"]
 
@@ -67,35 +67,14 @@ def _known(folder: Path) -> Iterator[Checked]:
 def _one(known: KnownSet, name: str, checksum: str, file: Path) -> Checked:
     try:
         data = content(file)
-        if matches(data, checksum):
-            return Checked(known.name, str(file), "as published", known.title)
-        for other in KNOWN:
-            if name in other.files and matches(data, other.files[name]):
-                return Checked(other.name, str(file), "as published", other.title)
-        return Checked(known.name, str(file), "other content", _PARSED[known.name](data, file))
     except DataError as error:
         return Checked(known.name, str(file), "damaged", str(error))
-
-
-def _idx_content(data: bytes, file: Path) -> str:
-    return f"sizes {tuple(parse_idx(data, 3 if 'idx3' in file.name else 1, file).shape)}"
-
-
-def _batch_content(data: bytes, file: Path) -> str:
-    return f"{len(parse_python(data, file)[1])} images"
-
-
-def _text_content(data: bytes, file: Path) -> str:
-    text = read_text(file)
-    return f"{len(text)} characters, {len(set(text))} different"
-
-
-_PARSED: dict[str, Callable[[bytes, Path], str]] = {
-    MNIST.name: _idx_content,
-    FASHION_MNIST.name: _idx_content,
-    CIFAR_10.name: _batch_content,
-    PTB.name: _text_content,
-}
+    if matches(data, checksum):
+        return Checked(known.name, str(file), "as published", known.title)
+    for other in KNOWN:
+        if name in other.files and matches(data, other.files[name]):
+            return Checked(other.name, str(file), "as published", other.title)
+    return _read(known.name, file, _READERS[known.name], "other content")
 
 
 def _binary_cifar(folder: Path) -> Iterator[Checked]:
@@ -106,34 +85,51 @@ def _binary_cifar(folder: Path) -> Iterator[Checked]:
             if file is None:
                 yield Checked("cifar-10 (binary)", name, "missing")
             else:
-                yield _read(
-                    "cifar-10 (binary)", file, lambda file: f"{len(parse_binary(content(file), file)[1])} images"
-                )
-
-
-def _records_content(file: Path) -> str:
-    return f"{len(parse_binary(content(file), file)[1])} images"
+                yield _read("cifar-10 (binary)", file, _binary)
 
 
 def _others(folder: Path) -> Iterator[Checked]:
     """Time series by their names, and texts, here and one folder below."""
     for file in sorted([*folder.glob("*"), *folder.glob("*/*")]):
         plain = file.name.removesuffix(".gz")
-        if file.suffix in READERS and file.stem.endswith(("_TRAIN", "_TEST")):
-            yield _read("time series", file, _series_content)
+        if file.suffix in SERIES_ENDINGS and file.stem.endswith(("_TRAIN", "_TEST")):
+            yield _read("time series", file, _series)
         elif plain.endswith(".txt") and plain not in PTB.files and file.is_file():
-            yield _read("text", file, lambda file: _text_content(b"", file))
+            yield _read("text", file, _text)
 
 
-def _series_content(file: Path) -> str:
-    series, labels = read_series(file)
-    lengths = {len(one) for one in series}
-    long = f"{min(lengths)} to {max(lengths)}" if len(lengths) > 1 else f"{max(lengths)}"
-    return f"{len(series)} series of {long} steps and {series[0].shape[1]} values, {len(set(labels))} classes"
-
-
-def _read(data: str, file: Path, content_of: Callable[[Path], str]) -> Checked:
+def _read(data: str, file: Path, reader: Callable[[Path], str], state: State = "no checksum known") -> Checked:
     try:
-        return Checked(data, str(file), "no checksum known", content_of(file))
+        return Checked(data, str(file), state, reader(file))
     except DataError as error:
         return Checked(data, str(file), "damaged", str(error))
+
+
+# What a file holds, in words, read as the tasks read it.
+
+
+def _idx(file: Path) -> str:
+    return f"sizes {tuple(read_idx(file, 3 if 'idx3' in file.name else 1).shape)}"
+
+
+def _python(file: Path) -> str:
+    return f"{len(parse_python(content(file), file)[1])} images"
+
+
+def _binary(file: Path) -> str:
+    return f"{len(parse_binary(content(file), file)[1])} images"
+
+
+def _text(file: Path) -> str:
+    text = read_text(file)
+    return f"{len(text)} characters, {len(set(text))} different"
+
+
+def _series(file: Path) -> str:
+    series, labels = read_series(file)
+    shortest, longest = min(map(len, series)), max(map(len, series))
+    steps = f"{longest}" if shortest == longest else f"{shortest} to {longest}"
+    return f"{len(series)} series of {steps} steps and {series[0].shape[1]} values, {len(set(labels))} classes"
+
+
+_READERS = {MNIST.name: _idx, FASHION_MNIST.name: _idx, CIFAR_10.name: _python, PTB.name: _text}

@@ -76,8 +76,12 @@ def _cifar(folder: Path) -> ImageSet:
     train = [read(held[file], file) for file in files]
     known = which({file.name: data for file, data in held.items()}, (CIFAR_10,)) if test == python else None
     images, labels = (torch.cat(parts) for parts in zip(*train, strict=True))
-    source = f"binary files in {folder}" if test == binary else CIFAR_10.terms
-    name = "CIFAR-10" if known is not None or test == binary else "images in CIFAR-10's form"
+    if test == binary:
+        name, source = "CIFAR-10 (binary files, not checked)", f"binary files in {folder}"
+    elif known is None:
+        name, source = "images in CIFAR-10's form", f"python batches in {folder}"
+    else:
+        name, source = known.title, known.terms
     return ImageSet(
         name, source, images, labels, *read(held[test], test), valid=len(labels) // 5, channels=3, mirrors=True
     )

@@ -15,6 +15,8 @@ from isornn.tasks.image_set import Part
 from isornn.tasks.task import Item, Task
 from isornn.tasks.text import read_text
 
+SERIES_ENDINGS = (".ts", ".tsv", ".txt")
+
 Labelled = tuple[list[Tensor], list[str]]
 # Every fifth series of the training file is for validation: the files often have class after class.
 _VALID = 5
@@ -92,7 +94,7 @@ def load_series(name: str, folder: Path | str | None = None) -> SeriesSet:
     place = data_folder(folder)
     if place is None:
         raise DataError(f"no folder for {name}: name the one that holds {name}_TRAIN and {name}_TEST, or ISORNN_DATA")
-    files = found(place, [f"{name}_TRAIN", f"{name}_TEST"], tuple(READERS), (name,), name)
+    files = found(place, [f"{name}_TRAIN", f"{name}_TEST"], SERIES_ENDINGS, (name,), name)
     (train, train_labels), (test, test_labels) = (read_series(file) for file in files)
     classes = sorted(set(train_labels))
     unknown = set(test_labels) - set(classes)
@@ -123,11 +125,11 @@ def read_series(file: Path) -> Labelled:
 
     Sources: the archives' own descriptions, timeseriesclassification.com.
     """
-    if file.suffix not in READERS:
-        raise DataError(f"{file}: its name ends in {' or '.join(READERS)}")
+    if file.suffix not in SERIES_ENDINGS:
+        raise DataError(f"{file}: its name ends in {' or '.join(SERIES_ENDINGS)}")
     series: list[Tensor] = []
     labels: list[str] = []
-    for number, (dimensions, label) in READERS[file.suffix](read_text(file), file):
+    for number, (dimensions, label) in _READERS[file.suffix](read_text(file), file):
         values = [_values(dimension, f"{file}: line {number}") for dimension in dimensions]
         if len({len(one) for one in values}) != 1 or not values[0]:
             raise DataError(f"{file}: line {number}: dimensions of {', '.join(str(len(one)) for one in values)} values")
@@ -198,7 +200,7 @@ def _class_name(label: str) -> str:
 
 
 _MISSING = ("", "?", "nan")
-READERS: Mapping[str, Callable[[str, Path], Iterator[Line]]] = {".ts": _ts, ".tsv": _tsv, ".txt": _txt}
+_READERS: Mapping[str, Callable[[str, Path], Iterator[Line]]] = {".ts": _ts, ".tsv": _tsv, ".txt": _txt}
 
 
 def _values(words: Sequence[str], where: str) -> list[float]:
