@@ -69,6 +69,16 @@ def stop_at(update: int) -> Any:
     return stop
 
 
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    """A folder with a text in Penn Treebank's form, of which a batch of 8 by 3 words has a fifth."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for part in ("train", "valid", "test"):
+        (folder / f"ptb.{part}.txt").write_text("the cat saw the dog\nno dog saw it\n" * 12)
+    return folder
+
+
 # -- interrupts -------------------------------------------------------------------------------------------------------
 
 
@@ -106,6 +116,10 @@ OTHERS: dict[str, dict[str, Any]] = {
         "schedule": {"name": "exponential", "factor": 0.9},
     },
     "untied": {"model": {"name": "lstm", "hidden": 6, "untied": True}, "schedule": {"name": "cosine"}},
+    "words": {
+        "task": {"name": "words", "unroll": 3},
+        "model": {"name": "lstm", "hidden": 6, "layers": 2, "dropout": 0.2, "embedding": 4},
+    },
     "copy": {
         "task": {"name": "copy", "length": 2, "held_out": 5},
         "model": {"name": "gru", "hidden": 6, "embedding": 3},
@@ -113,14 +127,17 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::isornn.tasks.DataWarning")
 @pytest.mark.parametrize("changes", OTHERS.values(), ids=OTHERS.keys())
-def test_stopped_between_checkpoints_it_goes_on_to_the_same_bytes(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_stopped_between_checkpoints_it_goes_on_to_the_same_bytes(
+    changes: dict[str, Any], tmp_path: Path, texts: Path
+) -> None:
     configuration = configured(**changes)
-    whole = ran(configuration, tmp_path / "whole")
+    whole = ran(configuration, tmp_path / "whole", data=texts)
     for update in (3, 10):
         with pytest.raises(Stop):
-            ran(configuration, tmp_path / "stopped", on_update=[stop_at(update)])
-    stopped = ran(configuration, tmp_path / "stopped")
+            ran(configuration, tmp_path / "stopped", on_update=[stop_at(update)], data=texts)
+    stopped = ran(configuration, tmp_path / "stopped", data=texts)
     assert same(tmp_path / "whole", tmp_path / "stopped")
     assert replace(stopped, seconds=whole.seconds) == whole
 
@@ -176,7 +193,7 @@ def test_metrics_are_those_of_the_weights(tmp_path: Path) -> None:
     best = min(told, key=lambda row: row["validation"]["loss"])
     assert (record.best_update, record.best) == (best["update"], best["validation"])
     assert record.last == told[-1]["validation"]
-    problem = problem_named("adding", {"length": 8, "held_out": 20})
+    problem = problem_named("adding", {"length": 8, "held_out": 20}, 8)
     model = build_model(configuration, problem)
     model.load_state_dict(load_file(tmp_path / "weights.safetensors"))
     assert evaluate(model, one_pass(problem.validation, 8)) == record.best
@@ -265,7 +282,7 @@ def test_fabric_changes_no_bit_of_the_plain_loop(tmp_path: Path) -> None:
     plain: list[float] = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = build_model(configuration, problem_named("adding", {"length": 8, "held_out": 20}))
+        model = build_model(configuration, problem_named("adding", {"length": 8, "held_out": 20}, 8))
         state = State(model, torch.optim.Adam(model.parameters(), 0.01))
         told = [lambda state: plain.append(state.loss)]
         train(state, iter(loader(Adding(8), 8)), 16, clip=0.5, on_update=told)

@@ -88,6 +88,16 @@ def one_of(*choices: str, default: Value | _Needed = NEEDED) -> Field:
     return Field(f"it is one of {', '.join(choices)}", _or_default(read, default), default)
 
 
+def text(default: Value | _Needed = NEEDED) -> Field:
+    """Words."""
+
+    def read(value: Any) -> str:
+        _demand(isinstance(value, str) and value != "")
+        return str(value)
+
+    return Field("it is a text", read, default)
+
+
 def flag(default: bool) -> Field:
     """True or false."""
 

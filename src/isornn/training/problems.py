@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from isornn.tasks import Adding, Copy, Task
-from isornn.training.fields import Field, whole
+from isornn.tasks import (
+    Adding,
+    Characters,
+    ConcatenatedDigits,
+    Copy,
+    NoisePadded,
+    RepeatedPixels,
+    Sentences,
+    SequentialImages,
+    Series,
+    Task,
+    UnrolledColour,
+    Words,
+    load_book,
+    load_cifar,
+    load_digits,
+    load_ptb,
+    load_series,
+)
+from isornn.tasks.image_set import Part
+from isornn.training.fields import Field, flag, text, whole
 
 
 @dataclass(frozen=True)
@@ -19,44 +39,111 @@ class Problem:
         training: drawn without end or in passes.
         validation: held out; by it the best weights are chosen.
         test: held out from both.
-        length: T, the steps to bridge, which a start may be made for.
     """
 
     training: Task
     validation: Task
     test: Task
-    length: int
+
+    @property
+    def length(self) -> int:
+        """T, the most steps of a training item, which a start may be made for."""
+        items = range(len(self.training)) if self.training.lengths_vary else (0,)
+        return max(len(self.training[item][0]) for item in items)
 
 
-# The seeds of held-out items: the same for all seeds of training, from which `tasks.loader` keeps its own apart.
-_VALIDATION, _TEST = 0, 1
-
-
-def _generated(kind: Callable[..., Task], steps: Callable[[int], int]) -> Callable[..., Problem]:
-    def build(folder: Path | None, length: int, held_out: int) -> Problem:
-        validation, test = (kind(length, size=held_out, seed=seed) for seed in (_VALIDATION, _TEST))
-        return Problem(kind(length), validation, test, steps(length))
-
-    return build
-
-
-_GENERATED: Mapping[str, Field] = {"length": whole(2), "held_out": whole(1, default=1000)}
-
-PROBLEMS: Mapping[str, tuple[Mapping[str, Field], Callable[..., Problem]]] = {
-    "copy": (_GENERATED, _generated(Copy, lambda length: length + 20)),
-    "adding": (_GENERATED, _generated(Adding, lambda length: length)),
-}
-
-
-def problem_named(name: str, options: Mapping[str, Any], folder: Path | None = None) -> Problem:
+def problem_named(name: str, options: Mapping[str, Any], batch_size: int, folder: Path | None = None) -> Problem:
     """The task called ``name`` with its ``options``, from the data in ``folder`` where it needs some.
 
     Raises:
         ValueError: an option that the task does not allow.
         DataError: a file that is missing or damaged.
 
-    >>> problem_named("adding", {"length": 100, "held_out": 500}).validation
+    >>> problem_named("adding", {"length": 100, "held_out": 500}, batch_size=64).validation
     <adding(100); generated; 500 items>
     """
-    _, build = PROBLEMS[name]
-    return build(folder, **options)
+    _, parts = PROBLEMS[name]
+    task = parts(folder, batch_size, **options)
+    return Problem(task("train"), task("valid"), task("test"))
+
+
+Parts = Callable[[Part], Task]
+
+# Held-out items are the same for all seeds of training, from which `tasks.loader` keeps its own apart.
+_SEEDS: Mapping[Part, int] = {"train": 0, "valid": 0, "test": 1}
+# Steps of a held-out text at once; its loss does not depend on them, for the state goes on.
+_HELD_OUT_UNROLL = 1000
+
+
+def _generated(kind: Callable[..., Task], folder: Path | None, batch_size: int, length: int, held_out: int) -> Parts:
+    return lambda part: kind(length, size=None if part == "train" else held_out, seed=_SEEDS[part])
+
+
+def _digits(kind: Callable[..., Task], folder: Path | None, batch_size: int, pooled: bool, **options: Any) -> Parts:
+    images = load_digits(folder, pooled=pooled)
+    return lambda part: kind(images, part=part, **options)
+
+
+def _concatenated(folder: Path | None, batch_size: int, held_out: int, **options: Any) -> Parts:
+    images = load_digits(folder, pooled=False)
+    return lambda part: ConcatenatedDigits(
+        images, part=part, size=None if part == "train" else held_out, seed=_SEEDS[part], **options
+    )
+
+
+def _colour(folder: Path | None, batch_size: int) -> Parts:
+    images = load_cifar(folder)
+    return lambda part: UnrolledColour(images, part)
+
+
+def _series(folder: Path | None, batch_size: int, set: str) -> Parts:
+    series = load_series(set, folder)
+    return lambda part: Series(series, part)
+
+
+def _sentences(folder: Path | None, batch_size: int, longest: int) -> Parts:
+    ptb = load_ptb(folder)
+    return lambda part: Sentences(ptb, longest, part)
+
+
+def _words(folder: Path | None, batch_size: int, unroll: int, held_out_columns: int) -> Parts:
+    ptb, layout = load_ptb(folder), _layout(batch_size, unroll, held_out_columns)
+    return lambda part: Words(ptb, part, **layout(part))
+
+
+def _characters(folder: Path | None, batch_size: int, book: str, unroll: int, held_out_columns: int) -> Parts:
+    read, layout = load_book(folder, book), _layout(batch_size, unroll, held_out_columns)
+    return lambda part: Characters(read, part, **layout(part))
+
+
+def _layout(batch_size: int, unroll: int, held_out_columns: int) -> Callable[[Part], dict[str, int]]:
+    held_out = {"columns": held_out_columns, "unroll": _HELD_OUT_UNROLL}
+    return lambda part: {"columns": batch_size, "unroll": unroll} if part == "train" else held_out
+
+
+_HELD_OUT: Mapping[str, Field] = {"held_out": whole(1, default=1000)}
+_TEXT: Mapping[str, Field] = {"held_out_columns": whole(1, default=1)}
+
+PROBLEMS: Mapping[str, tuple[Mapping[str, Field], Callable[..., Parts]]] = {
+    "copy": ({"length": whole(1), **_HELD_OUT}, partial(_generated, Copy)),
+    "adding": ({"length": whole(2), **_HELD_OUT}, partial(_generated, Adding)),
+    "noise_padded": ({"length": whole(1), "pooled": flag(True)}, partial(_digits, NoisePadded)),
+    "sequential_images": (
+        {"permutation": whole(0, default=None), "pooled": flag(False)},
+        partial(_digits, SequentialImages),
+    ),
+    "repeated_pixels": (
+        {"repeats": whole(1), "inputs": whole(1, default=7), "pooled": flag(False)},
+        partial(_digits, RepeatedPixels),
+    ),
+    "concatenated_digits": (
+        {"digits": whole(1), "repeats": whole(1, default=10), "inputs": whole(1, default=112), **_HELD_OUT},
+        _concatenated,
+    ),
+    "unrolled_colour": ({}, _colour),
+    "series": ({"set": text()}, _series),
+    "sentences": ({"longest": whole(2)}, _sentences),
+    "words": ({"unroll": whole(1, default=20), **_TEXT}, _words),
+    "characters": ({"book": text("war_and_peace.txt"), "unroll": whole(1, default=100), **_TEXT}, _characters),
+}
+"""By name, the options and what makes the parts from a folder, the batch size and the options."""

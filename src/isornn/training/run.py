@@ -19,7 +19,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from isornn.files import replacing
 from isornn.records import read_record, versions, write_record
-from isornn.tasks import Task, loader, one_pass
+from isornn.tasks import RunningText, Task, loader, one_pass
 from isornn.training.building import build_model, build_optimiser, build_schedule
 from isornn.training.configuration import Configuration
 from isornn.training.evaluation import Batch, evaluate
@@ -83,7 +83,7 @@ def run(
     if (folder / RECORD).exists():
         return RunRecord.load(folder / RECORD)
     _tidy(folder)
-    problem = problem_named(configuration.task.name, configuration.task.options, data)
+    problem = problem_named(configuration.task.name, configuration.task.options, configuration.batch_size, data)
     fabric = _fabric(configuration, device, devices)
     told = list(on_update)
     if progress is not None:
@@ -222,10 +222,9 @@ def _batches(
     task: Task, configuration: Configuration, start: int, model: SequenceModel, fabric: Fabric
 ) -> Iterator[Batch]:
     """Of training, from number ``start``: this process's share of each."""
-    begins = None if task.columns is None else len(task) // configuration.batch_size
     stream = loader(task, configuration.batch_size, configuration.seed, start=start)
     for k, batch in enumerate(stream, start):
-        if begins is not None and k % begins == 0:
+        if isinstance(task, RunningText) and task.new_pass(k):
             model.forget()
         yield fabric.to_device(_share(batch, task, fabric.global_rank, fabric.world_size))
 
@@ -244,7 +243,8 @@ def _evaluated(
     """Metrics on all items of a held-out part; the state that training carries stays out of it."""
     carried = model.carried
     model.forget()
-    told = evaluate(model, map(fabric.to_device, one_pass(task, configuration.batch_size)), forward)
+    batches = one_pass(task, task.columns or configuration.batch_size)
+    told = evaluate(model, map(fabric.to_device, batches), forward)
     model.carried = carried
     return told
 

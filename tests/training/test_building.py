@@ -1,0 +1,143 @@
+"""From configurations to models, optimisers and schedules: each against the object made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, Adam, Optimizer, RMSprop
+
+from isornn import init
+from isornn.cells import LSTM, Gate, Spec
+from isornn.nn import RNN, SpectralRNN, spectral
+from isornn.optim import GeodesicSGD
+from isornn.training import Configuration, SequenceModel
+from isornn.training.building import build_model, build_optimiser, build_schedule
+from isornn.training.problems import problem_named
+
+PROBLEM = problem_named("adding", {"length": 30, "held_out": 2}, 4)
+
+
+def configured(**changes: Any) -> Configuration:
+    given = {"task": {"name": "adding", "length": 30}, "model": {"name": "lstm", "hidden": 5}, "updates": 9}
+    return Configuration.from_mapping({**given, "optimiser": {"name": "adam", "rate": 0.1}, **changes})
+
+
+def built(**changes: Any) -> SequenceModel:
+    torch.manual_seed(3)
+    return build_model(configured(**changes), PROBLEM)
+
+
+@pytest.mark.parametrize(
+    ("start", "by_hand"),
+    [
+        ({"name": "torch"}, lambda layer: layer),
+        ({"name": "standard"}, init.standard_),
+        ({"name": "orthogonal"}, init.orthogonal_),
+        ({"name": "glorot"}, init.glorot_),
+        ({"name": "identity"}, init.identity_),
+        ({"name": "uniform_gate"}, init.uniform_gate_),
+        ({"name": "chrono"}, lambda layer: init.chrono_(layer, 30)),
+        ({"name": "chrono", "length": 70}, lambda layer: init.chrono_(layer, 70)),
+        (
+            {"name": "spec", "gates": {"f": {"weight_var": 1, "bias_mean": 2}}},
+            lambda layer: init.apply_(layer, Spec(LSTM(), {"f": Gate(weight_var=1.0, bias_mean=2.0)})),
+        ),
+    ],
+)
+def test_starts(start: dict[str, Any], by_hand: Callable[[nn.Module], nn.Module]) -> None:
+    model = built(start=start)
+    torch.manual_seed(3)
+    expected = SequenceModel(RNN(LSTM(), 2, 5), 1)
+    by_hand(expected.recurrent)
+    for name, parameter in expected.named_parameters():
+        assert torch.equal(model.get_parameter(name), parameter)
+
+
+def test_critical_is_made_for_the_task_or_for_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[float] = []
+    monkeypatch.setattr(init, "critical_", lambda layer, length: lengths.append(length))
+    for start in ({"name": "critical"}, {"name": "critical", "length": 70}):
+        built(start=start)
+    assert lengths == [30, 70]
+
+
+def test_a_preset_is_of_its_cell() -> None:
+    model = built(model={"name": "lstm", "hidden": 5, "gate": "hard_sigmoid"}, start={"name": "gilboa-lstm-critical"})
+    assert model.recurrent.bias_ih_l0.chunk(4)[1].tolist() == [1.0] * 5  # type: ignore[union-attr, operator]
+    with pytest.raises(ValueError, match="cell"):
+        built(start={"name": "gilboa-peephole-critical"})
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "shown"),
+    [
+        ({"name": "torch.nn.RNN", "hidden": 4, "nonlinearity": "relu"}, nn.RNN, "nonlinearity='relu'|RNN"),
+        ({"name": "torch.nn.GRU", "hidden": 4, "layers": 2, "dropout": 0.5}, nn.GRU, "num_layers=2, dropout=0.5"),
+        ({"name": "minimal", "hidden": 4, "features": "tanh"}, RNN, "features=tanh"),
+        ({"name": "gru_cho", "hidden": 4, "untied": True}, RNN, "untied=True"),
+        ({"name": "spectral", "hidden": 4, "margin": 0.3, "nonlinearity": "relu"}, SpectralRNN, "relu"),
+    ],
+)
+def test_models(model: dict[str, Any], kind: type[nn.Module], shown: str) -> None:
+    recurrent = built(model=model).recurrent
+    assert isinstance(recurrent, kind) and recurrent.hidden_size == 4
+    assert any(part in repr(recurrent) for part in shown.split("|"))
+    if kind is SpectralRNN:
+        assert spectral.factors(recurrent, "weight_hh_l0")[0].margin == 0.3
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "by_hand"),
+    [
+        ({"name": "sgd", "rate": 0.1, "momentum": 0.9}, lambda model: SGD(model.parameters(), 0.1, momentum=0.9)),
+        ({"name": "adam", "rate": 0.1}, lambda model: Adam(model.parameters(), 0.1)),
+        (
+            {"name": "rmsprop", "rate": 0.1, "alpha": 0.9, "momentum": 0.5},
+            lambda model: RMSprop(model.parameters(), 0.1, alpha=0.9, momentum=0.5),
+        ),
+        ({"name": "geodesic", "rate": 0.1}, lambda model: GeodesicSGD(spectral.groups(model), 0.1)),
+        (
+            {"name": "geodesic", "rate": 0.1, "geodesic_rate": 0.01, "momentum": 0.5, "rest": "rmsprop"},
+            lambda model: GeodesicSGD(
+                spectral.groups(model), 0.1, geodesic_lr=0.01, momentum=0.5, rest=lambda groups: RMSprop(groups, 0.1)
+            ),
+        ),
+    ],
+)
+def test_optimisers(optimiser: dict[str, Any], by_hand: Callable[[nn.Module], Optimizer]) -> None:
+    weights = []
+    for make in (lambda model: build_optimiser(configured(optimiser=optimiser).optimiser, model), by_hand):
+        model = built(model={"name": "spectral", "hidden": 4, "margin": 0.3})
+        optimizer = make(model)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(3, 2, 2)).square().sum().backward()
+            optimizer.step()
+        weights.append(nn.utils.parameters_to_vector(model.parameters()))
+    assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ({"name": "constant"}, [1.0] * 6),
+        ({"name": "exponential", "factor": 0.5}, [0.5**k for k in range(6)]),
+        ({"name": "step", "every": 2, "factor": 0.5}, [1, 1, 0.5, 0.5, 0.25, 0.25]),
+        ({"name": "milestones", "at": [1, 4], "factor": 0.1}, [1, 0.1, 0.1, 0.1, 0.01, 0.01]),
+        ({"name": "cosine"}, [1.0, 0.9045, 0.6545, 0.3455, 0.0955, 0.0]),
+    ],
+)
+def test_schedules(schedule: dict[str, Any], expected: list[float]) -> None:
+    """The rate of each update, and for cosine of the end."""
+    optimizer = SGD([nn.Parameter(torch.zeros(1))], 1.0)
+    made, rates = build_schedule(configured(schedule=schedule).schedule, optimizer, 5), []
+    for _ in range(6):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if made is not None:
+            made.step()  # type: ignore[call-arg]
+    assert rates == pytest.approx(expected, abs=1e-4)
