@@ -22,8 +22,6 @@ from toy_runs import Killed, count, done, steps
 class MortalWorkers:
     """The calling process, for which a kill is an exception; counts how much it has to do at a time."""
 
-    threads = 1
-
     def __init__(self) -> None:
         self.calls: list[bool] = []
 

@@ -4,7 +4,7 @@ from isornn.training.sweep.execute import run_sweep
 from isornn.training.sweep.ledger import Run, RunFailed, SweptRun, collect
 from isornn.training.sweep.plan import Fields, SweepError, expand, flattened, load_sweep
 from isornn.training.sweep.training import named_by_hash, train_run
-from isornn.training.sweep.workers import LocalWorkers, RayWorkers, WorkerLost, Workers
+from isornn.training.sweep.workers import LocalWorkers, RayWorkers, WorkerLost, Workers, processors
 
 __all__ = [
     "Fields",
@@ -21,6 +21,7 @@ __all__ = [
     "flattened",
     "load_sweep",
     "named_by_hash",
+    "processors",
     "run_sweep",
     "train_run",
 ]

@@ -21,8 +21,6 @@ class WorkerLost(ChildProcessError):
 class Workers(Protocol):
     """Processes that do the same work at the same time."""
 
-    threads: int
-
     def start(self) -> Any:
         """A context within which `work` may be called."""
 
@@ -103,6 +101,11 @@ class RayWorkers:
             _spread(work, actors, 1 if alone else actors, self.threads)
         except RayActorError as error:
             raise WorkerLost(str(error)) from error
+
+
+def processors() -> int:
+    """The CPUs that this process may use."""
+    return int(joblib.cpu_count())
 
 
 def _check(jobs: int | None, threads: int, least: int) -> None:

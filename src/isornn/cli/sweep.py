@@ -1,0 +1,228 @@
+"""``isornn sweep``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from isornn.cli.options import AsJson, whole
+from isornn.cli.show import errors, print_json, print_table, say, shown
+
+if TYPE_CHECKING:
+    from isornn.training.sweep import SweptRun, Workers
+    from isornn.training.sweep.execute import Watch
+
+_BACKENDS = ("loky", "ray")
+_PATIENCE = 20.0
+
+
+class SweepCommands(TyperGroup):
+    """``isornn sweep FILE.toml`` is short for ``isornn sweep run FILE.toml``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = not args or args[0] in self.commands or args[0] == "--help"
+        return super().parse_args(ctx, args if known else ["run", *args])
+
+
+sweep = typer.Typer(
+    cls=SweepCommands,
+    help="Many runs from one file: isornn sweep FILE.toml; and how they stand: isornn sweep status DIR.",
+    no_args_is_help=True,
+)
+
+
+@sweep.command()
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="[base], [grid] and [[runs]] of configurations.")],
+    folder: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Of the runs; the file's name without .toml unless given."),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", metavar="N", parser=whole, help="Runs at a time; one a CPU unless given.")
+    ] = None,
+    backend: Annotated[
+        str, typer.Option("--backend", help="loky: processes of this machine; ray: of a Ray cluster.")
+    ] = "loky",
+    address: Annotated[
+        str | None,
+        typer.Option("--address", help="Of the Ray cluster; the one that Ray finds, or a new one here unless given."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="Files of the tasks that need some; or ISORNN_DATA.")
+    ] = None,
+    threads: Annotated[
+        int, typer.Option("--threads", metavar="N", parser=whole, help="Of torch, in each run; results depend on it.")
+    ] = 1,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Let runs that failed wait again.")] = False,
+) -> None:
+    """Take every run of a sweep file to its end; after an interrupt the same call goes on."""
+    from isornn.tasks.data_files import data_folder
+    from isornn.training.sweep import load_sweep, named_by_hash, run_sweep, train_run
+
+    folder = Path(file.stem) if folder is None else folder
+    workers = _workers(backend, jobs, threads, address)
+    plan = named_by_hash(load_sweep(file))
+    files = data_folder(data)
+    work = partial(train_run, data=None if files is None else files.absolute())
+    with _progress() as watch:
+        try:
+            runs = run_sweep(plan, folder, work, workers, watch=watch, retry_failed=retry_failed)
+        except KeyboardInterrupt:
+            say(f"isornn: what is done is kept in {folder}; the same call goes on from there")
+            raise
+    _print(folder, runs)
+    if all(run.state == "failed" for run in runs):
+        raise typer.Exit(1)
+
+
+@sweep.command()
+def status(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of a sweep.")],
+    as_json: AsJson = False,
+) -> None:
+    """How the runs of a sweep stand, and the best so far; while it is at work, or after."""
+    from isornn.training.sweep import collect
+
+    runs = collect(folder)
+    if as_json:
+        print_json(_answer(folder, runs))
+    else:
+        _print(folder, runs)
+
+
+def _workers(backend: str, jobs: int | None, threads: int, address: str | None) -> Workers:
+    from isornn.training.sweep import LocalWorkers, RayWorkers, SweepError, processors
+
+    if backend not in _BACKENDS:
+        raise SweepError("--backend", backend, f"it is one of {', '.join(_BACKENDS)}")
+    if backend == "ray":
+        return RayWorkers(jobs, threads, address)
+    if address is not None:
+        raise SweepError("--address", address, "it is that of a Ray cluster: --backend ray")
+    return LocalWorkers(processors() if jobs is None else jobs, threads)
+
+
+@contextmanager
+def _progress() -> Iterator[Watch]:
+    """Bars on a terminal's stderr, one for the sweep and one for each run at work; elsewhere a line now and then."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = errors()
+    if not console.is_terminal:
+        yield _lines()
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bars:
+        whole_sweep, of_runs = bars.add_task("runs", total=None), {}
+
+        def watch(runs: list[SweptRun]) -> None:
+            ended = sum(run.state in ("finished", "failed") for run in runs)
+            bars.update(whole_sweep, description=_counted(runs), completed=ended, total=len(runs))
+            for run in runs:
+                if run.state == "running" and run.done is not None:
+                    if run.folder not in of_runs:
+                        of_runs[run.folder] = bars.add_task(run.folder.name, total=run.done[1])
+                    bars.update(of_runs[run.folder], completed=run.done[0])
+                elif run.folder in of_runs:
+                    bars.remove_task(of_runs.pop(run.folder))
+
+        yield watch
+
+
+def _lines() -> Watch:
+    """Says how the runs stand whenever one has ended, at most every `_PATIENCE` seconds."""
+    said, last = "", time.perf_counter()
+
+    def watch(runs: list[SweptRun]) -> None:
+        nonlocal said, last
+        line = _counted(runs)
+        if line != said and time.perf_counter() - last > _PATIENCE:
+            said, last = line, time.perf_counter()
+            say(line)
+
+    return watch
+
+
+def _counts(runs: Sequence[SweptRun]) -> dict[str, int]:
+    from isornn.training.sweep.ledger import STATES
+
+    return {state: sum(run.state == state for run in runs) for state in STATES}
+
+
+def _counted(runs: Sequence[SweptRun]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in _counts(runs).items())
+
+
+def _loss(run: SweptRun) -> float | None:
+    """The lowest loss on the validation part."""
+    best = (run.record or {}).get("best")
+    return None if best is None else best["loss"]
+
+
+def _best(runs: Sequence[SweptRun]) -> SweptRun | None:
+    finished = [run for run in runs if run.state == "finished" and _loss(run) is not None]
+    return min(finished, key=lambda run: _loss(run) or 0.0, default=None)
+
+
+def _answer(folder: Path, runs: Sequence[SweptRun]) -> dict[str, Any]:
+    best = _best(runs)
+    return {
+        "folder": str(folder),
+        **_counts(runs),
+        "best": None if best is None else best.folder.name,
+        "runs": [
+            {
+                "run": run.folder.name,
+                "state": run.state,
+                "done": run.done,
+                "takes": run.takes,
+                "configuration": run.configuration,
+                "record": run.record,
+                "reason": run.reason,
+            }
+            for run in runs
+        ],
+    }
+
+
+def _print(folder: Path, runs: Sequence[SweptRun]) -> None:
+    """The runs that are begun or ended, the best first, by the fields in which the sweep's runs differ."""
+    from isornn.training.sweep.ledger import STATES
+
+    varied = _varied(runs)
+    begun = [(run, fields) for run, fields in varied if run.state != "waiting" or run.done is not None]
+    begun.sort(key=lambda row: (STATES.index(row[0].state), _loss(row[0]) or 0.0))
+    if begun:
+        columns = ("run", *begun[0][1], "state", "updates", "validation loss")
+        print_table(str(folder), columns, [_row(run, fields) for run, fields in begun])
+    for run in runs:
+        if run.reason is not None:
+            print(f"{run.folder.name} failed: {run.reason}")
+    print(_counted(runs))
+    best = _best(runs)
+    if best is not None:
+        print(f"best so far: {best.folder.name}, validation loss {shown(_loss(best))}")
+
+
+def _row(run: SweptRun, fields: dict[str, str]) -> tuple[str, ...]:
+    done = "-" if run.done is None else f"{run.done[0]} of {run.done[1]}"
+    return (run.folder.name, *fields.values(), run.state, done, shown(_loss(run)))
+
+
+def _varied(runs: Sequence[SweptRun]) -> list[tuple[SweptRun, dict[str, str]]]:
+    """Each run with its values of the fields in which not all are the same."""
+    from isornn.training.sweep import flattened
+
+    flat = [dict(flattened(run.configuration)) for run in runs]
+    names = dict.fromkeys(name for fields in flat for name in fields)
+    values = {name: [str(fields.get(name, "-")) for fields in flat] for name in names}
+    varied = {name: column for name, column in values.items() if len(set(column)) > 1}
+    return [(run, {name: varied[name][k] for name in varied}) for k, run in enumerate(runs)]

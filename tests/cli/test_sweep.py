@@ -1,0 +1,105 @@
+"""``isornn sweep``."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from isornn.cli import app
+
+FILE = """
+[base]
+task = {{ name = "adding", length = 5, held_out = 10 }}
+model = {{ name = "torch.nn.LSTM", hidden = 3 }}
+optimiser.name = "adam"
+updates = {updates}
+validate_every = 2
+batch_size = 4
+
+[grid]
+optimiser.rate = {rates}
+"""
+
+
+def sweep(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["sweep", *map(str, arguments)], env={"COLUMNS": "200"})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return written(tmp_path / "rates.toml")
+
+
+def written(file: Path, updates: int = 4, rates: str = "[0.1, 0.01, 1e30]") -> Path:
+    file.write_text(FILE.format(updates=updates, rates=rates), encoding="utf-8")
+    return file
+
+
+def test_a_sweep_and_its_status(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    result = sweep(file, "-o", out, "--jobs", 1)
+    assert result.exit_code == 0, result.output
+    assert "2 finished, 0 running, 1 failed, 0 waiting" in result.stdout and "best so far: " in result.stdout
+    assert "optimiser.rate" in result.stdout and " failed: diverged: " in result.stdout
+    for told in (sweep("status", out), sweep("run", file, "-o", out, "--jobs", 1)):  # nothing is run again
+        assert (told.exit_code, told.stdout) == (0, result.stdout), told.output
+
+    answer = json.loads(sweep("status", out, "--json").stdout, parse_constant=pytest.fail)
+    assert (answer["finished"], answer["failed"], answer["waiting"]) == (2, 1, 0)
+    losses = {run["run"]: run["record"]["best"]["loss"] for run in answer["runs"] if run["state"] == "finished"}
+    assert answer["best"] == min(losses, key=losses.__getitem__)
+    assert all(run["takes"] == 1 for run in answer["runs"])
+
+
+def test_nothing_finished_is_no_success(tmp_path: Path) -> None:
+    file = written(tmp_path / "rates.toml", rates="[1e30]")
+    result = sweep(file, "-o", tmp_path / "runs", "--jobs", 1)
+    assert result.exit_code == 1 and "1 failed" in result.stdout
+
+
+def test_an_interrupt_leaves_everything_to_be_taken_up(tmp_path: Path) -> None:
+    """Ctrl-C in the middle of a run: one line, no traceback, and the same call goes on from its checkpoint."""
+    file, out = written(tmp_path / "rates.toml", updates=3000, rates="[0.1]"), tmp_path / "runs"
+    command = [sys.executable, "-m", "isornn", "sweep", str(file), "-o", str(out), "--jobs", "1"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    while not list(out.glob("*/checkpoint.pt")) and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in said and "goes on from there" in said, said
+    assert "1 waiting" in sweep("status", out).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("no_such.toml",), "file: 'no_such.toml'"),
+        (("{file}", "--backend", "dask"), "--backend: 'dask' .* loky, ray"),
+        (("{file}", "--address", "auto"), "--address: 'auto' .* --backend ray"),
+        (("{file}", "--jobs", "0"), "jobs: 0 is not allowed; it is at least 1"),
+        (("{file}", "--backend", "ray", "--jobs", "1"), "jobs: 1 is not allowed; it is at least 2"),
+        (("{file}", "--threads", "0"), "threads: 0"),
+        (("{file}", "--jobs", "many"), "'many' is not a whole number"),
+        (("{file}", "--data", "nowhere"), "nowhere: no such folder"),
+        (("status", "nowhere"), "folder: 'nowhere' .* in which a sweep was begun"),
+        ((), "."),
+    ],
+)
+def test_refusals(file: Path, tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    result = sweep(*(argument.format(file=file) for argument in arguments))
+    assert result.exit_code == 2, result.output
+    if arguments:
+        assert result.stderr.startswith("isornn: ") and result.stderr.count("\n") == 1
+        assert re.search(words, result.stderr), result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["rates.toml"]
+
+
+def test_fields_are_refused_by_name(tmp_path: Path) -> None:
+    result = sweep(written(tmp_path / "rates.toml", rates="[0.1, -1]"))
+    assert result.exit_code == 2 and "optimiser.rate: -1 is not allowed" in result.stderr
