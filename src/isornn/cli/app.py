@@ -24,6 +24,7 @@ from isornn.cli.reproduce import reproduce
 from isornn.cli.show import say
 from isornn.cli.spectrum import spectrum
 from isornn.cli.sweep import sweep
+from isornn.cli.train import train
 
 REFUSED, INTERRUPTED, FAILED = 2, 130, 1
 
@@ -74,7 +75,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (cells, analyze, compare, critical, demo, explore, pareto, phase, reproduce, spectrum):
+for command in (cells, analyze, compare, critical, demo, explore, pareto, phase, reproduce, spectrum, train):
     app.command()(command)
 app.add_typer(data, name="data")
 app.add_typer(sweep, name="sweep")

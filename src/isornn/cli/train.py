@@ -1,0 +1,132 @@
+"""``isornn train``."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from isornn.cli.options import whole
+from isornn.cli.show import errors, print_table, say, shown
+
+if TYPE_CHECKING:
+    from isornn.training import Configuration, RunRecord, State
+
+_SET = "it is FIELD=VALUE, as optimiser.rate=1e-3"
+
+
+def train(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The run's configuration.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Of this run alone; runs/HASH unless given.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="The task's files; else what the task has itself.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Another value, as optimiser.rate=1e-3; may be repeated."),
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    devices: Annotated[
+        int, typer.Option("--devices", metavar="N", parser=whole, help="Processes that share each batch.")
+    ] = 1,
+) -> None:
+    """Train a network as a file says; called again after an interrupt, go on where it was."""
+    from isornn.training import run
+
+    configuration = _configuration(file, changes or [])
+    folder = Path("runs") / configuration.hash if output is None else output
+    with _progress(configuration.updates) as told:
+        record = run(
+            configuration, folder, data=data, on_update=[told], device=_checked(device), devices=_positive(devices)
+        )
+    _print(record)
+    print(f"record: {folder / 'record.json'}")
+    if record.diverged is not None:
+        say(f"isornn: training diverged: {record.diverged}")
+        raise typer.Exit(1)
+
+
+def _configuration(file: Path, changes: Sequence[str]) -> Configuration:
+    from isornn.cells import SpecError
+    from isornn.training import Configuration
+    from isornn.training.sweep.plan import expand
+
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError("FILE.toml", str(file), f"it is a file that can be read ({error.strerror})") from None
+    except ValueError as error:  # not UTF-8, or not TOML
+        raise SpecError("FILE.toml", str(file), f"it is TOML ({error})") from None
+    (changed,) = expand({"base": table, "runs": [dict(map(_change, changes))]})
+    return Configuration.from_mapping(changed)
+
+
+def _change(text: str) -> tuple[str, Any]:
+    """``optimiser.rate=1e-3`` as the field and its value; what is no TOML is a word."""
+    from isornn.cells import SpecError
+
+    field, equals, value = text.partition("=")
+    if not (field and equals):
+        raise SpecError("--set", text, _SET)
+    try:
+        return field, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return field, value
+
+
+def _checked(device: str) -> Literal["auto", "cpu", "cuda"]:
+    from isornn.cells import SpecError
+
+    if device not in ("auto", "cpu", "cuda"):
+        raise SpecError("--device", device, "it is auto, cpu or cuda")
+    return device  # type: ignore[return-value]
+
+
+def _positive(devices: int) -> int:
+    from isornn.cells import SpecError
+
+    if devices < 1:
+        raise SpecError("--devices", devices, "it is a whole number of at least 1")
+    return devices
+
+
+@contextmanager
+def _progress(updates: int) -> Iterator[Callable[[State], None]]:
+    """A bar on a terminal's stderr; elsewhere a line for each tenth of the updates."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = errors()
+    if not console.is_terminal:
+        yield lambda state: _line(state, updates)
+        return
+    text = TextColumn("loss {task.fields[loss]:.4g}")
+    with Progress(text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console) as bars:
+        task = bars.add_task("updates", total=updates, loss=float("nan"))
+        yield lambda state: bars.update(task, completed=state.update, loss=state.loss)
+
+
+def _line(state: State, updates: int) -> None:
+    if state.update == updates or state.update % max(1, updates // 10) == 0:
+        say(f"update {state.update} of {updates}, loss {state.loss:.4g}")
+
+
+def _print(record: RunRecord) -> None:
+    parts = {
+        f"validation, update {record.best_update} (best)": record.best,
+        "validation, last": record.last,
+        "test, best weights": record.test,
+    }
+    told = {name: metrics for name, metrics in parts.items() if metrics is not None}
+    columns = list(next(iter(told.values()), {}))
+    rows = [(name, *(shown(metrics.get(column)) for column in columns)) for name, metrics in told.items()]
+    configuration = record.configuration
+    title = f"{configuration.model.name}({configuration.model['hidden']}), {record.data}, {record.seconds:.0f} s"
+    if record.baseline is not None:
+        title += f", loss without memory {shown(record.baseline)}"
+    print_table(title, ("", *columns), rows)

@@ -1,0 +1,107 @@
+"""``isornn train``: a file, changes to it, a folder to go on in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from isornn.cli import app
+from isornn.training import Configuration, RunRecord
+
+FILE = """
+updates = 20
+validate_every = 10
+batch_size = 4
+
+[task]
+name = "copy"
+length = 2
+held_out = 8
+
+[model]
+name = "torch.nn.GRU"
+hidden = 6
+
+[optimiser]
+name = "adam"
+rate = 1e-2
+"""
+
+
+def called(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["train", *map(str, arguments)], env={"COLUMNS": "200"})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "run.toml"
+    file.write_text(FILE)
+    return file
+
+
+def test_a_run_from_its_file(file: Path, tmp_path: Path) -> None:
+    done = called(file, "-o", tmp_path / "run", "--device", "cpu")
+    assert done.exit_code == 0, done.stderr
+    assert [line for line in done.stderr.splitlines() if line.startswith("update 20 of 20, loss ")]
+    record = RunRecord.load(tmp_path / "run" / "record.json")
+    assert record.test is not None and f"{record.test['accuracy']:.4g}" in done.stdout
+    assert str(tmp_path / "run" / "record.json") in done.stdout
+    again = called(file, "-o", tmp_path / "run", "--device", "cpu")
+    assert (again.exit_code, again.stderr, again.stdout) == (0, "", done.stdout)
+
+
+def test_without_a_folder_the_hash_names_it(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = called(
+        file, "--set", "optimiser.rate=0.5", "--set", "seed=3", "--set", "model.name=torch.nn.RNN", "--device", "cpu"
+    )
+    assert done.exit_code == 0, done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    configuration = Configuration.from_mapping(json.loads((folder / "configuration.json").read_text()))
+    assert configuration.hash == folder.name
+    assert (configuration.optimiser["rate"], configuration.seed, configuration.model.name) == (0.5, 3, "torch.nn.RNN")
+
+
+def test_divergence_is_one_line_and_code_1(file: Path, tmp_path: Path) -> None:
+    changes = ("--set", "optimiser.name=sgd", "--set", "optimiser.rate=3e38")
+    done = called(file, "-o", tmp_path / "run", "--device", "cpu", *changes)
+    assert done.exit_code == 1
+    assert "isornn: training diverged: update " in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--set", "optimiser.rate=fast"), "optimiser.rate: 'fast' is not allowed; it is a finite number above 0"),
+        (("--set", "optimizer.rate=1"), "optimizer: {'rate': 1} is not allowed; fields are task, model"),
+        (("--set", "rate"), "--set: 'rate' is not allowed; it is FIELD=VALUE"),
+        (("--device", "tpu"), "--device: 'tpu' is not allowed; it is auto, cpu or cuda"),
+        (("--devices", "0"), "--devices: 0 is not allowed"),
+        (("--devices", "3"), "devices: 3 is not allowed; it divides the batch size, 4"),
+        (("--set", "task.name=words", "--set", "task.unroll=3"), "task.length: 2 is not allowed; fields are unroll"),
+    ],
+)
+def test_what_is_refused_is_one_line(file: Path, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    done = called(file, "-o", tmp_path / "run", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"isornn: {message}") and done.stderr.count("\n") == 1
+
+
+def test_a_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("updates = ")
+    for name, message in (("bad.toml", "it is TOML"), ("gone.toml", "No such file")):
+        done = called(tmp_path / name)
+        assert done.exit_code == 2 and name in done.stderr and message in done.stderr
+
+
+def test_a_folder_of_another_run_is_refused(file: Path, tmp_path: Path) -> None:
+    assert called(file, "-o", tmp_path / "run", "--device", "cpu").exit_code == 0
+    done = called(file, "-o", tmp_path / "run", "--set", "seed=1")
+    assert done.exit_code == 2 and "holds a run with another seed" in done.stderr
+
+
+def test_help() -> None:
+    assert "FILE.toml" in called("--help").stdout
