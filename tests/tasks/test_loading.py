@@ -123,7 +123,12 @@ def test_endless_tasks_have_no_length_and_finite_ones_end() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"batch_size": 0}, "batch_size: 0"), ({"start": -1}, "start: -1"), ({"workers": -1}, "workers: -1")],
+    [
+        ({"batch_size": 0}, "batch_size: 0"),
+        ({"seed": -1}, "seed: -1"),
+        ({"start": -1}, "start: -1"),
+        ({"workers": -1}, "workers: -1"),
+    ],
 )
 def test_what_is_not_allowed_is_named(options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from isornn.tasks.task import Item, Stream, Task, at_least
+from isornn.tasks.task import Item, Stream, Task, at_least, checked_seed
 
 Batch = tuple[Tensor, ...]
 
@@ -24,7 +24,7 @@ def loader(task: Task, batch_size: int, seed: int = 0, *, start: int = 0, worker
 
     A task of n items gives one random order of all n after another, and a batch may lie across two of them; noise and
     augmentation are drawn afresh each time. Tasks whose ``columns`` say that order matters come in order; number k
-    begins a new pass, with a new state, where k is a multiple of ``len(task) // batch_size``.
+    begins a new pass, with a new state, where ``task.new_pass(k)``.
 
     Args:
         task: what to load.
@@ -48,9 +48,8 @@ def loader(task: Task, batch_size: int, seed: int = 0, *, start: int = 0, worker
     (torch.Size([50, 4]), torch.Size([50, 4]))
     """
     _check(task, batch_size, workers)
-    at_least("seed", seed, 0, "it is at least 0")
     at_least("start", start, 0, "it is the number of a batch, from 0")
-    return _loader(task, Stream(task, seed), _Positions(batch_size, start), workers)
+    return _loader(task, Stream(task, checked_seed(seed)), _Positions(batch_size, start), workers)
 
 
 def one_pass(task: Task, batch_size: int, *, workers: int = 0) -> DataLoader[Batch]:
