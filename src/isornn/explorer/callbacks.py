@@ -13,7 +13,7 @@ from dash.exceptions import PreventUpdate
 
 from isornn.cells import cell_named
 from isornn.explorer import work
-from isornn.explorer.controls import moved, opening
+from isornn.explorer.controls import choices_of, fields_of, moved, opening
 from isornn.explorer.latest import Failed, Latest, Overtaken
 from isornn.explorer.layout import headline, panel, table
 from isornn.theory.critical_points.python_line import spec_line
@@ -59,6 +59,8 @@ def _connect_sliders(app: Dash) -> None:
             spec = moved(work.from_text(base["spec"]), moves)
         except ValueError as refusal:
             return no_update, no_update, str(refusal)
+        if {field.path for field in fields_of(spec)} | {choice.path for choice in choices_of(spec)} != set(moves):
+            set_props("panel", {"children": panel(spec)})  # an option has brought or taken a field
         text = work.to_text(spec)
         line = base["python"] if base["python"] and text == base["spec"] else spec_line(spec)
         return text, line, ""

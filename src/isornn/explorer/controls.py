@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from isornn.cells import BiasLaw, Cell, Spec, SpecError, cell_named
+from isornn.cells import BiasLaw, Cell, OptionError, Spec, SpecError, cell_named
 from isornn.cells.activations import GATE_FUNCTIONS, SHAPED_TRANSITIONS, TRANSITIONS
 from isornn.cells.starts import start
 
@@ -78,10 +79,8 @@ def fields_of(spec: Spec) -> Iterator[Field]:
     yield Field("input.variance", NETWORK, "input variance", float(spec.input.variance), *_RANGES["input_var"])
     correlation = float(spec.input.correlation)
     yield Field("input.correlation", NETWORK, "input correlation", correlation, "linear", -1, 1, 0.01)
-    for option in fields(spec.cell):
-        value = getattr(spec.cell, option.name)
-        if isinstance(value, float):
-            yield Field(f"options.{option.name}", NETWORK, option.name, value, "linear", 0, 1, 0.01)
+    for name, number in _number_options(spec.cell).items():
+        yield Field(f"options.{name}", NETWORK, name, number, "linear", 0, 1, 0.01)
     law = shared_law(spec)
     if law is not None:
         yield Field("law.low", NETWORK, "time scales from", law.low, "decades", 0, 6)
@@ -116,7 +115,7 @@ def shared_law(spec: Spec) -> BiasLaw | None:
 
 
 def moved(spec: Spec, values: Mapping[str, Any]) -> Spec:
-    """``spec`` with other values, by path.
+    """``spec`` with other values, by path; words before numbers, as they decide which options the cell has.
 
     Raises:
         SpecError, OptionError: no such field, or a value that it cannot have.
@@ -128,6 +127,9 @@ def moved(spec: Spec, values: Mapping[str, Any]) -> Spec:
     for path, value in values.items():
         if value is None:
             raise SpecError(path, value, "give a number")
+        if path.startswith("options.") and isinstance(value, (int, float)):
+            if path.removeprefix("options.") not in _number_options(spec.cell):
+                continue
         spec = _with(spec, path, float(value) if isinstance(value, (int, float)) else value)
     return spec
 
@@ -135,13 +137,28 @@ def moved(spec: Spec, values: Mapping[str, Any]) -> Spec:
 def _with(spec: Spec, path: str, value: Any) -> Spec:
     head, _, name = path.partition(".")
     if head == "options":
-        given = {option.name: getattr(spec.cell, option.name) for option in fields(spec.cell)} | {name: value}
-        return replace(spec, cell=cell_named(spec.cell.name, given))
+        kept = {} if isinstance(value, str) else _options(spec.cell)
+        return replace(spec, cell=cell_named(spec.cell.name, kept | {name: value}))
     if path == "ensemble":
         return spec if value == _GIVEN else _with_ensemble(spec, value)
     if head == "law":
         return _with_law(spec, name, value)
     return spec.replace(path, value)
+
+
+def _options(cell: Cell) -> dict[str, Any]:
+    return {option.name: getattr(cell, option.name) for option in fields(cell)}
+
+
+def _number_options(cell: Cell) -> dict[str, float]:
+    """The options that are numbers and that the cell would have other than they are: a tanh has no slope."""
+    found = {}
+    for name, value in _options(cell).items():
+        if isinstance(value, float):
+            with suppress(OptionError):
+                cell_named(cell.name, _options(cell) | {name: value / 2})
+                found[name] = value
+    return found
 
 
 def _with_ensemble(spec: Spec, ensemble: str) -> Spec:

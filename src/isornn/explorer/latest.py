@@ -46,6 +46,7 @@ class Latest:
         self._answers: OrderedDict[bytes, Any] = OrderedDict()
         self._remembered = remembered
         self._lock = threading.Lock()
+        self._closed = False
         if "forkserver" in methods:
             self._context.set_forkserver_preload(_PRELOADED)
             forkserver.ensure_running()
@@ -54,6 +55,11 @@ class Latest:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all work, and begin no other."""
+        self._closed = True
         self.drop("")
 
     def ask(self, place: str, work: Callable[..., Any], *arguments: Any) -> Any:
@@ -67,15 +73,18 @@ class Latest:
         key = pickle.dumps((work, arguments))
         with self._lock:
             self._end(place)
+            if self._closed:
+                raise Overtaken
             if key in self._answers:
                 self._answers.move_to_end(key)
                 return self._answers[key]
             process, ear = self._started(work, arguments)
             self._running[place] = process
-        try:
-            fate, answer = pickle.loads(ear.recv_bytes())
-        except (EOFError, OSError):
-            fate, answer = "silent", None
+        with ear:
+            try:
+                fate, answer = pickle.loads(ear.recv_bytes())
+            except (EOFError, OSError):
+                fate, answer = "silent", None
         process.join()
         with self._lock:
             if self._running.get(place) is not process:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import waitress
 from dash import Dash
@@ -58,18 +60,30 @@ def serve(spec: Spec, port: int | None, say: Callable[[str], None], browser: boo
         app = explorer(spec, token, found, latest)
         server = waitress.create_server(app.server, sockets=[listener], threads=_THREADS, ident=None)
         address = f"http://{HOST}:{found}/{token}/"
-        say(f"exploring {spec.cell.name} at {address}")
-        say("Ctrl-C ends it")
+        say(f"exploring {spec.cell.name} at {address} (Ctrl-C ends it)")
         if browser:
             webbrowser.open(address)
-        try:
+        with _ended_by_signals(latest):
             server.run()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            latest.drop("")
-            server.close()
+        server.close()
         say("the explorer has ended")
+
+
+@contextmanager
+def _ended_by_signals(latest: Latest) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the block, work in progress first: the server waits for requests that wait for it."""
+
+    def end(*_: object) -> None:
+        latest.close()
+        raise KeyboardInterrupt
+
+    before = {which: signal.signal(which, end) for which in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with suppress(KeyboardInterrupt):
+            yield
+    finally:
+        for which, handler in before.items():
+            signal.signal(which, handler)
 
 
 def _listening(port: int | None) -> socket.socket:

@@ -1,0 +1,66 @@
+"""Requests that do not know the token, or come under another name, see nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from flask.testing import FlaskClient
+
+from isornn.cells import cell_named
+from isornn.explorer.access import new_token
+from isornn.explorer.controls import opening
+from isornn.explorer.latest import Latest
+from isornn.explorer.server import explorer
+
+TOKEN, PORT = new_token(), 8123
+HOST = f"127.0.0.1:{PORT}"
+CALLBACK = "/_dash-update-component"
+PATHS = ("/", "/_dash-layout", "/_dash-dependencies", "/assets/explorer.css", "/_favicon.ico")
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[FlaskClient]:
+    with Latest() as latest:
+        yield explorer(opening(cell_named("minimal")), TOKEN, PORT, latest).server.test_client()
+
+
+def status(client: FlaskClient, path: str, host: str = HOST) -> int:
+    with client.get(path, headers={"Host": host}) as answer:
+        return answer.status_code
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_without_the_token_everything_is_refused(client: FlaskClient, path: str) -> None:
+    assert status(client, f"/{TOKEN}{path}") == 200
+    for wrong in ("", f"/{TOKEN[:-1]}", f"/{TOKEN}x", f"/{new_token()}", "/é"):
+        assert status(client, f"{wrong}{path}") == 403
+    assert status(client, f"{path}?token={TOKEN}") == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", f"evil.example:{PORT}", "127.0.0.1", "127.0.0.1:1", f"[::1]:{PORT}", ""]
+)
+def test_under_another_name_everything_is_refused(client: FlaskClient, host: str) -> None:
+    for path in PATHS:
+        assert status(client, f"/{TOKEN}{path}", host) == 403
+    assert status(client, f"/{TOKEN}/", f"localhost:{PORT}") == 200
+
+
+def test_callbacks_are_refused_too(client: FlaskClient) -> None:
+    body = {"output": "headline.children", "outputs": [], "inputs": [], "changedPropIds": []}
+    assert client.post(CALLBACK, json=body, headers={"Host": HOST}).status_code == 403
+    assert client.post(f"/{TOKEN}{CALLBACK}", json=body, headers={"Host": "evil.example"}).status_code == 403
+    assert client.post(f"/{new_token()}{CALLBACK}", json=body, headers={"Host": HOST}).status_code == 403
+
+
+def test_tokens_are_long_and_never_the_same() -> None:
+    tokens = {new_token() for _ in range(100)}
+    assert len(tokens) == 100 and min(map(len, tokens)) >= 32
+
+
+def test_the_page_may_load_nothing_from_elsewhere(client: FlaskClient) -> None:
+    answer = client.get(f"/{TOKEN}/", headers={"Host": HOST})
+    policy = answer.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'self'; script-src 'self' 'sha256-") and "unsafe-eval" not in policy
+    assert answer.headers["Referrer-Policy"] == "no-referrer" and "https://" not in answer.text
