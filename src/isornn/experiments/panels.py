@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Numbers = Sequence[float]
@@ -68,4 +68,4 @@ class Panel:
     histograms: Sequence[Histogram] = ()
     heat: HeatMap | None = None
     marks: Sequence[Mark] = ()
-    log: frozenset[Literal["x", "y"]] = field(default_factory=frozenset)
+    log: Sequence[Literal["x", "y"]] = ()
