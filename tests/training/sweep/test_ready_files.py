@@ -1,13 +1,16 @@
-"""The papers' scans and ranges, as `sweeps/` has them."""
+"""The papers' scans and ranges, as `sweeps/` has them, and the file that the documentation shows."""
 
+import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from isornn.training.sweep import load_sweep, named_by_hash
+from isornn.training.sweep import expand, load_sweep, named_by_hash
 
-FILES = sorted((Path(__file__).parents[3] / "sweeps").glob("*.toml"))
+ROOT = Path(__file__).parents[3]
+FILES = sorted((ROOT / "sweeps").glob("*.toml"))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -36,3 +39,8 @@ def test_chens_ranges() -> None:
         seen.add((rate, longest, decay, run["model"]["dropout"]))
     axes = ({0.1, 0.2, 0.3, 0.5, 1, 2}, {4, 7, 11}, {0.5, 0.65, 0.8}, {0.0, 0.2, 0.3, 0.5})
     assert len(seen) == 216 and tuple(map(set, zip(*seen, strict=True))) == axes
+
+
+def test_the_documented_file() -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert len(named_by_hash(expand(tomllib.loads(block)))) == 18
