@@ -15,7 +15,11 @@ from isornn.experiments.panels import Curve, HeatMap, Panel
 from isornn.files import replacing
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-_STYLES: dict[str, dict[str, Any]] = {"line": {"ls": "-"}, "dashed": {"ls": "--"}, "points": {"ls": "none", "marker": "o", "ms": 4}}
+_STYLES: dict[str, dict[str, Any]] = {
+    "line": {"ls": "-"},
+    "dashed": {"ls": "--"},
+    "points": {"ls": "none", "marker": "o", "ms": 4},
+}
 _ACROSS = 3  # panels beside each other, at the most
 
 
