@@ -24,7 +24,7 @@ import torch.utils.tensorboard
 
 from isornn.training import Configuration, run
 
-KILLS = 3  # in each way
+KILLS = 2  # in each way
 
 
 def main(folder: Path, configuration: Configuration, seed: int) -> None:

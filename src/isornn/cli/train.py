@@ -37,7 +37,7 @@ def train(
     ] = 1,
 ) -> None:
     """Train a network as a file says; called again after an interrupt, go on where it was."""
-    from isornn.training import run
+    from isornn.training.run import first_process, run
 
     configuration = _configuration(file, changes or [])
     folder = Path("runs") / configuration.hash if output is None else output
@@ -45,6 +45,8 @@ def train(
         record = run(
             configuration, folder, data=data, on_update=[told], device=_checked(device), devices=_positive(devices)
         )
+    if not first_process():
+        return
     _print(record)
     print(f"record: {folder / 'record.json'}")
     if record.diverged is not None:
