@@ -9,7 +9,9 @@ from torch import nn
 import isornn
 from isornn.diagnosis.backward import LastOutput, gradient_norms
 from isornn.diagnosis.capture import run
+from isornn.diagnosis.forward import forward_profile
 from isornn.diagnosis.heard import heard
+from isornn.diagnosis.jacobians import jacobians, lyapunov
 from isornn.diagnosis.layers import recurrent_modules
 from isornn.diagnosis.replaying import replayed
 
@@ -51,3 +53,104 @@ def test_the_backward_profile_is_autograds(kind):
         for name, gradient in zip(replay.step.cell.states, found, strict=True):
             expected = gradient[0].norm(dim=-1)
             assert ((norms[name][time].exp() - expected).abs() <= 1e-6 * expected).all()
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "ChoGRU", "PeepholeLSTM", "VanillaRNN"])
+def test_lyapunov_exponents_and_singular_values_are_those_of_dense_jacobians(kind):
+    torch.manual_seed(0)
+    options = {"nonlinearity": "oplu"} if kind == "VanillaRNN" else {}
+    layer = getattr(isornn.nn, kind)(3, 6, dtype=torch.float64, **options)
+    replay = replay_of(layer, torch.randn(80, 1, 3, dtype=torch.float64))
+    width = sum(replay.step.sizes)
+    dense = [dense_jacobian(layer, replay, time) for time in range(80)]
+    found = lyapunov(replay, torch.Generator().manual_seed(0), count=4)
+    drawn = torch.randn(1, width, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)[0]
+    frame, growth = torch.linalg.qr(drawn).Q, []
+    for jacobian in dense:
+        frame, r = torch.linalg.qr(jacobian @ frame)
+        growth.append(r.diagonal().abs().log())
+    start, stop = found.window
+    expected = torch.stack(growth)[start:stop].mean(0)
+    for exponent, value in zip(found.exponents, expected.tolist(), strict=True):
+        assert abs(exponent.number() - value) < 1e-4
+    for at in jacobians(replay):
+        torch.testing.assert_close(at.singular_values, torch.linalg.svdvals(dense[at.time - 1]))
+
+
+def dense_jacobian(layer, replay, time):
+    """By autograd through the layer itself, called for one step: the transpose is not used anywhere else."""
+    states = tuple(part[time].unsqueeze(0) for part in replay.states)
+
+    def advanced(*parts):
+        _, new = layer(replay.inputs[time : time + 1], parts if len(parts) > 1 else parts[0])
+        return torch.cat([part.flatten() for part in (new if isinstance(new, tuple) else (new,))])
+
+    rows = torch.autograd.functional.jacobian(advanced, states)
+    return torch.cat([row.flatten(1) for row in rows], 1)
+
+
+def test_the_forward_profile_is_that_of_two_copies():
+    torch.manual_seed(0)
+    lstm, x = nn.LSTM(3, 6, dtype=torch.float64), torch.randn(40, 1, 3, dtype=torch.float64)
+    replay = replay_of(lstm, x)
+    profile = forward_profile(replay, torch.Generator().manual_seed(0))
+    drawn = torch.randn(1, 4, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)[0]
+    start, far = 10, 8
+    assert len(profile.lags) == 40 - start + 1
+    here = [part[start].expand(4, -1) for part in replay.states]
+    apart = []
+    for sign in (1, -1):
+        moved = [(part + sign * 1e-6 * by).unsqueeze(0) for part, by in zip(here, drawn.split(6, -1), strict=True)]
+        _, state = lstm(x[start : start + far].expand(-1, 4, -1), tuple(moved))
+        apart.append(torch.cat([part[0] for part in state], -1).detach())
+    expected = ((apart[0] - apart[1]) / 2e-6).square().sum(-1).mean().log() / 2
+    assert abs(float(profile.log_norm["all"][far] - expected)) < 1e-6
+
+
+def test_a_gradient_is_followed_below_what_floating_point_holds():
+    torch.manual_seed(0)
+    rnn, x = nn.RNN(2, 4), torch.randn(1200, 1, 2)
+    with torch.no_grad():
+        rnn.weight_hh_l0.mul_(0.5)
+    profile = isornn.diagnose(rnn, x, theory=False).layers[0].backward
+    assert float(profile.log_norm["all"][-1]) < -700 and profile.window[1] < 100
+
+
+def test_gates_moments_inputs_and_weights_are_what_a_loop_finds():
+    torch.manual_seed(0)
+    gru, x = nn.GRU(3, 5, dtype=torch.float64), torch.randn(30, 4, 3, dtype=torch.float64)
+    x[20:, 1], x[:5, 2] = 7.0, 1.0
+    layer = isornn.diagnose(gru, x, length=3, theory=False).layers[0]
+    out, _ = gru.requires_grad_(False)(x)
+    before = torch.cat([torch.zeros(1, 4, 5, dtype=torch.float64), out[:-1]])
+    u = x @ gru.weight_ih_l0.T + gru.bias_ih_l0 + before @ gru.weight_hh_l0.T + gru.bias_hh_l0
+    r, z = u[..., :5].sigmoid(), u[..., 5:10].sigmoid()
+    for name, value in (("r", r), ("z", z)):
+        gate = layer.gates[name]
+        assert abs(gate.mean - float(value.mean())) < 1e-12
+        assert gate.closed == float((value < 0.01).double().mean()) and gate.open == float(
+            (value > 0.99).double().mean()
+        )
+    scales = -1 / z.mean((0, 1)).log()
+    torch.testing.assert_close(layer.memory.time_constants, scales.detach())
+    assert layer.memory.under.number() == float((scales < 1.5).double().mean())
+    found, h = layer.moments["h"], out[9].detach()
+    pairs = torch.stack([h[a] * h[b] for a in range(4) for b in range(4) if a != b]).mean()
+    expected = (pairs - h.mean().square()) / (h.square().mean() - h.mean().square())
+    assert abs(float(found.correlation[9] - expected)) < 1e-12
+    assert abs(float(found.second_moment[9] - h.square().mean())) < 1e-12
+    assert abs(layer.inputs.second_moment - float(x.square().mean())) < 1e-12
+    assert layer.inputs.padding == 9 / 120 and layer.inputs.leading_padding == 4 / 120
+    assert layer.weights.recurrent_default.likely and layer.weights.bias_default.within
+    stacked = torch.linalg.svdvals(gru.weight_hh_l0.detach())
+    torch.testing.assert_close(layer.weights.stacked_singular_values, stacked)
+
+
+def test_the_theory_stands_beside():
+    torch.manual_seed(0)
+    layer = isornn.diagnose(nn.RNN(8, 64), torch.randn(120, 8, 8)).layers[0]
+    untied, tied = layer.predicted.untied, layer.predicted.tied
+    assert abs(untied.spec.input.variance - 1) < 0.1 and abs(untied.spec.input.correlation) < 0.1
+    assert abs(tied.lyapunov.number() - layer.lyapunov.exponents[0].number()) < 0.1
+    assert abs(untied.chi_1.number() - float((2 * layer.backward.rate.value).exp())) < 0.1
+    json.dumps(layer.to_json(), allow_nan=False)

@@ -5,7 +5,7 @@ from isornn.diagnosis.inputs import InputFacts
 from isornn.diagnosis.jacobians import JacobianAt, Lyapunov
 from isornn.diagnosis.model import diagnose
 from isornn.diagnosis.moments import StateMoments
-from isornn.diagnosis.predicted import Predicted
+from isornn.diagnosis.predicted import Predicted, TiedPrediction
 from isornn.diagnosis.profiles import Profile
 from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, Place, Unmeasured
 from isornn.diagnosis.replaying import Check, ReplayError
@@ -27,6 +27,7 @@ __all__ = [
     "Profile",
     "ReplayError",
     "StateMoments",
+    "TiedPrediction",
     "Unmeasured",
     "WeightFacts",
     "diagnose",

@@ -139,7 +139,8 @@ def _on_one_scale(carried: Carried, added: Tensor) -> tuple[Carried, Tensor]:
     scales = torch.where(scales.isfinite(), scales, 0.0)
     factor = torch.where(size > 0, (carried.scale - scales).exp(), 0.0).unsqueeze(-1)
     parts = tuple(part * factor for part in carried.parts)
-    return Carried(parts, scales), added * (-scales).exp().unsqueeze(-1)
+    # Far below the range of exp only what is 0 has been added.
+    return Carried(parts, scales), torch.where(added == 0, 0.0, added * (-scales).exp().unsqueeze(-1))
 
 
 def _through(

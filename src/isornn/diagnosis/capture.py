@@ -131,8 +131,10 @@ class _Listener:
 
     def _kept(self, value: Any) -> Any:
         data = _data(value)
-        if self.differentiable and not data.requires_grad:
-            data = data.detach().requires_grad_(True)
+        if self.differentiable:
+            # A name of its own: a module may form one of its results from another, as h from c, and what is asked for
+            # is what the rest of the model makes of each.
+            data = data.view_as(data) if data.requires_grad else data.detach().requires_grad_(True)
         return _with_data(value, data)
 
 

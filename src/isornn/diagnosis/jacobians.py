@@ -15,7 +15,7 @@ from isornn.diagnosis.tangents import Tangents
 from isornn.theory import Quantity
 
 TIMES, LARGEST = 4, 4096
-EXPONENTS, SEQUENCES = 8, 4
+EXPONENTS, SEQUENCES = 8, 2
 _EVERY = 4  # steps between two decompositions
 TOO_SHORT = "the sequences are too short: exponents need at least 2 steps"
 NOTHING_LEFT = "minus infinity: nothing of that many directions is left"

@@ -83,8 +83,8 @@ class LayerStep:
         self.hidden = weights.matrix.shape[0] // len(self.layout.driven)
         stack = self.layout.stacks["weight_hh"]
         recurrent = () if weights.recurrent is None else weights.recurrent.unflatten(0, (-1, self.hidden)).unbind(0)
-        self._matrices = dict(zip(stack, recurrent, strict=True))
-        plain = [self._matrices[gate] for gate in self.layout.plain]
+        self.matrices = dict(zip(stack, recurrent, strict=True))
+        plain = [self.matrices[gate] for gate in self.layout.plain]
         self._shared = torch.cat(plain) if plain else None
 
     @staticmethod
@@ -119,20 +119,28 @@ class LayerStep:
 
     def __call__(self, drive: Drive, states: States, x: Tensor | None) -> tuple[States, Values]:
         """New states and this step's pre-activations."""
-        shared: dict[str, Tensor] = {}
-        if self._shared is not None:
-            product = nn.functional.linear(states[0], self._shared)
-            shared = dict(zip(self.layout.plain, product.chunk(len(self.layout.plain), -1), strict=True))
+        shared = self.shared_products(states[0])
 
         def multiply(gate: str, r: Tensor) -> Tensor:
-            return shared[gate] if gate in shared else nn.functional.linear(r, self._matrices[gate])
+            return shared[gate] if gate in shared else nn.functional.linear(r, self.matrices[gate])
 
         named = Values(**dict(zip(self.cell.states, states, strict=True)))
         new, u = step(self.cell, named, drive, multiply, x, self.weights.units)
-        first, *others = (getattr(new, name) for name in self.cell.states)
+        return self.projected([getattr(new, name) for name in self.cell.states]), u
+
+    def shared_products(self, first: Tensor) -> dict[str, Tensor]:
+        """``W_k s`` of the gates that read the first state itself, by one product."""
+        if self._shared is None:
+            return {}
+        product = nn.functional.linear(first, self._shared)
+        return dict(zip(self.layout.plain, product.chunk(len(self.layout.plain), -1), strict=True))
+
+    def projected(self, states: Sequence[Tensor]) -> States:
+        """States as the cell's update has them, the first through the projection where there is one."""
+        first, *others = states
         if self.weights.projection is not None:
             first = nn.functional.linear(first, self.weights.projection)
-        return (first, *others), u
+        return (first, *others)
 
     def output(self, states: States, u: Values) -> Tensor:
         """What the layer gives out after a step, from its new states and the step's pre-activations."""

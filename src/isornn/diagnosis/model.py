@@ -119,21 +119,22 @@ def _measured(
             forward=forward_profile(replay, generator),
             backward=backward_profile(replay, LastOutput.drawn(replay, generator)),
             loss=None if losses is None else by_lag(replay, losses[number]),
-            loss_steps=None if losses is None else _share_read(found),
+            loss_steps=_share_read(found),
             jacobians=jacobians(replay),
             lyapunov=lyapunov(replay, generator),
-            predicted=predicted(one.place, facts.law, length) if theory else Predicted(None, NOT_ASKED),
+            predicted=predicted(one.place, facts.law) if theory else Predicted(None, None, NOT_ASKED),
         )
 
 
-def _share_read(found: Heard) -> float:
-    """Of the steps of the module's sequences, those at which a gradient enters its outputs or given states."""
-    assert found.of_output is not None and found.of_ends is not None
+def _share_read(found: Heard) -> float | None:
+    """Of the steps of the module's sequences, those at which a gradient enters its outputs or last states."""
+    if found.of_output is None or found.of_ends is None or len(found.of_ends) > 1:
+        return None
     entered = (found.of_output != 0).any(-1)
-    for time, places in found.of_ends.items():
-        last = found.lengths.clamp(max=time) - 1
-        reached = torch.stack([(part != 0).any(-1) for states in places for part in states]).any(0)
-        entered.scatter_(0, last.unsqueeze(0), entered.gather(0, last.unsqueeze(0)) | reached)
+    (places,) = found.of_ends.values()
+    last = (found.lengths - 1).unsqueeze(0)
+    reached = torch.stack([(part != 0).any(-1) for states in places for part in states]).any(0)
+    entered.scatter_(0, last, entered.gather(0, last) | reached)
     return float(entered.sum()) / int(found.lengths.sum())
 
 

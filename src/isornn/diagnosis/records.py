@@ -84,7 +84,11 @@ class LayerDiagnosis:
         forward: how fast two nearby states come together.
         backward: gradient of a random combination of the layer's own last output with respect to its earlier states.
         loss: gradient of the user's loss with respect to the layer's states, through the whole model; lags count back
-            from the sequence's end. ``None`` without a target.
+            from the sequence's end. ``None`` without a target. Where the loss reads many steps its gradient comes in
+            all along, and the slope says nothing of what came back from the end.
+        loss_steps: share of the steps at which the gradient of the loss enters the module's output directly; ``None``
+            without a target, and where a sequence was made by several calls: there each call's gradient has in it what
+            comes from the later ones.
         jacobians: singular values of one step at several times; empty where states are wider than 4096.
         lyapunov: the leading exponents.
         predicted: what the theory expects of a layer with these hyper-parameters.

@@ -1,0 +1,210 @@
+"""Models as people build them: everything is found, replayed, measured, and left as it was."""
+
+import copy
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+from torch.nn.utils.rnn import pack_padded_sequence
+
+import isornn
+from isornn.cells import Cell, Peephole
+from isornn.diagnosis import ReplayError
+from isornn.init import ModuleError
+
+
+def diagnosed(model, batch, **options):
+    report = isornn.diagnose(model, batch, theory=False, **options)
+    json.dumps(report.to_json(), allow_nan=False)
+    assert all(layer.check.residual <= layer.check.tolerance for layer in report.layers)
+    return report
+
+
+class Busy(nn.Module):
+    """Normalises, drops out, writes in place, keeps a state and a count, and takes keyword arguments."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.drop = nn.BatchNorm1d(4), nn.Dropout(0.5)
+        self.lstm, self.gru = nn.LSTM(4, 6, batch_first=True), nn.GRU(6, 5)
+        self.head, self.unused = nn.Linear(5, 3), nn.RNN(2, 2)
+        self.register_buffer("count", torch.zeros(()))
+        self.last = None
+
+    def forward(self, *, tokens, scale=1.0):
+        self.count += 1
+        x = self.drop(self.norm(tokens.mT).mT) * scale
+        out, self.last = self.lstm(x)
+        out.mul_(2.0)
+        out, _ = self.gru(out.transpose(0, 1))
+        torch.relu_(out)
+        return self.head(out[-1] + torch.rand(()) + random.random() + float(np.random.rand()))  # noqa: NPY002
+
+
+def everything(model):
+    tensors = {name: value.clone() for name, value in model.state_dict().items()}
+    grads = {name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
+    flags = {name: p.requires_grad for name, p in model.named_parameters()}
+    modules = {n: (m.training, len(m._forward_hooks), len(m._forward_pre_hooks)) for n, m in model.named_modules()}
+    numbers = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
+    cudnn = torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark, torch.is_grad_enabled()
+    return tensors, grads, flags, modules, numbers, cudnn, model.last
+
+
+def assert_same(before, after):
+    for a, b in zip(before[:2], after[:2], strict=True):
+        assert a.keys() == b.keys()
+        assert all(a[k] is b[k] is None or torch.equal(a[k], b[k]) for k in a)
+    assert before[2:4] == after[2:4] and before[5:] == after[5:]
+    (cpu, numpy, python), (cpu_after, numpy_after, python_after) = before[4], after[4]
+    assert torch.equal(cpu, cpu_after) and (numpy == numpy_after).all() and python == python_after
+
+
+@pytest.mark.parametrize("target", [None, torch.tensor([0, 1, 2])])
+def test_the_model_is_left_as_it_was(target):
+    torch.manual_seed(0)
+    model = Busy()
+    model.lstm.weight_hh_l0.requires_grad_(False)
+    model.norm.eval()
+    batch = {"tokens": torch.randn(3, 30, 4), "scale": 1.5}
+    with torch.no_grad():
+        model(**batch)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    twin = copy.deepcopy(model.state_dict())
+    before = everything(model)
+    report = diagnosed(model, batch, target=target)
+    assert_same(before, everything(model))
+    assert [layer.place.name for layer in report.layers] == ["lstm l0", "gru l0"]
+    assert [(module.module, "never called" in module.reason) for module in report.unmeasured] == [("unused", True)]
+    assert (report.loss is None) == (target is None)
+    assert all(torch.equal(value, twin[name]) for name, value in model.state_dict().items())
+
+
+def test_the_model_is_left_as_it_was_by_an_error_too():
+    model, batch = Busy(), {"tokens": torch.randn(3, 30, 4)}
+    before = everything(model)
+    with pytest.raises(ZeroDivisionError):
+        isornn.diagnose(model, batch, target=lambda output: 1 / 0)
+    with pytest.raises(TypeError, match="tokens"):
+        isornn.diagnose(model, {})
+    assert_same(before, everything(model))
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+def test_three_layers_two_directions_projections_and_packed_sequences():
+    torch.manual_seed(0)
+    lstm = nn.LSTM(3, 8, num_layers=3, bidirectional=True, proj_size=4, dropout=0.5)
+    x = pack_padded_sequence(torch.randn(20, 3, 3), torch.tensor([7, 20, 12]), enforce_sorted=False)
+    report = diagnosed(lstm, x, target=lambda output: output[1][0].square().sum())
+    assert [(layer.place.layer, layer.place.direction) for layer in report.layers] == [
+        (layer, direction) for layer in range(3) for direction in range(2)
+    ]
+    first = report.layers[0]
+    assert first.place.projection == 4 and first.place.packed and first.place.mean_steps == 13
+    assert first.inputs.padding == 0 and len(first.backward.lags) == 21
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_precisions(dtype):
+    report = diagnosed(nn.Sequential(nn.GRU(3, 8, dtype=dtype)), torch.randn(30, 2, 3, dtype=dtype))
+    assert report.layers[0].place.dtype == str(dtype).removeprefix("torch.") and report.layers[0].place.name == "0 l0"
+
+
+class ByHand(nn.Module):
+    def __init__(self, cell):
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x):
+        state = None
+        for step in x:
+            state = self.cell(step, state)
+        return state[0] if isinstance(state, tuple) else state
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_a_cell_stepped_by_hand_is_the_layer(kind):
+    torch.manual_seed(0)
+    layer = getattr(nn, kind)(3, 5, dtype=torch.float64)
+    cell = getattr(nn, kind + "Cell")(3, 5, dtype=torch.float64)
+    cell.load_state_dict({name.removesuffix("_l0"): value for name, value in layer.state_dict().items()})
+    x = torch.randn(25, 2, 3, dtype=torch.float64)
+    by_hand = diagnosed(ByHand(cell), x, target=lambda h: h.square().sum()).layers[0]
+    whole = diagnosed(layer, x, target=lambda output: output[0][-1].square().sum()).layers[0]
+    assert by_hand.place.calls == 25 and by_hand.place.chains == 1 and by_hand.place.steps == 25
+    assert by_hand.place.name == "cell" and whole.place.name == kind + " l0"
+    for name in ("forward", "backward", "loss"):
+        torch.testing.assert_close(getattr(by_hand, name).log_norm["all"], getattr(whole, name).log_norm["all"])
+    assert by_hand.loss_steps is None and whole.loss_steps == 1 / 25
+
+
+def test_one_step_and_one_unbatched_sequence():
+    layer = diagnosed(nn.LSTM(3, 5), torch.randn(1, 2, 3)).layers[0]
+    assert layer.backward.xi.number() is None and "too short" in layer.backward.xi.reason()
+    assert "too short" in layer.lyapunov.exponents[0].reason()
+    assert diagnosed(nn.LSTM(3, 5), torch.randn(9, 3)).layers[0].place.sequences == 1
+
+
+def test_layers_fed_in_pieces_and_layers_shared():
+    class Twice(nn.Module):
+        def __init__(self, carried):
+            super().__init__()
+            self.gru, self.carried = nn.GRU(3, 5), carried
+
+        def forward(self, a, b):
+            out, h = self.gru(a)
+            return out, self.gru(b, h if self.carried else None)
+
+    batch = (torch.randn(10, 2, 3), torch.randn(7, 2, 3))
+    carried, apart = (diagnosed(Twice(c), batch).layers[0].place for c in (True, False))
+    assert (carried.calls, carried.chains, carried.steps) == (2, 1, 17)
+    assert (apart.calls, apart.chains, apart.steps) == (2, 2, 10)
+
+
+@pytest.mark.parametrize("kind", ["ChoGRU", "PeepholeLSTM", "MinimalRNN", "TLSTM", "TMR", "GersLSTM", "VanillaRNN"])
+def test_our_own_layers(kind):
+    torch.manual_seed(0)
+    layer = getattr(isornn.nn, kind)(4, 6, num_layers=2, bidirectional=True)
+    report = diagnosed(layer, torch.randn(20, 3, 4), target=lambda output: output[0].square().sum())
+    assert len(report.layers) == 4 and all(found.loss.log_norm["all"].isfinite().any() for found in report.layers)
+
+
+def test_a_parametrised_layer():
+    gru = nn.GRU(3, 5)
+    parametrizations.weight_norm(gru, "weight_hh_l0")
+    place = diagnosed(gru, torch.randn(10, 2, 3)).layers[0].place
+    assert place.parametrised and place.kind == "GRU"
+
+
+def test_a_chaotic_network_is_replayed_as_far_as_that_can_be_asked():
+    torch.manual_seed(0)
+    rnn = nn.RNN(3, 64)
+    with torch.no_grad():
+        rnn.weight_hh_l0.mul_(6)
+    layer = diagnosed(rnn, torch.randn(300, 2, 3)).layers[0]
+    assert layer.check.growth > 1e3 and layer.lyapunov.exponents[0].number() > 0
+    assert layer.backward.xi.number() is None and "do not fade" in layer.backward.xi.reason()
+
+
+def test_a_replay_that_is_not_the_model_is_an_error(monkeypatch):
+    monkeypatch.setattr(Peephole, "update", lambda self, s, u, x: {"c": Cell.read(self, "i", s, u) * 0.5 + u.g})
+    layer = isornn.nn.PeepholeLSTM(3, 4)
+    monkeypatch.setattr(layer, "forward", lambda x: (torch.ones(5, 2, 4), torch.ones(1, 2, 4)))
+    with pytest.raises(ReplayError, match="differs from what the module gave"):
+        isornn.diagnose(layer, torch.randn(5, 2, 3), theory=False)
+
+
+def test_bad_questions_are_refused():
+    with pytest.raises(ModuleError, match="no recurrent layer"):
+        isornn.diagnose(nn.Linear(2, 2), torch.randn(3, 2))
+    with pytest.raises(ValueError, match="length: 1"):
+        isornn.diagnose(nn.GRU(2, 2), torch.randn(3, 1, 2), length=1)
+    with pytest.raises(ValueError, match=r"target: shape \(2,\) does not fit"):
+        isornn.diagnose(nn.GRU(2, 2), torch.randn(3, 1, 2), target=torch.zeros(2))
+    with pytest.raises(ValueError, match="a tensor of one number"):
+        isornn.diagnose(nn.GRU(2, 2), torch.randn(3, 1, 2), target=lambda output: output[0])
