@@ -92,3 +92,11 @@ def test_fetch_takes_a_set_from_a_mirror_and_refuses_unknown_names(
     assert result.exit_code == 1 and "another checksum" in result.stderr and "Traceback" not in result.output
     result = run("data", "fetch", "other", tmp_path)
     assert result.exit_code == 2 and "'other' is not a known data set; they are made" in result.stderr
+
+
+def test_the_group_alone_is_refused_in_one_line_and_explains_itself_when_asked() -> None:
+    result = run("data")
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", "isornn: Missing command.\n")
+    for words in (["data"], ["data", "check"], ["data", "fetch"]):
+        result = run(*words, "--help")
+        assert result.exit_code == 0 and "Usage" in result.stdout

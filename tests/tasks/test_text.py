@@ -70,7 +70,7 @@ def test_what_is_wrong_with_the_files_is_said(tmp_path: Path) -> None:
         load_book(tmp_path, "short.txt")
     with pytest.raises(DataError, match="no folder for Penn Treebank: name the one .* or set ISORNN_DATA"):
         load_ptb()
-    with pytest.raises(DataError, match="part: 'all' is not allowed"):
+    with pytest.raises(ValueError, match="part: 'all' is not allowed"):
         load_book(tmp_path, "ptb.train.txt").part("all")  # type: ignore[arg-type]
 
 

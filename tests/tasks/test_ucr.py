@@ -113,7 +113,7 @@ def test_files_that_do_not_match_are_refused(tmp_path: Path) -> None:
     write(tmp_path, TS, TS, ".ts")
     with pytest.raises(DataError, match="Made: no series in its part valid"):
         Series(load_series("Made", tmp_path), "valid")
-    with pytest.raises(DataError, match="part: 'all' is not allowed"):
+    with pytest.raises(ValueError, match="part: 'all' is not allowed"):
         Series(load_series("Made", tmp_path), "all")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="no folder for Made"):
         load_series("Made")

@@ -13,7 +13,7 @@ from isornn.tasks.repeated_pixels import RepeatedPixels
 from isornn.tasks.running_text import Characters, RunningText, Words
 from isornn.tasks.sentences import Sentences
 from isornn.tasks.sequential import SequentialImages
-from isornn.tasks.task import Task
+from isornn.tasks.task import Part, Task
 from isornn.tasks.text import Text, load_book, load_ptb
 from isornn.tasks.ucr import Series, SeriesSet, load_series
 from isornn.tasks.unrolled_colour import UnrolledColour
@@ -28,6 +28,7 @@ __all__ = [
     "DataWarning",
     "ImageSet",
     "NoisePadded",
+    "Part",
     "RepeatedPixels",
     "RunningText",
     "Sentences",

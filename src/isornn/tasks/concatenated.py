@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from isornn.tasks.image_set import ImageSet, Part, steps_of
-from isornn.tasks.task import Item, Task, at_least
+from isornn.tasks.image_set import ImageSet, steps_of
+from isornn.tasks.task import Item, Part, Task, at_least
 
 
 class ConcatenatedDigits(Task):

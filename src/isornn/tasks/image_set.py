@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isqrt
-from typing import Literal
 
 from torch import Tensor
 from torch.nn import functional
 
-from isornn.tasks.data_files import DataError
-from isornn.tasks.task import Task
+from isornn.tasks.task import Part, Task, checked_part
 
-Part = Literal["train", "valid", "test"]
+__all__ = ["ImageSet", "ImageTask", "Part", "steps_of"]
 
 
 @dataclass(frozen=True)
@@ -53,16 +51,13 @@ class ImageSet:
         """Images (n, D) and labels (n,): "train" and "valid", which together are the training images, or "test".
 
         Raises:
-            DataError: another part.
+            ValueError: another part.
         """
         kept = len(self.train_labels) - self.valid
-        if part == "train":
-            return self.train_images[:kept], self.train_labels[:kept]
-        if part == "valid":
-            return self.train_images[kept:], self.train_labels[kept:]
-        if part == "test":
+        if checked_part(part) == "test":
             return self.test_images, self.test_labels
-        raise DataError(f"part: {part!r} is not allowed; it is train, valid or test")
+        of = slice(None, kept) if part == "train" else slice(kept, None)
+        return self.train_images[of], self.train_labels[of]
 
 
 class ImageTask(Task):

@@ -12,8 +12,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from isornn.tasks.image_set import ImageSet, ImageTask, Part
-from isornn.tasks.task import Item, at_least
+from isornn.tasks.image_set import ImageSet, ImageTask
+from isornn.tasks.task import Item, Part, at_least
 
 
 def standardised(digits: ImageSet) -> ImageSet:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from isornn.tasks.image_set import ImageSet, ImageTask, Part, steps_of
-from isornn.tasks.task import Item, at_least
+from isornn.tasks.image_set import ImageSet, ImageTask, steps_of
+from isornn.tasks.task import Item, Part, at_least
 
 
 class RepeatedPixels(ImageTask):

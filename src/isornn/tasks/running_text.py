@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from isornn.tasks.data_files import DataError
-from isornn.tasks.image_set import Part
-from isornn.tasks.task import Item, Task, at_least
+from isornn.tasks.task import Item, Part, Task, at_least
 from isornn.tasks.text import Text, Vocabulary, lines
 
 END, UNKNOWN = "<eos>", "<unk>"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from isornn.tasks.data_files import DataError
-from isornn.tasks.image_set import Part
-from isornn.tasks.task import Item, Task, at_least
+from isornn.tasks.task import Item, Part, Task, at_least
 from isornn.tasks.text import Text, Vocabulary, lines
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from isornn.tasks.image_set import ImageSet, ImageTask, Part
-from isornn.tasks.task import Item
+from isornn.tasks.image_set import ImageSet, ImageTask
+from isornn.tasks.task import Item, Part
 
 
 class SequentialImages(ImageTask):

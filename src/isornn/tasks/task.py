@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 Item = tuple[Tensor, Tensor]
+Part = Literal["train", "valid", "test"]
 
 # What a seed's streams are for, so that a held-out set and a training run of equal seeds are not the same.
 _ITEM, _ORDER, _POSITION = range(3)
@@ -130,6 +132,17 @@ def checked_seed(seed: int) -> int:
     if not 0 <= seed < 2**63:
         raise ValueError(f"seed: {seed} is not allowed; it is at least 0 and below 2**63")
     return seed
+
+
+def checked_part(part: Part) -> Part:
+    """``part``, which must be one of a data set's three.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if part not in get_args(Part):
+        raise ValueError(f"part: {part!r} is not allowed; it is {', '.join(get_args(Part))}")
+    return part
 
 
 def at_least(field: str, value: int, least: int, why: str) -> None:

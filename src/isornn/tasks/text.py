@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from isornn.tasks.data_files import DataError, content, data_folder, found, which
-from isornn.tasks.image_set import Part
 from isornn.tasks.known_sets import PTB
+from isornn.tasks.task import Part, checked_part
 
 BOOK = "war_and_peace.txt"
 _PTB_FILES = {"train": "ptb.train.txt", "valid": "ptb.valid.txt", "test": "ptb.test.txt"}
@@ -37,11 +37,9 @@ class Text:
         """One of the three.
 
         Raises:
-            DataError: another part.
+            ValueError: another part.
         """
-        if part not in ("train", "valid", "test"):
-            raise DataError(f"part: {part!r} is not allowed; it is train, valid or test")
-        return {"train": self.train, "valid": self.valid, "test": self.test}[part]
+        return {"train": self.train, "valid": self.valid, "test": self.test}[checked_part(part)]
 
     def __repr__(self) -> str:
         return f"<{self.name}; {self.source}>"

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from isornn.tasks.data_files import DataError, data_folder, found
-from isornn.tasks.image_set import Part
-from isornn.tasks.task import Item, Task
+from isornn.tasks.task import Item, Part, Task, checked_part
 from isornn.tasks.text import read_text
 
 SERIES_ENDINGS = (".ts", ".tsv", ".txt")
@@ -63,9 +62,7 @@ class Series(Task):
     name = "series"
 
     def __init__(self, series: SeriesSet, part: Part = "train", *, seed: int = 0) -> None:
-        if part not in ("train", "valid", "test"):
-            raise DataError(f"part: {part!r} is not allowed; it is train, valid or test")
-        values, labels = series.test if part == "test" else series.train
+        values, labels = series.test if checked_part(part) == "test" else series.train
         chosen: Sequence[int] = range(len(labels))
         if part != "test":
             chosen = [i for i in chosen if (i % _VALID == _VALID - 1) == (part == "valid")]

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from isornn.tasks.image_set import ImageSet, ImageTask, Part
-from isornn.tasks.task import Item
+from isornn.tasks.image_set import ImageSet, ImageTask
+from isornn.tasks.task import Item, Part
 
 
 class UnrolledColour(ImageTask):
