@@ -27,7 +27,7 @@ _HOMES = {
     "spectrum": "theory",
     "typing_of": "cells",
 }
-_MODULES = ("cells", "diagnosis", "init", "nn", "optim", "simulation", "tasks", "theory")
+_MODULES = ("cells", "diagnosis", "init", "nn", "optim", "simulation", "tasks", "theory", "training")
 
 __all__ = [
     "Gate",
@@ -50,6 +50,7 @@ __all__ = [
     "spectrum",
     "tasks",
     "theory",
+    "training",
     "typing_of",
 ]
 
