@@ -89,7 +89,7 @@ def test_the_spectrum_figure_has_the_whole_density() -> None:
 def test_answers_are_plain_and_say_what_is_missing() -> None:
     found = work.numbers(work.to_text(opening(cell_named("minimal"))), 500)
     xi = found["readings"][0]
-    assert (xi["symbol"], xi["why"]) == ("ξ", "") and xi["sure"].startswith("exact, residual")
+    assert (xi["symbol"], xi["why"]) == ("ξ", "") and xi["sure"].startswith("exact")
     assert found["against"].startswith("Short of the T = 500 steps wanted by a factor")
     grows = Spec(cell_named("vanilla", {"nonlinearity": "identity"}), {"h": Gate(2.0, 1.0)})
     found = work.numbers(work.to_text(grows), 10)

@@ -171,6 +171,7 @@ def _connect_marks(app: Dash) -> None:
     """
     for card, done in (
         ("headline", "numbers-of"),
+        ("numbers-card", "numbers-of"),
         ("fading-card", "numbers-of"),
         ("time_scales-card", "numbers-of"),
         ("cobweb-card", "cobweb-of"),

@@ -7,26 +7,32 @@ import math
 import numpy as np
 import plotly.graph_objects as go
 
-from isornn.explorer.style import BLUE, GREY, ORANGE, figure
+from isornn.explorer.style import BLUE, GREY, ORANGE, blank, figure
 from isornn.explorer.words import value_of
 from isornn.theory import Analysis
 
 _LOWEST = 1e-4  # of the response after the first step; what lies below is not drawn
 _POINTS = 400
+_TICKS = ("1", "0.1", "0.01", "0.001", "0.0001")
 
 
 def fading_figure(analysis: Analysis, length: int) -> go.Figure:
     """``P_t / P_1`` against t on a log scale, the level 1/e, the reach, and the length T that is wanted."""
-    drawn = figure("steps t after the change", "response P<sub>t</sub> / P<sub>1</sub>")
     steps, curve = _curve(analysis)
     if not len(steps):
-        return drawn
+        return blank()
+    drawn = figure("steps t after the change", "response P<sub>t</sub> / P<sub>1</sub>")
     mode = "lines+markers" if len(steps) <= 30 else "lines"
     line = {"color": BLUE, "width": 2.5}
     drawn.add_scatter(x=steps, y=curve, mode=mode, line=line, hovertemplate="t = %{x}: %{y:.3g}<extra></extra>")
     top = max(1.0, float(curve.max()))
     low = min(float(curve[curve > 0].min()), 0.2)
-    drawn.update_yaxes(type="log", range=[math.log10(low) - 0.08, math.log10(top) + 0.08], dtick=1)
+    drawn.update_yaxes(
+        type="log",
+        range=[math.log10(low) - 0.08, math.log10(top) + 0.08],
+        tickvals=[float(tick) for tick in _TICKS],
+        ticktext=_TICKS,
+    )
     end = max(1.04 * float(steps[-1]), 3)
     drawn.update_xaxes(range=[0, end])
     drawn.add_hline(y=1 / math.e, line={"color": GREY, "dash": "dot", "width": 1})

@@ -154,7 +154,7 @@ def _answers() -> html.Main:
                 className="card",
             ),
             html.Div([_figure_card(name, title) for name, title in _FIGURES.items()], className="figures"),
-            html.Section([html.H2("All numbers"), html.Div(id="numbers")], className="card"),
+            html.Section([html.H2("All numbers"), html.Div(id="numbers")], id="numbers-card", className="card"),
         ]
     )
 

@@ -50,7 +50,7 @@ def spectrum_caption(found: SpectralDensity) -> str:
     small = float(found.distribution(torch.tensor([1e-4], dtype=torch.float64)))
     return (
         f"m₁ = {_with_error(found.mean, error)}, m₂ - m₁² = {_with_error(found.variance, spread)} "
-        f"(the density's residual {found.residual:.0e}). {rounded(100 * small)} % lie below s = 0.01. "
+        f"(the density's residual {found.residual:.0e}). {100 * small:.2g} % lie below s = 0.01. "
         "Isometry: all at s = 1."
     )
 

@@ -30,6 +30,11 @@ def figure(x: str, y: str, **layout: Any) -> go.Figure:
     return drawn
 
 
+def blank() -> go.Figure:
+    """Nothing to see: what would be drawn does not exist, or is not known yet."""
+    return figure("", "", xaxis={"visible": False}, yaxis={"visible": False})
+
+
 def as_json(drawn: go.Figure) -> dict[str, Any]:
     """The figure as plain numbers, which travel between processes and to the page."""
     return json.loads(drawn.to_json())

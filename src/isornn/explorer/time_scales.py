@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isornn.cells import Spec
-from isornn.explorer.style import BLUE, GREY, figure
+from isornn.explorer.style import BLUE, GREY, blank, figure
 from isornn.explorer.words import rounded
 from isornn.theory import Analysis, NotPolynomial
 from isornn.theory.carry import carry_of
@@ -71,9 +71,9 @@ def units_of(analysis: Analysis) -> TimeScales | str:
 
 def time_scales_figure(found: TimeScales | str, length: int) -> go.Figure:
     """The share of units whose time scale is at least t, against t on a log scale."""
-    drawn = figure("time scale t, steps", "share of units with at least t")
     if isinstance(found, str):
-        return drawn
+        return blank()
+    drawn = figure("time scale t, steps", "share of units with at least t")
     slowest = float(found.steps[-1])
     low, high = min(float(found.steps[0]), 1.0) / 1.5, 1.5 * max(slowest, 10.0)
     high = max(high, 1.5 * length) if length < 100 * slowest else high

@@ -38,7 +38,7 @@ def readings(analysis: Analysis) -> tuple[Reading, ...]:
     """Every quantity that is shown, in order."""
     found = dict(analysis.quantities())
     residual = float(analysis.fixed_point.residual)
-    exact = f"exact, residual {residual:.0e}" if analysis.engine == "quadrature" else "exact"
+    exact = f"exact, residual {residual:.0e}" if analysis.engine == "quadrature" and residual else "exact"
     return tuple(
         Reading(name, *label, value_of(found[name]), _sure(found[name], exact), _why(found[name]))
         for name, label in _LABELS.items()

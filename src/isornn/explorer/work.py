@@ -12,7 +12,7 @@ from isornn.cells.starts import start
 from isornn.explorer.cobweb import cobweb_caption, cobweb_figure, cobweb_of
 from isornn.explorer.fading import fading_caption, fading_figure
 from isornn.explorer.spectrum import spectrum_caption, spectrum_figure
-from isornn.explorer.style import as_json, figure
+from isornn.explorer.style import as_json, blank
 from isornn.explorer.time_scales import time_scales_caption, time_scales_figure, units_of
 from isornn.explorer.words import against, readings
 from isornn.theory import TheoryMissing, analyze, critical, spectrum
@@ -89,8 +89,7 @@ def starting_point(name: str, text: str, hidden: int, inputs: int, length: int) 
 
 def nothing(reason: str) -> Answer:
     """An empty figure that says why it is empty."""
-    blank = figure("", "", xaxis={"visible": False}, yaxis={"visible": False})
-    return _drawn(blank, f"None: {reason}." if reason else "")
+    return _drawn(blank(), f"None: {reason}." if reason else "")
 
 
 def _drawn(drawn: Any, caption: str) -> Answer:
