@@ -12,10 +12,10 @@ from torch.optim import SGD, Adam, Optimizer, RMSprop
 
 from isornn import init
 from isornn.cells import LSTM, Gate, Spec
-from isornn.nn import RNN, SpectralRNN, spectral
+from isornn.nn import RNN, SpectralRNN, soft_constraints, spectral
 from isornn.optim import GeodesicSGD
-from isornn.training import Configuration, SequenceModel
-from isornn.training.building import build_model, build_optimiser, build_schedule
+from isornn.training import Configuration, ConfigurationError, SequenceModel, State, train
+from isornn.training.building import build_model, build_optimiser, build_penalty, build_schedule
 from isornn.training.problems import problem_named
 
 PROBLEM = problem_named("adding", {"length": 30, "held_out": 2}, 4)
@@ -141,3 +141,34 @@ def test_schedules(schedule: dict[str, Any], expected: list[float]) -> None:
         if made is not None:
             made.step()  # type: ignore[call-arg]
     assert rates == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("model", ["torch.nn.RNN", "lstm", "spectral"])
+def test_a_penalty_is_of_every_layer(model: str) -> None:
+    learner = built(model={"name": model, "hidden": 4, "layers": 2})
+    penalty = build_penalty(configured(penalty={"name": "orthogonality", "strength": 0.5}).penalty, learner)
+    assert penalty is not None
+    each = [soft_constraints.orthogonality(learner.recurrent, f"weight_hh_l{layer}").item() for layer in (0, 1)]
+    assert penalty().item() == pytest.approx(0.5 * sum(each), rel=1e-5)
+
+
+def test_a_penalty_acts_on_the_weights_and_not_on_the_loss_that_is_told() -> None:
+    """Without a task's gradient on it, ``s sum W^2`` alone shrinks W by 1 - 2 s rate a step."""
+    losses: list[float] = []
+    learner = built(model={"name": "torch.nn.RNN", "hidden": 4})
+    nn.init.zeros_(learner.readout.weight)
+    before = learner.recurrent.weight_hh_l0.detach().clone()  # type: ignore[union-attr, operator]
+    penalty = build_penalty(configured(penalty={"name": "decay", "strength": 3}).penalty, learner)
+    learner.readout.weight.requires_grad_(False)
+    state = State(learner, SGD(learner.parameters(), 0.01))
+    x, y = torch.ones(3, 2, 2), torch.zeros(2, 1)
+    bias = learner.readout.bias.item()
+    train(state, iter([(x, y)]), 1, penalty=penalty, on_update=[lambda state: losses.append(state.loss)])
+    torch.testing.assert_close(learner.recurrent.weight_hh_l0, (1 - 2 * 3 * 0.01) * before)
+    assert losses == pytest.approx([bias**2])
+
+
+def test_a_penalty_on_no_matrix_is_refused() -> None:
+    learner = built(model={"name": "t_rnn", "hidden": 4})
+    with pytest.raises(ConfigurationError, match="penalty.name: 'decay' is not allowed; the model has no recurrent"):
+        build_penalty(configured(penalty={"name": "decay", "strength": 1}).penalty, learner)

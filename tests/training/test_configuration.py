@@ -58,6 +58,8 @@ def changed(**changes: Any) -> dict[str, Any]:
             r"schedule.at: \[5, 2\] is not allowed",
         ),
         (changed(schedule={"name": "milestones", "factor": 0.5, "at": 5}), "schedule.at: 5 is not allowed"),
+        (changed(penalty={"name": "prior"}), "penalty.name: 'prior' is not allowed; it is one of orthogonality"),
+        (changed(penalty={"name": "decay"}), "penalty.strength: None is not allowed; it is a finite number above 0"),
         (
             changed(model={"name": "spectral", "hidden": 2}, start={"name": "standard"}),
             "start.name: 'standard' is not allowed; it is torch",
@@ -81,7 +83,7 @@ def test_what_is_not_allowed_is_named_with_what_is(data: Any, message: str) -> N
         *(changed(model={"name": cell, "hidden": 4}) for cell in CELLS),
         changed(model={"name": "spectral", "hidden": 4, "margin": 0.1, "nonlinearity": "prelu", "slope": 0.5}),
         changed(start={"name": "spec", "gates": {"f": {"bias_mean": 3}}, "biases": "fixed"}),
-        changed(schedule={"name": "milestones", "factor": 0.5, "at": [2, 5]}),
+        changed(schedule={"name": "milestones", "factor": 0.5, "at": [2, 5]}, penalty={"name": "decay", "strength": 1}),
         changed(optimiser={"name": "geodesic", "rate": 1e-3, "geodesic_rate": 1e-4, "rest": "rmsprop"}),
     ],
 )

@@ -116,6 +116,7 @@ OTHERS: dict[str, dict[str, Any]] = {
         "model": {"name": "spectral", "hidden": 6, "margin": 0.1},
         "optimiser": {"name": "geodesic", "rate": 0.01, "geodesic_rate": 0.1, "momentum": 0.5, "rest": "adam"},
         "schedule": {"name": "exponential", "factor": 0.9},
+        "penalty": {"name": "mean_one", "strength": 0.01},
     },
     "untied": {"model": {"name": "lstm", "hidden": 6, "untied": True}, "schedule": {"name": "cosine"}},
     "words": {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer, RMSprop
 from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
@@ -19,9 +20,10 @@ from torch.optim.lr_scheduler import (
 from isornn import init
 from isornn.cells import cell_named
 from isornn.cells.starts import PRESETS, preset
-from isornn.nn import RNN, SpectralRNN, spectral
+from isornn.nn import RNN, SpectralRNN, soft_constraints, spectral
 from isornn.optim import GeodesicSGD
 from isornn.training.configuration import Choice, Configuration, cell_options, spec_of_start
+from isornn.training.fields import ConfigurationError
 from isornn.training.model import SequenceModel
 from isornn.training.problems import Problem
 
@@ -112,3 +114,19 @@ def build_schedule(schedule: Choice, optimizer: Optimizer, updates: int) -> LRSc
         case "plateau":
             return ReduceLROnPlateau(optimizer, factor=schedule["factor"], patience=schedule["patience"])
     return None
+
+
+def build_penalty(penalty: Choice | None, model: SequenceModel) -> Callable[[], Tensor] | None:
+    """What is added to the loss: ``strength`` times the soft constraint, summed over all layers' recurrent matrices.
+
+    Raises:
+        ConfigurationError: the model has no recurrent matrices.
+    """
+    if penalty is None:
+        return None
+    measure, strength, recurrent = getattr(soft_constraints, penalty.name), penalty["strength"], model.recurrent
+    layers = range(int(recurrent.num_layers))  # type: ignore[arg-type]
+    matrices = [name for layer in layers if hasattr(recurrent, name := f"weight_hh_l{layer}")]
+    if not matrices:
+        raise ConfigurationError("penalty.name", penalty.name, "the model has no recurrent matrices")
+    return lambda: strength * torch.stack([measure(recurrent, name) for name in matrices]).sum()

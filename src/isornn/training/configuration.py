@@ -95,6 +95,7 @@ SCHEDULES: Mapping[str, Fields] = {
     "cosine": {},
     "plateau": {**_FACTOR, "patience": whole(0)},
 }
+PENALTIES: Mapping[str, Fields] = {name: {"strength": positive()} for name in ("orthogonality", "mean_one", "decay")}
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 
 
@@ -120,6 +121,8 @@ _CHOICES: Mapping[str, tuple[Mapping[str, Fields], Mapping[str, Any] | None]] = 
     "optimiser": (OPTIMISERS, None),
     "schedule": (SCHEDULES, {"name": "constant"}),
 }
+# Absent where there is none.
+_OPTIONAL: Mapping[str, Mapping[str, Fields]] = {"penalty": PENALTIES}
 _FIELDS: Fields = {
     "updates": whole(1),
     "batch_size": whole(1, default=64),
@@ -134,8 +137,8 @@ _FIELDS: Fields = {
 class Configuration:
     """All that a run's result depends on, beside the machine.
 
-    Each of the first five is a table with a ``name`` and that name's options (`TASKS`, `MODELS`, `STARTS`,
-    `OPTIMISERS`, `SCHEDULES`).
+    Each of the first six is a table with a ``name`` and that name's options (`TASKS`, `MODELS`, `STARTS`,
+    `OPTIMISERS`, `SCHEDULES`, `PENALTIES`).
 
     Args:
         task: what is learned; ``held_out``: how many items each of the validation and test parts has.
@@ -146,6 +149,7 @@ class Configuration:
         optimiser: with its learning ``rate``; ``geodesic`` trains the bases and spectra of ``spectral``, and the
             ``rest`` by another.
         schedule: torch's learning-rate schedules; they count updates, ``plateau`` validations.
+        penalty: of `isornn.nn.soft_constraints`, on all recurrent matrices, added to the loss ``strength`` times.
         updates: K.
         batch_size: B.
         validate_every: updates between validations, which are when metrics and a checkpoint are written.
@@ -168,6 +172,7 @@ class Configuration:
     start: Choice
     optimiser: Choice
     schedule: Choice
+    penalty: Choice | None
     updates: int
     batch_size: int
     validate_every: int
@@ -183,8 +188,12 @@ class Configuration:
             ConfigurationError: an unknown field, a value that is not allowed, one that is missing; names the field.
         """
         sections = {name: anything("it is a table with a name", default) for name, (_, default) in _CHOICES.items()}
+        sections |= {name: anything("it is a table with a name", None) for name in _OPTIONAL}
         values = read_fields("", data, {**sections, **_FIELDS})
         choices = {name: _choice(name, values[name], kinds) for name, (kinds, _) in _CHOICES.items()}
+        choices |= {
+            name: _choice(name, values[name], kinds) for name, kinds in _OPTIONAL.items() if values[name] is not None
+        }
         found = Configuration(**{**values, **choices})
         _check_cell(found)
         _check_milestones(found.schedule)

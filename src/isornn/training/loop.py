@@ -46,6 +46,7 @@ def train(
     updates: int,
     *,
     clip: float | None = None,
+    penalty: Callable[[], Tensor] | None = None,
     on_update: Sequence[OnUpdate] = (),
     forward: Callable[..., Tensor] | None = None,
     backward: Callable[[Tensor], None] = Tensor.backward,
@@ -59,6 +60,7 @@ def train(
         batches: of (x, y) or (x, y, lengths); no more are drawn than updates made.
         updates: K, those counted that ``state`` has behind it.
         clip: the norm that the gradient is clipped at; ``None``: it is not.
+        penalty: added to the loss that is minimised, and not to the one that is told.
         on_update: called in turn after each update.
         forward, backward: what is called in the place of the model and of ``loss.backward``, where Lightning Fabric
             (device, precision, processes) wraps them.
@@ -83,7 +85,7 @@ def train(
         output = forward(x, *lengths)
         loss = task_loss(output, target)
         state.optimizer.zero_grad()
-        backward(loss)
+        backward(loss if penalty is None else loss + penalty())
         norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
         check_before_step(state.update + 1, state.model, x, output, loss, norm)
         if clip is not None:

@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from isornn.records import read_record, versions, write_record
 from isornn.training.batches import held_out_metrics, training_batches
-from isornn.training.building import build_model, build_optimiser, build_schedule
+from isornn.training.building import build_model, build_optimiser, build_penalty, build_schedule
 from isornn.training.configuration import Configuration
 from isornn.training.finite import NonFiniteLoss
 from isornn.training.loop import OnUpdate, State, train
@@ -104,6 +104,7 @@ def _run(
     forward = fabric.setup_module(model)
     optimizer = build_optimiser(configuration.optimiser, model)
     schedule = build_schedule(configuration.schedule, optimizer, configuration.updates)
+    penalty = build_penalty(configuration.penalty, model)
     plateau = schedule if isinstance(schedule, ReduceLROnPlateau) else None
     state, journal = State(model, optimizer, None if plateau else schedule), Journal()
     weights, checkpoint = folder / WEIGHTS, folder / CHECKPOINT
@@ -121,6 +122,7 @@ def _run(
             training_batches(problem.training, size, configuration.seed, state.update, model, fabric),
             configuration.updates,
             clip=configuration.clip,
+            penalty=penalty,
             on_update=[validation, *on_update],
             forward=forward,
             backward=fabric.backward,
