@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 from isornn.training.sweep.plan import SweepError
 
-_PATIENCE = 10.0  # seconds for a node to answer
+_SECONDS_FOR_ADDRESS = 10.0
+_SECONDS_FOR_NODES = 60.0  # a busy node takes its time to start a process
 
 try:
     import ray
@@ -42,7 +43,7 @@ def _check_answer(address: str) -> None:
     """Ray itself tries an address where nothing answers for many minutes."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
+        socket.create_connection((host, int(port)), timeout=_SECONDS_FOR_ADDRESS).close()
     except (OSError, ValueError) as error:
         raise SweepError("address", address, f"no Ray cluster answers there ({error})") from None
 
@@ -54,7 +55,7 @@ def room(threads: int, most: int | None) -> int:
     """
     nodes = [node for node in ray.nodes() if node["Alive"]]
     answers = {_answer(node["NodeID"]): int(node["Resources"].get("CPU", 0)) // threads for node in nodes}
-    ready, _ = ray.wait(list(answers), num_returns=len(answers), timeout=_PATIENCE)
+    ready, _ = ray.wait(list(answers), num_returns=len(answers), timeout=_SECONDS_FOR_NODES)
     actors = sum(answers[answer] for answer in ready if _answered(answer))
     if actors < 2:
         raise SweepError("backend", "ray", f"the cluster has room for {actors} workers, at least 2 are needed")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import joblib
 import torch
@@ -21,7 +21,7 @@ class WorkerLost(ChildProcessError):
 class Workers(Protocol):
     """Processes that do the same work at the same time."""
 
-    def start(self) -> Any:
+    def start(self) -> AbstractContextManager[None]:
         """A context within which `work` may be called."""
 
     def work(self, work: Callable[[], None], *, alone: bool = False) -> None:
