@@ -91,6 +91,9 @@ def _connect_starts(app: Dash, latest: Latest) -> None:
             said = ""
         else:
             name = "critical" if ctx.triggered_id == "critical" else start
+            wrong = _whole_numbers(T=length, N=hidden, D=inputs)
+            if wrong:
+                return no_update, no_update, wrong
             try:
                 found = _asked(latest, f"{tab} start", work.starting_point, name, text, hidden, inputs, length)
             except (ValueError, Failed) as reason:
@@ -115,9 +118,12 @@ def _connect_answers(app: Dash, latest: Latest) -> None:
         prevent_initial_call=True,
     )
     def to_numbers(text: str | None, length: int | None, tab: str) -> tuple[Any, ...]:
-        if text is None or length is None:
+        if text is None:
             raise PreventUpdate
-        latest.drop(tab)
+        if length is None:
+            set_props("refusal", {"children": _whole_numbers(T=length)})
+            return (no_update,) * 7
+        latest.drop(f"{tab} figure")
         try:
             found = _asked(latest, f"{tab} numbers", work.numbers, text, length)
         except (ValueError, Failed) as reason:
@@ -125,6 +131,7 @@ def _connect_answers(app: Dash, latest: Latest) -> None:
             return (no_update,) * 7
         fading, scales = found["fading"], found["time_scales"]
         answer = {"spec": text, "moments": found["moments"], "why": found["why"]}
+        set_props("refusal", {"children": ""})
         set_props("numbers-of", {"data": f"{text} {length}"})
         return (
             answer,
@@ -147,7 +154,7 @@ def _connect_answers(app: Dash, latest: Latest) -> None:
         if answer["moments"] is None:
             found = work.nothing(answer["why"])
         else:
-            found = _drawn(latest, f"{tab} cobweb", work.cobweb, answer["spec"], *answer["moments"])
+            found = _drawn(latest, f"{tab} figure cobweb", work.cobweb, answer["spec"], *answer["moments"])
         set_props("cobweb-of", {"data": answer["spec"]})
         return found["figure"], found["caption"]
 
@@ -159,7 +166,7 @@ def _connect_answers(app: Dash, latest: Latest) -> None:
         prevent_initial_call=True,
     )
     def to_spectrum(answer: dict[str, Any], tab: str) -> tuple[Any, str]:
-        found = _drawn(latest, f"{tab} spectrum", work.jacobian_spectrum, answer["spec"])
+        found = _drawn(latest, f"{tab} figure spectrum", work.jacobian_spectrum, answer["spec"])
         set_props("spectrum-of", {"data": answer["spec"]})
         return found["figure"], found["caption"]
 
@@ -192,6 +199,12 @@ def _connect_marks(app: Dash) -> None:
         State("python", "children"),
         prevent_initial_call=True,
     )
+
+
+def _whole_numbers(**given: int | None) -> str:
+    """Which of the fields do not hold what they may, in words; the browser makes them empty."""
+    wrong = ", ".join(name for name, value in given.items() if value is None)
+    return f"{wrong}: give a whole number of at least {2 if 'T' in wrong else 1}, at most 1,000,000" if wrong else ""
 
 
 def _asked(latest: Latest, place: str, function: Any, *arguments: Any) -> work.Answer:

@@ -223,7 +223,7 @@ def _labelled(label: str, control: Any) -> html.Label:
 
 
 def _whole(name: str, value: int, low: int, high: int) -> dcc.Input:
-    return dcc.Input(id=name, type="number", value=value, min=low, max=high, step=1, debounce=0.3)
+    return dcc.Input(id=name, type="number", value=value, min=low, max=high, step=1, debounce=True)
 
 
 def _dropdown(name: str | dict[str, str], words: list[str], value: str) -> dcc.Dropdown:
