@@ -398,9 +398,6 @@ def test_jacobian_moments_are_refused_with_the_reason() -> None:
     assert settled.converged
     with pytest.raises(TheoryMissing, match="u_f, which also acts in the update"):
         units.jacobian(settled)
-    orthogonal = Spec(Vanilla(), {"h": Gate(1.0, 1.0, ensemble="orthogonal")})
-    with pytest.raises(TheoryMissing, match=r"gates\.h\.ensemble"):
-        population(orthogonal).jacobian(population(orthogonal).settle("identical"))
 
 
 def test_chrono_biases_mirror_each_other_and_spread_time_scales() -> None:

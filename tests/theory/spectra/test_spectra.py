@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from checked import CHO, PEEPHOLE, law
-from isornn.cells import LSTM, TLSTM, TRNN, Gate, Minimal, Spec, SpecError, Vanilla
+from isornn.cells import LSTM, TLSTM, TRNN, Gate, Spec, SpecError, Vanilla
 from isornn.nn.random_network import RandomNetwork
 from isornn.simulation import simulate
 from isornn.theory import TheoryMissing, analyze
@@ -205,8 +205,7 @@ def test_typed_cells_multiply_independent_gates() -> None:
     ("spec", "why"),
     [
         (Spec(Vanilla(), {"h": Gate(weight_var=torch.tensor([1.0, 2.0]))}), "batch"),
-        (Spec(Vanilla(), {"h": Gate(weight_var=1.0, input_var=0.1, ensemble=0.2)}), "gates.h.ensemble"),
-        (Spec(Minimal(), {"u": Gate(1.0, 1.0, ensemble="orthogonal")}), "gates.u.ensemble"),
+        (Spec(Vanilla(), {"h": Gate(weight_var=1.0, input_var=0.1, ensemble="identity")}), "identity"),
         (Spec(Vanilla("oplu"), {"h": Gate(1.0, 1.0)}), "units together"),
         (Spec(Vanilla("identity"), {"h": Gate(2.0, 1.0)}), "no fixed point"),
     ],
@@ -220,8 +219,3 @@ def test_what_has_no_theory_is_refused_with_the_reason(spec: Spec, why: str) -> 
 def test_steps_are_few_and_whole(steps: int) -> None:
     with pytest.raises(SpecError, match="steps: .* from 1 to 16"):
         spectrum(PEEPHOLE, steps=steps)
-
-
-def test_an_orthogonal_matrix_has_one_step_only() -> None:
-    with pytest.raises(TheoryMissing, match="one step of an orthogonal"):
-        spectrum(Spec(Vanilla(), {"h": Gate(weight_var=1.2, input_var=0.1, ensemble="orthogonal")}), steps=2)

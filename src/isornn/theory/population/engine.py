@@ -217,7 +217,7 @@ class Population:
             TheoryMissing: see ``JacobianSums``.
         """
         units = stationary.units.one_copy()
-        sums = JacobianSums(self.laws, self.spec, units)
+        sums = JacobianSums(self.laws, units)
         for _ in range(steps):
             with torch.no_grad():
                 units = self._dynamics.step(units, stationary.field)

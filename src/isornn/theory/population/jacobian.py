@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isornn.cells import Spec, Values
+from isornn.cells import Values
 from isornn.theory.errors import TheoryMissing
+from isornn.theory.matrix_law import fourth_cumulant
 from isornn.theory.population.probing import Derivatives, linearise, linearise_read
 from isornn.theory.population.replicates import jackknife, pooled
 from isornn.theory.population.units import Field, Laws, Units, draw_gates, reader, stand_ins
@@ -30,27 +31,25 @@ class JacobianSums:
 
     For states s of a unit, A = d s'/d s pointwise (column 0: the state that recurrent matrices read), V = sum_k
     weight_var_k D_k D_k^T with D_k = d s'/d u_k, and x the part of V from a gate n that reads g h with its own random
-    matrices inside. Row blocks of J are Gaussian given the units, so Wick's theorem gives
+    matrices inside. Wick's theorem, and the fourth cumulants of matrices that are not Gaussian, give
 
         M m1 = E tr AA^T + E tr V
-        M m2 = E tr (AA^T)^2 + 2 E tr AA^T V + 2 E|a_0|^2 E tr V + E tr V^2 + (E tr V)^2,
+        M m2 = E tr (AA^T)^2 + 2 E tr AA^T V + 2 E|a_0|^2 E tr V + E tr V^2 + (E tr V)^2
+               + sum_k k_4(W_k) (E tr V_k)^2,
 
     where for a gated read the x-x part (E x)^2 of the last term is weight_var_n^2 E[D_n^2]^2 b2 with
-    b2 = E g^4 + 2 E g^2 w + 2 E g^2 E w + E w^2 + (E w)^2, g = d r/d h, w = sum_j weight_var_j (d r/d u_j)^2.
+    b2 = E g^4 + 2 E g^2 w + 2 E g^2 E w + E w^2 + (E w)^2 + sum_j k_4(W_j) (E w_j)^2, g = d r/d h,
+    w = sum_j w_j, w_j = weight_var_j (d r/d u_j)^2.
 
     Raises:
-        TheoryMissing: an ensemble that is not Gaussian; more than one gated read, one in a cell of several states,
-            or one whose inner pre-activation acts in the update too.
+        TheoryMissing: more than one gated read, one in a cell of several states, or one whose inner pre-activation
+            acts in the update too.
     """
 
-    def __init__(self, laws: Laws, spec: Spec, units: Units) -> None:
+    def __init__(self, laws: Laws, units: Units) -> None:
         self.laws = laws
-        for gate in laws.weighted:
-            ensemble = spec.gates[gate].ensemble
-            if ensemble != "gaussian":
-                raise TheoryMissing(
-                    f"gates.{gate}.ensemble: Jacobian moments are known for gaussian matrices, found {ensemble!r}"
-                )
+        cumulants = {gate: fourth_cumulant(laws.ensemble[gate]) for gate in laws.weighted}
+        self._cumulants = {gate: cumulant for gate, cumulant in cumulants.items() if cumulant != 0}
         self.gated = self._gated_read(units)
         self._sums: list[dict[str, Tensor]] = []
 
@@ -87,6 +86,8 @@ class JacobianSums:
             carry = _matrix(cell.states, cell.states, slopes, units)
             births = self._births(plain, push, units)
             sums = _block_sums(units, carry, births)
+            for gate in self._cumulants.keys() - {self.gated}:
+                sums[f"v {gate}"] = units.mean(torch.einsum("ii...->...", self._births([gate], push, units)))
         if self.gated is not None:
             by_state, by_gate = linearise_read(cell, self.gated, units.states, u)
             with torch.no_grad():
@@ -116,13 +117,14 @@ class JacobianSums:
         slope = push.get((name, self.gated))
         y = zero if slope is None else self.laws.weight[self.gated] * slope[0].square()
         g2 = by_state[name][0].square() if name in by_state else zero
-        w = zero
-        for gate in self.laws.weighted:
-            if gate in by_gate:
-                w = w + self.laws.weight[gate] * by_gate[gate][0].square()
+        own = {
+            gate: self.laws.weight[gate] * by_gate[gate][0].square() for gate in self.laws.weighted if gate in by_gate
+        }
+        w = sum(own.values(), zero)
         a2, v = carry[0, 0].square(), births[0, 0]
         products = {"g2": g2, "w": w, "g4": g2 * g2, "g2w": g2 * w, "w2": w * w, "y": y, "a2y": a2 * y, "vy": v * y}
-        return {key: units.mean(value) for key, value in (products | {"y2": y * y}).items()}
+        products |= {"y2": y * y} | {f"w {gate}": value for gate, value in own.items()}
+        return {key: units.mean(value) for key, value in products.items()}
 
     def moments(self, shape: torch.Size) -> JacobianMoments:
         """m1, m2 and the variance of squared singular values, with standard errors from replicates."""
@@ -130,13 +132,20 @@ class JacobianSums:
         states = len(self.laws.cell.states)
         m1 = e["a"] + e["v"]
         m2 = e["aa"] + 2 * e["av"] + 2 * e["a0"] * e["v"] + e["vv"] + e["v"].square()
+        for gate, cumulant in self._cumulants.items():
+            if gate != self.gated:
+                m2 = m2 + cumulant * e[f"v {gate}"].square()
         if self.gated is not None:
             b1 = e["g2"] + e["w"]
             b2 = e["g4"] + 2 * e["g2w"] + 2 * e["g2"] * e["w"] + e["w2"] + e["w"].square()
+            for gate, cumulant in self._cumulants.items():
+                if f"w {gate}" in e:
+                    b2 = b2 + cumulant * e[f"w {gate}"].square()
             x = b1 * e["y"]
             m1 = m1 + x
             m2 = m2 + 2 * b1 * e["a2y"] + 2 * e["a0"] * x + 2 * b1 * e["vy"] + 2 * e["v"] * x
             m2 = m2 + b1.square() * e["y2"] + e["y"].square() * b2
+            m2 = m2 + self._cumulants.get(self.gated, 0.0) * x.square()
         m1, m2 = m1 / states, m2 / states
         both = {"first": jackknife(m1), "second": jackknife(m2), "variance": jackknife(m2 - m1.square())}
         values = {name: value.reshape(shape) for name, (value, _) in both.items()}

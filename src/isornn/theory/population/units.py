@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from isornn.cells import BiasLaw, Cell, Gate, Spec, Values, initial_parameters
+from isornn.cells.spec import Ensemble
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.reasons import NOT_POINTWISE
 
@@ -34,6 +35,7 @@ class Laws:
 
     cell: Cell
     weight: Mapping[str, Tensor]
+    ensemble: Mapping[str, Ensemble]
     drive: Mapping[str, Tensor]
     bias_mean: Mapping[str, Tensor]
     bias_var: Mapping[str, Tensor]
@@ -61,6 +63,7 @@ class Laws:
         return Laws(
             cell=spec.cell,
             weight={name: flat(gate.recurrent_var) for name, gate in gates},
+            ensemble={name: gate.ensemble for name, gate in gates},
             drive={name: (flat(gate.input_var) + flat(gate.previous_input_var)) * variance for name, gate in gates},
             bias_mean={name: flat(gate.bias_mean) for name, gate in gates},
             bias_var={name: flat(gate.bias_var) for name, gate in gates},

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, Values
+from isornn.cells.spec import Ensemble
 from isornn.theory.errors import TheoryMissing
+from isornn.theory.matrix_law import margin_of
 from isornn.theory.population.engine import Population, Stationary
 from isornn.theory.population.probing import linearise, linearise_read
 from isornn.theory.population.units import Laws, Units, draw_gates, reader, stand_ins, variates
 from isornn.theory.reasons import NOT_CONVERGED
-from isornn.theory.spectra.chain import Step, carried, joined, product, row_energy
+from isornn.theory.spectra.chain import Source, Step, carried, joined, product, row_energy
 
 UNITS, REPLICATES = 1024, 32
 SNAPSHOTS, SNAPSHOTS_OF_PATHS = 16, 4
@@ -65,11 +67,12 @@ def _fresh(
 
 
 def step_of(laws: Laws, units: Units, u: Values, x: Tensor | None) -> Step:
-    """A~ and V_q of every unit at given pre-activations; rows and columns as in `isornn.theory.spectra.dyson`."""
+    """A~ and V_k of every unit at given pre-activations; rows and columns as in `isornn.theory.spectra.dyson`."""
     cell, names = laws.cell, laws.cell.states
     stood = stand_ins(laws, units)
     gated = [gate for gate in laws.weighted if reader(laws, gate, Values(**units.states), stood)[0]]
     column = {gate: len(names) + gated.index(gate) if gate in gated else 0 for gate in laws.weighted}
+    sources = {gate: _source(column[gate], gate, laws.ensemble[gate]) for gate in laws.weighted}
     size, shape = len(names) + len(gated), next(iter(units.states.values()))[0].shape
     mean = torch.zeros(size, size, *shape, dtype=torch.float64)
     slopes: dict[str, dict[int, Tensor]] = {gate: {} for gate in laws.weighted}
@@ -87,14 +90,19 @@ def step_of(laws: Laws, units: Units, u: Values, x: Tensor | None) -> Step:
         for inner, value in by_gate.items():
             if inner in slopes:
                 slopes[inner][at] = value[0].detach()
-    births = {q: torch.zeros_like(mean) for q in column.values()}
+    births = {source: torch.zeros_like(mean) for source in sources.values()}
     for gate, by_row in slopes.items():
         for s, left in by_row.items():
             for r, right in by_row.items():
-                births[column[gate]][s, r] += laws.weight[gate][0] * left[0] * right[0]
+                births[sources[gate]][s, r] += laws.weight[gate][0] * left[0] * right[0]
     weight = torch.ones(shape, dtype=torch.float64) if units.weights is None else units.weights.expand(shape)
-    flat = {q: v.reshape(size, size, -1) for q, v in births.items()}
+    flat = {source: v.reshape(size, size, -1) for source, v in births.items()}
     return Step(len(names), mean.reshape(size, size, -1), flat, weight.reshape(-1) / weight.sum())
+
+
+def _source(column: int, gate: str, ensemble: Ensemble) -> Source:
+    margin = margin_of(ensemble)
+    return Source(column) if margin is None else Source(column, gate, margin)
 
 
 def thinned(path: list[Step]) -> list[Step]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +14,24 @@ from isornn.theory.spectra.dyson import Blocks
 _FEW = 1e-9
 
 
+class Source(NamedTuple):
+    """Random matrices that multiply one column: the Gaussian ones together, any other by itself.
+
+    Args:
+        column: which.
+        gate: whose matrix; "" for the Gaussian ones.
+        margin: as in `isornn.theory.matrix_law`; ``None`` for the Gaussian ones.
+    """
+
+    column: int
+    gate: str = ""
+    margin: float | None = None
+
+    def shifted(self, columns: int) -> Source:
+        """The same with all columns moved."""
+        return self._replace(column=self.column + columns)
+
+
 @dataclass(frozen=True)
 class Step:
     """What the Jacobian of one step does at sampled units; rows and columns as in `isornn.theory.spectra.dyson`.
@@ -20,18 +39,18 @@ class Step:
     Args:
         states: M, the first M rows and columns of B.
         mean: A~ ``(B, B, n)``.
-        births: V_q ``(B, B, n)`` by column q.
+        births: V_k ``(B, B, n)`` by source k.
         weight: share of each unit ``(n,)``, summing to 1.
     """
 
     states: int
     mean: Tensor
-    births: Mapping[int, Tensor]
+    births: Mapping[Source, Tensor]
     weight: Tensor
 
     def taken(self, index: Tensor, weight: Tensor) -> Step:
         """The units ``index`` with new weights."""
-        births = {q: v[..., index] for q, v in self.births.items()}
+        births = {source: v[..., index] for source, v in self.births.items()}
         return Step(self.states, self.mean[..., index], births, weight / float(weight.sum()))
 
     @property
@@ -39,42 +58,43 @@ class Step:
         """A ``(M, M, n)``: from old states to new ones of the same unit."""
         return self.mean[: self.states, : self.states]
 
-    def pushed(self, covariance: Tensor) -> tuple[Tensor, dict[int, float]]:
+    def pushed(self, covariance: Tensor) -> tuple[Tensor, dict[Source, float]]:
         """Covariances (M, M, n) of the old states' tangents in each unit to those of the new ones; and the mean square
         of what each random matrix multiplies."""
         states, inner = self.states, self.mean[:, : self.states]
         new = torch.einsum("sin,ijn,rjn->srn", inner, covariance, inner)
-        powers: dict[int, float] = {}
-        for q, v in sorted(self.births.items()):
+        powers: dict[Source, float] = {}
+        for source, v in sorted(self.births.items()):
+            q = source.column
             # a gated read may only read what comes before it
             square = covariance[q, q] if q < states else new[q, q]
-            powers[q] = float((self.weight * square).sum())
-            new = new + powers[q] * v
+            powers[source] = float((self.weight * square).sum())
+            new = new + powers[source] * v
         return new[:states, :states], powers
 
-    def pulled(self, response: Tensor) -> tuple[Tensor, dict[int, float]]:
-        """The adjoint: quadratic forms (M, M, n) on the new states to those on the old ones; and by column the mean
-        trace of what its random matrix makes of it."""
+    def pulled(self, response: Tensor) -> tuple[Tensor, dict[Source, float]]:
+        """The adjoint: quadratic forms (M, M, n) on the new states to those on the old ones; and the mean trace of what
+        each source makes of it."""
         states = self.states
         whole = torch.zeros_like(self.mean)
         whole[:states, :states] = response
-        traces: dict[int, float] = {}
-        for q, v in sorted(self.births.items(), reverse=True):
-            traces[q] = float((self.weight * torch.einsum("srn,srn->n", whole, v)).sum())
-            if q >= states:
-                whole[q, q] = traces[q]
+        traces: dict[Source, float] = {}
+        for source, v in sorted(self.births.items(), reverse=True):
+            traces[source] = float((self.weight * torch.einsum("srn,srn->n", whole, v)).sum())
+            if source.column >= states:
+                whole[source.column, source.column] += traces[source]
         inner = self.mean[:, :states]
         old = torch.einsum("sin,srn,rjn->ijn", inner, whole, inner)
-        for q, trace in traces.items():
-            if q < states:
-                old[q, q] += trace
+        for source, trace in traces.items():
+            if source.column < states:
+                old[source.column, source.column] += trace
         return old, traces
 
 
 def joined(parts: Sequence[Step]) -> Step:
-    """All units of several populations of one kind, without columns that are zero in all."""
-    births = {q: torch.cat([part.births[q] for part in parts], -1) for q in parts[0].births}
-    kept = {q: v for q, v in births.items() if bool((v != 0).any())}
+    """All units of several populations of one kind, without sources that are zero in all."""
+    births = {source: torch.cat([part.births[source] for part in parts], -1) for source in parts[0].births}
+    kept = {source: v for source, v in births.items() if bool((v != 0).any())}
     mean = torch.cat([part.mean for part in parts], -1)
     return Step(parts[0].states, mean, kept, torch.cat([part.weight for part in parts]) / len(parts))
 
@@ -83,7 +103,7 @@ def row_energy(path: Sequence[Step]) -> Tensor:
     """Expected squared norm of each unit's rows of the product J_k ... J_1, (n,): its mean over units is M m1.
 
     >>> one = torch.ones(1, 1, 1, dtype=torch.float64)
-    >>> row_energy([Step(1, one, {0: 2 * one}, one.reshape(1))] * 2)  # (1 + 2)^2
+    >>> row_energy([Step(1, one, {Source(0): 2 * one}, one.reshape(1))] * 2)  # (1 + 2)^2
     tensor([9.], dtype=torch.float64)
     """
     covariance = _identity(path[0])
@@ -96,7 +116,7 @@ def carried(path: Sequence[Step]) -> Tensor:
     """Largest squared singular value of each unit's own A_k ... A_1, (n,): no support ends below it.
 
     >>> one = torch.ones(1, 1, 1, dtype=torch.float64)
-    >>> carried([Step(1, 2 * one, {0: one}, one.reshape(1))] * 3)
+    >>> carried([Step(1, 2 * one, {Source(0): one}, one.reshape(1))] * 3)
     tensor([64.], dtype=torch.float64)
     """
     whole = product(path)
@@ -128,8 +148,9 @@ def chained(path: Sequence[Step]) -> Blocks:
     mean, roots = _linearised(path)
     rows, columns = list(range(len(mean))), list(range(len(mean)))
     states, size = path[0].states, path[0].mean.shape[0]
+    multiplied = sorted({source.column for source in roots})
     for q in range(states, len(mean)):
-        if q not in roots:
+        if q not in multiplied:
             # what no random matrix multiplies is known from its own unit and is put in where it is used
             row = q if q % size >= states else q - size
             mean, roots = _without(mean, roots, row, q)
@@ -138,20 +159,22 @@ def chained(path: Sequence[Step]) -> Blocks:
     # gated reads before states, so that the outputs come last
     order = sorted(rows, key=lambda row: (row // size, row % size < states, row))
     born = sorted(roots)
-    owned = [(place, root) for place, q in enumerate(born) for root in roots[q]]
-    owned += [(len(born) + born.index(q) if q in roots else -1, mean[:, q]) for q in columns]
+    owned = [(place, root) for place, source in enumerate(born) for root in roots[source]]
+    owned += [(len(born) + multiplied.index(q) if q in multiplied else -1, mean[:, q]) for q in columns]
     owned = [(owner, vector) for owner, vector in owned if bool((vector != 0).any())]
     factors = torch.stack([vector[order] for _, vector in owned]).permute(2, 0, 1).contiguous()
     return Blocks(
         states=states,
-        starts=torch.tensor([1.0 if q < states else 0.0 for q in born], dtype=torch.float64),
+        starts=torch.tensor([1.0 if q < states else 0.0 for q in multiplied], dtype=torch.float64),
+        columns=torch.tensor([multiplied.index(source.column) for source in born]),
+        margins=tuple(source.margin for source in born),
         factors=factors,
         owners=torch.tensor([owner for owner, _ in owned]),
         weight=path[0].weight,
         energy=row_energy(path),
         floor=float(carried(path).max()),
-        forward=torch.tensor([forward[q] for q in born], dtype=torch.float64),
-        backward=torch.tensor([backward[q] for q in born], dtype=torch.float64),
+        forward=torch.tensor([forward[source] for source in born], dtype=torch.float64),
+        backward=torch.tensor([backward[source] for source in born], dtype=torch.float64),
     )
 
 
@@ -160,36 +183,36 @@ def _identity(step: Step) -> Tensor:
     return one[..., None].expand(-1, -1, step.mean.shape[-1])
 
 
-def _ends(path: Sequence[Step]) -> tuple[dict[int, float], dict[int, float]]:
-    """Powers that go into each column, and what comes of it: e and d far from the spectrum."""
+def _ends(path: Sequence[Step]) -> tuple[dict[Source, float], dict[Source, float]]:
+    """Powers that go into each source, and what comes of it: e and d far from the spectrum."""
     size = path[0].mean.shape[0]
-    forward: dict[int, float] = {}
-    backward: dict[int, float] = {}
+    forward: dict[Source, float] = {}
+    backward: dict[Source, float] = {}
     covariance = response = _identity(path[0])
     for t, step in enumerate(path):
         covariance, found = step.pushed(covariance)
-        forward |= {t * size + q: power for q, power in found.items()}
+        forward |= {source.shifted(t * size): power for source, power in found.items()}
     for t, step in reversed(list(enumerate(path))):
         response, found = step.pulled(response)
-        backward |= {t * size + q: trace for q, trace in found.items()}
+        backward |= {source.shifted(t * size): trace for source, trace in found.items()}
     return forward, backward
 
 
-def _linearised(path: Sequence[Step]) -> tuple[Tensor, dict[int, list[Tensor]]]:
-    """A~ ``(K, K, n)`` of all steps, and by column the vectors (K, n) whose squares add up to V."""
+def _linearised(path: Sequence[Step]) -> tuple[Tensor, dict[Source, list[Tensor]]]:
+    """A~ ``(K, K, n)`` of all steps, and by source the vectors (K, n) whose squares add up to V."""
     size, units = path[0].mean.shape[0], path[0].mean.shape[-1]
     mean = torch.zeros(len(path) * size, len(path) * size, units, dtype=torch.float64)
-    roots: dict[int, list[Tensor]] = {}
+    roots: dict[Source, list[Tensor]] = {}
     for t, step in enumerate(path):
         own = slice(t * size, (t + 1) * size)
         mean[own, own] = step.mean
         if t + 1 < len(path):
             for s in range(step.states):
                 mean[t * size + s, (t + 1) * size + s] = -1.0
-        for q, v in step.births.items():
+        for source, v in step.births.items():
             vectors = torch.zeros(size, len(mean), units, dtype=torch.float64)
             vectors[:, own] = _roots(v)
-            roots[t * size + q] = list(vectors)
+            roots[source.shifted(t * size)] = list(vectors)
     return mean, roots
 
 
@@ -206,16 +229,16 @@ def _roots(v: Tensor) -> Tensor:
 
 
 def _without(
-    mean: Tensor, roots: Mapping[int, list[Tensor]], row: int, column: int
-) -> tuple[Tensor, dict[int, list[Tensor]]]:
+    mean: Tensor, roots: Mapping[Source, list[Tensor]], row: int, column: int
+) -> tuple[Tensor, dict[Source, list[Tensor]]]:
     """With the unknown of ``column`` replaced by what ``row``, where it stands as -1, says it is."""
     use = mean[:, column].clone()
     use[row] = 0.0
     changed = mean + use[:, None] * mean[row][None]
     changed[row] = 0.0
     new = {}
-    for q, vectors in roots.items():
-        new[q] = [vector + use * vector[row] for vector in vectors]
-        for vector in new[q]:
+    for source, vectors in roots.items():
+        new[source] = [vector + use * vector[row] for vector in vectors]
+        for vector in new[source]:
             vector[row] = 0.0
     return changed, new

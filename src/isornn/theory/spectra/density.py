@@ -17,7 +17,8 @@ from isornn.theory.spectra.chain import Step, chained, row_energy, with_few
 from isornn.theory.spectra.diagonal import unit_law
 from isornn.theory.spectra.dyson import Blocks, NotSolved
 from isornn.theory.spectra.extremes import extremes
-from isornn.theory.spectra.one_gate import Law, one_gate_law
+from isornn.theory.spectra.one_gate import one_gate_law
+from isornn.theory.spectra.push import Law
 from isornn.theory.spectra.records import Atom, KnownMoments, SpectralDensity, integrals
 from isornn.theory.spectra.scan import ANGLES, Scan, moments, scan, upper_edge
 
@@ -25,6 +26,7 @@ SEED = 0
 MOST_STEPS = 16
 _CALIBRATIONS, _STRONGEST = 2, 0.2  # rounds, and the largest factors a and b
 _ACCURATE, _TOO_FAR = 2e-3, 0.05  # residuals
+_AT_ZERO = 1e-9  # of the highest point
 _GROUPS = 8  # of replicates, whose moments give the standard errors
 
 
@@ -34,13 +36,14 @@ def spectrum(spec: Spec, *, steps: int = 1, generator: torch.Generator | None = 
     At the fixed point of the state's moments, on one trajectory: of ``J_t`` itself, or of the product of several,
     ``J_(t+k-1) ... J_t``, which a gradient through k steps is multiplied by. For a cell of several states the Jacobian
     is that of all of them, (M N) x (M N): for the LSTM d(h', c')/d(h, c). Given the units J = A + sum_k D_k W_k has a
-    deterministic part and Gaussian rows of given covariances, so the resolvent solves a matrix Dyson equation with
+    deterministic part and random matrices that are free from it, so the resolvent solves a matrix Dyson equation with
     one block per unit (`isornn.theory.spectra.dyson`); a gated read (Cho's GRU) and a product are linearised. Cells
-    without recurrent weights have the law of a product of their units' own gates: of one gate in one step, and a
-    single orthogonal matrix without a carried state too, exactly; else of half a million sampled units.
+    without recurrent weights have the law of a product of their units' own gates, in one step of one gate, exactly;
+    else of half a million sampled units. One step of a single matrix without a carried state, J = D W, that is
+    orthogonal or has a margin, is exact too.
 
     Args:
-        spec: of plain numbers, not a batch; gaussian matrices (orthogonal: one step of a single matrix, J = D W, only).
+        spec: of plain numbers, not a batch.
         steps: k, from 1 to 16.
         generator: randomness of the sampled units; seeded with 0 by default, so that equal calls agree.
 
@@ -51,8 +54,7 @@ def spectrum(spec: Spec, *, steps: int = 1, generator: torch.Generator | None = 
 
     Raises:
         SpecError: steps that are not from 1 to 16.
-        TheoryMissing: a batch of specs; no fixed point; identity, margin or orthogonal matrices beyond the
-            case above; a cell that is not pointwise.
+        TheoryMissing: a batch of specs; no fixed point; identity matrices; a cell that is not pointwise.
         NotSolved: the equation's residual stays above its tolerance, or the density's mass or moments are off by more
             than 5 %, as where gates are so steep that singular values spread over hundreds of orders of magnitude.
 
@@ -73,25 +75,15 @@ def spectrum(spec: Spec, *, steps: int = 1, generator: torch.Generator | None = 
     known = analyze(spec, length=1)
     if not bool(known.fixed_point.converged) or any(gate.ensemble == "identity" for gate in spec.gates.values()):
         raise TheoryMissing(known.fixed_point.second_moment.reason() or IDENTITY)
-    law = one_gate_law(spec) if steps == 1 else None
+    law = one_gate_law(spec, steps)
     if law is not None:
         return _of_law(spec, steps, law, _of_analysis(known.jacobian))
-    _need_gaussian(spec)
     generator = torch.Generator().manual_seed(SEED) if generator is None else generator
     path = sampled_path(spec, steps, generator)
     if not path[0].births:
         return _of_law(spec, steps, *unit_law(path))
     wanted = _of_analysis(known.jacobian) if steps == 1 else _of_groups(path)
     return _by_dyson(spec, path, wanted)
-
-
-def _need_gaussian(spec: Spec) -> None:
-    for name, gate in spec.gates.items():
-        if gate.ensemble != "gaussian" and float(gate.weight_var) > 0:
-            raise TheoryMissing(
-                f"gates.{name}.ensemble: the spectrum is known for gaussian matrices, and for one step of an "
-                f"orthogonal one where nothing is added to it; found {gate.ensemble!r}"
-            )
 
 
 def _of_law(spec: Spec, steps: int, law: Law, known: KnownMoments | None) -> SpectralDensity:
@@ -106,7 +98,8 @@ def _of_law(spec: Spec, steps: int, law: Law, known: KnownMoments | None) -> Spe
             smooth = (known.first - moments_of_atoms[0], known.second - moments_of_atoms[1])
             density = _corrected(x, density, 1 - share, *smooth)
             _, first, second = integrals(x, density, atoms)
-    edges = (float(x[0]), float(x[-1])) if len(x) else (None, None)
+    lowest = float(x[0]) if len(x) and x[0] > _AT_ZERO * x[-1] else 0.0
+    edges = (lowest, float(x[-1])) if len(x) else (None, None)
     stderr = {} if known is None else known.stderr
     return SpectralDensity(spec, steps, x, density, edges, atoms, 0.0, first, second - first**2, stderr, residual)
 

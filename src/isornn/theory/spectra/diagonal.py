@@ -9,7 +9,7 @@ import torch
 
 from isornn.theory.spectra.blocks import REPLICATES, UNITS
 from isornn.theory.spectra.chain import Step, product
-from isornn.theory.spectra.one_gate import Law, pushed_forward
+from isornn.theory.spectra.push import Law, pushed_forward
 from isornn.theory.spectra.records import KnownMoments
 
 
@@ -29,6 +29,6 @@ def unit_law(path: Sequence[Step]) -> tuple[Law, KnownMoments]:
     # a cell between neighbours has half of the mass of each, the outer ones all of it
     shared = mass[order] / 2
     shared[[0, -1]] *= 2
-    law = pushed_forward(ladder, shared[1:] + shared[:-1], lambda at: at)
+    law = pushed_forward(ladder, shared[1:] + shared[:-1], lambda at: at).law
     stderr = {name: float(part.std()) / math.sqrt(REPLICATES) for name, part in errors.items()}
     return law, KnownMoments(float((mass * flat).sum()), float((mass * flat.square()).sum()), stderr)

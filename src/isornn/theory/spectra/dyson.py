@@ -7,23 +7,33 @@ W_n multiply. J is the Schur complement of
     J~ = [[ A + sum_k D_k W_k ,  D_n W_n ],      (new states)
           [ G + sum_k w_k W_k ,    -1    ]]      (reads: dr_n = G ds + sum_k w_k du_k)
 
-which is linear in the Gaussian matrices. A product J_k ... J_1 is the Schur complement of k such blocks with -1 where
+which is linear in the random matrices. A product J_k ... J_1 is the Schur complement of k such blocks with -1 where
 the new states of one are the old states of the next (`isornn.theory.spectra.chain`): still linear in the matrices,
 which are independent between steps, while A, G, D and w of one unit at different steps have the joint law that its
-states give them. Given the units J~ has the mean A~ (K x K) and, for each column q that is multiplied by random
-matrices, rows of covariance V_q / N (K x K). With Pi = 1 on the rows of the last new states, Pi' = 1 on the columns of
-the first old states, 0 elsewhere, and E over units, the resolvent at z has per unit the row block G and, by q, the
-scalars e_q, d_q:
+states give them. Given the units J~ has the mean A~ (K x K) and, for each source k, random matrices that multiply its
+column q(k), rows of covariance V_k / N (K x K). With Pi = 1 on the rows of the last new states, Pi' = 1 on the columns
+of the first old states, 0 elsewhere, and E over units, the resolvent at z has per unit the row block G and the scalars
+e_q by column, d_k by source:
 
-    T_q = 1 / (Pi'_q + d_q)
-    G   = [ -z Pi - sum_q e_q V_q + sum_q T_q A~_q A~_q^T ]^-1          (A~_q: column q of A~)
-    d_q = E tr V_q G,     e_q = -T_q + T_q^2 E[A~_q^T G A~_q],          m(z) = (1/M) E tr Pi G,
+    T_q = 1 / (Pi'_q + sum_k D_k)                                       (sources k of column q)
+    G   = [ -z Pi - sum_k E_k V_k + sum_q T_q A~_q A~_q^T ]^-1          (A~_q: column q of A~)
+    d_k = E tr V_k G,     e_q = -T_q + T_q^2 E[A~_q^T G A~_q],          m(z) = (1/M) E tr Pi G,
 
-m(z) = int rho(x) dx / (x - z) over the squared singular values. With one step, one state and no gated read these are
-the two scalar equations of information-plus-noise matrices with a variance profile.
+m(z) = int rho(x) dx / (x - z) over the squared singular values. Gaussian matrices have E_k = e_q and D_k = d_k; with
+one step, one state and no gated read these are the two scalar equations of information-plus-noise matrices with a
+variance profile. Matrices with Haar bases (`isornn.theory.matrix_law`) are R-diagonal and free from what acts on
+single units:
+E_k = e_q F(t) and D_k = d_k F(t) with t = e_q d_k and F(t) = sum_n k_2n t^(n-1). F has several branches, so both are
+unknowns and solve, with the matrix's own resolvent at zeta in place of F,
+
+    zeta = (1 + E_k d_k) (1 + D_k e_q) / (e_q d_k)
+    E_k = f(zeta) e_q / (1 + D_k e_q),     D_k = f(zeta) d_k / (1 + E_k d_k)
+
+with f = `isornn.theory.matrix_law.tilted_mean`, which is 1 for orthogonal matrices.
 
 Source: Hachem, Loubaton & Najim 2007 (theorem 2.4) for one state; Helton, Rashidi Far & Speicher 2007 for operator
-valued semicircular elements and why there is exactly one solution with positive imaginary parts.
+valued semicircular elements and why there is exactly one solution with positive imaginary parts; Belinschi, Mai &
+Speicher 2017 for sums of free elements, whose subordination the last line is.
 """
 
 from __future__ import annotations
@@ -33,9 +43,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from isornn.theory.matrix_law import tilted_mean
+
 TOLERANCE = 1e-6
 ACCEPTED = 1e-5  # where rounding keeps it from its tolerance, as very weak weights do
 _ROUNDS = 60
+_ROUNDING = 1e-12
 
 
 class NotSolved(ArithmeticError):
@@ -49,17 +62,21 @@ class Blocks:
     Args:
         states: M, as many last rows are outputs.
         starts: Pi' of the Q columns that random matrices multiply, (Q,).
-        factors: vectors p ``(n, F, K)`` with V_q = sum p p^T, and the columns of A~.
-        owners: of each factor (F,): q for one of V_q, Q + q for A~_q, -1 for a column of A~ that no random
+        columns: q of each of the S sources, (S,).
+        margins: of each source; ``None`` for Gaussian matrices.
+        factors: vectors p ``(n, F, K)`` with V_k = sum p p^T, and the columns of A~.
+        owners: of each factor (F,): k for one of V_k, S + q for A~_q, -1 for a column of A~ that no random
             matrix multiplies (Pi' = 1, d = 0).
         weight: share of each unit ``(n,)``, summing to 1.
         energy: expected squared norm of each unit's rows of the product ``(n,)``: large singular values come from it.
         floor: the largest squared singular value of a unit's own deterministic part, which the support reaches.
-        forward, backward: what -e_q and -z d_q tend to for large |z|, (Q,).
+        forward, backward: what -E_k and -z D_k tend to for large |z|, (S,).
     """
 
     states: int
     starts: Tensor
+    columns: Tensor
+    margins: tuple[float | None, ...]
     factors: Tensor
     owners: Tensor
     weight: Tensor
@@ -77,7 +94,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Solution:
-    """``unknowns`` (e, then d) ``(Z, 2 Q)`` at ``z`` (Z,), the transform ``m`` (Z,), and the largest residual."""
+    """``unknowns`` (E, then D) ``(Z, 2 S)`` at ``z`` (Z,), the transform ``m`` (Z,), and the largest residual."""
 
     z: Tensor
     unknowns: Tensor
@@ -88,9 +105,9 @@ class Solution:
 class Dyson:
     """The equation for one population.
 
-    >>> from isornn.theory.spectra.chain import Step, chained
+    >>> from isornn.theory.spectra.chain import Source, Step, chained
     >>> one = torch.ones(1, 1, 1, dtype=torch.float64)
-    >>> square = Dyson(chained([Step(1, 0 * one, {0: one}, one.reshape(1))]))  # J = W: the quarter circle law
+    >>> square = Dyson(chained([Step(1, 0 * one, {Source(0): one}, one.reshape(1))]))  # J = W: the quarter circle law
     >>> z = torch.tensor([2 + 1e-9j], dtype=torch.complex128)
     >>> density = square.solved(z, square.guess(z)).m.imag / torch.pi
     >>> round(float(density), 6), round(1 / (2 * torch.pi), 6)  # sqrt((4 - x) / x) / (2 pi) at x = 2
@@ -99,8 +116,9 @@ class Dyson:
 
     def __init__(self, blocks: Blocks) -> None:
         self.blocks = blocks
-        self.count = len(blocks.starts)
-        groups = torch.arange(2 * self.count)
+        self.count = len(blocks.margins)
+        groups = torch.arange(self.count + len(blocks.starts))
+        self._sources = torch.eye(len(blocks.starts), dtype=torch.float64)[blocks.columns]  # (S, Q)
         self._grouping = (blocks.owners[:, None] == groups).to(torch.complex128)
         self._factors = blocks.factors.contiguous().numpy()
         self._weight = blocks.weight.contiguous().numpy()
@@ -110,7 +128,7 @@ class Dyson:
         return torch.cat([-self.blocks.forward.expand(len(z), -1), self.blocks.backward / -z[:, None]], -1)
 
     def solved(self, z: Tensor, start: Tensor) -> Solution:
-        """Newton's method from ``start`` (Z, 2 Q), with the averaged fixed point iteration wherever it leaves the
+        """Newton's method from ``start`` (Z, 2 S), with the averaged fixed point iteration wherever it leaves the
         half plane of the solution.
 
         Raises:
@@ -152,25 +170,37 @@ class Dyson:
         return moved
 
     def _admissible(self, x: Tensor) -> Tensor:
-        """Imaginary parts above 0 over the upper half plane; on the real axis the start's signs are kept anyway."""
+        """Imaginary parts not below 0 over the upper half plane; on the real axis the start's signs are kept anyway."""
         whole = x.isfinite().all(-1)
-        return (x.imag > 0).all(-1) & whole if x.is_complex() else whole
+        return (x.imag >= -_ROUNDING * x.abs()).all(-1) & whole if x.is_complex() else whole
 
     def _map(self, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The right-hand sides at ``x``, their derivatives ``(Z, 2 Q, 2 Q)``, and m."""
-        e, d = x.chunk(2, -1)
-        t = 1 / (d + self.blocks.starts)
-        y, h, m = self._expectations(z, torch.cat([-e, t], -1))
-        count = self.count
-        # R moves by -V de - T^2 A A^T dd, and G by -G dR G
-        by_unknown = torch.cat([h[:, :, :count], h[:, :, count:] * t.square()[:, None]], -1)
-        jacobian = torch.cat([by_unknown[:, count:] * t.square()[..., None], by_unknown[:, :count]], 1)
-        own = t.square() - 2 * t**3 * y[:, count:]
-        jacobian[:, :count, count:] += torch.diag_embed(own)
-        return torch.cat([-t + t.square() * y[:, count:], y[:, :count]], -1), jacobian, m
+        """The right-hand sides at ``x``, their derivatives ``(Z, 2 S, 2 S)``, and m."""
+        count, columns = self.count, self.blocks.columns
+        big_e, big_d = x.chunk(2, -1)
+        sources = self._sources.to(x.dtype)
+        t = 1 / (big_d @ sources + self.blocks.starts)
+        y, h, m = self._expectations(z, torch.cat([-big_e, t], -1))
+        # R moves by -V dE - T^2 A A^T dD, and G by -G dR G
+        by_unknown = torch.cat([h[:, :, :count], h[:, :, count:][:, :, columns] * t.square()[:, None, columns]], -1)
+        e, d = -t + t.square() * y[:, count:], y[:, :count]
+        of_e, of_d = by_unknown[:, count:] * t.square()[..., None], by_unknown[:, :count]
+        of_e[:, :, count:] += (t.square() - 2 * t**3 * y[:, count:])[..., None] * sources.T
+        return *self._made(x, torch.cat([e[:, columns], d], -1), torch.cat([of_e[:, columns], of_d], 1)), m
+
+    def _made(self, x: Tensor, raw: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
+        """E and D (Z, 2 S) that sources make of e and d, ``raw``, whose derivatives by x are ``slopes``."""
+        new, jacobian = raw.clone(), slopes.clone()
+        for k, margin in enumerate(self.blocks.margins):
+            if margin is not None:
+                pair = torch.tensor([k, self.count + k])
+                new[:, pair], by_x, by_raw = _free(margin, x[:, pair], raw[:, pair])
+                jacobian[:, pair] = by_raw @ slopes[:, pair]
+                jacobian[:, pair[:, None], pair] += by_x
+        return new, jacobian
 
     def _expectations(self, z: Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """E tr P_a G ``(Z, 2 Q)`` and E tr P_a G P_b G for the sums P of each owner's factors, and m."""
+        """E tr P_a G ``(Z, S + Q)`` and E tr P_a G P_b G for the sums P of each owner's factors, and m."""
         from isornn.theory.spectra.compiled import sums_over_units  # numba, see there
 
         by_factor = coefficients.to(torch.complex128) @ self._grouping.T
@@ -189,3 +219,21 @@ class Dyson:
         )
         found = (y @ self._grouping, self._grouping.T @ h @ self._grouping, trace / self.blocks.states)
         return found if z.is_complex() else (found[0].real, found[1].real, found[2].real)
+
+
+def _free(margin: float, x: Tensor, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(E, D) anew (Z, 2) from (E, D) and (e, d), and the derivatives (Z, 2, 2) by both pairs."""
+    (big_e, big_d), (e, d) = x.unbind(-1), raw.unbind(-1)
+    by_row, by_column = 1 + big_e * d, 1 + big_d * e
+    zeta = by_row * by_column / (e * d)
+    q, slope = tilted_mean(margin, zeta)
+    new = torch.stack([q * e / by_column, q * d / by_row], -1)
+    # of the logarithms of zeta, 1 / (1 + D e) and 1 / (1 + E d), by (E, D, e, d)
+    zero = torch.zeros_like(e)
+    column = torch.stack([zero, -e / by_column, -big_d / by_column, zero], -1)
+    row = torch.stack([-d / by_row, zero, zero, -big_e / by_row], -1)
+    own = torch.stack([zero, zero, 1 / e, zero], -1), torch.stack([zero, zero, zero, 1 / d], -1)
+    moved = (slope * zeta / q)[:, None] * (-row - column - own[0] - own[1])
+    logs = torch.stack([moved + own[0] + column, moved + own[1] + row], 1)
+    whole = logs * new[..., None]
+    return new, whole[..., :2], whole[..., 2:]

@@ -83,7 +83,7 @@ def _scan_from(blocks: Blocks, angle: float, top: float, end: float | None, lift
     x = coarse
     xrho, _ = _on_axis(rough, negative, x, ANGLES[1])
     for points in (POINTS // 2, POINTS):
-        x = _refined(coarse, xrho, points)
+        x = refined(coarse, xrho, points)
         if points < POINTS:
             xrho, _ = _on_axis(rough, negative, x, angle)
             coarse = x
@@ -167,7 +167,7 @@ class _Negative:
         self.found = found
 
     def at(self, sizes: Tensor) -> Tensor:
-        """Unknowns (Z, 2 Q) at ``-sizes``."""
+        """Unknowns (Z, 2 S) at ``-sizes``."""
         size, places = self.found.abs().log(), sizes.log()
         between = torch.stack([interpolated(places, self.places, column) for column in size.unbind(-1)], -1)
         return self.dyson.solved(-sizes, self.found[:1].sign() * between.exp()).unknowns
@@ -254,7 +254,7 @@ def _ray(x: Tensor, angle: float) -> Tensor:
     return torch.polar(x, torch.full_like(x, angle))
 
 
-def _refined(x: Tensor, xrho: Tensor, points: int) -> Tensor:
+def refined(x: Tensor, xrho: Tensor, points: int) -> Tensor:
     """Even shares of mass, of x^2-mass, and of ln x and x where there is any density."""
     step = x.log().diff()
 

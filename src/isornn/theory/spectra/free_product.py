@@ -1,0 +1,169 @@
+"""A matrix with a margin behind diagonal slopes: the law of the squared singular values of diag(d) W.
+
+W = U diag(s) V^T with Haar bases is free from diag(d), so the law is that of v = d^2 times y = s^2, freely multiplied.
+With f of `isornn.theory.matrix_law.tilted_mean` one number zeta belongs to each z:
+
+    zeta = f(zeta) - 1 / E[v / (f(zeta) v - z)],     m(z) = E[1 / (f(zeta) v - z)].
+
+These are the equations of `isornn.theory.spectra.dyson` with A = 0. Here the law of v is known, not sampled, which a
+narrow margin needs: the spectrum is then that of v, a little blurred.
+
+Source: Voiculescu 1987 for free products; subordination, Biane 1998; Belinschi & Bercovici 2007 (fixed point).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from isornn.theory.matrix_law import tilted_mean
+from isornn.theory.spectra.dyson import ACCEPTED, TOLERANCE, NotSolved
+from isornn.theory.spectra.push import Cells, Law
+from isornn.theory.spectra.scan import refined
+
+_ANGLES = (2.0, 0.7, 0.2, 0.05, 0.01, 1e-3, 1e-5)
+_ROUNDS = 100
+_COARSE, _POINTS = 97, 500
+_LOWEST = 1e-10  # of the largest v
+_NARROW = 1e-6
+_NEAREST, _FARTHEST, _LOOKED_AT = -30.0, 12.0, 61  # natural logarithms of distances from an end, relative to it
+_BEFORE_END, _EVERY = 1e-5, 4
+
+
+def product_law(cells: Cells, margin: float) -> Law:
+    """x, density and atoms of v y, given the law of v; y has mean 1.
+
+    Raises:
+        NotSolved: the equation's residual stays above its tolerance.
+
+    >>> v = Cells(torch.tensor([0.999, 1.001], dtype=torch.float64), torch.tensor([0.0, 1.0], dtype=torch.float64), ())
+    >>> x, density, _ = product_law(v, 0.5)  # next to s^2 / E s^2, s uniform in [.5, 1.5]
+    >>> [round(float(end), 2) for end in x[[0, -1]]], round(float(density[(x - 1).abs().argmin()]), 2)
+    ([0.23, 2.08], 0.52)
+    """
+    slopes = _Slopes(cells)
+    low, high = _ends(slopes, margin)
+    even = torch.linspace(0, 1, _COARSE, dtype=torch.float64)
+    near = high - (high - low) * _BEFORE_END ** (1 - even[:-1])
+    x = torch.cat([low + (high - low) * even[1:-1], low * (high / low) ** even, near]).sort()[0]
+    for points in (_POINTS // 2, _POINTS):
+        x = refined(x, x * _density(slopes, margin, x), points)
+    x = torch.cat([x[(x > low) & (x < high)], near[::_EVERY]]).sort()[0]
+    density = _density(slopes, margin, x)
+    zero = torch.zeros(1, dtype=torch.float64)
+    return (
+        torch.cat([x.new_tensor([low]), x, x.new_tensor([high])]),
+        torch.cat([zero, density, zero]),
+        tuple(atom for atom in cells.atoms if atom.place == 0),
+    )
+
+
+class _Slopes:
+    """Integrals over the law of v, whose density is constant between points."""
+
+    def __init__(self, cells: Cells) -> None:
+        density, none = cells.below.diff() / cells.points.diff(), torch.zeros(1, dtype=torch.float64)
+        self.points = cells.points
+        jumps = torch.cat([density, none]) - torch.cat([none, density])
+        self.jumps = jumps[: len(cells.points)]  # none where there are atoms alone
+        self.places = torch.tensor([atom.place for atom in cells.atoms], dtype=torch.float64)
+        self.masses = torch.tensor([atom.mass for atom in cells.atoms], dtype=torch.float64)
+        self.density = density
+        positive = torch.cat([cells.points, self.places[self.places > 0]])
+        self.lowest, self.highest = float(positive.min()), float(positive.max())
+
+    def first(self, p: Tensor) -> Tensor:
+        """E[1/(v - p)]; p in the upper half plane, or real and outside the law."""
+        far = self.points - p.real[:, None]
+        size = (far.square() + p.imag.square()[:, None]).log() @ self.jumps / 2
+        turned = torch.atan2(p.imag[:, None], far) @ self.jumps
+        return torch.complex(-size, turned) + (1 / (self.places - p[:, None])) @ self.masses.to(p.dtype)
+
+    def share(self, p: float) -> float:
+        """E[v/(v - p)]; p real and outside the law."""
+        left, wide = self.points[:-1], self.points.diff()
+        smooth = (wide + p * (wide / (left - p)).log1p()) @ self.density
+        return float(smooth + (self.places / (self.places - p)) @ self.masses)
+
+    def second(self, p: Tensor) -> Tensor:
+        """E[1/(v - p)^2]."""
+        smooth = (1 / (self.points - p[:, None])) @ self.jumps.to(p.dtype)
+        return smooth + (1 / (self.places - p[:, None]).square()) @ self.masses.to(p.dtype)
+
+
+def _density(slopes: _Slopes, margin: float, x: Tensor) -> Tensor:
+    """At x, by turning rays onto the real axis."""
+    z = torch.polar(x, torch.full_like(x, _ANGLES[0]))
+    zeta = z.clone()
+    for angle in _ANGLES:
+        z = torch.polar(x, torch.full_like(x, angle))
+        zeta = _solved(slopes, margin, z, zeta)
+    q, _ = tilted_mean(margin, zeta)
+    density = (slopes.first(z / q) / q).imag / math.pi
+    return torch.where(density > 1e-6 * (x * density).max() / x, density, 0.0)
+
+
+def _solved(slopes: _Slopes, margin: float, z: Tensor, start: Tensor) -> Tensor:
+    """Newton's method, with the averaged fixed point iteration wherever it leaves the upper half plane."""
+    zeta, size = start.clone(), torch.full(z.shape, torch.inf, dtype=torch.float64)
+    for _ in range(_ROUNDS):
+        left = (~(size < TOLERANCE)).nonzero()[:, 0]
+        if not len(left):
+            return zeta
+        old = zeta[left]
+        q, slope = tilted_mean(margin, old)
+        p = z[left] / q
+        first = slopes.first(p)
+        d = (1 + p * first) / q
+        gap = q - 1 / d - old
+        size[left] = (gap / old).abs()
+        by_q = -(1 + 2 * p * first + p.square() * slopes.second(p)) / q.square()
+        newton = old + gap / (1 - slope * (1 + by_q / d.square()))
+        good = (newton.imag > 0) & ((newton - old).abs() < old.abs())
+        moved = torch.where(good, newton, old + gap / 2)
+        zeta[left] = torch.where(size[left] < TOLERANCE, old, moved)
+    if bool((size < ACCEPTED).all()):
+        return zeta
+    raise NotSolved(f"the equation of the free product was not solved: residual {float(size.max()):.1g}")
+
+
+def _ends(slopes: _Slopes, margin: float) -> tuple[float, float]:
+    """Where the support ends; the lower end is as low as is looked at where v or y comes near 0."""
+    low = _LOWEST * slopes.highest
+    if margin < 1 and slopes.lowest > _NARROW * slopes.highest:
+        low = _end(slopes, margin, upper=False)
+    return low, _end(slopes, margin, upper=True)
+
+
+def _end(slopes: _Slopes, margin: float, *, upper: bool) -> float:
+    """The least z over real zeta above the law of y, or the largest below it: there dz / dzeta = 0.
+
+    To each zeta belongs the p = z / f(zeta) outside the law of v with E[v / (v - p)] = f / (f - zeta).
+    """
+    from scipy.optimize import brentq, minimize_scalar  # half a second to import
+
+    of_y = (1 + margin if upper else 1 - margin) ** 2 / (1 + margin**2 / 3)
+    of_v = slopes.highest if upper else slopes.lowest
+    sign = 1.0 if upper else -1.0
+
+    def beyond(end: float, log: float) -> float:
+        return float(end * (1 + math.exp(log)) ** sign)
+
+    def excess(log: float, wanted: float) -> float:
+        return slopes.share(beyond(of_v, log)) - wanted
+
+    def logarithm(log: float) -> float:
+        zeta = beyond(of_y, log)
+        q = float(tilted_mean(margin, torch.tensor([zeta], dtype=torch.float64))[0])
+        wanted = q / (q - zeta)
+        if excess(_NEAREST, wanted) * excess(_FARTHEST, wanted) > 0:
+            return math.inf
+        return sign * math.log(q * beyond(of_v, brentq(excess, _NEAREST, _FARTHEST, (wanted,), xtol=1e-10)))
+
+    grid = torch.linspace(_NEAREST, _FARTHEST / 2, _LOOKED_AT, dtype=torch.float64).tolist()
+    best = min(grid, key=logarithm)
+    step = grid[1] - grid[0]
+    found = minimize_scalar(logarithm, bounds=(best - step, best + step), method="bounded", options={"xatol": 1e-8})
+    return math.exp(sign * found.fun)
