@@ -59,6 +59,11 @@ def same(first: Path, second: Path) -> bool:
     )
 
 
+def with_paths() -> dict[str, str]:
+    """The environment of a process that finds what this one does."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+
+
 class Stop(Exception):
     """Ends a run where it is."""
 
@@ -89,10 +94,7 @@ def test_killed_anywhere_it_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "given.json").write_text(json.dumps(SMALL))
     script = Path(__file__).with_name("killed.py")
     arguments = [sys.executable, "-W", "error", str(script), str(tmp_path), str(tmp_path / "given.json"), "5"]
-    paths = os.pathsep.join(sys.path)
-    done = subprocess.run(
-        arguments, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    )
+    done = subprocess.run(arguments, capture_output=True, text=True, env=with_paths())
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"at a time": 2, "at a file": 2, "in a checkpoint": 2}
     whole = RunRecord.load(tmp_path / "whole" / "record.json")
@@ -162,6 +164,17 @@ def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(CheckpointError, match=r"checkpoint.pt: truncated or changed"):
         ran(configured(), tmp_path)
+
+
+def test_best_weights_that_are_ahead_of_the_checkpoint_are_put_back(tmp_path: Path) -> None:
+    """As a kill between the two files leaves them: a GPU need not come to the same weights again."""
+    with pytest.raises(Stop):
+        ran(configured(), tmp_path, on_update=[stop_at(5)])
+    best = (tmp_path / "weights.safetensors").read_bytes()
+    (tmp_path / "weights.safetensors").write_bytes(b"ahead")
+    with pytest.raises(Stop):
+        ran(configured(), tmp_path, on_update=[stop_at(5)])
+    assert (tmp_path / "weights.safetensors").read_bytes() == best
 
 
 def test_metrics_that_were_cut_are_refused_by_name(tmp_path: Path) -> None:
@@ -331,6 +344,14 @@ def test_outputs_at_their_own_last_steps() -> None:
     x, lengths = torch.randn(6, 3, 2), torch.tensor([6, 2, 4])
     alone = torch.cat([model(x[:length, [k]]) for k, length in enumerate(lengths.tolist())])
     torch.testing.assert_close(model(x, lengths), alone)
+
+
+def test_the_demo_loads_nothing_but_the_core() -> None:
+    script = (
+        "import sys, isornn.experiments.demo; print(*{'lightning_fabric', 'tensorboard', 'ray'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=with_paths())
+    assert (done.stdout, done.stderr) == ("\n", "")
 
 
 # -- devices and what they need ---------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ class Journal:
     Args:
         metrics_bytes: length of ``metrics.jsonl``.
         best_update, best, last: as in `RunRecord`.
+        best_weights: the model's then. They lie in a file of their own too, which a kill may leave ahead of the
+            checkpoint.
         seconds: spent until now, earlier parts together.
     """
 
@@ -28,6 +30,7 @@ class Journal:
     best_update: int | None = None
     best: Mapping[str, float] | None = None
     last: Mapping[str, float] | None = None
+    best_weights: Mapping[str, Tensor] | None = None
     seconds: float = 0.0
 
 
@@ -48,7 +51,7 @@ def save_state(file: Path, run: str, state: State, plateau: Any, journal: Journa
             "optimizer": state.optimizer.state_dict(),
             "schedules": [None if each is None else each.state_dict() for each in (state.scheduler, plateau)],
             "generators": [torch.get_rng_state(), *torch.cuda.get_rng_state_all()],
-            "journal": asdict(journal),
+            "journal": vars(journal),
         },
     )
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import torch
-from safetensors.torch import load_file
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from isornn.records import read_record, versions, write_record
@@ -25,7 +25,7 @@ from isornn.training.metrics import MetricsLog
 from isornn.training.problems import Problem, problem_named
 from isornn.training.record import RunRecord, hardware
 from isornn.training.resuming import Journal, load_state
-from isornn.training.validation import Validation
+from isornn.training.validation import Validation, save_best
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -110,6 +110,8 @@ def _run(
     weights, checkpoint = folder / WEIGHTS, folder / CHECKPOINT
     if checkpoint.exists():
         journal = load_state(checkpoint, configuration.hash, state, plateau, fabric.device)
+        if journal.best_weights is not None and fabric.is_global_zero:
+            save_best(weights, configuration.hash, journal)
     log = MetricsLog(folder, journal.metrics_bytes, state.update) if fabric.is_global_zero else None
     validation = Validation(
         configuration, model, forward, fabric, problem.validation, journal, plateau, log, weights, checkpoint
@@ -134,9 +136,8 @@ def _run(
             log.close()
 
     test = None
-    if journal.best is not None:
-        fabric.barrier()  # until the first process has written them
-        model.load_state_dict(load_file(weights))
+    if journal.best_weights is not None:
+        model.load_state_dict(journal.best_weights)
         test = held_out_metrics(problem.test, size, model, forward, fabric)
     record = RunRecord(
         configuration=configuration,
@@ -152,7 +153,7 @@ def _run(
         seconds=validation.seconds(),
         device=str(fabric.device),
         hardware=hardware(),
-        versions=versions(),
+        versions=versions() | {"lightning-fabric": version("lightning-fabric")},
     )
     if fabric.is_global_zero:
         record.save(folder / RECORD)

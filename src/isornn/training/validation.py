@@ -82,11 +82,13 @@ class Validation:
         improved = journal.best is None or told["loss"] < journal.best["loss"]
         if improved:
             journal.best_update, journal.best = state.update, told
+            weights = self.model.state_dict()
+            journal.best_weights = {name: weight.to("cpu", copy=True) for name, weight in weights.items()}
         if self.log is None:
             return
         self.log.write(state.update, training=training, validation=told)
         if improved:
-            _save_weights(self.weights, self.model, f"run {self.configuration.hash}, update {state.update}")
+            save_best(self.weights, self.configuration.hash, journal)
         journal.metrics_bytes = self.log.position
         journal.seconds, self._begun = self.seconds(), time.perf_counter()
         save_state(self.checkpoint, self.configuration.hash, state, self.plateau, journal)
@@ -103,7 +105,8 @@ class Validation:
         return {"loss": float(everywhere), "gradient_norm": largest, "rate": rate}
 
 
-def _save_weights(file: Path, model: SequenceModel, what: str) -> None:
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
+def save_best(file: Path, run: str, journal: Journal) -> None:
+    """The best weights as safetensors, of which there are some."""
+    assert journal.best_weights is not None
     with replacing(file) as new:
-        save_file(tensors, new, metadata={"isornn": what})
+        save_file(dict(journal.best_weights), new, metadata={"isornn": f"run {run}, update {journal.best_update}"})
