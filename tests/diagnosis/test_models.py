@@ -12,7 +12,6 @@ from torch.nn.utils import parametrizations
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import isornn
-from isornn.cells import Cell, Peephole
 from isornn.diagnosis import ReplayError
 from isornn.init import ModuleError
 
@@ -187,12 +186,20 @@ def test_a_chaotic_network_is_replayed_as_far_as_that_can_be_asked():
     with torch.no_grad():
         rnn.weight_hh_l0.mul_(6)
     layer = diagnosed(rnn, torch.randn(300, 2, 3)).layers[0]
-    assert layer.check.growth > 1e3 and layer.lyapunov.exponents[0].number() > 0
+    assert layer.check.rounding > 1e-3 and layer.lyapunov.exponents[0].number() > 0
     assert layer.backward.xi.number() is None and "do not fade" in layer.backward.xi.reason()
 
 
+def test_gates_that_leave_nothing_but_rounding_are_replayed():
+    torch.manual_seed(0)
+    gru = nn.GRU(3, 8)
+    with torch.no_grad():
+        gru.bias_ih_l0[8:16] = 16.0
+    layer = diagnosed(gru, torch.randn(50, 2, 3)).layers[0]
+    assert layer.gates["z"].open == 1 and layer.check.rounding > layer.check.tolerance
+
+
 def test_a_replay_that_is_not_the_model_is_an_error(monkeypatch):
-    monkeypatch.setattr(Peephole, "update", lambda self, s, u, x: {"c": Cell.read(self, "i", s, u) * 0.5 + u.g})
     layer = isornn.nn.PeepholeLSTM(3, 4)
     monkeypatch.setattr(layer, "forward", lambda x: (torch.ones(5, 2, 4), torch.ones(1, 2, 4)))
     with pytest.raises(ReplayError, match="differs from what the module gave"):
