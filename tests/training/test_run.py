@@ -282,6 +282,25 @@ def test_divergence_before_any_validation_has_no_metrics(tmp_path: Path) -> None
     assert (record.best_update, record.best, record.last, record.test) == (None, None, None, None)
 
 
+def test_a_validation_or_test_that_is_not_finite_is_a_divergence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three validations and a test the second, or the last, comes out infinite."""
+
+    def broken(at: int) -> Any:
+        calls = iter(range(1, 9))
+        return lambda *_: {"loss": math.inf if next(calls) == at else 1.0}
+
+    monkeypatch.setattr("isornn.training.validation.held_out_metrics", broken(2))
+    record = ran(configured(), tmp_path / "validation")
+    assert record.diverged == "update 8: the validation loss is inf" and record.best_update == 4
+    assert load_checkpoint(tmp_path / "validation" / "checkpoint.pt")["update"] == 4
+    monkeypatch.undo()
+    monkeypatch.setattr("isornn.training.run.held_out_metrics", broken(1))
+    record = ran(configured(), tmp_path / "test")
+    assert record.diverged == "the best weights' test loss is inf" and record.test is None
+
+
 def test_what_is_no_record_of_a_run_is_named(tmp_path: Path) -> None:
     (tmp_path / "record.json").write_text('{"record": "isornn run", "hash": "0"}')
     with pytest.raises(RecordError, match=r"record.json: not the record of a run of this version"):

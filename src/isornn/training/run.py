@@ -6,8 +6,9 @@ numbers; ``checkpoint.pt``; ``weights.safetensors``, those with the lowest valid
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -135,10 +136,12 @@ def _run(
         if log is not None:
             log.close()
 
-    test = None
+    test: Mapping[str, float] | None = None
     if journal.best_weights is not None:
         model.load_state_dict(journal.best_weights)
         test = held_out_metrics(problem.test, size, model, forward, fabric)
+        if not math.isfinite(test["loss"]):
+            test, diverged = None, f"the best weights' test loss is {test['loss']}"
     record = RunRecord(
         configuration=configuration,
         data=f"{problem.training.name}; {problem.training.source}",

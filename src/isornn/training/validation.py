@@ -95,7 +95,7 @@ class Validation:
 
     def _training(self, state: State) -> dict[str, float]:
         """Mean loss and largest gradient since the last validation, and the rate that they have led to."""
-        mean = torch.tensor(sum(self._losses) / len(self._losses), dtype=torch.float64)
+        mean = torch.tensor(sum(self._losses) / len(self._losses), dtype=torch.float64, device=self.fabric.device)
         everywhere: Any = self.fabric.all_reduce(mean, reduce_op="mean")
         largest = max(self._norms)
         self._losses.clear()
