@@ -285,7 +285,7 @@ def test_divergence_before_any_validation_has_no_metrics(tmp_path: Path) -> None
 def test_a_validation_or_test_that_is_not_finite_is_a_divergence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of three validations and a test the second, or the last, comes out infinite."""
+    """The second validation, or the test, comes out infinite."""
 
     def broken(at: int) -> Any:
         calls = iter(range(1, 9))
@@ -296,7 +296,7 @@ def test_a_validation_or_test_that_is_not_finite_is_a_divergence(
     assert record.diverged == "update 8: the validation loss is inf" and record.best_update == 4
     assert load_checkpoint(tmp_path / "validation" / "checkpoint.pt")["update"] == 4
     monkeypatch.undo()
-    monkeypatch.setattr("isornn.training.run.held_out_metrics", broken(1))
+    monkeypatch.setattr(sys.modules["isornn.training.run"], "held_out_metrics", broken(1))
     record = ran(configured(), tmp_path / "test")
     assert record.diverged == "the best weights' test loss is inf" and record.test is None
 

@@ -139,9 +139,11 @@ def _run(
     test: Mapping[str, float] | None = None
     if journal.best_weights is not None:
         model.load_state_dict(journal.best_weights)
-        test = held_out_metrics(problem.test, size, model, forward, fabric)
-        if not math.isfinite(test["loss"]):
-            test, diverged = None, f"the best weights' test loss is {test['loss']}"
+        told = held_out_metrics(problem.test, size, model, forward, fabric)
+        if math.isfinite(told["loss"]):
+            test = told
+        else:
+            diverged = f"the best weights' test loss is {told['loss']}"
     record = RunRecord(
         configuration=configuration,
         data=f"{problem.training.name}; {problem.training.source}",
