@@ -1,0 +1,19 @@
+"""Late lags by the rates of units."""
+
+import torch
+
+from isornn.theory.population.late import binned, grid
+
+
+def test_sums_of_exponentials_are_those_of_the_units() -> None:
+    loss = torch.logspace(-8.5, -1.5, 4001, dtype=torch.float64)
+    for lags in (0.5, 2.0, 6.0):
+        lag = (lags / loss).ceil()  # each unit at a lag of its own, some of its time scales away
+        found = (binned(torch.ones(len(loss), 1, dtype=torch.float64), loss[:, None]) * grid() ** lag[:, None]).sum(-1)
+        assert float((found / (1 - loss) ** lag - 1).abs().max()) < 1e-4, lags
+
+
+def test_nothing_is_lost_at_the_ends() -> None:
+    loss = torch.tensor([0.0, 1e-12, 1e-9, 0.999, 1.0], dtype=torch.float64)
+    shares = binned(torch.ones(5, 1, dtype=torch.float64), loss[:, None])
+    assert torch.allclose(shares.sum(-1), torch.ones(5, dtype=torch.float64))
