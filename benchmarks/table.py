@@ -15,7 +15,12 @@ RESULTS = Path(__file__).parent / "results"
 
 def heading(title: str) -> None:
     """The benchmark's name, the device and the number of threads."""
-    print(f"{title}\n{_processor()}, {torch.get_num_threads()} threads, torch {torch.__version__}\n")
+    print(f"{title}\n{device()}\n")
+
+
+def device() -> str:
+    """Processor, number of threads, torch's version."""
+    return f"{_processor()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
 
 
 def _processor() -> str:
@@ -48,3 +53,8 @@ def median_seconds(what: Callable[[], object], runs: int) -> float:
         what()
         times.append(time.perf_counter() - begin)
     return statistics.median(times)
+
+
+def claim(text: str, holds: bool | None) -> None:
+    """Print what is claimed and whether the measurement says so; None: it cannot tell."""
+    print(f"{ {True: 'holds', False: 'does NOT hold', None: 'cannot tell'}[holds] }: {text}")
