@@ -46,6 +46,7 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(model={"name": "lstm"}), "model.hidden: None is not allowed; it is a whole number"),
         (changed(model={"name": "lstm", "hidden": 2, "gate": "soft"}), "model: 'lstm' is not allowed; .*'soft'"),
         (changed(model={"name": "lstm", "hidden": 2, "dropout": 1}), "model.dropout: 1 is not allowed; .* below 1"),
+        (changed(model={"name": "gru", "hidden": 2, "dropout": 0.5}), "model.dropout: 0.5 .* between layers, of which"),
         (changed(model={"name": "torch.nn.LSTM", "hidden": 2, "untied": True}), "model.untied: True is not allowed"),
         (changed(start={"name": "chrono", "length": 1}), "start.length: 1 is not allowed; .* from 2"),
         (changed(start={"name": "spec", "gates": {"q": {}}}), "start.gates: .* lstm has i, f, g, o"),
@@ -58,6 +59,7 @@ def changed(**changes: Any) -> dict[str, Any]:
             r"schedule.at: \[5, 2\] is not allowed",
         ),
         (changed(schedule={"name": "milestones", "factor": 0.5, "at": 5}), "schedule.at: 5 is not allowed"),
+        (changed(schedule={"name": "plateau", "factor": 1, "patience": 0}), "schedule.factor: 1 .* from 0 to below 1"),
         (changed(penalty={"name": "prior"}), "penalty.name: 'prior' is not allowed; it is one of orthogonality"),
         (changed(penalty={"name": "decay"}), "penalty.strength: None is not allowed; it is a finite number above 0"),
         (

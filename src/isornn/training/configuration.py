@@ -93,7 +93,7 @@ SCHEDULES: Mapping[str, Fields] = {
     "step": {**_FACTOR, "every": whole(1)},
     "milestones": {**_FACTOR, "at": anything("it is a list of numbers of updates")},
     "cosine": {},
-    "plateau": {**_FACTOR, "patience": whole(0)},
+    "plateau": {"factor": number(0, 1), "patience": whole(0)},
 }
 PENALTIES: Mapping[str, Fields] = {name: {"strength": positive()} for name in ("orthogonality", "mean_one", "decay")}
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
@@ -196,6 +196,7 @@ class Configuration:
         }
         found = Configuration(**{**values, **choices})
         _check_cell(found)
+        _check_dropout(found.model)
         _check_milestones(found.schedule)
         return found
 
@@ -263,6 +264,11 @@ def _check_cell(configuration: Configuration) -> None:
             spec_of_start(model, start)
         except (SpecError, OptionError, TypeError) as error:
             raise ConfigurationError("start.gates", start["gates"], str(error)) from None
+
+
+def _check_dropout(model: Choice) -> None:
+    if model["dropout"] and model["layers"] == 1:
+        raise ConfigurationError("model.dropout", model["dropout"], "it acts between layers, of which there is one")
 
 
 def _check_milestones(schedule: Choice) -> None:
