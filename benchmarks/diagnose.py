@@ -19,7 +19,7 @@ import torch
 from table import heading, show
 from torch import nn
 
-import isornn
+from isornn.diagnosis import measure
 
 COLUMNS = ("cell", "seconds", "of these processor's", "peak GiB", "check", "xi back", "Lyapunov")
 
@@ -30,7 +30,7 @@ def measured(cell: str, arguments: argparse.Namespace, answer: Connection) -> No
     layer = getattr(nn, cell)(arguments.inputs, arguments.width)
     x = torch.randn(arguments.steps, arguments.sequences, arguments.inputs)
     started, spent = time.perf_counter(), time.process_time()
-    report = isornn.diagnose(layer, x, target=lambda output: output[0][-1].square().sum(), theory=arguments.theory)
+    report = measure(layer, x, target=lambda output: output[0][-1].square().sum(), theory=arguments.theory)
     seconds, spent = time.perf_counter() - started, time.process_time() - spent
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     (found,) = report.layers
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--cells", nargs="+", default=["LSTM", "GRU", "RNN"])
     parser.add_argument("--no-theory", dest="theory", action="store_false")
     arguments = parser.parse_args()
-    heading(f"isornn.diagnose: T = {arguments.steps}, N = {arguments.width}, {arguments.sequences} sequences")
+    heading(f"isornn.diagnosis.measure: T = {arguments.steps}, N = {arguments.width}, {arguments.sequences} sequences")
     rows = []
     for cell in arguments.cells:
         receiver, sender = multiprocessing.get_context("spawn").Pipe(duplex=False)

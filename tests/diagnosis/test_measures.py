@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import isornn
+from isornn.diagnosis import measure
 from isornn.diagnosis.backward import LastOutput, gradient_norms
 from isornn.diagnosis.capture import run
 from isornn.diagnosis.forward import forward_profile
@@ -29,7 +30,7 @@ def first_state(layer, batch, hidden):
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 def test_every_torch_layer_from_end_to_end(kind):
-    report = isornn.diagnose(kind(3, 8), torch.randn(40, 4, 3), theory=False)
+    report = measure(kind(3, 8), torch.randn(40, 4, 3), theory=False)
     (layer,) = report.layers
     assert layer.place.kind == kind.__name__ and layer.place.hidden == 8 and layer.place.steps == 40
     assert 0 < layer.backward.xi.number() < 5 and 0 < layer.forward.xi.number() < 5
@@ -112,7 +113,7 @@ def test_a_gradient_is_followed_below_what_floating_point_holds():
     rnn, x = nn.RNN(2, 4), torch.randn(1200, 1, 2)
     with torch.no_grad():
         rnn.weight_hh_l0.mul_(0.5)
-    profile = isornn.diagnose(rnn, x, theory=False).layers[0].backward
+    profile = measure(rnn, x, theory=False).layers[0].backward
     assert float(profile.log_norm["all"][-1]) < -700 and profile.window[1] < 100
 
 
@@ -120,7 +121,7 @@ def test_gates_moments_inputs_and_weights_are_what_a_loop_finds():
     torch.manual_seed(0)
     gru, x = nn.GRU(3, 5, dtype=torch.float64), torch.randn(30, 4, 3, dtype=torch.float64)
     x[20:, 1], x[:5, 2] = 7.0, 1.0
-    layer = isornn.diagnose(gru, x, length=3, theory=False).layers[0]
+    layer = measure(gru, x, length=3, theory=False).layers[0]
     out, _ = gru.requires_grad_(False)(x)
     before = torch.cat([torch.zeros(1, 4, 5, dtype=torch.float64), out[:-1]])
     u = x @ gru.weight_ih_l0.T + gru.bias_ih_l0 + before @ gru.weight_hh_l0.T + gru.bias_hh_l0
@@ -148,7 +149,7 @@ def test_gates_moments_inputs_and_weights_are_what_a_loop_finds():
 
 def test_the_theory_stands_beside():
     torch.manual_seed(0)
-    layer = isornn.diagnose(nn.RNN(8, 64), torch.randn(120, 8, 8)).layers[0]
+    layer = measure(nn.RNN(8, 64), torch.randn(120, 8, 8)).layers[0]
     untied, tied = layer.predicted.untied, layer.predicted.tied
     assert abs(untied.spec.input.variance - 1) < 0.1 and abs(untied.spec.input.correlation) < 0.1
     assert abs(tied.lyapunov.number() - layer.lyapunov.exponents[0].number()) < 0.1

@@ -12,12 +12,12 @@ from torch.nn.utils import parametrizations
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import isornn
-from isornn.diagnosis import ReplayError
+from isornn.diagnosis import ReplayError, measure
 from isornn.init import ModuleError
 
 
 def diagnosed(model, batch, **options):
-    report = isornn.diagnose(model, batch, theory=False, **options)
+    report = measure(model, batch, theory=False, **options)
     json.dumps(report.to_json(), allow_nan=False)
     assert all(layer.check.residual <= layer.check.tolerance for layer in report.layers)
     return report
@@ -88,9 +88,9 @@ def test_the_model_is_left_as_it_was_by_an_error_too():
     model, batch = Busy(), {"tokens": torch.randn(3, 30, 4)}
     before = everything(model)
     with pytest.raises(ZeroDivisionError):
-        isornn.diagnose(model, batch, target=lambda output: 1 / 0)
+        measure(model, batch, target=lambda output: 1 / 0)
     with pytest.raises(TypeError, match="tokens"):
-        isornn.diagnose(model, {})
+        measure(model, {})
     assert_same(before, everything(model))
 
 
@@ -203,15 +203,15 @@ def test_a_replay_that_is_not_the_model_is_an_error(monkeypatch):
     layer = isornn.nn.PeepholeLSTM(3, 4)
     monkeypatch.setattr(layer, "forward", lambda x: (torch.ones(5, 2, 4), torch.ones(1, 2, 4)))
     with pytest.raises(ReplayError, match="differs from what the module gave"):
-        isornn.diagnose(layer, torch.randn(5, 2, 3), theory=False)
+        measure(layer, torch.randn(5, 2, 3), theory=False)
 
 
 def test_bad_questions_are_refused():
     with pytest.raises(ModuleError, match="no recurrent layer"):
-        isornn.diagnose(nn.Linear(2, 2), torch.randn(3, 2))
+        measure(nn.Linear(2, 2), torch.randn(3, 2))
     with pytest.raises(ValueError, match="length: 1"):
-        isornn.diagnose(nn.GRU(2, 2), torch.randn(3, 1, 2), length=1)
+        measure(nn.GRU(2, 2), torch.randn(3, 1, 2), length=1)
     with pytest.raises(ValueError, match=r"target: shape \(2,\) does not fit"):
-        isornn.diagnose(nn.GRU(2, 2), torch.randn(3, 1, 2), target=torch.zeros(2))
+        measure(nn.GRU(2, 2), torch.randn(3, 1, 2), target=torch.zeros(2))
     with pytest.raises(ValueError, match="a tensor of one number"):
-        isornn.diagnose(nn.GRU(2, 2), torch.randn(3, 1, 2), target=lambda output: output[0])
+        measure(nn.GRU(2, 2), torch.randn(3, 1, 2), target=lambda output: output[0])

@@ -3,7 +3,7 @@
 from isornn.diagnosis.gates import GateActivity, Memory
 from isornn.diagnosis.inputs import InputFacts
 from isornn.diagnosis.jacobians import JacobianAt, Lyapunov
-from isornn.diagnosis.model import diagnose
+from isornn.diagnosis.model import measure
 from isornn.diagnosis.moments import StateMoments
 from isornn.diagnosis.predicted import Predicted, TiedPrediction
 from isornn.diagnosis.profiles import Profile
@@ -30,5 +30,5 @@ __all__ = [
     "TiedPrediction",
     "Unmeasured",
     "WeightFacts",
-    "diagnose",
+    "measure",
 ]

@@ -29,7 +29,7 @@ from isornn.diagnosis.weights import weight_facts
 SEED = 0
 
 
-def diagnose(
+def measure(
     model: nn.Module,
     batch: Any,
     length: int | None = None,
@@ -65,10 +65,10 @@ def diagnose(
         ValueError: length, or a target that does not fit the output.
 
     >>> model = nn.Sequential(nn.Linear(2, 8), nn.GRU(8, 16, batch_first=True))
-    >>> report = diagnose(model, torch.randn(4, 50, 2), theory=False)
-    >>> [layer.place.name for layer in report.layers]
+    >>> diagnosis = measure(model, torch.randn(4, 50, 2), theory=False)
+    >>> [layer.place.name for layer in diagnosis.layers]
     ['1 l0']
-    >>> report.layers[0].backward.xi.number() < 2
+    >>> diagnosis.layers[0].backward.xi.number() < 2
     True
     """
     if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 2):

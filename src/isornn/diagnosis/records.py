@@ -144,7 +144,7 @@ class Unmeasured:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `diagnose` found.
+    """What `measure` found.
 
     Args:
         model: the class of the model.
