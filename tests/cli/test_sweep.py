@@ -88,16 +88,19 @@ def test_an_interrupt_leaves_everything_to_be_taken_up(tmp_path: Path) -> None:
         (("{file}", "--jobs", "many"), "'many' is not a whole number"),
         (("{file}", "--data", "nowhere"), "nowhere: no such folder"),
         (("status", "nowhere"), "folder: 'nowhere' .* in which a sweep was begun"),
-        ((), "."),
     ],
 )
 def test_refusals(file: Path, tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
     result = sweep(*(argument.format(file=file) for argument in arguments))
     assert result.exit_code == 2, result.output
-    if arguments:
-        assert result.stderr.startswith("isornn: ") and result.stderr.count("\n") == 1
-        assert re.search(words, result.stderr), result.stderr
+    assert result.stderr.startswith("isornn: ") and result.stderr.count("\n") == 1
+    assert re.search(words, result.stderr), result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["rates.toml"]
+
+
+def test_alone_it_says_how_it_is_called() -> None:
+    for told in (sweep(), sweep("--help")):
+        assert (told.exit_code, told.stderr) == (0, "") and "isornn sweep FILE.toml" in told.stdout
 
 
 def test_fields_are_refused_by_name(tmp_path: Path) -> None:

@@ -27,14 +27,14 @@ class SweepCommands(TyperGroup):
     """``isornn sweep FILE.toml`` is short for ``isornn sweep run FILE.toml``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        known = not args or args[0] in self.commands or args[0] == "--help"
+        args = args or ["--help"]
+        known = args[0] in self.commands or args[0] == "--help"
         return super().parse_args(ctx, args if known else ["run", *args])
 
 
 sweep = typer.Typer(
     cls=SweepCommands,
     help="Many runs from one file: isornn sweep FILE.toml; and how they stand: isornn sweep status DIR.",
-    no_args_is_help=True,
 )
 
 
