@@ -12,7 +12,7 @@ from torch.optim import SGD, Adam, Optimizer, RMSprop
 
 from isornn import init
 from isornn.cells import LSTM, Gate, Spec
-from isornn.nn import RNN, SpectralRNN, soft_constraints, spectral
+from isornn.nn import RNN, OwnSteps, SpectralRNN, soft_constraints, spectral
 from isornn.optim import GeodesicSGD
 from isornn.training import Configuration, ConfigurationError, SequenceModel, State, train
 from isornn.training.building import build_model, build_optimiser, build_penalty, build_schedule
@@ -79,6 +79,7 @@ def test_a_preset_is_of_its_cell() -> None:
         ({"name": "torch.nn.GRU", "hidden": 4, "layers": 2, "dropout": 0.5}, nn.GRU, "num_layers=2, dropout=0.5"),
         ({"name": "minimal", "hidden": 4, "features": "tanh"}, RNN, "features=tanh"),
         ({"name": "gru_cho", "hidden": 4, "untied": True}, RNN, "untied=True"),
+        ({"name": "peephole", "hidden": 4, "own_steps": 3}, OwnSteps, "(0-2): 3 x"),
         ({"name": "spectral", "hidden": 4, "margin": 0.3, "nonlinearity": "relu"}, SpectralRNN, "relu"),
     ],
 )

@@ -17,6 +17,7 @@ from isornn.nn.layers import (
     VanillaRNN,
 )
 from isornn.nn.layout import GateTensors
+from isornn.nn.own_steps import OwnSteps
 from isornn.nn.rnn import RNN
 from isornn.nn.scan import linear_scan
 from isornn.nn.spectral import parametrize_spectral_
@@ -37,6 +38,7 @@ __all__ = [
     "GateTensors",
     "GersLSTM",
     "MinimalRNN",
+    "OwnSteps",
     "PeepholeLSTM",
     "SpectralRNN",
     "VanillaRNN",

@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import (
 from isornn import init
 from isornn.cells import cell_named
 from isornn.cells.starts import PRESETS, preset
-from isornn.nn import RNN, SpectralRNN, soft_constraints, spectral
+from isornn.nn import RNN, OwnSteps, SpectralRNN, soft_constraints, spectral
 from isornn.optim import GeodesicSGD
 from isornn.training.configuration import Choice, Configuration, cell_options, spec_of_start
 from isornn.training.fields import ConfigurationError
@@ -44,7 +44,8 @@ def build_model(configuration: Configuration, problem: Problem) -> SequenceModel
 
 def _recurrent(model: Choice, inputs: int) -> nn.Module:
     sizes = (inputs, model["hidden"], model["layers"])
-    options = {name: value for name, value in model.options.items() if name not in ("hidden", "layers", "embedding")}
+    read = ("hidden", "layers", "embedding", "own_steps")
+    options = {name: value for name, value in model.options.items() if name not in read}
     if model.name.startswith("torch.nn."):
         layer: nn.Module = getattr(nn, model.name.removeprefix("torch.nn."))(*sizes, **options)
         return layer
@@ -52,7 +53,10 @@ def _recurrent(model: Choice, inputs: int) -> nn.Module:
         return SpectralRNN(*sizes, **options)
     of_cell = cell_options(model)
     of_layer = {name: value for name, value in options.items() if name not in of_cell}
-    return RNN(cell_named(model.name, of_cell), *sizes, **of_layer)
+    cell, steps = cell_named(model.name, of_cell), model["own_steps"]
+    if steps is None:
+        return RNN(cell, *sizes, **of_layer)
+    return OwnSteps([RNN(cell, *sizes, **of_layer) for _ in range(steps)])
 
 
 def _start(recurrent: nn.Module, configuration: Configuration, problem: Problem) -> nn.Module:

@@ -40,6 +40,7 @@ _LAYER: Fields = {
     "features": one_of("linear", "tanh", default=None),
     "before": one_of("zero", "first", default="zero"),
     "checkpoint_every": whole(1, default=None),
+    "own_steps": whole(1, default=None),
 }
 _MARGIN: Fields = {
     "margin": number(default=None),
@@ -143,7 +144,8 @@ class Configuration:
     Args:
         task: what is learned; ``held_out``: how many items each of the validation and test parts has.
         model: a cell of `isornn.cells` by its name, ``torch.nn.RNN``, ``LSTM`` or ``GRU``, or ``spectral``, the
-            factorised network; with ``hidden``, ``layers``, and ``embedding`` for symbols (one-hot where it is absent).
+            factorised network; with ``hidden``, ``layers``, and ``embedding`` for symbols (one-hot where it is absent);
+            ``own_steps``: the number of steps, each of which then has parameters of its own.
         start: a start of `isornn.init`, a preset, or ``spec`` with ``gates`` as in a spec file; ``length`` is the
             task's where it is absent.
         optimiser: with its learning ``rate``; ``geodesic`` trains the bases and spectra of ``spectral``, and the
