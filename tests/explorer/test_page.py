@@ -19,7 +19,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 import isornn
 from isornn.cells import Gate, Spec, cell_named
-from isornn.explorer.words import value_of
+from isornn.reports.words import value_of
 from isornn.theory import analyze
 
 Served = Callable[..., Any]

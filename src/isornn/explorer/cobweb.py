@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 import torch
 
 from isornn.cells import Spec
-from isornn.explorer.style import BLUE, GREEN, GREY, ORANGE, figure
-from isornn.explorer.words import rounded
+from isornn.plots.interactive import BLUE, GREEN, GREY, ORANGE, figure
+from isornn.reports.words import rounded
 from isornn.theory import TheoryMissing, correlation_map, moment_dynamics
 
 POINTS, STEPS, SEED = 81, 40, 0

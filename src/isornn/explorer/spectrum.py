@@ -5,8 +5,8 @@ from __future__ import annotations
 import plotly.graph_objects as go
 import torch
 
-from isornn.explorer.style import BLUE, GREY, ORANGE, figure
-from isornn.explorer.words import rounded
+from isornn.plots.interactive import BLUE, GREY, ORANGE, figure
+from isornn.reports.words import rounded
 from isornn.theory import SpectralDensity
 
 _SHOWN = 0.9995  # share of the singular values that the axis takes in

@@ -8,8 +8,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isornn.cells import Spec
-from isornn.explorer.style import BLUE, GREY, blank, figure
-from isornn.explorer.words import rounded
+from isornn.plots.interactive import BLUE, GREY, blank, figure
+from isornn.reports.words import rounded
 from isornn.theory import Analysis, NotPolynomial
 from isornn.theory.carry import carry_of
 

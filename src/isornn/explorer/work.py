@@ -12,9 +12,9 @@ from isornn.cells.starts import start
 from isornn.explorer.cobweb import cobweb_caption, cobweb_figure, cobweb_of
 from isornn.explorer.fading import fading_caption, fading_figure
 from isornn.explorer.spectrum import spectrum_caption, spectrum_figure
-from isornn.explorer.style import as_json, blank
 from isornn.explorer.time_scales import time_scales_caption, time_scales_figure, units_of
 from isornn.explorer.words import against, readings
+from isornn.plots.interactive import as_json, blank
 from isornn.theory import TheoryMissing, analyze, critical, spectrum
 from isornn.theory.spectra import NotSolved
 

@@ -1,4 +1,4 @@
-"""What all figures share. Text, axes and grid take their colours from the page's style sheet, dark or light."""
+"""What all figures on pages share. Text and grid take their colours from the page's style sheet, dark or light."""
 
 from __future__ import annotations
 

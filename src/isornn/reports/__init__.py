@@ -1,0 +1,1 @@
+"""What a diagnosis says to people: in the terminal, as figures, as a page."""
