@@ -24,7 +24,7 @@ def test_npz_holds_everything(tmp_path: Path, diagram: PhaseDiagram) -> None:
     save_phase(diagram, tmp_path / "map.npz")
     loaded = load_phase(tmp_path / "map.npz")
     assert loaded.is_of(LINEAR, *AXES, None) and loaded.engine == "quadrature"
-    for name in ("residual", "converged", "answered"):
+    for name in ("residual", "converged", "asked", "answered"):
         assert torch.equal(getattr(loaded, name), getattr(diagram, name))
     for name, quantity in diagram.quantities.items():
         other = loaded.quantities[name]

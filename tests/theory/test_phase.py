@@ -42,6 +42,21 @@ def test_what_is_begun_is_kept() -> None:
     assert all(torch.equal(resumed.quantities[n].value, whole.quantities[n].value) for n in QUANTITIES)
 
 
+def test_sampled_diagrams_are_the_same_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isornn.theory.phase._AGAIN", 1)  # groups of one spec
+    base = Spec(LSTM(), {gate: Gate(1.0, 1.0) for gate in "ifgo"}, Input(1.0, 0.5))  # is asked three times
+    axes = ("f.bias_mean", [0.0, 2.0]), ("f.weight_var", [1.0])
+    parts: list[PhaseDiagram] = []
+    whole = phase_diagram(base, *axes, progress=parts.append)
+    assert len(parts) == 5 and whole.finished and whole.asked.tolist() == [[3, 3]]
+    again: list[PhaseDiagram] = []
+    for begun in (parts[1], parts[3]):
+        resumed = phase_diagram(base, *axes, begun=begun, progress=again.append)
+        for name, quantity in whole.quantities.items():
+            assert torch.equal(resumed.quantities[name].value, quantity.value), name
+    assert len(again) == 3 + 1
+
+
 def test_begun_for_something_else_is_refused() -> None:
     axes = ("z.bias_mean", [0.0, 1.0]), ("n.weight_var", [1.0])
     other = phase_diagram(BASE, *axes)

@@ -105,7 +105,7 @@ def _read(file: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise RecordError(f"{file}: not readable ({error.strerror})") from None
     except (BadZipFile, KeyError, TypeError, ValueError) as error:
         raise RecordError(f"{file}: not a phase diagram ({error})") from None
-    if not isinstance(header, dict) or header.get("record") != _KIND:
+    if not isinstance(header, dict) or header.get("record") != _KIND or "asked" not in arrays:
         raise RecordError(f"{file}: not a phase diagram")
     return header, arrays
 
@@ -124,7 +124,7 @@ def _header(diagram: PhaseDiagram) -> dict[str, Any]:
 
 
 def _arrays(diagram: PhaseDiagram, reasons: list[str]) -> dict[str, np.ndarray]:
-    arrays = {name: getattr(diagram, name).numpy() for name in ("residual", "converged", "answered")}
+    arrays = {name: getattr(diagram, name).numpy() for name in ("residual", "converged", "asked", "answered")}
     for name, quantity in diagram.quantities.items():
         places = np.full(quantity.value.shape, _NONE, dtype=np.int16)
         for reason, where in quantity.reasons:
@@ -162,5 +162,6 @@ def _diagram(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> PhaseDiag
         quantities={name: quantity(name) for name in header["quantities"]},
         residual=tensor("residual"),
         converged=tensor("converged"),
+        asked=tensor("asked"),
         answered=tensor("answered"),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
@@ -91,7 +91,8 @@ class PhaseDiagram:
         steps: how many steps of tied networks; ``None`` of untied ones.
         quantities: by name, with standard errors, and with reasons where there is no number.
         residual, converged: of the fixed points, as in `FixedPoint`.
-        answered: where the theory was asked; all true once a diagram is finished.
+        asked: how often the theory was asked about a spec: again, with more units, where an answer did not stand.
+        answered: where an answer stands; all true once a diagram is finished.
     """
 
     spec: Spec
@@ -102,11 +103,12 @@ class PhaseDiagram:
     quantities: Mapping[str, Quantity]
     residual: Tensor
     converged: Tensor
+    asked: Tensor
     answered: Tensor
 
     @property
     def finished(self) -> bool:
-        """Whether the theory was asked about every spec."""
+        """Whether there is an answer about every spec."""
         return bool(self.answered.all())
 
     def is_of(self, spec: Spec, x: Line, y: Line, tied_steps: int | None) -> bool:
@@ -164,13 +166,11 @@ def phase_diagram(
         raise SpecError("begun", begun.spec.cell.name, "it is a diagram of the same spec over the same axes")
     diagram = _blank(spec, across, upward, tied_steps) if begun is None else begun
     if tied_steps is not None:
-        return _filled(diagram, _tiles(diagram), partial(_tied, tied_steps), torch.get_num_threads(), progress)
+        return _filled(diagram, 0, partial(_tied, tied_steps), torch.get_num_threads(), progress)
     if diagram.engine == "quadrature":
-        return _filled(diagram, _tiles(diagram), _exactly, 1, progress)
-    workers = torch.get_num_threads()
-    diagram = _filled(diagram, _tiles(diagram), partial(_sampled, _ROUGH), workers, progress)
-    for sampling in (_PATIENT, _APART):
-        diagram = _filled(diagram, _unsettled(diagram), partial(_sampled, sampling), workers, progress)
+        return _filled(diagram, 0, _exactly, 1, progress)
+    for times, sampling in enumerate((_ROUGH, _PATIENT, _APART)):
+        diagram = _filled(diagram, times, partial(_sampled, sampling), torch.get_num_threads(), progress)
     return diagram
 
 
@@ -197,7 +197,7 @@ def _blank(spec: Spec, x: Axis, y: Axis, tied_steps: int | None) -> PhaseDiagram
     no = torch.zeros(shape, dtype=torch.bool)
     quantities = {name: Quantity(unknown, unknown) for name in (QUANTITIES if tied_steps is None else TIED_QUANTITIES)}
     engine = _engine(spec) if tied_steps is None else "tied"
-    return PhaseDiagram(spec, x, y, engine, tied_steps, quantities, unknown, no, no)
+    return PhaseDiagram(spec, x, y, engine, tied_steps, quantities, unknown, no, no.to(torch.int64), no)
 
 
 def _engine(spec: Spec) -> Kind:
@@ -220,9 +220,11 @@ def _tiles(diagram: PhaseDiagram) -> list[Places]:
     return [(row[:, None], column) for row in rows for column in columns]
 
 
-def _unsettled(diagram: PhaseDiagram) -> list[Places]:
-    """What is left over, wherever it lies."""
-    rows, columns = torch.nonzero(~diagram.answered, as_tuple=True)
+def _unsettled(diagram: PhaseDiagram, times: int) -> list[Places]:
+    """What was left over after it had been asked so many times, wherever it lies and whatever came of it since: groups
+    are the same when a diagram is taken up again."""
+    left = (diagram.asked > times) | ((diagram.asked == times) & ~diagram.answered)
+    rows, columns = torch.nonzero(left, as_tuple=True)
     if not len(rows):
         return []
     return list(zip(rows.split(_AGAIN), columns.split(_AGAIN), strict=True))
@@ -230,17 +232,18 @@ def _unsettled(diagram: PhaseDiagram) -> list[Places]:
 
 def _filled(
     diagram: PhaseDiagram,
-    batches: Sequence[Places],
+    times: int,
     ask: Callable[[Spec, torch.Generator], Answer],
     workers: int,
     progress: Callable[[PhaseDiagram], None] | None,
 ) -> PhaseDiagram:
-    """The diagram with the batches answered of which nothing is known, ``workers`` at once."""
+    """The diagram with those batches asked that were asked so many times before, ``workers`` at once."""
+    batches = _unsettled(diagram, times) if times else _tiles(diagram)
     with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         waiting = {
             pool.submit(ask, _specs(diagram, places), torch.Generator().manual_seed(seed)): places
             for seed, places in enumerate(batches)
-            if not bool(diagram.answered[places].any())
+            if not bool((diagram.asked[places] > times).any())
         }
         try:
             for done in as_completed(waiting):
@@ -317,6 +320,7 @@ def _with_answer(diagram: PhaseDiagram, places: Places, answer: Answer) -> Phase
         quantities=quantities,
         residual=_put(diagram.residual, where, answer.residual[final]),
         converged=_put(diagram.converged, where, answer.converged[final]),
+        asked=_put(diagram.asked, (rows, columns), diagram.asked[rows, columns] + 1),
         answered=_put(diagram.answered, where, final[final]),
     )
 
