@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -29,7 +31,7 @@ def test_with_equal_parameters_it_is_the_tied_layer() -> None:
 def test_every_step_starts_by_the_law_on_its_own_and_trains() -> None:
     own = init.apply_(made(), Spec(LSTM(), {gate: Gate(1.0, 1.0) for gate in "ifgo"}))
     weights = [layer.weight_hh_l0 for layer in own.steps]
-    assert not any(torch.equal(a, b) for a, b in zip(weights, weights[1:], strict=False))
+    assert not any(torch.equal(a, b) for a, b in pairwise(weights))
     own(torch.randn(T, B, D, dtype=torch.float64))[0][-1].square().sum().backward()
     assert all(bool((layer.weight_ih_l0.grad != 0).any()) for layer in own.steps)
 

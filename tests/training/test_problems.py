@@ -82,3 +82,12 @@ def test_validation_and_test_have_nothing_in_common() -> None:
 def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"ptb\.train\.txt"):
         problem_named("words", {"unroll": 3, "held_out_columns": 1}, BATCH, tmp_path)
+
+
+def test_fewer_held_out_images_leave_training_as_it_was() -> None:
+    options = {"permutation": None, "pooled": False}
+    whole, fewer = (problem_named("sequential_images", {**options, "held_out": most}, BATCH) for most in (None, 20))
+    assert (len(fewer.training), len(fewer.validation), len(fewer.test)) == (len(whole.training), 20, 20)
+    for part in ("training", "validation", "test"):
+        ours, theirs = getattr(fewer, part), getattr(whole, part)
+        assert all(torch.equal(a, b) for place in (0, 19) for a, b in zip(ours[place], theirs[place], strict=True))

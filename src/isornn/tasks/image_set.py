@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isqrt
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -58,6 +59,25 @@ class ImageSet:
             return self.test_images, self.test_labels
         of = slice(None, kept) if part == "train" else slice(kept, None)
         return self.train_images[of], self.train_labels[of]
+
+    def with_held_out(self, most: int) -> ImageSet:
+        """The same images for training, and of "valid" and "test" the first ``most`` each.
+
+        >>> from isornn.tasks import load_digits
+        >>> fewer = load_digits().with_held_out(100)
+        >>> [len(fewer.part(part)[1]) for part in ("train", "valid", "test")]
+        [1073, 100, 100]
+        """
+        train, valid = self.part("train"), self.part("valid")
+        images, labels = (torch.cat([kept, held[:most]]) for kept, held in zip(train, valid, strict=True))
+        return replace(
+            self,
+            train_images=images,
+            train_labels=labels,
+            test_images=self.test_images[:most],
+            test_labels=self.test_labels[:most],
+            valid=min(most, self.valid),
+        )
 
 
 class ImageTask(Task):

@@ -79,8 +79,16 @@ def _generated(kind: Callable[..., Task], folder: Path | None, batch_size: int, 
     return lambda part: kind(length, size=None if part == "train" else held_out, seed=_SEEDS[part])
 
 
-def _digits(kind: Callable[..., Task], folder: Path | None, batch_size: int, pooled: bool, **options: Any) -> Parts:
+def _digits(
+    kind: Callable[..., Task],
+    folder: Path | None,
+    batch_size: int,
+    pooled: bool,
+    held_out: int | None,
+    **options: Any,
+) -> Parts:
     images = load_digits(folder, pooled=pooled)
+    images = images if held_out is None else images.with_held_out(held_out)
     return lambda part: kind(images, part=part, **options)
 
 
@@ -122,18 +130,20 @@ def _layout(batch_size: int, unroll: int, held_out_columns: int) -> Callable[[Pa
 
 
 _HELD_OUT: Mapping[str, Field] = {"held_out": whole(1, default=1000)}
+# Of each held-out part the first so many images; all where it is absent.
+_FEWER: Mapping[str, Field] = {"held_out": whole(1, default=None)}
 _TEXT: Mapping[str, Field] = {"held_out_columns": whole(1, default=1)}
 
 PROBLEMS: Mapping[str, tuple[Mapping[str, Field], Callable[..., Parts]]] = {
     "copy": ({"length": whole(1), **_HELD_OUT}, partial(_generated, Copy)),
     "adding": ({"length": whole(2), **_HELD_OUT}, partial(_generated, Adding)),
-    "noise_padded": ({"length": whole(1), "pooled": flag(True)}, partial(_digits, NoisePadded)),
+    "noise_padded": ({"length": whole(1), "pooled": flag(True), **_FEWER}, partial(_digits, NoisePadded)),
     "sequential_images": (
-        {"permutation": whole(0, default=None), "pooled": flag(False)},
+        {"permutation": whole(0, default=None), "pooled": flag(False), **_FEWER},
         partial(_digits, SequentialImages),
     ),
     "repeated_pixels": (
-        {"repeats": whole(1), "inputs": whole(1, default=7), "pooled": flag(False)},
+        {"repeats": whole(1), "inputs": whole(1, default=7), "pooled": flag(False), **_FEWER},
         partial(_digits, RepeatedPixels),
     ),
     "concatenated_digits": (
