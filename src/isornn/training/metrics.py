@@ -51,3 +51,8 @@ class MetricsLog:
         """Both files."""
         self._file.close()
         self._board.close()
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run's ``metrics.jsonl``, for curves over updates."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
