@@ -1,6 +1,7 @@
 """Measure a model that the user already has, on the user's data: how far it sees, and what the theory says to that."""
 
 from isornn.diagnosis.gates import GateActivity, Memory
+from isornn.diagnosis.illnesses import CANNOT_TELL, ILLNESSES, Verdict, verdicts
 from isornn.diagnosis.inputs import InputFacts
 from isornn.diagnosis.jacobians import JacobianAt, Lyapunov
 from isornn.diagnosis.model import measure
@@ -8,10 +9,13 @@ from isornn.diagnosis.moments import StateMoments
 from isornn.diagnosis.predicted import Predicted, TiedPrediction
 from isornn.diagnosis.profiles import Profile
 from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, Place, Unmeasured
+from isornn.diagnosis.remedies import fix_
 from isornn.diagnosis.replaying import Check, ReplayError
 from isornn.diagnosis.weights import DefaultDraw, GateWeights, WeightFacts
 
 __all__ = [
+    "CANNOT_TELL",
+    "ILLNESSES",
     "Check",
     "DefaultDraw",
     "Diagnosis",
@@ -29,6 +33,9 @@ __all__ = [
     "StateMoments",
     "TiedPrediction",
     "Unmeasured",
+    "Verdict",
     "WeightFacts",
+    "fix_",
     "measure",
+    "verdicts",
 ]

@@ -16,6 +16,16 @@ from isornn.diagnosis.replaying import Check
 from isornn.diagnosis.weights import WeightFacts
 
 
+def layer_name(module: str, kind: str, layer: int, direction: int) -> str:
+    """What a layer and direction of a module is called; the model itself goes by its class.
+
+    >>> layer_name("encoder.rnn", "LSTM", 1, 1), layer_name("", "GRUCell", 0, 0)
+    ('encoder.rnn l1_reverse', 'GRUCell')
+    """
+    own = "" if kind.endswith("Cell") else f" l{layer}" + ("_reverse" if direction else "")
+    return (module or kind) + own
+
+
 @dataclass(frozen=True)
 class Place:
     """Which layer it is.
@@ -61,8 +71,7 @@ class Place:
     @property
     def name(self) -> str:
         """``encoder.rnn l1_reverse``."""
-        own = "" if self.kind.endswith("Cell") else f" l{self.layer}" + ("_reverse" if self.direction else "")
-        return (self.module or self.kind) + own
+        return layer_name(self.module, self.kind, self.layer, self.direction)
 
     def to_json(self) -> dict[str, Any]:
         """One JSON object."""

@@ -1,0 +1,108 @@
+"""Python that mends: each runs as it stands where ``model`` and ``length`` are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isornn.cells.catalogue import cell_named
+from isornn.diagnosis.illnesses.starts import start_of
+from isornn.diagnosis.illnesses.words import module_expression
+from isornn.diagnosis.records import LayerDiagnosis, Place
+from isornn.nn.layout import Layout
+from isornn.nn.rnn import suffix
+
+
+def restart(layer: LayerDiagnosis) -> str:
+    """The start that bridges ``length``; a cell without gates keeps by orthogonal matrices, with relu the identity."""
+    place, module = layer.place, module_expression(layer.place)
+    notes = []
+    if start_of(layer.weights) is None:
+        notes.append("# It looks trained; this throws away what it has learnt: train it again.")
+    if place.parametrised:
+        notes.append("# Its weights are parametrised: do this before they are.")
+    if layer.memory.gate is None and place.options.get("nonlinearity") == "relu":
+        line = f"isornn.init.identity_({module})"
+    elif layer.memory.gate is None or place.bias:
+        line = f"isornn.init.critical_({module}, length)"
+    else:
+        notes.append("# Its gates have no biases to be held open by: build it with bias=True.")
+        line = f"isornn.init.critical_({module}, length)"
+    return "\n".join(["import isornn", "", *notes, line])
+
+
+def clip() -> str:
+    """What can be done while training, before every step of the optimiser."""
+    return "\n".join(
+        [
+            "import torch",
+            "",
+            "# Between loss.backward() and optimizer.step():",
+            "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+        ]
+    )
+
+
+def orthogonal_by_gate(layer: LayerDiagnosis) -> str:
+    """Each gate's own block drawn again."""
+    name = f"{module_expression(layer.place)}.weight_hh{_suffix(layer.place)}"
+    return "\n".join(
+        [
+            "import torch",
+            "",
+            f"for matrix in {name}.data.split({layer.place.hidden}):  # one gate each",
+            "    torch.nn.init.orthogonal_(matrix)",
+        ]
+    )
+
+
+def bias_once(layer: LayerDiagnosis, gates: Sequence[str]) -> str:
+    """The second of two biases that add set to 0."""
+    place = layer.place
+    layout = Layout.of(cell_named(place.cell, place.options))
+    lines = []
+    for gate in gates:
+        rows = layout.rows("bias_hh", gate, place.hidden)
+        if rows is not None:
+            name = f"{module_expression(place)}.bias_hh{_suffix(place)}"
+            lines.append(f"{name}.data[{rows.start}:{rows.stop}] = 0  # gate {gate}: bias_ih has it")
+    return "\n".join(lines)
+
+
+def pack(place: Place) -> str:
+    """Sequences with their true lengths."""
+    if place.batch_first is None:
+        return "\n".join(
+            [
+                "import torch",
+                "",
+                "def kept_at_end(time, lengths, new, old):",
+                '    """In the loop over time: ``state = kept_at_end(t, lengths, new_state, state)``."""',
+                "    return torch.where((time < lengths).unsqueeze(-1), new, old)",
+            ]
+        )
+    return "\n".join(
+        [
+            "from torch.nn.utils.rnn import pack_padded_sequence",
+            "",
+            "def packed(batch, lengths):",
+            '    """Give the recurrent layer this in place of its input, with each sequence\'s true length."""',
+            f"    return pack_padded_sequence(batch, lengths, batch_first={place.batch_first}, enforce_sorted=False)",
+        ]
+    )
+
+
+def normalise() -> str:
+    """Inputs with mean 0 and standard deviation 1."""
+    return "\n".join(
+        [
+            "def normalised(batch, training):",
+            '    """Give the model this in place of ``batch``; ``training`` holds the inputs it is trained on."""',
+            "    rows = training.reshape(-1, training.shape[-1])",
+            "    scale = rows.std(0)",
+            "    return (batch - rows.mean(0)) / scale.where(scale > 0, 1.0)",
+        ]
+    )
+
+
+def _suffix(place: Place) -> str:
+    return "" if place.kind.endswith("Cell") else suffix(place.layer, place.direction)
