@@ -7,13 +7,16 @@ its own illness a patient may show what follows from it (``also``): a network wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import isornn
+from isornn.cells import BiasLaw, Gate, Spec
+from isornn.cells.catalogue import cell_named
+from isornn.nn.gate_tensors import recurrent_layers
 
 ILLNESSES = (
     "default_start",
@@ -102,6 +105,42 @@ def _scaled(model: nn.Module, kind: str, factor: float) -> None:
                 weight.mul_(factor)
 
 
+# What `isornn.critical` solves, which takes seconds each: r ~ U(low, high), by cell and length.
+SOLVED = {
+    "lstm": {
+        60: (2.747687396503584, 263.21796915193426),
+        80: (4.086644922703129, 353.2703655659834),
+        100: (5.42743162453812, 443.2267966826312),
+        120: (6.705339503164088, 534.3266395910485),
+        200: (11.924720968524754, 896.6679031075082),
+    },
+    "gru": {100: (5.740950119530884, 733.9145950109771), 150: (10.71631360121727, 1109.0418610960633)},
+    "peephole": {150: (8.364064332883064, 675.9536208010375)},
+    "t_lstm": {100: (5.740950119530884, 733.9145950109771)},
+}
+
+
+def critical_spec(cell: str, length: int) -> Spec:
+    """`isornn.critical`'s spec."""
+    law = BiasLaw("timescale", *SOLVED[cell][length])
+    weak, sees = Gate(weight_var=1e-5), Gate(weight_var=1e-5, input_var=1.0)
+    only_sees, keeps = Gate(input_var=1.0), replace(weak, bias_law=law)
+    writes = replace(sees, bias_law=replace(law, sign=-1))
+    gates = {
+        "lstm": {"i": writes, "f": keeps, "g": sees, "o": Gate(weight_var=1.0)},
+        "gru": {"r": weak, "z": replace(sees, bias_law=law), "nx": only_sees, "nh": weak},
+        "peephole": {"i": writes, "f": keeps, "g": sees, "o": weak},
+        "t_lstm": {"f": replace(only_sees, bias_law=law), "z": only_sees, "o": only_sees},
+    }
+    return Spec(cell_named(cell), gates[cell], biases="fixed")
+
+
+def critical_(module: nn.Module, length: int, generator: torch.Generator) -> None:
+    """`isornn.init.critical_` without the solving."""
+    cell = recurrent_layers(module)[0].cell.name
+    isornn.init.apply_(module, critical_spec(cell, length), generator=generator)
+
+
 # ---- ill ----
 
 
@@ -169,7 +208,7 @@ def stuck_open_gru() -> Patient:
 
 def flapping_lstm() -> Patient:
     lstm = nn.LSTM(10, 64)
-    isornn.init.critical_(lstm, 100, generator=_g(9))
+    critical_(lstm, 100, _g(9))
     with torch.no_grad():
         lstm.weight_ih_l0[64:128] = 40 * _noise(64, 10, seed=10)
     ill = frozenset({"vanishing"})
@@ -256,7 +295,7 @@ def _padded(batch: Tensor, lengths: list[int], value: float) -> Tensor:
 
 def padded_lstm() -> Patient:
     lstm = nn.LSTM(10, 64, batch_first=True)
-    isornn.init.critical_(lstm, 120, generator=_g(20))
+    critical_(lstm, 120, _g(20))
     x = _padded(_noise(12, 120, 10), [120, 110, 90, 80, 70, 60, 55, 50, 45, 40, 30, 20], 0.0)
     return Patient("padded_lstm", "padding", Reader(lstm, 64), x, 120)
 
@@ -270,14 +309,14 @@ def padded_gru() -> Patient:
 
 def padded_steps_first() -> Patient:
     lstm = nn.LSTM(6, 48, num_layers=2)
-    isornn.init.critical_(lstm, 80, generator=_g(22))
+    critical_(lstm, 80, _g(22))
     x = _padded(_noise(10, 80, 6), [80, 75, 60, 50, 45, 40, 35, 30, 20, 10], 0.0)
     return Patient("padded_steps_first", "padding", Reader(lstm, 48), x.transpose(0, 1).contiguous(), 80)
 
 
 def raw_pixels() -> Patient:
     lstm = nn.LSTM(28, 64, batch_first=True)
-    isornn.init.critical_(lstm, 60, generator=_g(23))
+    critical_(lstm, 60, _g(23))
     x = torch.randint(0, 256, (16, 60, 28), generator=_g(24)).float()
     ill = frozenset({"saturated_forget_gate", "vanishing", "exploding"})
     return Patient("raw_pixels", "unnormalised_input", Reader(lstm, 64), x, 60, ill)
@@ -293,7 +332,7 @@ def raw_sensor() -> Patient:
 
 def tiny_volts() -> Patient:
     lstm = nn.LSTM(8, 64)
-    isornn.init.critical_(lstm, 80, generator=_g(26))
+    critical_(lstm, 80, _g(26))
     return Patient("tiny_volts", "unnormalised_input", Reader(lstm, 64), 1e-5 * _noise(80, 16, 8), 80)
 
 
@@ -302,26 +341,26 @@ def tiny_volts() -> Patient:
 
 def critical_lstm() -> Patient:
     lstm = nn.LSTM(49, 128)
-    isornn.init.critical_(lstm, 200, generator=_g(30))
+    critical_(lstm, 200, _g(30))
     return Patient("critical_lstm", None, Reader(lstm, 128), _noise(200, 8, 49), 200)
 
 
 def critical_deep_bidirectional() -> Patient:
     lstm = nn.LSTM(16, 64, num_layers=2, batch_first=True, bidirectional=True)
-    isornn.init.critical_(lstm, 100, generator=_g(31))
+    critical_(lstm, 100, _g(31))
     return Patient("critical_deep_bidirectional", None, Encoder(lstm, 16, 128), _noise(8, 100, 16), 100)
 
 
 def critical_gru() -> Patient:
     gru = nn.GRU(10, 64, batch_first=True)
-    isornn.init.critical_(gru, 150, generator=_g(32))
+    critical_(gru, 150, _g(32))
     return Patient("critical_gru", None, Reader(gru, 64), _noise(8, 150, 10), 150)
 
 
 def packed_gru() -> Patient:
     """Sequences of several lengths, packed: their padding is nobody's input."""
     gru = nn.GRU(10, 64, batch_first=True)
-    isornn.init.critical_(gru, 100, generator=_g(33))
+    critical_(gru, 100, _g(33))
     x = _padded(_noise(6, 100, 10), [100, 90, 60, 50, 40, 30], 0.0)
     packed = pack_padded_sequence(x, torch.tensor([100, 90, 60, 50, 40, 30]), batch_first=True)
     return Patient("packed_gru", None, LastOfPacked(gru, 64), packed, 100)
@@ -330,7 +369,7 @@ def packed_gru() -> Patient:
 def one_hot_characters() -> Patient:
     """Inputs of small variance by their nature; the same character may come several times in a row at the end."""
     lstm = nn.LSTM(50, 96, batch_first=True)
-    isornn.init.critical_(lstm, 100, generator=_g(34))
+    critical_(lstm, 100, _g(34))
     codes = torch.randint(0, 50, (12, 100), generator=_g(35))
     codes[0, -3:] = 7
     x = nn.functional.one_hot(codes, 50).float()
@@ -347,13 +386,13 @@ def orthogonal_relu() -> Patient:
 
 def critical_peephole() -> Patient:
     layer = isornn.nn.PeepholeLSTM(16, 64)
-    isornn.init.critical_(layer, 150, generator=_g(37))
+    critical_(layer, 150, _g(37))
     return Patient("critical_peephole", None, Reader(layer, 64), _noise(150, 8, 16), 150)
 
 
 def critical_typed() -> Patient:
     layer = isornn.nn.TLSTM(16, 64)
-    isornn.init.critical_(layer, 100, generator=_g(38))
+    critical_(layer, 100, _g(38))
     return Patient("critical_typed", None, Reader(layer, 64), _noise(100, 8, 16), 100)
 
 

@@ -45,7 +45,8 @@ def verdicts(diagnosis: Diagnosis) -> tuple[Verdict, ...]:
     padding               first layers only: of the steps, 5 % more repeat the last row than the first
     default_start         recurrent entries within ±1/sqrt(N), uniform at p > 0.001, and vanishing as below
     stacked_orthogonal    singular values of the stacked matrix equal to 1 %, those of a gate's own not
-    saturated_forget_gate more than half of the units keep for over 100 lengths, or 25 % of the gate's values below 0.01
+    saturated_forget_gate more than half of the units keep for over 100 lengths; or 25 % of the gate's values below 0.01
+                          and vanishing as below
     vanishing             backward profile at ``length`` below 2^-10 of its value after one step, by two standard errors
     doubled_bias          the remember gate's two bias vectors alike, both with a mean beyond ±1/sqrt(N), in a layer as
                           it was drawn (`start_of`)

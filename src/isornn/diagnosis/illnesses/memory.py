@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from isornn.diagnosis.gates import EDGE
 from isornn.diagnosis.illnesses.kept import ERRORS, kept, rate_evidence
 from isornn.diagnosis.illnesses.lines import clip, restart
@@ -15,7 +17,7 @@ from isornn.theory import Quantity
 # that over all the steps together a change of its pre-activation by 1 changes what is kept by less than that.
 BEYOND = 100
 MOST = 0.5
-# Shut at every fourth (unit, step), a unit is wiped after four steps on average, whatever it does in between.
+# Shut at every fourth step, a unit is wiped after four of them on average, whatever it does in between.
 SHUT = 0.25
 
 
@@ -77,31 +79,35 @@ def exploding(layer: LayerDiagnosis, length: int) -> Verdict | None:
 
 
 def saturated_forget_gate(layer: LayerDiagnosis, length: int) -> Verdict | None:
-    """The forget gate is shut too often to keep anything, or open for so long that it never forgets nor learns to."""
+    """The forget gate never forgets nor learns to, or it is shut so often that the gradient vanishes."""
     name, scales = layer.memory.gate, layer.memory.time_constants
     if name is None or scales is None:
         return None
-    gate = layer.gates[name]
+    gate, found = layer.gates[name], kept(layer.backward, length)
     beyond = float((scales > BEYOND * length).double().mean())
-    stuck, shut = beyond > MOST, gate.closed > SHUT
-    if not stuck and not shut:
+    if beyond > MOST:
+        wrong = (
+            f"{beyond:.0%} of its units would keep their state for more than {BEYOND} times the {length} steps to "
+            f"bridge, so they neither forget nor learn to"
+        )
+    elif gate.closed > SHUT and found is not None and found.vanishes:
+        wrong = (
+            f"{gate.closed:.0%} of its values are below {EDGE}, which wipes a unit every {1 / gate.closed:.1f} steps "
+            f"on average, and {found.plain} of the gradient is left after {length}"
+        )
+    else:
         return None
-    wrong = (
-        f"{beyond:.0%} of its units would keep their state for more than {BEYOND} times the {length} steps to bridge, "
-        f"so they neither forget nor learn to"
-        if stuck
-        else f"{gate.closed:.0%} of its values are below {EDGE}, so a unit is wiped every {1 / gate.closed:.1f} steps"
-    )
     return Verdict(
         "saturated_forget_gate",
         layer.place.name,
         f"The forget gate {name} is saturated: {wrong}; {gate.saturated:.0%} of its values have hardly any slope.",
         {
-            f"gate {name} below {EDGE}": f"{gate.closed:.1%} of (unit, step) (bar: {SHUT:.0%})",
-            f"gate {name} above {1 - EDGE}": f"{gate.open:.1%} of (unit, step) (no bar: a long memory needs it)",
             f"units that keep for {BEYOND} times the length": f"{beyond:.1%} (bar: {MOST:.0%})",
+            f"gate {name} below {EDGE}": f"{gate.closed:.1%} of values (bar: {SHUT:.0%}, where the gradient vanishes)",
+            f"gate {name} above {1 - EDGE}": f"{gate.open:.1%} of values (no bar: a long memory needs it)",
             f"pre-activation of {name}": f"mean {gate.pre_activation_mean:.3g}, "
             f"standard deviation {gate.pre_activation_std:.3g}",
+            **({} if found is None else found.evidence("2^-10")),
         },
         restart(layer),
     )
@@ -125,4 +131,7 @@ def cannot_tell(layer: LayerDiagnosis, length: int) -> Verdict | None:
 
 def _positive(quantity: Quantity) -> bool:
     number, error = quantity.number(), quantity.error()
-    return number is not None and error is not None and number - ERRORS * error > 0
+    if number is None or error is None:
+        return False
+    # From few steps the exponent's error is not known.
+    return number > (ERRORS * error if math.isfinite(error) else 0.0)

@@ -1,0 +1,159 @@
+"""Verdicts: models that are ill in a known way are told so, healthy ones are not, and remedies mend."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import isornn
+import patients
+from isornn.diagnosis import CANNOT_TELL, ILLNESSES, Verdict, fix_, measure, verdicts
+
+
+def told(patient):
+    found = verdicts(measure(patient.model, patient.batch, patient.length, theory=False))
+    for verdict in found:
+        json.dumps(verdict.to_json(), allow_nan=False)
+        assert verdict.sentence and verdict.evidence
+        assert verdict.remedy or verdict.illness == CANNOT_TELL
+    return found
+
+
+def names(found):
+    return {verdict.illness for verdict in found} - {CANNOT_TELL}
+
+
+@pytest.mark.parametrize("made", patients.ILL, ids=lambda made: made.__name__)
+def test_the_illness_is_named_and_no_other(made):
+    patient = made()
+    found = told(patient)
+    assert patient.illness in names(found)
+    assert names(found) <= {patient.illness} | patient.also
+    order = [*ILLNESSES, CANNOT_TELL]
+    assert [verdict.illness for verdict in found] == sorted((v.illness for v in found), key=order.index)
+
+
+@pytest.mark.parametrize("made", patients.HEALTHY, ids=lambda made: made.__name__)
+def test_the_healthy_are_not_called_ill(made):
+    assert names(told(made())) == set()
+
+
+@pytest.mark.parametrize("cell", ["peephole", "t_lstm"])
+def test_patients_start_as_critical_does(cell):
+    (length,) = patients.SOLVED[cell]
+    written = patients.critical_spec(cell, length)
+    solved = isornn.critical(written.cell, length).spec
+    assert solved.gates.keys() == written.gates.keys()
+    for name, gate in solved.gates.items():
+        own = written.gates[name]
+        assert replace(gate, bias_law=None) == replace(own, bias_law=None)
+        if gate.bias_law is None:
+            assert own.bias_law is None
+        else:
+            assert gate.bias_law.sign == own.bias_law.sign
+            assert (gate.bias_law.low, gate.bias_law.high) == pytest.approx((own.bias_law.low, own.bias_law.high))
+
+
+QUICK = (patients.default_rnn, patients.exploding_relu, patients.doubled_deep_gru)
+
+
+@pytest.mark.parametrize("made", [*QUICK, patients.stacked_gru], ids=lambda made: made.__name__)
+def test_fix_mends_the_weights(made):
+    patient = made()
+    assert fix_(patient.model, told(patient), patient.length, torch.Generator().manual_seed(1))
+    assert names(told(patient)) == set()
+
+
+@pytest.mark.parametrize("made", QUICK, ids=lambda made: made.__name__)
+def test_remedies_run_as_printed_and_mend(made):
+    patient = made()
+    found = told(patient)
+    assert {verdict.illness for verdict in found} >= {patient.illness}
+    torch.manual_seed(2)
+    for remedy in dict.fromkeys(verdict.remedy for verdict in found):
+        exec(remedy, {"model": patient.model, "length": patient.length})
+    assert names(told(patient)) == set()
+
+
+def test_orthogonal_by_gate_keeps_all_else():
+    patient = patients.stacked_lstm()
+    lstm = patient.model.recurrent
+    before = {name: value.clone() for name, value in lstm.state_dict().items()}
+    stacked = [verdict for verdict in told(patient) if verdict.illness == "stacked_orthogonal"]
+    for mend in (
+        lambda: fix_(patient.model, stacked, patient.length, torch.Generator().manual_seed(0)),
+        lambda: exec(stacked[0].remedy, {"model": patient.model}),
+    ):
+        lstm.load_state_dict(before)
+        mend()
+        for matrix in lstm.weight_hh_l0.detach().split(64):
+            torch.testing.assert_close(matrix @ matrix.T, torch.eye(64), atol=1e-5, rtol=0)
+        assert all(torch.equal(value, before[name]) for name, value in lstm.state_dict().items() if "hh" not in name)
+
+
+def test_remedies_of_data():
+    packing, scaling = patients.padded_gru(), patients.raw_sensor()
+    known = {}
+    exec(told(packing)[0].remedy, known)
+    packed = known["packed"](packing.batch, torch.tensor([100, 95, 60, 50, 50, 40, 30, 25]))
+    whole = patients.LastOfPacked(packing.model.recurrent, 64)
+    assert names(verdicts(measure(whole, packed, packing.length, theory=False))) == set()
+    exec(told(scaling)[0].remedy, known)
+    scaled = known["normalised"](scaling.batch, scaling.batch)
+    assert "unnormalised_input" not in names(verdicts(measure(scaling.model, scaled, 100, theory=False)))
+
+
+def test_what_lies_in_the_data_is_left_to_the_user():
+    patient = patients.padded_gru()
+    before = [value.clone() for value in patient.model.state_dict().values()]
+    (said,) = fix_(patient.model, told(patient), patient.length)
+    assert said == "recurrent l0: left alone, padding lies in the data: see the remedy."
+    assert all(torch.equal(a, b) for a, b in zip(before, patient.model.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize("steps", [1, 30])
+def test_a_trained_layer_is_left_alone(steps):
+    """Already one step of an optimiser moves biases apart that were equal, and matrices off the orthogonal ones."""
+    patient = patients.vanishing_rnn()
+    optimiser = torch.optim.Adam(patient.model.parameters(), 0.01)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        patient.model(patient.batch[:10]).square().mean().backward()
+        optimiser.step()
+    before = [value.clone() for value in patient.model.state_dict().values()]
+    found = told(patient)
+    assert "throws away what it has learnt" in found[0].remedy
+    (said,) = fix_(patient.model, found, patient.length)
+    assert said.startswith("recurrent l0: left alone (vanishing): it looks trained")
+    assert all(torch.equal(a, b) for a, b in zip(before, patient.model.state_dict().values(), strict=True))
+
+
+def test_parametrised_weights_are_left_alone():
+    rnn = nn.RNN(4, 32)
+    nn.utils.parametrizations.orthogonal(rnn, "weight_hh_l0")
+    ill = Verdict("vanishing", "RNN l0", "", {}, "")
+    (said,) = fix_(rnn, [ill], 50)
+    assert said.startswith("RNN l0: left alone (vanishing): ") and "is not a parameter" in said
+
+
+def test_what_cannot_be_told():
+    model = nn.ModuleDict({"used": nn.GRU(3, 16), "unused": nn.LSTM(3, 16)})
+    model.forward = lambda x: model["used"](x)[0]
+    isornn.init.standard_(model["used"], generator=torch.Generator().manual_seed(0))
+    short = verdicts(measure(model, torch.randn(6, 8, 3), 100, theory=False))
+    assert [(verdict.illness, verdict.place) for verdict in short] == [
+        (CANNOT_TELL, "used l0"),
+        (CANNOT_TELL, "unused"),
+    ]
+    assert "6" in short[0].sentence and "never called" in short[1].sentence
+    # What has vanished within the steps that there are needs no more of them.
+    long = verdicts(measure(model, torch.randn(40, 8, 3), 100, theory=False))
+    assert [verdict.illness for verdict in long] == ["vanishing", CANNOT_TELL]
+    assert fix_(model, short, 100) == [f"{name}: left alone, nothing could be told." for name in ("used l0", "unused")]
+
+
+def test_a_place_that_is_not_the_models_is_refused():
+    with pytest.raises(ValueError, match=r"verdicts: place 'LSTM l3' is not allowed; the model has LSTM l0"):
+        fix_(nn.LSTM(2, 3), [Verdict("vanishing", "LSTM l3", "", {}, "")], 50)
