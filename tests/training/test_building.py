@@ -107,6 +107,12 @@ def test_models(model: dict[str, Any], kind: type[nn.Module], shown: str) -> Non
                 spectral.groups(model), 0.1, geodesic_lr=0.01, momentum=0.5, rest=lambda groups: RMSprop(groups, 0.1)
             ),
         ),
+        (
+            {"name": "geodesic", "rate": 0.1, "spectrum_rate": 0.5},
+            lambda model: GeodesicSGD(
+                spectral.groups(model), 0.5, geodesic_lr=0.1, rest=lambda groups: SGD(groups, 0.1)
+            ),
+        ),
     ],
 )
 def test_optimisers(optimiser: dict[str, Any], by_hand: Callable[[nn.Module], Optimizer]) -> None:

@@ -85,16 +85,16 @@ _UNTIMED: Mapping[str, Callable[..., nn.Module]] = {
 
 
 def build_optimiser(optimiser: Choice, model: nn.Module) -> Optimizer:
-    """Of all parameters; geodesic: bases and spectra by their own steps, the rest by ``rest`` with the same rate."""
+    """Of all parameters; geodesic: bases and spectra by their own steps and rates, the rest by ``rest``."""
     if optimiser.name != "geodesic":
         return _plain(optimiser.name, model.parameters(), optimiser.options)
-    rest = optimiser["rest"]
+    rate, of_bases, of_spectra = (optimiser[name] for name in ("rate", "geodesic_rate", "spectrum_rate"))
     return GeodesicSGD(
         spectral.groups(model),
-        lr=optimiser["rate"],
-        geodesic_lr=optimiser["geodesic_rate"],
+        lr=rate if of_spectra is None else of_spectra,
+        geodesic_lr=rate if of_bases is None else of_bases,
         momentum=optimiser["momentum"],
-        rest=None if rest == "sgd" else lambda groups: _plain(rest, groups, {"rate": optimiser["rate"]}),
+        rest=lambda groups: _plain(optimiser["rest"], groups, {"rate": rate}),
     )
 
 

@@ -84,6 +84,7 @@ OPTIMISERS: Mapping[str, Fields] = {
         **_RATE,
         **_MOMENTUM,
         "geodesic_rate": positive(default=None),
+        "spectrum_rate": positive(default=None),
         "rest": one_of("sgd", "rmsprop", "adam", default="sgd"),
     },
 }
@@ -148,8 +149,8 @@ class Configuration:
             ``own_steps``: the number of steps, each of which then has parameters of its own.
         start: a start of `isornn.init`, a preset, or ``spec`` with ``gates`` as in a spec file; ``length`` is the
             task's where it is absent.
-        optimiser: with its learning ``rate``; ``geodesic`` trains the bases and spectra of ``spectral``, and the
-            ``rest`` by another.
+        optimiser: with its learning ``rate``; ``geodesic`` trains the bases and spectra of ``spectral``, each at
+            its own rate where that is given, and the ``rest`` by another.
         schedule: torch's learning-rate schedules; they count updates, ``plateau`` validations.
         penalty: of `isornn.nn.soft_constraints`, on all recurrent matrices, added to the loss ``strength`` times.
         updates: K.
