@@ -1,12 +1,12 @@
 """The adding task, T = 200, ReLU: which margins solve it, beside none and an orthogonal matrix.
 
-    python benchmarks/adding_task.py [--seeds 0]
+    python benchmarks/adding_task.py [--margins 1 0 none]
 
 Training as in ``training_runs.py``: W starts as GAIN times an orthogonal matrix, or as near to that as the margin
-allows, without biases; bases 0.003, spectrum 3, the rest 0.003, all falling as (1 - update / 8000)^2; gradient norm
-clipped at 1. The mean squared error is that of 500 held-out sequences, every 200 updates; a run ends when three
-evaluations in a row are below 0.005, and after 4000 updates when none was below 0.15. The best answer without memory
-has 1/6. Bar: below 0.01 with some margin.
+allows, without biases; gradient norm clipped at 1; rates as in TRIED, in order. The mean squared error is that of 500
+held-out sequences, on which answering 1 gives 0.178 (in the mean 1/6, the best without memory), every 200 updates; a
+run ends when three evaluations in a row are below 0.005, and after 4000 updates when none was below 0.15. One seed.
+Bar: below 0.01 with some margin.
 
 A ReLU halves the mean square of what it is given, so sqrt(2) is the gain that keeps it (He et al. 2015).
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import torch
 from curves import draw_curves
@@ -37,18 +37,30 @@ KEPT = RESULTS / "adding_task.json"
 HELD_OUT_SEED = 1
 
 
-def recipe(margin: float | None, gain: float, seed: int) -> Recipe:
+@dataclass(frozen=True)
+class Rates:
+    """Of the bases and the rest; the spectrum's is 1000 times that. All fall as (1 - update / updates)^decay."""
+
+    rate: float
+    decay: int
+    updates: int
+
+
+# In the order in which they were tried; the last is for all margins.
+TRIED = (Rates(3e-3, 1, 8000), Rates(3e-3, 2, 8000), Rates(2e-3, 1, 12000))
+
+
+def recipe(margin: float | None, rates: Rates) -> Recipe:
     return Recipe(
         margin,
         "relu",
-        seed,
-        updates=8000,
-        gain=gain,
+        updates=rates.updates,
+        gain=GAIN if margin is None else min(GAIN, 1 + margin),
         biases=False,
-        decay=2,
-        geodesic_rate=3e-3,
-        spectrum_rate=3.0,
-        rate=3e-3,
+        decay=rates.decay,
+        geodesic_rate=rates.rate,
+        spectrum_rate=1000 * rates.rate,
+        rate=rates.rate,
     )
 
 
@@ -79,40 +91,48 @@ def record_of(chosen: Recipe) -> Record:
     return Kept(KEPT).of({"T": LENGTH} | asdict(chosen), run)
 
 
-def nearest(margin: float | None) -> float:
-    """The gain nearest to GAIN that the margin allows."""
-    return GAIN if margin is None else min(GAIN, 1 + margin)
-
-
-def adding(seeds: list[int]) -> bool:
+def adding(margins: list[float | None]) -> bool:
     """The table and what is claimed of it; whether some margin meets the bar."""
-    rows, best = [], {}
+    best: dict[float | None, float] = {}
     curves: dict[str, list[Record]] = {}
-    for margin in (1.0, 0.0, None, 0.1, 10.0):
-        gain = nearest(margin)
-        records = [record_of(recipe(margin, gain, seed)) for seed in seeds]
-        curves["none" if margin is None else f"m = {margin}"] = records
-        best[margin] = [min(record["mse"]) for record in records]
-        last = [record["mse"][-1] for record in records]
-        s = [end for record in records for end in record["singular_values"]]
-        rows.append(
-            [margin, gain, *(" ".join(f"{v:.4f}" for v in values) for values in (best[margin], last)), min(s), max(s)]
-        )
-    show(("margin", "gain", "best MSE, by seed", "last MSE", "min s", "max s"), rows)
+    rows = []
+    for margin in margins:
+        for rates in TRIED if margin == 1.0 else TRIED[-1:]:
+            chosen = recipe(margin, rates)
+            record = record_of(chosen)
+            best[margin] = min(record["mse"] + [best.get(margin, math.inf)])
+            curves[f"m = {margin}, rate {rates.rate:g}, power {rates.decay}"] = [record]
+            rows.append(
+                [
+                    margin,
+                    chosen.gain,
+                    rates.rate,
+                    rates.decay,
+                    record["update"][-1],
+                    min(record["mse"]),
+                    record["mse"][-1],
+                ]
+                + record["singular_values"]
+            )
+    show(("margin", "gain", "rate", "power", "updates", "best MSE", "last MSE", "min s", "max s"), rows)
     draw_curves({f"adding task, T = {LENGTH}": curves}, "mse", RESULTS / "adding_margins.png")
-    claim(f"m = 0 never leaves the baseline (stays above {STUCK:.3f})", min(best[0.0]) > STUCK)
-    claim(f"none never leaves the baseline (stays above {STUCK:.3f})", min(best[None]) > STUCK)
-    for margin in (0.1, 1.0, 10.0):
-        claim(f"m = {margin} leaves the baseline in every seed", max(best[margin]) < STUCK)
-    return min(min(best[margin]) for margin in (0.1, 1.0, 10.0)) < BAR
+    for margin in margins:
+        stuck = margin in (0.0, None)
+        said = "never leaves" if stuck else "leaves"
+        claim(f"m = {margin} {said} the baseline (0.9 of it: {STUCK:.3f})", (best[margin] > STUCK) == stuck)
+    return min(error for margin, error in best.items() if margin) < BAR
+
+
+def margin_of(text: str) -> float | None:
+    return None if text == "none" else float(text)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--margins", type=margin_of, nargs="+", default=[1.0, 0.0, None])
     options = parser.parse_args()
     heading("Adding task: margins")
-    good = adding(options.seeds)
+    good = adding(options.margins)
     print(f"\na margin is below {BAR}" if good else f"\nno margin is below {BAR}: the bar is NOT met")
     return 0 if good else 1
 

@@ -1,14 +1,14 @@
 """The copy task: how soon it is solved, by margin, length and transition; what of that is as Vorontsov et al. have it.
 
-    python benchmarks/copy_task.py margins [--lengths 100 200 500]
-    python benchmarks/copy_task.py transitions
+    python benchmarks/copy_task.py margins [--lengths 100 200 500] [--seeds 3]
+    python benchmarks/copy_task.py transitions [--margins 0 0.1 1]
 
 Training as in ``training_runs.py``, at fixed rates: bases 0.01, spectrum 1, the rest 0.001, gradient norm clipped at 1,
 orthogonal start, 1500 updates at most, 750 with tanh or ReLU. Accuracy is that of the ten letters to be given back, on
 500 held-out sequences, every 25 updates; a run ends when three evaluations in a row are above 99.5 %.
 
 ``margins``: no transition nonlinearity. Bar: above 99 % by some margin at each length.
-``transitions``: tanh, OPLU and ReLU beside none, T = 100 (appendix 5.2 of the paper).
+``transitions``: tanh, OPLU and ReLU beside none, T = 100 (appendix 5.2 of the paper), one seed. Bar: solved with none.
 Each draws its curves beside the records.
 
 Records are kept in ``results/copy_task.json``; an interrupted run goes on where it was. All of them take some
@@ -36,10 +36,7 @@ from isornn.training import SequenceModel
 
 LETTERS = 10  # to be copied
 # Margins, with the spectrum's rate: without a margin the others', and one at which s moves as with m = 1.
-SHORT = ((0.0, 1.0), (0.001, 1.0), (0.01, 1.0), (0.1, 1.0), (1.0, 1.0), (None, 1.0), (None, 0.125))
-LONG = ((0.0, 1.0), (0.01, 1.0), (0.1, 1.0), (1.0, 1.0), (None, 1.0))
-# How many seeds, and which margins, at each length.
-PLAN = {100: (3, SHORT), 200: (3, SHORT), 500: (1, LONG)}
+MARGINS = ((0.0, 1.0), (0.001, 1.0), (0.01, 1.0), (0.1, 1.0), (1.0, 1.0), (None, 1.0), (None, 0.125))
 KEPT = RESULTS / "copy_task.json"
 HELD_OUT_SEED = 1
 
@@ -96,21 +93,21 @@ COLUMNS = ("above 99 % at update, by seed", "median", "best accuracy of the wors
 # -- margins ----------------------------------------------------------------------------------------------------------
 
 
-def margins(lengths: list[int]) -> bool:
+def margins(lengths: list[int], seeds: int) -> bool:
     """The table and what is claimed of it; whether each length is solved by some margin."""
     found: dict[int, dict[float | None, list[float]]] = {}
     curves: dict[str, dict[str, list[Record]]] = {}
     rows, reached = [], set()
     for length in lengths:
-        seeds, widths = PLAN[length]
         found[length], curves[f"T = {length}"] = {}, {}
-        for margin, rate in widths:
+        for margin, rate in MARGINS:
             recipes = [Recipe(margin, "identity", seed, spectrum_rate=rate) for seed in range(seeds)]
             records = [record_of(length, recipe) for recipe in recipes]
             rows.append(row([length, margin, rate], recipes[0], records))
             updates = [solved(record) for record in records]
             reached |= {length} if min(updates) < math.inf else set()
-            curves[f"T = {length}"][f"m = {margin}" if rate == 1.0 else f"none, rate {rate:g}"] = records
+            label = f"m = {margin}" if margin is not None else f"none, rate {rate:g}"
+            curves[f"T = {length}"][label] = records
             if rate == 1.0:
                 found[length][margin] = updates
     show(("T", "margin", "rate", *COLUMNS), rows)
@@ -179,47 +176,54 @@ def reversal(found: dict[int, dict[float | None, list[float]]]) -> None:
 # -- transitions ------------------------------------------------------------------------------------------------------
 
 
-def transition(nonlinearity: str, margin: float, seed: int) -> Recipe:
-    """Those that hinder are not waited for: half the budget is three times what none takes."""
-    return Recipe(margin, nonlinearity, seed, updates=750 if nonlinearity in ("relu", "tanh") else 1500)
+def transition(nonlinearity: str, margin: float) -> Recipe:
+    """Those that hinder are not waited for: half the budget is more than twice what none takes."""
+    return Recipe(margin, nonlinearity, updates=750 if nonlinearity in ("relu", "tanh") else 1500)
 
 
-def transitions() -> bool:
+def transitions(margins: list[float]) -> bool:
     """The table and what is claimed of it; whether the task is solved without a transition nonlinearity."""
-    found: dict[tuple[str, float], list[float]] = {}
+    found: dict[tuple[str, float], float] = {}
     curves: dict[str, dict[str, list[Record]]] = {}
     rows = []
-    for margin in (0.0, 0.1, 1.0):
+    for margin in margins:
         curves[f"m = {margin}"] = {}
         for nonlinearity in ("identity", "oplu", "relu", "tanh"):
-            recipes = [transition(nonlinearity, margin, seed) for seed in range(2)]
-            records = [record_of(100, recipe) for recipe in recipes]
-            rows.append(row([nonlinearity, margin], recipes[0], records))
-            found[nonlinearity, margin] = [solved(record) for record in records]
-            curves[f"m = {margin}"][nonlinearity] = records
+            recipe = transition(nonlinearity, margin)
+            record = record_of(100, recipe)
+            rows.append(row([nonlinearity, margin], recipe, [record]))
+            found[nonlinearity, margin] = solved(record)
+            curves[f"m = {margin}"][nonlinearity] = [record]
     show(("transition", "margin", *COLUMNS), rows)
-    for (nonlinearity, margin), updates in found.items():
-        plain = found["identity", margin]
-        ratio = lead(updates, plain)
-        if nonlinearity in ("tanh", "relu"):
-            claim(f"m = {margin}: {nonlinearity} hinders, {times(ratio)} the updates of none", separate(plain, updates))
-        if nonlinearity == "oplu":
-            near = ratio is not None and ratio <= 1.25
-            claim(f"m = {margin}: OPLU does not hinder, {times(ratio)} the updates of none, at most 1.25", near)
     draw_curves(curves, "accuracy", RESULTS / "copy_transitions.png")
-    return all(min(updates) < math.inf for (name, _), updates in found.items() if name == "identity")
+    for (nonlinearity, margin), update in found.items():
+        ratio = update / found["identity", margin]
+        if nonlinearity in ("tanh", "relu"):
+            claim(
+                f"m = {margin}: {nonlinearity} hinders, it is not solved or takes 1.5 times the updates of none",
+                ratio > 1.5,
+            )
+        if nonlinearity == "oplu":
+            claim(f"m = {margin}: with OPLU it is solved", update < math.inf)
+            claim(
+                f"m = {margin}: OPLU does not hinder: {ratio:.2f} times the updates of none, at most 1.25",
+                ratio <= 1.25,
+            )
+    return all(update < math.inf for (name, _), update in found.items() if name == "identity")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("margins").add_argument("--lengths", type=int, nargs="+", choices=PLAN, default=list(PLAN))
-    commands.add_parser("transitions")
+    by_margin = commands.add_parser("margins")
+    by_margin.add_argument("--lengths", type=int, nargs="+", default=[100, 200, 500])
+    by_margin.add_argument("--seeds", type=int, default=3)
+    commands.add_parser("transitions").add_argument("--margins", type=float, nargs="+", default=[0.0, 0.1, 1.0])
     options = vars(parser.parse_args())
     command = options.pop("command")
     heading(f"Copy task: {command}")
     good = {"margins": margins, "transitions": transitions}[command](**options)
-    print("\nevery length is solved by some margin" if good else "\na length is NOT solved by any margin")
+    print("\nevery bar is met" if good else "\na bar is NOT met")
     return 0 if good else 1
 
 
