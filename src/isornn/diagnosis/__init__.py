@@ -6,11 +6,13 @@ from isornn.diagnosis.inputs import InputFacts
 from isornn.diagnosis.jacobians import JacobianAt, Lyapunov
 from isornn.diagnosis.model import measure
 from isornn.diagnosis.moments import StateMoments
+from isornn.diagnosis.monitor import Monitor
 from isornn.diagnosis.predicted import Predicted, TiedPrediction
 from isornn.diagnosis.profiles import Profile
 from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, Place, Unmeasured
 from isornn.diagnosis.remedies import fix_
 from isornn.diagnosis.replaying import Check, ReplayError
+from isornn.diagnosis.watching import Watch, WatchedLayer
 from isornn.diagnosis.weights import DefaultDraw, GateWeights, WeightFacts
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "LayerDiagnosis",
     "Lyapunov",
     "Memory",
+    "Monitor",
     "Place",
     "Predicted",
     "Profile",
@@ -34,6 +37,8 @@ __all__ = [
     "TiedPrediction",
     "Unmeasured",
     "Verdict",
+    "Watch",
+    "WatchedLayer",
     "WeightFacts",
     "fix_",
     "measure",

@@ -87,7 +87,7 @@ def _arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 @contextmanager
 def _listening(modules: Sequence[RecurrentModule], differentiable: bool) -> Iterator[dict[nn.Module, list[Call]]]:
     calls: dict[nn.Module, list[Call]] = {found.module: [] for found in modules}
-    listener = _Listener(calls, differentiable)
+    listener = Listener(calls, differentiable)
     handles: list[Any] = []
     try:
         for module in calls:
@@ -100,7 +100,15 @@ def _listening(modules: Sequence[RecurrentModule], differentiable: bool) -> Iter
 
 
 @dataclass
-class _Listener:
+class Listener:
+    """Hooks before and after a recurrent module's forward, which keep its calls; the model goes on with copies.
+
+    Args:
+        calls: by module, to which each call is added.
+        differentiable: whether what is kept stays in the graph, so that gradients can be asked for.
+        heard: what modules were given whose call is not over.
+    """
+
     calls: dict[nn.Module, list[Call]]
     differentiable: bool
     heard: dict[nn.Module, tuple[Any, Any, Any, Any]] = field(default_factory=dict)
@@ -110,15 +118,15 @@ class _Listener:
         state = arguments.get("hx", arguments.get("state"))
         self.heard[module] = (
             _copied(next(iter(arguments.values()))),
-            None if state is None else tuple(part.detach().clone() for part in _as_tuple(state)),
+            None if state is None else tuple(part.detach().clone() for part in as_tuple(state)),
             arguments.get("lengths"),
             arguments.get("previous"),
         )
 
     def after(self, module: nn.Module, _: tuple[Any, ...], result: Any) -> Any:
         stepped = isinstance(module, nn.RNNCellBase)
-        output, final = (_as_tuple(result)[0], result) if stepped else result
-        kept_output, kept_final = self._kept(output), tuple(self._kept(part) for part in _as_tuple(final))
+        output, final = (as_tuple(result)[0], result) if stepped else result
+        kept_output, kept_final = self._kept(output), tuple(self._kept(part) for part in as_tuple(final))
         if stepped:
             kept_output = kept_final[0]
         self.calls[module].append(Call(*self.heard.pop(module), kept_output, kept_final))
@@ -127,15 +135,15 @@ class _Listener:
         final = states if isinstance(final, tuple) else states[0]
         if stepped:
             return final
-        return (_with_data(kept_output, _data(kept_output).clone()), final)
+        return (with_data(kept_output, data_of(kept_output).clone()), final)
 
     def _kept(self, value: Any) -> Any:
-        data = _data(value)
+        data = data_of(value)
         if self.differentiable:
             # A name of its own: a module may form one of its results from another, as h from c, and what is asked for
             # is what the rest of the model makes of each.
             data = data.view_as(data) if data.requires_grad else data.detach().requires_grad_(True)
-        return _with_data(value, data)
+        return with_data(value, data)
 
 
 def _differentiate(value: Any, calls: Sequence[Call]) -> None:
@@ -144,29 +152,33 @@ def _differentiate(value: Any, calls: Sequence[Call]) -> None:
         raise ValueError(f"target: it gave {shape}; a loss is a tensor of one number")
     if not value.requires_grad:
         raise ValueError("target: the loss does not depend on any recurrent layer's output")
-    tensors = [tensor for call in calls for tensor in (_data(call.output), *call.final)]
+    tensors = [tensor for call in calls for tensor in (data_of(call.output), *call.final)]
     found = iter(torch.autograd.grad(value.reshape(()), tensors, allow_unused=True))
     for call in calls:
-        data = _data(call.output)
-        call.of_output = _with_data(call.output, _dense(next(found), data))
-        call.of_final = tuple(_dense(next(found), part) for part in call.final)
+        data = data_of(call.output)
+        call.of_output = with_data(call.output, dense(next(found), data))
+        call.of_final = tuple(dense(next(found), part) for part in call.final)
 
 
-def _dense(grad: Tensor | None, like: Tensor) -> Tensor:
+def dense(grad: Tensor | None, like: Tensor) -> Tensor:
+    """A gradient, 0 where autograd has none."""
     return torch.zeros_like(like) if grad is None else grad.detach()
 
 
-def _as_tuple(state: Any) -> States:
+def as_tuple(state: Any) -> States:
+    """A state of one tensor or of several."""
     return (state,) if isinstance(state, Tensor) else tuple(state)
 
 
-def _data(value: Any) -> Tensor:
+def data_of(value: Any) -> Tensor:
+    """The tensor itself, or that of a PackedSequence."""
     return value.data if isinstance(value, PackedSequence) else value
 
 
-def _with_data(value: Any, data: Tensor) -> Any:
+def with_data(value: Any, data: Tensor) -> Any:
+    """``data`` in the form of ``value``."""
     return value._replace(data=data) if isinstance(value, PackedSequence) else data
 
 
 def _copied(value: Any) -> Any:
-    return _with_data(value, _data(value).detach().clone())
+    return with_data(value, data_of(value).detach().clone())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import wraps
 from typing import Any
 
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ def compose_once(module: nn.RNNBase) -> None:
         return
     plain: Callable[..., Any] = kind.forward
 
+    @wraps(plain)
     def forward(self: nn.RNNBase, *args: Any, **options: Any) -> Any:
         token = _IN_USE.set((self, _weights(self)))
         try:

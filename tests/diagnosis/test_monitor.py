@@ -1,0 +1,364 @@
+"""A monitor sees what autograd says, changes nothing of what is trained, and leaves no trace."""
+
+import copy
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from isornn.diagnosis import Monitor, Watch
+from isornn.diagnosis import monitor as monitor_file
+from isornn.diagnosis.sights import DROPPED, NOT_CALLED, NOT_FINITE, NOT_REACHED, UNTIED
+from isornn.init import ModuleError
+from isornn.nn import SpectralRNN, VanillaRNN
+from isornn.nn import layers as own_layers
+from isornn.nn.spectral import parametrize_spectral_
+from isornn.records import RecordError
+from isornn.training import State, train
+
+T, B, D, N = 12, 5, 3, 7
+
+
+class Reader(nn.Module):
+    """Reads outputs, more than once, and last states; writes over the outputs on the way where torch allows it."""
+
+    def __init__(self, rnn, read="all", packed=False):
+        super().__init__()
+        self.rnn, self.read, self.packed = rnn, read, packed
+        directions = 2 if rnn.bidirectional else 1
+        self.drop, self.head = nn.Dropout(0.2), nn.Linear(directions * getattr(rnn, "hidden_size", N), 2)
+
+    def forward(self, x):
+        lengths = torch.arange(x.shape[1]) % 3 + x.shape[0] - 2
+        x = pack_padded_sequence(x, lengths, enforce_sorted=False) if self.packed else x
+        out, state = self.rnn(x)
+        out = nn.utils.rnn.pad_packed_sequence(out)[0] if self.packed else out
+        h = state[0] if isinstance(state, tuple) else state
+        if self.read == "last":
+            return self.head(out[-1])
+        out = out.mul_(1.5) if type(self.rnn) is nn.GRU else out * 1.5
+        out = self.head(self.drop(out) + 0.1 * out.relu() + 0.1 * out.sin())
+        return out + h.sum() if self.read == "all" else out
+
+
+class ByHand(nn.Module):
+    def __init__(self, cell):
+        super().__init__()
+        self.cell, self.head = cell, nn.Linear(N, 2)
+
+    def forward(self, x):
+        state, outs = None, []
+        for one in x:
+            state = self.cell(one, state)
+            outs.append(self.head(state[0] if isinstance(state, tuple) else state))
+        return torch.stack(outs)
+
+
+MODELS = {
+    "lstm": lambda: Reader(nn.LSTM(D, N, num_layers=2, bidirectional=True)),
+    "lstm dropout": lambda: Reader(nn.LSTM(D, N, num_layers=2, dropout=0.3)),
+    "packed gru": lambda: Reader(nn.GRU(D, N, num_layers=2), packed=True),
+    "spectral": lambda: Reader(SpectralRNN(D, N, margin=0.1)),
+    "spectral lstm": lambda: Reader(parametrize_spectral_(nn.LSTM(D, N), "weight_hh_l0")),
+    "peephole": lambda: Reader(own_layers.PeepholeLSTM(D, N, bidirectional=True)),
+    "own lstm": lambda: Reader(own_layers.LSTM(D, N, num_layers=2)),
+    "lstm cell": lambda: ByHand(nn.LSTMCell(D, N)),
+    "gru cell": lambda: ByHand(nn.GRUCell(D, N)),
+}
+
+
+def trained(make, monitored, updates=3, **options):
+    torch.manual_seed(3)
+    model = make()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    monitor = Monitor(model, every=1, **options) if monitored else None
+    outputs = []
+    for _ in range(updates):
+        optimizer.zero_grad()
+        out = model(torch.randn(T, B, D))
+        outputs.append(out.detach().clone())
+        out.square().mean().backward()
+        optimizer.step()
+        if monitor is not None:
+            monitor.step()
+    if monitor is not None:
+        monitor.close()
+    return model, outputs, torch.get_rng_state(), monitor
+
+
+def hooks(model):
+    return [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_changes_nothing_to_the_bit(name):
+    model, outputs, numbers, monitor = trained(MODELS[name], True)
+    plain, plain_outputs, plain_numbers, _ = trained(MODELS[name], False)
+    assert all(torch.equal(a, b) for a, b in zip(outputs, plain_outputs, strict=True))
+    assert torch.equal(numbers, plain_numbers)
+    for a, b in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(a, b) and torch.equal(a.grad, b.grad)
+    assert not any(hooks(model))
+    for layer in monitor.record.layers:
+        if name == "lstm dropout":
+            assert layer.reasons == (DROPPED,) * 3
+        else:
+            assert all(not reason or reason.startswith("infinite") for reason in layer.reasons)
+            assert np.isfinite(layer.loss["all"]).all() and np.isfinite(layer.last["all"]).all()
+
+
+def by_autograd(model, x, loss, weights):
+    """ln rms norms of dL/dh_t for t = 0 .. T, by torch's own cell stepped by hand, in float64."""
+    cell = nn.LSTMCell(D, N).double()
+    cell.load_state_dict({key.removesuffix("_l0"): value.double() for key, value in weights.items()})
+    h = torch.zeros(B, N, dtype=torch.float64, requires_grad=True)
+    hs, c = [h], torch.zeros(B, N, dtype=torch.float64)
+    for one in x.double():
+        h, c = cell(one, (hs[-1], c))
+        hs.append(h)
+    grads = torch.autograd.grad(loss(torch.stack(hs[1:])), hs)
+    return torch.stack([g.norm(dim=-1).square().mean().sqrt().log() for g in grads])
+
+
+def test_gradients_are_autograds_with_the_weights_of_that_step():
+    torch.manual_seed(0)
+    rnn, target = nn.LSTM(D, N), torch.randn(T, B, N, dtype=torch.float64)
+    optimizer = torch.optim.SGD(rnn.parameters(), 5.0)
+    weights, x = copy.deepcopy(rnn.state_dict()), torch.randn(T, B, D)
+
+    def loss(h):
+        return functional.mse_loss(h, target.to(h.dtype))
+
+    with Monitor(rnn) as monitor:
+        loss(rnn(x)[0]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        monitor.step()
+    (layer,) = monitor.record.layers
+    assert layer.lags[0].tolist() == list(range(T + 1))
+    whole = by_autograd(rnn, x, loss, weights).flip(0).numpy()
+    assert np.abs(layer.loss["h"][0] - whole).max() < 1e-5
+    last = by_autograd(rnn, x, lambda h: functional.mse_loss(h[-1], target[-1]) / T, weights).flip(0).numpy()
+    assert np.abs(layer.last["h"][0] - last).max() < 1e-5
+    expected = torch.linalg.svdvals(weights["weight_hh_l0"].double()[N : 2 * N])
+    wanted = [expected.mean(), expected.std(correction=0), expected.min(), expected.max()]
+    assert np.allclose(layer.singular_values["f"][0], [float(v) for v in wanted], atol=1e-12)
+
+
+def test_of_a_cell_by_hand_as_of_its_layer():
+    torch.manual_seed(0)
+    rnn, cell, x = nn.GRU(D, N), nn.GRUCell(D, N), torch.randn(T, B, D)
+    cell.load_state_dict({key.removesuffix("_l0"): value for key, value in rnn.state_dict().items()})
+    hand, layer = ByHand(cell), nn.ModuleDict({"rnn": rnn})
+    records = []
+    for model in (hand, layer):
+        with Monitor(model) as monitor:
+            out = hand.head(rnn(x)[0]) if model is layer else hand(x)
+            out.square().mean().backward()
+            monitor.step()
+        records.append(monitor.record.layers[0])
+    for kind in ("loss", "last"):
+        a, b = (getattr(record, kind)["h"] for record in records)
+        assert np.abs(a - b).max() < 1e-4
+    assert [record.name for record in records] == ["cell", "rnn l0"]
+
+
+def test_a_linear_orthogonal_network_keeps_the_norm():
+    rnn = SpectralRNN(D, 32, margin=0.0, nonlinearity="identity")
+    with Monitor(rnn) as monitor:
+        rnn(torch.randn(200, 20, D))[0].square().mean().backward()
+        monitor.step()
+    (layer,) = monitor.record.layers
+    assert np.ptp(layer.last["h"][0]) < 1e-4 < np.ptp(layer.loss["h"][0])
+    assert layer.margins["h"].tolist() == [0.0]
+    assert np.allclose(layer.singular_values["h"], [[1, 0, 1, 1]], atol=1e-5)
+
+
+def test_hooks_only_in_watched_steps_and_copies_do_not_watch():
+    model = nn.Sequential(nn.GRU(D, N))
+    monitor = Monitor(model, every=2)
+    first, second = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
+    seen = []
+    for _ in range(5):
+        seen.append(any(hooks(model)))
+        for copied in (first, second):
+            copied(torch.ones(4, 2, D))[0].sum().backward()
+        model(torch.ones(4, 2, D))[0][-1].sum().backward()
+        monitor.step()
+    monitor.close()
+    monitor.step()
+    assert seen == [True, False, True, False, True] and not any(hooks(model))
+    assert monitor.record.iterations.tolist() == [0, 2, 4]
+
+
+def test_evaluation_accumulation_and_several_losses():
+    torch.manual_seed(0)
+    rnn = nn.GRU(D, N)
+    x, more = torch.randn(T, B, D), torch.randn(2 * T, B, D)
+
+    def look(run):
+        with Monitor(rnn) as monitor:
+            run()
+            monitor.step()
+        return monitor.record.layers[0]
+
+    def once():
+        rnn(x)[0][-1].sum().backward()
+
+    def busy():
+        with torch.no_grad():
+            rnn(more)
+        rnn(more)  # never differentiated
+        once()
+        rnn.eval()
+        rnn(more)[0].sum().backward()  # a second pass, not heard
+        rnn.train()
+
+    def two_losses():
+        last = rnn(x)[0][-1].sum()
+        (0.25 * last).backward(retain_graph=True)
+        (0.75 * last).backward()
+
+    expected = look(once)
+    for run in (busy, two_losses):
+        found = look(run)
+        assert np.allclose(found.last["h"], expected.last["h"], atol=1e-6) and found.reasons == ("",)
+    assert np.array_equal(expected.loss["h"], expected.last["h"])
+
+
+def test_what_cannot_be_measured_has_a_reason():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.idle = nn.GRU(D, N), nn.GRU(D, N)
+            self.untied, self.frozen = VanillaRNN(D, N, untied=True), nn.RNN(D, N).requires_grad_(False)
+
+        def forward(self, x):
+            return self.used(x)[0].sum() + self.untied(x)[0].sum() + self.frozen(x)[0].sum()
+
+    model = Two()
+    rows = []
+    with Monitor(model, every=1, log=rows.append) as monitor:
+        for scale in (0.0, 1.0, torch.inf):
+            loss = model(torch.randn(T, B, D))
+            if scale:
+                (loss * scale).backward()
+            monitor.step()
+    reasons = {layer.name: layer.reasons for layer in monitor.record.layers}
+    assert reasons["used l0"] == (NOT_REACHED, "", NOT_FINITE)
+    assert reasons["idle l0"] == reasons["frozen l0"] == (NOT_CALLED,) * 3
+    assert reasons["untied l0"] == (UNTIED,) * 3
+    assert np.isnan(monitor.record.layer("used l0").xi).tolist() == [True, False, True]
+    assert all(np.isfinite(value) for row in rows for value in row.values())
+    assert "used l0/xi" in rows[1] and "used l0/xi" not in rows[0]
+
+
+def test_lengths_that_change_and_long_ones_are_kept_in_bounded_columns(tmp_path: Path):
+    rnn = nn.RNN(D, N)
+    with Monitor(rnn, every=1) as monitor:
+        for steps in (8, 700, 3):
+            rnn(torch.randn(steps, 2, D))[0].sum().backward()
+            monitor.step()
+    record = monitor.record
+    (layer,) = record.layers
+    assert layer.lags.shape == (3, 256) and layer.lags[1].max() == 700
+    assert (layer.lags >= 0).sum(1).tolist() == [9, 256, 4]
+    assert np.isnan(layer.loss["h"][0, 9:]).all() and np.isfinite(layer.loss["h"][0, :8]).all()
+    record.save(tmp_path / "watch.npz")
+    found = Watch.load(tmp_path / "watch.npz")
+    assert found.iterations.tolist() == [0, 1, 2] and [p.name for p in tmp_path.iterdir()] == ["watch.npz"]
+    for name, value in vars(layer).items():
+        other = getattr(found.layers[0], name)
+        if isinstance(value, dict):
+            assert value.keys() == other.keys()
+            assert all(np.array_equal(value[key], other[key], equal_nan=True) for key in value)
+        elif isinstance(value, np.ndarray):
+            assert np.array_equal(value, other, equal_nan=True)
+        else:
+            assert value == other
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"{}"])
+def test_what_is_no_watch_is_refused(tmp_path: Path, content: bytes):
+    file = tmp_path / "watch.npz"
+    with pytest.raises(RecordError, match="not readable"):
+        Watch.load(file)
+    file.write_bytes(content)
+    with pytest.raises(RecordError, match="not a watch"):
+        Watch.load(file)
+    np.savez(file, other=np.zeros(2))
+    with pytest.raises(RecordError, match="not a watch"):
+        Watch.load(file)
+    with pytest.raises(ValueError, match=r"ending is .npz"):
+        Watch(np.zeros(0), ()).save(tmp_path / "watch.json")
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(monitor_file, "ROWS", 4)
+    rnn = nn.RNN(D, N)
+    with Monitor(rnn, every=1) as monitor:
+        for _ in range(20):
+            rnn(torch.ones(3, 1, D))[0].sum().backward()
+            monitor.step()
+            assert len(monitor.record.iterations) <= 4
+    assert np.ptp(np.diff(monitor.record.iterations)) == 0 and monitor.record.iterations[0] == 0
+
+
+def test_in_the_training_loop_and_a_resumed_one():
+    model = Reader(nn.LSTM(D, N), "last")
+    state = State(model, torch.optim.Adam(model.parameters(), 0.1), update=7)
+    batches = iter([(torch.randn(T, B, D), torch.zeros(B, dtype=torch.long))] * 12)
+    with Monitor(model, every=5) as monitor:
+        train(state, batches, 19, on_update=[monitor])
+    assert monitor.record.iterations.tolist() == [7, 10, 15]
+    assert monitor.record.layers[0].reasons == ("", "", "")
+
+
+def test_tensorboard_is_told_what_log_is(tmp_path: Path):
+    told, rows = {}, []
+
+    class Writer:
+        def add_scalar(self, tag, value, step):
+            told[tag, step] = value
+
+    trained(MODELS["own lstm"], True, updates=2, log=rows.append, writer=Writer())
+    assert [row.pop("iteration") for row in rows] == [0, 1]
+    assert told == {(tag, step): value for step, row in enumerate(rows) for tag, value in row.items()}
+    assert {"rnn l1/xi", "rnn l0/singular_values/f/largest", "rnn l0/ln_gradient_norm/last/t=0T"} <= rows[0].keys()
+
+
+def test_bfloat16_under_autocast_and_double():
+    for dtype in (torch.bfloat16, torch.float64):
+        rnn = nn.GRU(D, N, dtype=torch.float64 if dtype is torch.float64 else torch.float32)
+        with Monitor(rnn) as monitor:
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype is torch.bfloat16):
+                rnn(torch.randn(T, B, D, dtype=rnn.weight_hh_l0.dtype))[0][-1].sum().backward()
+            monitor.step()
+        assert monitor.record.layers[0].reasons == ("",)
+
+
+@pytest.mark.parametrize(("every", "shown"), [(0, "0"), (2.0, "2.0"), (True, "True")])
+def test_every_is_a_number_of_updates(every, shown):
+    with pytest.raises(ValueError, match=f"every: {shown} is not allowed"):
+        Monitor(nn.GRU(D, N), every)
+
+
+def test_models_that_cannot_be_watched_are_refused():
+    with pytest.raises(ModuleError, match="holds no recurrent layer"):
+        Monitor(nn.Linear(2, 2))
+    compiled = nn.GRU(D, N)
+    compiled.compile(backend="eager")
+    with pytest.raises(ValueError, match="it is compiled"):
+        Monitor(compiled)
+    rnn = nn.RNN(D, N)
+    rnn.scaled = rnn.weight_hh_l0 * 2  # a tensor with a graph, which torch does not copy
+    with pytest.raises(ValueError, match="RNN cannot be copied"):
+        Monitor(rnn)
+    assert not any(hooks(rnn))
+    with Monitor(nn.ModuleDict({"rnn": nn.RNN(D, N)})) as monitor, pytest.raises(ValueError, match="watched were rnn"):
+        monitor.record.layer("other")
