@@ -1,0 +1,179 @@
+"""Figures 2 and 6: accuracy on noise-padded digits over the length and the remember gate's bias, and the time scales.
+
+Both figures train the same networks, with weights of each step's own or with one set of weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import spearmanr
+
+from isornn.cells import Gate, Input, Spec, cell_named
+from isornn.experiments.panels import Curve, HeatMap, Panel
+from isornn.experiments.runs import train_all
+from isornn.experiments.target import Bench, Measured
+from isornn.tasks import load_digits
+from isornn.theory import phase_diagram
+
+CELLS = ("gru_cho", "peephole", "lstm")
+NAMES = {"gru_cho": "GRU", "peephole": "peephole LSTM", "lstm": "LSTM"}
+LOW, HIGH = 3, 6  # the border lies between so many xi, the papers say
+SMALL: Mapping[str, Any] = {
+    "hidden": 32,
+    "batch": 32,
+    "updates": 100,
+    "rate": 3e-3,
+    "clip": 1.0,
+    "lengths": [3, 6, 12, 24],
+    "bias_means": [0.0, 0.75, 1.5, 2.25, 3.0],
+    "seeds": 3,
+}
+PAPER: Mapping[str, Any] = {
+    "hidden": 128,
+    "batch": 64,
+    "updates": 1000,
+    "rate": 1e-3,
+    "clip": 1.0,
+    "lengths": [5, 10, 20, 40, 80, 160, 320],
+    "bias_means": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0],
+    "seeds": 3,
+}
+CHOICES = (
+    "The directions are unsaid: the remember gate's bias_mean, all weight_var and input_var 1. Width, optimiser "
+    "(Adam), batch and rate are unsaid; updates are fewer at scale small, alike for all cells. The paper shows "
+    "training accuracy, this that on held-out digits after the last update. The noise of two sequences is independent, "
+    "so xi is at Sigma_z = 0. A column's border is the length at which the seeds' mean accuracy, over log T, crosses "
+    "the midpoint of the cell's range."
+)
+
+
+def data_name(folder: Path | None) -> str:
+    return load_digits(folder).name
+
+
+def measure(bench: Bench, *, tied: bool) -> Measured:
+    """For each cell: the time scales by bias, and the accuracy by length, bias and seed."""
+    settings = bench.settings
+    grid = [(cell, length, bias) for cell in CELLS for length in settings["lengths"] for bias in settings["bias_means"]]
+    runs = train_all(
+        bench,
+        [
+            _configuration(settings, cell, length, bias, 1000 * bench.seed + seed, tied)
+            for cell, length, bias in grid
+            for seed in range(settings["seeds"])
+        ],
+    )
+    # A run that diverged has learned nothing that counts.
+    accuracies = iter(0.1 if run.diverged or run.last is None else run.last["accuracy"] for run in runs)
+    by_place = {place: [next(accuracies) for _ in range(settings["seeds"])] for place in grid}
+    cells = []
+    for cell in CELLS:
+        accuracy = [[by_place[cell, T, bias] for bias in settings["bias_means"]] for T in settings["lengths"]]
+        cells.append({"cell": cell, **_time_scales(settings, cell, tied), "accuracy": accuracy})
+    return {
+        "lengths": settings["lengths"],
+        "bias_means": settings["bias_means"],
+        "cells": cells,
+        "diverged": sum(run.diverged is not None for run in runs),
+    }
+
+
+def _configuration(
+    settings: Mapping[str, Any], cell: str, length: int, bias: float, seed: int, tied: bool
+) -> dict[str, Any]:
+    kind = cell_named(cell)
+    gates = {
+        gate: {"weight_var": 1.0, "input_var": 1.0, "bias_mean": bias * (gate == kind.remember)} for gate in kind.gates
+    }
+    own = {} if tied else {"own_steps": length}
+    return {
+        "task": {"name": "noise_padded", "length": length},
+        "model": {"name": cell, "hidden": settings["hidden"], **own},
+        "start": {"name": "spec", "gates": gates},
+        "optimiser": {"name": "adam", "rate": settings["rate"]},
+        "updates": settings["updates"],
+        "batch_size": settings["batch"],
+        "validate_every": settings["updates"],
+        "clip": settings["clip"],
+        "seed": seed,
+    }
+
+
+def _time_scales(settings: Mapping[str, Any], cell: str, tied: bool) -> dict[str, Any]:
+    """xi of untied networks and, where the networks are tied, of tied ones; with standard errors."""
+    kind = cell_named(cell)
+    spec = Spec(kind, {gate: Gate(1.0, 1.0) for gate in kind.gates}, Input(1.0, 0.0))
+    x, y = (f"{kind.remember}.bias_mean", settings["bias_means"]), ("input.correlation", [0.0])
+    found: dict[str, Any] = {}
+    for name, steps in {"xi": None, **({"tied_xi": settings["tied_steps"]} if tied else {})}.items():
+        xi = phase_diagram(spec, x, y, tied_steps=steps).quantities["xi"]
+        found |= {name: xi.listed()[0], f"{name}_stderr": xi.listed_errors()[0]}
+    return found
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def mean_accuracy(case: Mapping[str, Any]) -> list[list[float]]:
+    """Over seeds, by length and bias."""
+    return [[mean(seeds) for seeds in row] for row in case["accuracy"]]
+
+
+def midpoint(case: Mapping[str, Any]) -> float:
+    """Of the range of the mean accuracy."""
+    flat = [value for row in mean_accuracy(case) for value in row]
+    return (min(flat) + max(flat)) / 2
+
+
+def borders(measured: Measured, case: Mapping[str, Any]) -> list[float]:
+    """By bias the length where the accuracy falls below the midpoint; 0 where it never was above, infinite where it
+    never falls."""
+    accuracy, middle, lengths = mean_accuracy(case), midpoint(case), measured["lengths"]
+    return [_crossing(lengths, [row[column] for row in accuracy], middle) for column in range(len(accuracy[0]))]
+
+
+def _crossing(lengths: Sequence[int], accuracy: Sequence[float], middle: float) -> float:
+    below = next((place for place, value in enumerate(accuracy) if value < middle), None)
+    if below is None:
+        return math.inf
+    if below == 0:
+        return 0.0
+    before, after = below - 1, below
+    share = (accuracy[before] - middle) / (accuracy[before] - accuracy[after])
+    return float(lengths[before] * (lengths[after] / lengths[before]) ** share)
+
+
+def inside(border: float, xi: float | None, slack: float = 1.0) -> bool:
+    """Whether the border lies between 3 xi and 6 xi, or within a factor ``slack`` of that."""
+    return xi is not None and LOW * xi / slack <= border <= HIGH * xi * slack
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float | None]) -> float | None:
+    """Spearman's, over the places where there are numbers; ``None`` if one of the two does not vary."""
+    pairs = [(a, b) for a, b in zip(first, second, strict=True) if b is not None]
+    if len(pairs) < 3 or any(len(set(values)) < 2 for values in zip(*pairs, strict=True)):
+        return None
+    return float(spearmanr(*zip(*pairs, strict=True)).statistic)
+
+
+def panels(measured: Measured) -> list[Panel]:
+    """Accuracy over bias and length, with 3 xi and 6 xi: lines of untied networks, dashed of tied ones."""
+    found = []
+    for case in measured["cells"]:
+        biases, lengths = measured["bias_means"], measured["lengths"]
+        top, curves = 1.5 * lengths[-1], []
+        for name, label, style in (("xi", "xi", "line"), ("tied_xi", "xi, tied", "dashed")):
+            for colour, times in ((2, LOW), (4, HIGH)):
+                line = [None if xi is None or times * xi > top else times * xi for xi in case.get(name, [])]
+                if line:
+                    curves.append(Curve(biases, line, f"{times} {label}", style, colour=colour))  # type: ignore[arg-type]
+        places = [border if 0 < border < math.inf else None for border in borders(measured, case)]
+        curves.append(Curve(biases, places, "border", "points", colour=3))
+        heat = HeatMap(biases, lengths, mean_accuracy(case), "accuracy")
+        found.append(Panel(NAMES[case["cell"]], "remember gate's bias_mean", "length T", curves, heat=heat, log=("y",)))
+    return found

@@ -1,0 +1,152 @@
+"""Figures 1 and 4: a peephole LSTM from the standard and from the critical start, on sequences of growing length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from isornn.experiments.panels import Curve, Mark, Panel
+from isornn.experiments.runs import train_all
+from isornn.experiments.target import Answer, Bench, Measured, Verdict
+from isornn.tasks import load_digits
+from isornn.training import RunRecord
+from isornn.training.metrics import read_metrics
+
+STARTS = {"standard": "gilboa-peephole-standard", "critical": "gilboa-peephole-critical"}
+AHEAD = 0.2  # of accuracy, that one start is better by
+_LEARNED = 0.3  # share of the way from chance to 1
+CHOICES = (
+    "Lengths, width, optimiser beyond 'SGD with momentum', rate and number of iterations are unsaid: momentum 0.9, "
+    "batches of the size stated; each start has the best of the rates stated, by its seeds' mean final accuracy. The "
+    "gradient is clipped at norm 1, which the paper does not say. Accuracy is on held-out digits, the paper's on "
+    "those of training. To hold, the standard start learns the shortest sequences (0.3 of the way from chance to 1 "
+    "counts as learned), and at one of the longer lengths the critical start learns, the standard one does not, and "
+    "the means are more than 0.2 apart, every seed of the one before every seed of the other."
+)
+
+TaskOf = Callable[[Mapping[str, Any], int], dict[str, Any]]
+"""Settings and a size to the task's table."""
+
+
+def data_name(folder: Path | None) -> str:
+    """Whether they are pooled is the task's affair, and in the settings."""
+    return load_digits(folder).name.removesuffix(" pooled to 7x7")
+
+
+def measure(bench: Bench, task_of: TaskOf, chance_of: Callable[[int], float]) -> Measured:
+    """For each size and start the accuracy of every seed at every validation, at the start's best rate."""
+    settings = bench.settings
+    grid = [(size, start, rate) for size in settings["sizes"] for start in STARTS for rate in settings["rates"]]
+    runs = iter(
+        train_all(
+            bench,
+            [
+                _configuration(settings, task_of(settings, size), start, rate, 1000 * bench.seed + seed)
+                for size, start, rate in grid
+                for seed in range(settings["seeds"])
+            ],
+        )
+    )
+    by_place = {place: [next(runs) for _ in range(settings["seeds"])] for place in grid}
+    sizes = []
+    for size in settings["sizes"]:
+        chance = chance_of(size)
+        starts = {}
+        for start in STARTS:
+            curves = {
+                str(rate): [_curve(bench, run, chance) for run in by_place[size, start, rate]]
+                for rate in settings["rates"]
+            }
+            finals = {rate: mean([curve[-1] for curve in each]) for rate, each in curves.items()}
+            best = max(finals, key=lambda rate: finals[rate])
+            starts[start] = {"rate": best, "curves": curves[best], "by_rate": finals}
+        length = by_place[size, "standard", settings["rates"][0]][0].length
+        sizes.append({"size": size, "length": length, "chance": chance, "starts": starts})
+    every = settings["validate_every"]
+    return {"updates": list(range(every, settings["updates"] + 1, every)), "sizes": sizes}
+
+
+def _configuration(
+    settings: Mapping[str, Any], task: dict[str, Any], start: str, rate: float, seed: int
+) -> dict[str, Any]:
+    return {
+        "task": task,
+        "model": {"name": "peephole", "hidden": settings["hidden"]},
+        "start": {"name": STARTS[start]},
+        "optimiser": {"name": "sgd", "rate": rate, "momentum": 0.9},
+        "updates": settings["updates"],
+        "batch_size": settings["batch"],
+        "validate_every": settings["validate_every"],
+        "clip": settings["clip"],
+        "seed": seed,
+    }
+
+
+def _curve(bench: Bench, run: RunRecord, chance: float) -> list[float]:
+    """Accuracy at every validation; a run that diverged guesses from there on."""
+    rows = read_metrics(bench.folder / run.configuration.hash)
+    known = [row["validation"]["accuracy"] for row in rows]
+    asked = run.configuration.updates // run.configuration.validate_every
+    return known + [chance] * (asked - len(known))
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def finals(one: Mapping[str, Any], start: str) -> list[float]:
+    """Of each seed, the last accuracy."""
+    return [curve[-1] for curve in one["starts"][start]["curves"]]
+
+
+def learned(one: Mapping[str, Any], start: str) -> bool:
+    """Whether the seeds' mean is well above chance."""
+    return mean(finals(one, start)) > one["chance"] + _LEARNED * (1 - one["chance"])
+
+
+def ahead(one: Mapping[str, Any], first: str, second: str) -> bool:
+    """Whether ``first`` is better by more than `AHEAD` and its worst seed than the other's best."""
+    ours, theirs = finals(one, first), finals(one, second)
+    return mean(ours) - mean(theirs) > AHEAD and min(ours) > max(theirs)
+
+
+def judge(measured: Measured) -> Verdict:
+    """The standard start learns short sequences, and fails at some longer one where the critical start learns."""
+    shortest, *longer = measured["sizes"]
+    parted = [
+        one
+        for one in longer
+        if ahead(one, "critical", "standard") and learned(one, "critical") and not learned(one, "standard")
+    ]
+    if learned(shortest, "standard") and parted:
+        answer: Answer = "holds"
+    elif not any(learned(one, start) for one in longer for start in STARTS):
+        answer = "cannot tell"
+    else:
+        answer = "does not hold"
+    return Verdict(answer, "; ".join(told(one) for one in measured["sizes"]))
+
+
+def told(one: Mapping[str, Any]) -> str:
+    """Mean and range over seeds of both starts."""
+    parts = []
+    for start in STARTS:
+        values = finals(one, start)
+        rate = one["starts"][start]["rate"]
+        parts.append(f"{start} {mean(values):.2f} ({min(values):.2f} to {max(values):.2f}, rate {rate})")
+    return f"T = {one['length']}: {', '.join(parts)}"
+
+
+def curves_over_updates(measured: Measured) -> list[Panel]:
+    """A panel for each length: mean over seeds, and half their range."""
+    updates, found = measured["updates"], []
+    for one in measured["sizes"]:
+        curves = []
+        for start in STARTS:
+            columns = list(zip(*one["starts"][start]["curves"], strict=True))
+            half = [(max(column) - min(column)) / 2 for column in columns]
+            curves.append(Curve(updates, [mean(column) for column in columns], f"{start}, half the range", error=half))
+        marks = [Mark("y", one["chance"], "chance")]
+        found.append(Panel(f"T = {one['length']}", "updates", "accuracy", curves, marks=marks))
+    return found
