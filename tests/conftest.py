@@ -1,13 +1,26 @@
-"""One thread per worker, and property tests that are the same everywhere."""
+"""One thread per worker, property tests that are the same everywhere, and a browser for those who ask for one."""
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("ISORNN_DATA", None)  # tests know the digits that come with the package
 
+import pytest
 import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
 settings.register_profile("everywhere", deadline=None, derandomize=True)
 settings.load_profile("everywhere")
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Any]:
+    """Headless Chromium."""
+    from chromium import started
+
+    with started(tmp_path / "profile") as found:
+        yield found

@@ -1,51 +1,28 @@
-"""The page in a real browser: headless Chromium, where Debian's packages chromium and chromium-driver are installed."""
+"""The page in a real browser."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 import isornn
+from chromium import asked, contrast, darkened
 from isornn.cells import Gate, Spec, cell_named
-from isornn.reports.words import value_of
+from isornn.plots.words import value_of
 from isornn.theory import analyze
 
 Served = Callable[..., Any]
 SPEC = Spec(cell_named("t_rnn"), {"f": Gate(input_var=1.0, bias_mean=1.0), "z": Gate(input_var=1.0)})
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-)
 PATIENCE = 60  # seconds, for machines with other work to do
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("chromium and chromium-driver are not installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path}", "--window-size=1440,1400"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    found = webdriver.Chrome(options=options, service=Service(driver))
-    try:
-        yield found
-    finally:
-        found.quit()
 
 
 class Page:
@@ -81,16 +58,6 @@ class Page:
                 return
             self.press(Keys.TAB)
         raise AssertionError(f"the Tab key does not come to {wanted}")
-
-    def contrast(self) -> float:
-        """Of the text against the cards, as WCAG has it."""
-        colours = self.browser.execute_script(
-            "const of = (e, what) => getComputedStyle(e)[what].match(/[0-9.]+/g).slice(0, 3).map(Number);"
-            "return [of(document.body, 'color'), of(document.querySelector('.card'), 'backgroundColor')]"
-        )
-        linear = [[((c / 255 + 0.055) / 1.055) ** 2.4 if c > 10 else c / 255 / 12.92 for c in one] for one in colours]
-        light = sorted((0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05 for r, g, b in linear), reverse=True)
-        return light[0] / light[1]
 
 
 def seen(spec: Spec, name: str) -> str:
@@ -135,15 +102,14 @@ def test_the_page_by_keyboard(browser: webdriver.Chrome, served: Served, tmp_pat
         )
         assert page.text("xi-value") == "undefined" and page.text("reach-value").startswith("500")
 
-        assert page.contrast() > 7
-        dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+        assert contrast(browser) > 7
         light = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": dark})
-        assert page.contrast() > 7
+        darkened(browser)
+        assert contrast(browser) > 7
         assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") != light
 
         assert browser.get_log("browser") == []
-        assert hosts_asked(browser) == {urlsplit(address).netloc}
+        assert {urlsplit(url).netloc for url in asked(browser)} == {urlsplit(address).netloc}
         browser.get("/".join(address.split("/")[:3]) + "/")
         assert "open the address that isornn explore printed" in browser.find_element(By.TAG_NAME, "body").text
 
@@ -154,10 +120,3 @@ def spec_of_line(line: str) -> Spec:
     found = eval(line.removeprefix("isornn.init.apply_(module, ")[:-1], {"isornn": isornn})
     assert isinstance(found, Spec)
     return found
-
-
-def hosts_asked(browser: webdriver.Chrome) -> set[str]:
-    """Hosts of all requests since the browser started, but for its own pages and what pages carry in themselves."""
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-    return {urlsplit(url).netloc for url in asked if urlsplit(url).scheme not in ("chrome", "data", "blob")}

@@ -10,7 +10,7 @@ import torch
 
 from isornn.cells import Spec
 from isornn.plots.interactive import BLUE, GREEN, GREY, ORANGE, figure
-from isornn.reports.words import rounded
+from isornn.plots.words import rounded
 from isornn.theory import TheoryMissing, correlation_map, moment_dynamics
 
 POINTS, STEPS, SEED = 81, 40, 0

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 import torch
 
 from isornn.plots.interactive import BLUE, GREY, ORANGE, figure
-from isornn.reports.words import rounded
+from isornn.plots.words import rounded
 from isornn.theory import SpectralDensity
 
 _SHOWN = 0.9995  # share of the singular values that the axis takes in

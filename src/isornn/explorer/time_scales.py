@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from isornn.cells import Spec
 from isornn.plots.interactive import BLUE, GREY, blank, figure
-from isornn.reports.words import rounded
+from isornn.plots.words import rounded
 from isornn.theory import Analysis, NotPolynomial
 from isornn.theory.carry import carry_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isornn.reports.words import rounded, value_of
+from isornn.plots.words import rounded, value_of
 from isornn.theory import Analysis, Quantity
 
 _LABELS = {

@@ -1,0 +1,81 @@
+"""Numbers in words: a value with as many digits as its error makes sense of, infinite, or undefined."""
+
+from __future__ import annotations
+
+import math
+
+from isornn.theory import Quantity
+
+_MOST = 8  # digits after the point: errors of rounding have no others
+
+
+def value_of(quantity: Quantity) -> str:
+    """The value as people read it.
+
+    >>> import torch
+    >>> def of(value, error=0.0, **reasons):
+    ...     return value_of(Quantity.of(torch.tensor(value), torch.tensor(error), reasons))
+    >>> of(74.5134), of(0.27571, 0.0013), of(torch.inf, unending=True), of(1.0, unsettled=True)
+    ('74.51', '0.2757', 'infinite', 'undefined')
+    """
+    value = quantity.number()
+    if value is None:
+        return "infinite" if bool(quantity.value.isinf()) else "undefined"
+    return rounded(value, quantity.error() or 0.0)
+
+
+def rounded(value: float, error: float = 0.0) -> str:
+    """Four digits, or as many as the error makes sense of: its own first two.
+
+    >>> rounded(1234.567), rounded(35.3754, 0.14), rounded(3.2e-9), rounded(1.2e-9, 1e-9)
+    ('1235', '35.38', '3.2e-09', '1.2e-09')
+    """
+    if not error or not 1e-4 < abs(value) < 1e6:
+        return f"{value:.4g}"
+    return f"{value:.{min(_MOST, max(0, 1 - math.floor(math.log10(error))))}f}"
+
+
+def with_error(quantity: Quantity) -> str:
+    """The value and its standard error; what has none is exact for its batch.
+
+    >>> import torch
+    >>> with_error(Quantity.of(torch.tensor(1.2345), torch.tensor(0.03))), with_error(Quantity.of(torch.tensor(2.0)))
+    ('1.235 ± 0.030', '2')
+    """
+    value, error = quantity.number(), quantity.error()
+    if value is None or not error:
+        return value_of(quantity)
+    if math.isinf(error):
+        return f"{rounded(value)} (error unknown)"
+    sure = rounded(error, error) if error >= 1e-4 else f"{error:.2g}"
+    return f"{rounded(value, error)} ± {sure}"
+
+
+def steps(number: float) -> str:
+    """So many steps.
+
+    >>> steps(1.0), steps(0.4), steps(12345.6)
+    ('1 step', '0.4 steps', '12,346 steps')
+    """
+    shown = f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
+    return f"{shown} step" + ("" if shown == "1" else "s")
+
+
+def share(part: float | None) -> str:
+    """A share as people read it.
+
+    >>> share(0.3679), share(1e-7), share(0.0), share(0.99999), share(None)
+    ('36.8 %', '1e-05 %', '0 %', '99.999 %', '-')
+    """
+    if part is None:
+        return "-"
+    return f"{100 * part:.3g} %" if part <= 0.999 else f"{100 * part:.6g} %"
+
+
+def counted(number: int, noun: str) -> str:
+    """So many of them.
+
+    >>> counted(1, "sequence"), counted(2000, "step")
+    ('1 sequence', '2,000 steps')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

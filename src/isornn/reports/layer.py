@@ -1,0 +1,85 @@
+"""All figures of one layer, and what the layer is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from isornn.diagnosis import LayerDiagnosis
+from isornn.diagnosis.weights import DefaultDraw
+from isornn.plots.words import counted, share, with_error
+from isornn.reports.gates import gates_panel, time_scales_panel
+from isornn.reports.jacobian import jacobian_panel, lyapunov_panel
+from isornn.reports.moments import moments_panel
+from isornn.reports.panel import Panel
+from isornn.reports.profiles import backward_panel, forward_panel, loss_panel
+
+WEIGHT_COLUMNS = ("gate", "P E[W²]", "D E[U²]", "mean bias", "bias variance", "largest singular value of W")
+
+
+def panels(layer: LayerDiagnosis, length: int) -> tuple[Panel, ...]:
+    """The figures in the order in which they are read: how far it sees, then why."""
+    loss = () if layer.loss is None else (loss_panel(layer, layer.loss, length),)
+    return (
+        backward_panel(layer, length),
+        *loss,
+        forward_panel(layer, length),
+        gates_panel(layer),
+        time_scales_panel(layer.memory),
+        moments_panel(layer),
+        jacobian_panel(layer),
+        lyapunov_panel(layer),
+    )
+
+
+def facts(layer: LayerDiagnosis) -> tuple[tuple[str, str], ...]:
+    """What the layer is, what it heard, and how well the replay that all is measured on gives what it gave."""
+    return tuple(_facts(layer))
+
+
+def _facts(layer: LayerDiagnosis) -> Iterator[tuple[str, str]]:
+    place, inputs, weights = layer.place, layer.inputs, layer.weights
+    options = ", ".join(f"{name} = {value}" for name, value in place.options.items())
+    width = f"{place.inputs} inputs, {place.hidden} units"
+    yield "layer", ", ".join(filter(None, (place.kind, width, options, place.dtype, place.device)))
+    shorter = "" if place.mean_steps == place.steps else f" at most, {place.mean_steps:.4g} on average"
+    yield "batch", f"{counted(place.sequences, 'sequence')} of {counted(place.steps, 'step')}{shorter}"
+    if place.chains > 1:
+        yield "calls", f"{place.calls}, which make {place.chains} separate sequences; the longest is measured"
+    yield "input", f"mean {inputs.mean:.3g}, sd {inputs.std:.3g}, largest {inputs.largest:.3g}"
+    for name, quantity in (
+        ("input, correlation of sequences", inputs.correlation),
+        ("input, correlation from step to step", inputs.correlation_in_time),
+    ):
+        yield name, with_error(quantity) if quantity.number() is not None else f"not known: {quantity.reason()}"
+    yield "input, steps that repeat the last", share(inputs.padding)
+    for name, draw in (
+        ("recurrent weights", weights.recurrent_default),
+        ("input weights", weights.input_default),
+        ("biases", weights.bias_default),
+    ):
+        if draw is not None:
+            yield name, _default(draw)
+    residual, tolerance = layer.check.residual, layer.check.tolerance
+    yield "replay in float64 against the module", f"off by {residual:.1g}, at most {tolerance:.1g} is allowed"
+
+
+def weight_rows(layer: LayerDiagnosis) -> tuple[tuple[str, ...], ...]:
+    """Each gate's weights and biases, under `WEIGHT_COLUMNS`."""
+    return tuple(
+        (
+            name,
+            f"{gate.weight_var:.4g}",
+            f"{gate.input_var:.4g}",
+            f"{gate.bias_mean:.4g}",
+            f"{gate.bias_var:.4g}",
+            f"{float(gate.singular_values[0]):.4g}" if len(gate.singular_values) else "-",
+        )
+        for name, gate in layer.weights.gates.items()
+    )
+
+
+def _default(draw: DefaultDraw) -> str:
+    if draw.likely:
+        return f"look like torch's default draw (p = {draw.p_value:.2g})"
+    why = "outside its bounds" if not draw.within else f"p = {draw.p_value:.1g}"
+    return f"are not torch's default draw ({why})"

@@ -1,0 +1,71 @@
+"""A report as one page of HTML that opens without a network."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from isornn.diagnosis import Diagnosis, Verdict
+from isornn.files import replacing
+from isornn.plots.interactive import as_json
+from isornn.records import versions
+from isornn.reports import summary
+from isornn.reports.layer import WEIGHT_COLUMNS, facts, panels, weight_rows
+from isornn.reports.overview import overview, overview_caption
+from isornn.reports.panel import Panel
+from isornn.reports.verdicts import grouped, headline, place_of, spoken
+
+
+def write_page(file: Path, diagnosis: Diagnosis, verdicts: Sequence[Verdict]) -> None:
+    """Write the page, atomically.
+
+    Raises:
+        OSError: the folder is missing or cannot be written to.
+    """
+    text = page(diagnosis, verdicts)
+    with replacing(file) as new:
+        new.write_text(text, encoding="utf-8")
+
+
+def page(diagnosis: Diagnosis, verdicts: Sequence[Verdict]) -> str:
+    """The page's HTML. Names that the user gave are escaped; plotly.js, style and figures are within."""
+    overall = Panel("All layers", overview(diagnosis), overview_caption(diagnosis))
+    shown, sections = [overall], []
+    for layer in diagnosis.layers:
+        own = panels(layer, diagnosis.length)
+        numbered = list(enumerate(own, len(shown)))
+        sections.append({"layer": layer, "panels": numbered, "facts": facts(layer), "weights": weight_rows(layer)})
+        shown += own
+    figures = [None if panel.figure is None else as_json(panel.figure) for panel in shown]
+    environment = Environment(
+        loader=PackageLoader("isornn.reports", "assets"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template("report.html").render(
+        diagnosis=diagnosis,
+        verdicts=grouped(verdicts),
+        spoken=spoken,
+        place_of=place_of,
+        headline=headline(verdicts),
+        columns=summary.COLUMNS,
+        rows=summary.rows(diagnosis),
+        meaning=summary.MEANING,
+        overall=overall,
+        sections=sections,
+        weight_columns=WEIGHT_COLUMNS,
+        versions=versions(),
+        style=Markup(_asset("report.css")),
+        script=Markup(_asset("report.js")),
+        plotly=Markup(get_plotlyjs()),
+        # In a script element only "<" could end it.
+        figures=Markup(json.dumps(figures, allow_nan=False).replace("<", "\\u003c")),
+    )
+
+
+def _asset(name: str) -> str:
+    return importlib.resources.files("isornn.reports").joinpath("assets", name).read_text(encoding="utf-8")

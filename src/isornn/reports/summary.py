@@ -1,0 +1,47 @@
+"""One row a layer: what is read first."""
+
+from __future__ import annotations
+
+from isornn.diagnosis import Diagnosis, LayerDiagnosis
+from isornn.plots.words import share, with_error
+from isornn.theory import Quantity
+from isornn.theory.reasons import UNENDING
+
+COLUMNS = ("layer", "ξ", "reach", "reach in theory", "Lyapunov", "units beyond T / 2", "gate most saturated")
+MEANING = (
+    "ξ: steps in which the squared norm of the gradient of the layer's last output falls to 1/e, fitted; reach: steps "
+    "after the first until it has. ± is a standard error; what has none is exact for this batch."
+)
+
+
+def rows(diagnosis: Diagnosis) -> tuple[tuple[str, ...], ...]:
+    """Under `COLUMNS`, in the order of the diagnosis."""
+    return tuple(_row(layer) for layer in diagnosis.layers)
+
+
+def _row(layer: LayerDiagnosis) -> tuple[str, ...]:
+    untied, memory = layer.predicted.untied, layer.memory
+    near, beyond = memory.near.number(), memory.beyond.number()
+    slow = "no such gate" if near is None or beyond is None else share(near + beyond)
+    most = max(layer.gates.items(), key=lambda gate: gate[1].saturated, default=None)
+    return (
+        layer.place.name,
+        _short(layer.backward.xi),
+        _short(layer.backward.reach),
+        "-" if untied is None else _short(untied.reach),
+        _short(layer.lyapunov.exponents[0]),
+        slow,
+        "no gates" if most is None else f"{most[0]} {share(most[1].saturated)}",
+    )
+
+
+def _short(quantity: Quantity) -> str:
+    """The number, or the reason in a word or two; the layer's own section has all of it."""
+    reason = quantity.reason()
+    if reason is None:
+        return with_error(quantity)
+    if reason == UNENDING:
+        return "infinite"
+    if reason.startswith("beyond"):
+        return f"> {reason.split()[2]}"
+    return "undefined"

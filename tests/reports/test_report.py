@@ -1,0 +1,115 @@
+"""What a report says in the terminal and as JSON, and what it does when told to."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+
+import isornn
+from isornn.diagnosis import Verdict, measure
+from isornn.diagnosis import verdicts as judged
+from isornn.reports import Report, diagnose
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.LSTM(4, 24, batch_first=True))
+
+
+@pytest.fixture
+def batch() -> torch.Tensor:
+    return torch.randn(4, 60, 4, generator=torch.Generator().manual_seed(1))
+
+
+def test_it_measures_and_judges_and_leaves_the_model_alone(model: nn.Module, batch: torch.Tensor) -> None:
+    before = copy.deepcopy(model.state_dict())
+    report = isornn.diagnose(model, batch, length=90, theory=False)
+    found = measure(model, batch, length=90, theory=False)
+    assert report.diagnosis.to_json() == found.to_json() and report.verdicts == judged(found) != ()
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert isornn.diagnose is diagnose
+
+
+def test_json_is_strict_and_begins_with_the_verdicts(model: nn.Module, batch: torch.Tensor) -> None:
+    report = diagnose(model, batch, theory=False)
+    read = json.loads(json.dumps(report.to_json(), allow_nan=False))
+    assert next(iter(read)) == "verdicts"
+    assert read["verdicts"][0]["place"] == read["layers"][0]["place"]["name"] == "0 l0"
+    assert read["layers"][0]["backward"]["xi"]["value"] == report.diagnosis.layers[0].backward.xi.number()
+
+
+def test_the_verdicts_come_first_in_the_terminal(model: nn.Module, batch: torch.Tensor) -> None:
+    report = diagnose(model, batch, theory=False)
+    text = str(report)
+    (verdict,) = report.verdicts
+    words = " ".join(text.split())
+    assert text.startswith("Sequential, T = 60: 1 verdict\n") and verdict.illness.replace("_", " ") in text
+    for said in (verdict.sentence, verdict.remedy.splitlines()[-1], *verdict.evidence.values()):
+        assert said in words
+    xi = report.diagnosis.layers[0].backward.xi
+    assert f" {xi.number():.4f} ± {xi.error():.4f} " in text.split("reach in theory")[1]
+    console = Console(width=300)
+    with console.capture() as shown:
+        console.print(report)
+    assert "0 l0" in shown.get()
+    assert repr(report) == "<Report of Sequential, T = 60: 1 verdict>"
+
+
+def test_names_are_no_markup(batch: torch.Tensor) -> None:
+    odd = nn.Sequential()
+    odd.add_module("[red]rnn", nn.GRU(4, 8, batch_first=True))
+    assert "[red]rnn l0" in str(diagnose(odd, batch, theory=False))
+
+
+def test_a_healthy_model_has_no_verdict(model: nn.Module, batch: torch.Tensor) -> None:
+    isornn.init.critical_(model, 60, generator=torch.Generator().manual_seed(0))
+    report = diagnose(model, batch, theory=False)
+    assert str(report).startswith("Sequential, T = 60: nothing found wrong\n")
+    assert report.fix_() == []
+
+
+def test_it_mends_only_when_told_to(model: nn.Module, batch: torch.Tensor) -> None:
+    report = diagnose(model, batch, theory=False)
+    (done,) = report.fix_(torch.Generator().manual_seed(0))
+    assert "0 l0" in done
+    after = diagnose(model, batch, theory=False)
+    assert after.verdicts == ()
+    before, now = (one.diagnosis.layers[0].backward.reach.number() for one in (report, after))
+    assert before < 2 < 30 < now
+
+
+def test_it_keeps_no_model_in_memory(model: nn.Module, batch: torch.Tensor) -> None:
+    report = diagnose(nn.GRU(4, 8, batch_first=True), batch, theory=False)
+    with pytest.raises(ValueError, match="model: it is gone"):
+        report.fix_()
+    copied = pickle.loads(pickle.dumps(diagnose(model, batch, theory=False)))
+    assert copied.to_json()["model"] == "Sequential"
+    with pytest.raises(ValueError, match="model: it is gone"):
+        copied.fix_()
+
+
+def test_what_cannot_be_told_is_no_illness(model: nn.Module, batch: torch.Tensor) -> None:
+    open_ = Verdict("cannot_tell", None, "Too short.", {"steps": "3"}, "")
+    text = str(Report(measure(model, batch, theory=False), (open_,)))
+    assert text.startswith("Sequential, T = 60: nothing found wrong; 1 cannot be told\n")
+    assert "the whole model: Too short." in text
+
+
+def test_a_missing_extra_is_named(
+    model: nn.Module, batch: torch.Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = diagnose(model, batch, theory=False)
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    for asked in (report.figure, lambda: report.to_html(tmp_path / "report.html")):
+        with pytest.raises(ModuleNotFoundError, match=r"isornn\[report\]"):
+            asked()
+    assert list(tmp_path.iterdir()) == []
