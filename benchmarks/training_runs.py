@@ -94,7 +94,7 @@ def trained(
     loss_of: Callable[[nn.Module, Tensor, Tensor], Tensor],
     goal: Goal,
 ) -> Record:
-    """The curves of one run; where a gradient is not finite the run is over, and ``ended`` says so."""
+    """The curves of one run, and why it ended: ``budget``, ``done``, or a gradient that was not finite."""
     optimizer, begin = recipe.optimizer(model), time.perf_counter()
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, recipe.share_of_rates)
     curve: dict[str, list[float]] = {"update": [], "loss": [], goal.name: []}
@@ -112,7 +112,7 @@ def trained(
             for name, value in (("update", update), ("loss", loss.item()), (goal.name, goal.measure(model))):
                 curve[name].append(round(value, 6))
             if goal.done(curve[goal.name]):
-                ended = "goal"
+                ended = "done"
                 break
     s = spectral.singular_values(layer, NAME).detach()
     return curve | {
