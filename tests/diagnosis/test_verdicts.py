@@ -9,6 +9,7 @@ from torch import nn
 
 import isornn
 import patients
+import patients_held_out
 from isornn.diagnosis import CANNOT_TELL, ILLNESSES, Verdict, fix_, measure, verdicts
 
 
@@ -25,7 +26,8 @@ def names(found):
     return {verdict.illness for verdict in found} - {CANNOT_TELL}
 
 
-@pytest.mark.parametrize("made", patients.ILL, ids=lambda made: made.__name__)
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize("made", [*patients.ILL, *patients_held_out.ILL], ids=lambda made: made.__name__)
 def test_the_illness_is_named_and_no_other(made):
     patient = made()
     found = told(patient)
@@ -35,7 +37,7 @@ def test_the_illness_is_named_and_no_other(made):
     assert [verdict.illness for verdict in found] == sorted((v.illness for v in found), key=order.index)
 
 
-@pytest.mark.parametrize("made", patients.HEALTHY, ids=lambda made: made.__name__)
+@pytest.mark.parametrize("made", [*patients.HEALTHY, *patients_held_out.HEALTHY], ids=lambda made: made.__name__)
 def test_the_healthy_are_not_called_ill(made):
     assert names(told(made())) == set()
 

@@ -20,13 +20,10 @@ def restart(layer: LayerDiagnosis) -> str:
         notes.append("# It looks trained; this throws away what it has learnt: train it again.")
     if place.parametrised:
         notes.append("# Its weights are parametrised: do this before they are.")
-    if layer.memory.gate is None and place.options.get("nonlinearity") == "relu":
-        line = f"isornn.init.identity_({module})"
-    elif layer.memory.gate is None or place.bias:
-        line = f"isornn.init.critical_({module}, length)"
-    else:
+    if layer.memory.gate is not None and not place.bias:
         notes.append("# Its gates have no biases to be held open by: build it with bias=True.")
-        line = f"isornn.init.critical_({module}, length)"
+    is_relu = place.options.get("nonlinearity") == "relu"
+    line = f"isornn.init.identity_({module})" if is_relu else f"isornn.init.critical_({module}, length)"
     return "\n".join(["import isornn", "", *notes, line])
 
 

@@ -34,6 +34,11 @@ def start_of(weights: WeightFacts) -> str | None:
     return None
 
 
+def drawn_or_trained(weights: WeightFacts) -> dict[str, str]:
+    """What `start_of` says, as evidence."""
+    return {"weights": f"as drawn: {found}" if (found := start_of(weights)) else "trained, or no start that shows"}
+
+
 def _own_draw(draw: DefaultDraw | None, entries: int) -> bool:
     return draw is not None and draw.likely and entries >= _ENOUGH
 
