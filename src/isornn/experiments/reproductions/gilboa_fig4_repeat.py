@@ -37,7 +37,7 @@ TARGET = Target(
     "ahead at T = 320.",
     settings={
         "small": {
-            "sizes": [5, 12, 20],
+            "sizes": [3, 8, 16],
             "inputs": 7,
             "pooled": True,
             "held_out": 300,
