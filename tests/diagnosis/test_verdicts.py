@@ -11,6 +11,9 @@ import isornn
 import patients
 import patients_held_out
 from isornn.diagnosis import CANNOT_TELL, ILLNESSES, Verdict, fix_, measure, verdicts
+from isornn.diagnosis.illnesses.starts import start_of
+from isornn.diagnosis.weights import weight_facts
+from isornn.nn.gate_tensors import recurrent_layers
 
 
 def told(patient):
@@ -138,6 +141,31 @@ def test_parametrised_weights_are_left_alone():
     ill = Verdict("vanishing", "RNN l0", "", {}, "")
     (said,) = fix_(rnn, [ill], 50)
     assert said.startswith("RNN l0: left alone (vanishing): ") and "is not a parameter" in said
+
+
+def test_a_stack_that_is_kept_orthogonal_is_mended_too():
+    """torch's own parametrisation of an LSTM's matrix does to the stack what is meant for each gate."""
+    lstm = nn.LSTM(4, 24)
+    nn.utils.parametrizations.orthogonal(lstm, "weight_hh_l0")
+    x = torch.randn(20, 6, 4)
+    ill = verdicts(measure(lstm, x, 20, theory=False))[0]
+    assert ill.illness == "stacked_orthogonal"
+    exec(ill.remedy, {"model": lstm})
+    assert "stacked_orthogonal" not in names(verdicts(measure(lstm, x, 20, theory=False)))
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_weights_from_elsewhere_do_not_pass_for_a_start(kind):
+    """Frameworks with one bias leave the second at 0; a stray row of equal values says nothing either."""
+    layer = kind(6, 40)
+    with torch.no_grad():
+        for number, parameter in enumerate(layer.parameters()):
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)) / 5)
+        layer.bias_hh_l0.zero_()
+    (place,) = recurrent_layers(layer)
+    assert start_of(weight_facts(place)) is None
+    isornn.init.standard_(layer, generator=torch.Generator().manual_seed(0))
+    assert start_of(weight_facts(place)) is not None
 
 
 def test_what_cannot_be_told():

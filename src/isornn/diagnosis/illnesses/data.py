@@ -47,25 +47,23 @@ def unnormalised_input(layer: LayerDiagnosis, length: int) -> Verdict | None:
     """
     inputs = layer.inputs
     gains = [math.sqrt(gate.input_var) for gate in layer.weights.gates.values() if 0 < gate.input_var <= LOUD**2]
-    if layer.place.layer > 0 or not gains or inputs.second_moment == 0:
+    if layer.place.layer > 0 or not gains:
         return None
     gain = max(gains)
+    heard = gain * math.sqrt(inputs.second_moment)
     varying = math.sqrt(float(inputs.feature_stds.square().mean()))
     shared = math.sqrt(float(inputs.feature_means.square().mean()))
-    loud = gain * math.sqrt(inputs.second_moment) > LOUD
-    quiet = gain * varying > 0 and gain * math.sqrt(inputs.second_moment) < QUIET
-    far = varying > 0 and shared > OFFSET * varying and gain * shared > 1
-    if not loud and not quiet and not far:
+    if varying == 0:
+        return None  # the same at all steps, which nothing normalises
+    if heard > LOUD:
+        wrong = f"they drive pre-activations by {heard:.3g} (root mean square), where {LOUD:.2g} saturates a gate"
+    elif heard < QUIET:
+        wrong = f"they move pre-activations by {heard:.2g} (root mean square), too little to be heard"
+    elif shared > OFFSET * varying and gain * shared > 1:
+        wrong = f"what all steps share is {shared / varying:.0f} times what varies"
+    else:
         return None
     size = f"mean {inputs.mean:.4g}, standard deviation {inputs.std:.3g}"
-    heard = gain * math.sqrt(inputs.second_moment)
-    wrong = (
-        f"they drive the gates' pre-activations by {heard:.3g} where {LOUD:.2g} saturates a gate"
-        if loud
-        else f"they move the gates' pre-activations by {heard:.2g}, too little to be heard"
-        if quiet
-        else f"what all steps share is {shared / varying:.0f} times what varies"
-    )
     return Verdict(
         "unnormalised_input",
         layer.place.name,
@@ -73,12 +71,8 @@ def unnormalised_input(layer: LayerDiagnosis, length: int) -> Verdict | None:
         {
             "inputs": f"{size}, largest {inputs.largest:.3g}",
             "drive, sqrt(input_var E[x^2])": f"{heard:.3g} (bars: {QUIET:.2g} and {LOUD:.3g})",
-            "mean beside standard deviation, by feature": f"{_ratio(shared, varying)} (bar: {OFFSET:g}, where the mean "
-            f"drives by more than 1; here {gain * shared:.3g})",
+            "mean beside standard deviation, by feature": f"{shared / varying:.3g} (bar: {OFFSET:g}, where the mean "
+            f"drives by more than 1; here by {gain * shared:.3g})",
         },
         normalise(),
     )
-
-
-def _ratio(shared: float, varying: float) -> str:
-    return "nothing varies" if varying == 0 else f"{shared / varying:.3g}"

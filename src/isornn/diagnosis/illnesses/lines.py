@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isornn.cells.catalogue import cell_named
-from isornn.diagnosis.illnesses.starts import start_of
-from isornn.diagnosis.illnesses.words import module_expression
+from isornn.diagnosis.illnesses.starts import start_of_layer
+from isornn.diagnosis.illnesses.words import expression
 from isornn.diagnosis.records import LayerDiagnosis, Place
 from isornn.nn.layout import Layout
 from isornn.nn.rnn import suffix
@@ -14,9 +14,9 @@ from isornn.nn.rnn import suffix
 
 def restart(layer: LayerDiagnosis) -> str:
     """The start that bridges ``length``; a cell without gates keeps by orthogonal matrices, with relu the identity."""
-    place, module = layer.place, module_expression(layer.place)
+    place, module = layer.place, expression(layer.place.module)
     notes = []
-    if start_of(layer.weights) is None:
+    if start_of_layer(layer) is None:
         notes.append("# It looks trained; this throws away what it has learnt: train it again.")
     if place.parametrised:
         notes.append("# Its weights are parametrised: do this before they are.")
@@ -41,12 +41,22 @@ def clip() -> str:
 
 def orthogonal_by_gate(layer: LayerDiagnosis) -> str:
     """Each gate's own block drawn again."""
-    name = f"{module_expression(layer.place)}.weight_hh{_suffix(layer.place)}"
+    module, name = expression(layer.place.module), f"weight_hh{_suffix(layer.place)}"
+    if layer.place.parametrised:
+        return "\n".join(
+            [
+                "import isornn",
+                "import torch",
+                "",
+                f"torch.nn.utils.parametrize.remove_parametrizations({module}, {name!r})",
+                f"isornn.nn.parametrize_spectral_({module}, {name!r}, margin=0.0)  # by gate; new parameters",
+            ]
+        )
     return "\n".join(
         [
             "import torch",
             "",
-            f"for matrix in {name}.data.split({layer.place.hidden}):  # one gate each",
+            f"for matrix in {module}.{name}.data.split({layer.place.hidden}):  # one gate each",
             "    torch.nn.init.orthogonal_(matrix)",
         ]
     )
@@ -60,7 +70,7 @@ def bias_once(layer: LayerDiagnosis, gates: Sequence[str]) -> str:
     for gate in gates:
         rows = layout.rows("bias_hh", gate, place.hidden)
         if rows is not None:
-            name = f"{module_expression(place)}.bias_hh{_suffix(place)}"
+            name = f"{expression(place.module)}.bias_hh{_suffix(place)}"
             lines.append(f"{name}.data[{rows.start}:{rows.stop}] = 0  # gate {gate}: bias_ih has it")
     return "\n".join(lines)
 

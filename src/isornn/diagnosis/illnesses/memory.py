@@ -7,7 +7,7 @@ import math
 from isornn.diagnosis.gates import EDGE
 from isornn.diagnosis.illnesses.kept import ERRORS, kept, rate_evidence
 from isornn.diagnosis.illnesses.lines import clip, restart
-from isornn.diagnosis.illnesses.starts import drawn_or_trained, start_of
+from isornn.diagnosis.illnesses.starts import drawn_or_trained, start_of_layer
 from isornn.diagnosis.illnesses.verdict import CANNOT_TELL, Verdict
 from isornn.diagnosis.illnesses.words import with_error
 from isornn.diagnosis.records import LayerDiagnosis
@@ -31,7 +31,7 @@ def vanishing(layer: LayerDiagnosis, length: int) -> Verdict | None:
         layer.place.name,
         f"The gradient vanishes: after {length} steps {found.plain} is left of what there is after one, less than "
         f"1/1024; its time scale xi is {with_error(layer.backward.xi)} steps.",
-        {**found.evidence("2^-10"), **rate_evidence(layer.backward), **drawn_or_trained(layer.weights)},
+        {**found.evidence("2^-10"), **rate_evidence(layer.backward), **drawn_or_trained(layer)},
         restart(layer),
     )
 
@@ -63,7 +63,7 @@ def exploding(layer: LayerDiagnosis, length: int) -> Verdict | None:
     leading = layer.lyapunov.exponents[0]
     if found is None or not found.explodes or not _positive(rate) or not _positive(leading):
         return None
-    trained = start_of(layer.weights) is None
+    trained = start_of_layer(layer) is None
     return Verdict(
         "exploding",
         layer.place.name,
@@ -73,7 +73,7 @@ def exploding(layer: LayerDiagnosis, length: int) -> Verdict | None:
             **found.evidence("2^10"),
             **rate_evidence(layer.backward),
             "leading Lyapunov exponent": f"{with_error(leading)} (bar: above 0 by {ERRORS} errors)",
-            **drawn_or_trained(layer.weights),
+            **drawn_or_trained(layer),
         },
         clip() if trained else restart(layer),
     )
@@ -109,7 +109,7 @@ def saturated_forget_gate(layer: LayerDiagnosis, length: int) -> Verdict | None:
             f"pre-activation of {name}": f"mean {gate.pre_activation_mean:.3g}, "
             f"standard deviation {gate.pre_activation_std:.3g}",
             **({} if found is None else found.evidence("2^-10")),
-            **drawn_or_trained(layer.weights),
+            **drawn_or_trained(layer),
         },
         restart(layer),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from isornn.diagnosis.illnesses.lines import bias_once, orthogonal_by_gate
-from isornn.diagnosis.illnesses.starts import TOLERANCE, equal, start_of
+from isornn.diagnosis.illnesses.starts import TOLERANCE, equal, start_of_layer
 from isornn.diagnosis.illnesses.verdict import Verdict
 from isornn.diagnosis.records import LayerDiagnosis
 from isornn.diagnosis.weights import GateWeights
@@ -40,7 +40,7 @@ def stacked_orthogonal(layer: LayerDiagnosis, length: int) -> Verdict | None:
 def doubled_bias(layer: LayerDiagnosis, length: int) -> Verdict | None:
     """Both bias vectors, which add, carry the remember gate's bias, in a layer as it was drawn."""
     name = layer.memory.gate
-    drawn = start_of(layer.weights)
+    drawn = start_of_layer(layer)
     if name is None or drawn is None or not twice(layer.weights.gates[name], layer.place.hidden):
         return None
     gate = layer.weights.gates[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from isornn.diagnosis.records import LayerDiagnosis
 from isornn.diagnosis.weights import DefaultDraw, WeightFacts
 
 # As `measured_gate` recognises orthogonal matrices: half precision rounds to 4e-3.
@@ -34,9 +35,15 @@ def start_of(weights: WeightFacts) -> str | None:
     return None
 
 
-def drawn_or_trained(weights: WeightFacts) -> dict[str, str]:
-    """What `start_of` says, as evidence."""
-    return {"weights": f"as drawn: {found}" if (found := start_of(weights)) else "trained, or no start that shows"}
+def start_of_layer(layer: LayerDiagnosis) -> str | None:
+    """`start_of` its weights; what a parametrisation computes keeps its form through training, so it shows nothing."""
+    return None if layer.place.parametrised else start_of(layer.weights)
+
+
+def drawn_or_trained(layer: LayerDiagnosis) -> dict[str, str]:
+    """What `start_of_layer` says, as evidence."""
+    found = start_of_layer(layer)
+    return {"weights": "trained, or no start that shows" if found is None else f"as drawn: {found}"}
 
 
 def _own_draw(draw: DefaultDraw | None, entries: int) -> bool:

@@ -1,10 +1,9 @@
-"""Numbers as sentences have them, and the Python that a remedy begins with."""
+"""Numbers and modules as sentences and remedies have them."""
 
 from __future__ import annotations
 
 import math
 
-from isornn.diagnosis.records import Place
 from isornn.theory import Quantity
 
 
@@ -35,11 +34,6 @@ def with_error(quantity: Quantity) -> str:
         return f"{number:.4g}" + ("" if error == 0 else " (one block: error unknown)")
     digits = max(0, 1 - math.floor(math.log10(error)))
     return f"{number:.{digits}f} ± {error:.{digits}f}" if digits < 7 else f"{number:.4g} ± {error:.2g}"
-
-
-def module_expression(place: Place) -> str:
-    """Python that gives the layer's module, from ``model``."""
-    return expression(place.module)
 
 
 def expression(module: str) -> str:
