@@ -68,6 +68,6 @@ def test_it_opens_without_a_network(report: Report, browser: webdriver.Chrome, t
 
 
 def test_names_are_no_html(report: Report) -> None:
-    text = page(report.diagnosis, report.verdicts)
+    text = page(report.diagnosis, report.verdicts, report.notes)
     assert "<b>&'rnn" not in text and "&lt;b&gt;&amp;&#39;rnn l0" in text
     assert text.count("Content-Security-Policy") == 1 and text.count("plotly.js v") == 1

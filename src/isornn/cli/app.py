@@ -17,6 +17,7 @@ from isornn.cli.compare import compare
 from isornn.cli.critical import critical
 from isornn.cli.data import data
 from isornn.cli.demo import demo
+from isornn.cli.diagnose import diagnose
 from isornn.cli.explore import explore
 from isornn.cli.pareto import pareto
 from isornn.cli.phase import phase
@@ -75,7 +76,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (cells, analyze, compare, critical, demo, explore, pareto, phase, reproduce, spectrum, train):
+for command in (cells, analyze, compare, critical, demo, diagnose, explore, pareto, phase, reproduce, spectrum, train):
     app.command()(command)
 app.add_typer(data, name="data")
 app.add_typer(sweep, name="sweep")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -43,8 +43,13 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
         table.add_column(Text(column), overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
+    print_rich(table)
+
+
+def print_rich(shown: RenderableType) -> None:
+    """On stdout, as wide as the terminal."""
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
-    Console(width=wide).print(table)
+    Console(width=wide).print(shown)
 
 
 def errors() -> Console:

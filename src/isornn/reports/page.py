@@ -22,18 +22,18 @@ from isornn.reports.panel import Panel
 from isornn.reports.verdicts import grouped, headline, place_of, spoken
 
 
-def write_page(file: Path, diagnosis: Diagnosis, verdicts: Sequence[Verdict]) -> None:
+def write_page(file: Path, diagnosis: Diagnosis, verdicts: Sequence[Verdict], notes: Sequence[str]) -> None:
     """Write the page, atomically.
 
     Raises:
         OSError: the folder is missing or cannot be written to.
     """
-    text = page(diagnosis, verdicts)
+    text = page(diagnosis, verdicts, notes)
     with replacing(file) as new:
         new.write_text(text, encoding="utf-8")
 
 
-def page(diagnosis: Diagnosis, verdicts: Sequence[Verdict]) -> str:
+def page(diagnosis: Diagnosis, verdicts: Sequence[Verdict], notes: Sequence[str]) -> str:
     """The page's HTML. Names that the user gave are escaped; plotly.js, style and figures are within."""
     overall = Panel("All layers", overview(diagnosis), overview_caption(diagnosis))
     shown, sections = [overall], []
@@ -49,6 +49,7 @@ def page(diagnosis: Diagnosis, verdicts: Sequence[Verdict]) -> str:
     return environment.get_template("report.html").render(
         diagnosis=diagnosis,
         verdicts=grouped(verdicts),
+        notes=notes,
         spoken=spoken,
         place_of=place_of,
         headline=headline(verdicts),

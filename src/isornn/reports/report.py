@@ -33,10 +33,17 @@ class Report:
         diagnosis: the measurements.
         verdicts: the gravest first.
         model: what `fix_` mends.
+        notes: sentences about how it was measured, which stand above all else.
     """
 
-    def __init__(self, diagnosis: Diagnosis, verdicts: Sequence[Verdict], model: nn.Module | None = None) -> None:
-        self.diagnosis, self.verdicts = diagnosis, tuple(verdicts)
+    def __init__(
+        self,
+        diagnosis: Diagnosis,
+        verdicts: Sequence[Verdict],
+        model: nn.Module | None = None,
+        notes: Sequence[str] = (),
+    ) -> None:
+        self.diagnosis, self.verdicts, self.notes = diagnosis, tuple(verdicts), tuple(notes)
         self._model = None if model is None else weakref.ref(model)
 
     def fix_(self, generator: torch.Generator | None = None) -> list[str]:
@@ -77,14 +84,18 @@ class Report:
         _needs_plotly()
         from isornn.reports.page import write_page
 
-        write_page(Path(file), self.diagnosis, self.verdicts)
+        write_page(Path(file), self.diagnosis, self.verdicts, self.notes)
 
     def to_json(self) -> dict[str, Any]:
-        """One JSON object without NaN or infinity: the verdicts, then all that was measured."""
-        return {"verdicts": [verdict.to_json() for verdict in self.verdicts], **self.diagnosis.to_json()}
+        """One JSON object without NaN or infinity: the verdicts, the notes, then all that was measured."""
+        return {
+            "verdicts": [verdict.to_json() for verdict in self.verdicts],
+            "notes": list(self.notes),
+            **self.diagnosis.to_json(),
+        }
 
     def __rich__(self) -> Group:
-        return terminal(self.diagnosis, self.verdicts)
+        return terminal(self.diagnosis, self.verdicts, self.notes)
 
     def __str__(self) -> str:
         console = Console(file=io.StringIO(), width=shutil.get_terminal_size((120, 24)).columns)
@@ -96,7 +107,7 @@ class Report:
         return f"<Report of {self.diagnosis.model}, T = {self.diagnosis.length}: {headline(self.verdicts)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Report, (self.diagnosis, self.verdicts)
+        return Report, (self.diagnosis, self.verdicts, None, self.notes)
 
 
 def diagnose(

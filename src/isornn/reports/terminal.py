@@ -14,13 +14,15 @@ from isornn.reports.summary import COLUMNS, MEANING, rows
 from isornn.reports.verdicts import grouped, headline, place_of, spoken
 
 
-def terminal(diagnosis: Diagnosis, verdicts: Sequence[Verdict]) -> Group:
+def terminal(diagnosis: Diagnosis, verdicts: Sequence[Verdict], notes: Sequence[str]) -> Group:
     """For `rich.print`."""
-    return Group(*_parts(diagnosis, verdicts))
+    return Group(*_parts(diagnosis, verdicts, notes))
 
 
-def _parts(diagnosis: Diagnosis, verdicts: Sequence[Verdict]) -> Iterator[RenderableType]:
+def _parts(diagnosis: Diagnosis, verdicts: Sequence[Verdict], notes: Sequence[str]) -> Iterator[RenderableType]:
     yield Text(f"{diagnosis.model}, T = {diagnosis.length:,}: {headline(verdicts)}", style="bold")
+    for note in notes:
+        yield Text(note)
     for (illness, remedy), same in grouped(verdicts).items():
         yield Text(f"\n{spoken(illness)}", style="bold yellow")
         for verdict in same:

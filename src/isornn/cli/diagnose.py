@@ -1,0 +1,124 @@
+"""``isornn diagnose``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isornn.cli.options import AsJson, CellName, Length
+from isornn.cli.show import check_writable, errors, print_json, print_rich, say
+
+if TYPE_CHECKING:
+    from isornn.reports import Report
+
+_WEIGHTS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
+
+
+def diagnose(
+    what: Annotated[
+        str, typer.Argument(metavar="WHAT", help="package.module:factory, or a file of weights and its --cell.")
+    ],
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="FILE", help="The batch, .npy or .pt; or the factory gives one.")
+    ] = None,
+    length: Length = None,
+    cell: CellName = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE.html", help="One page with all figures, for a browser.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """How far a model of yours sees on your data, what is wrong with it, and the line of Python that mends it.
+
+    The factory is a function without arguments that returns the model, or (model, batch).
+    """
+    from isornn.cells import SpecError
+
+    check_writable("--html", html, (".html",))
+    if html is not None:
+        _need_plotly()
+    if length is not None and length < 2:
+        raise SpecError("--length", length, "it is a number of steps to bridge, at least 2")
+    if Path(what).suffix.lower() in _WEIGHTS:
+        report = _of_weights(Path(what), data, length, cell)
+    else:
+        report = _of_factory(what, data, length, cell)
+    if json:
+        print_json(report.to_json())
+    else:
+        print_rich(report)
+    if html is not None:
+        report.to_html(html)
+        say(f"isornn: page in {html}")
+
+
+def _of_factory(what: str, data: Path | None, length: int | None, cell: str | None) -> Report:
+    from isornn.cells import SpecError
+    from isornn.cli.model_files import made, read_batch
+
+    if cell is not None:
+        raise SpecError("--cell", cell, "it is for a file of weights; a factory's model knows its own")
+    with errors().status("making the model"):
+        model, batch = made(what)
+    if data is not None:
+        batch = read_batch(data, model)
+    if batch is None:
+        raise SpecError("--data", None, f"give the batch, or let {what} return (model, batch)")
+    return _diagnosed(what, model, batch, length)
+
+
+def _of_weights(file: Path, data: Path | None, length: int | None, cell: str | None) -> Report:
+    from isornn.cells import SpecError
+    from isornn.cli.model_files import read_weights
+    from isornn.reports import Report
+    from isornn.reports.state_dicts import STEPS, layers_of, notes, random_inputs
+
+    if data is not None:
+        raise SpecError("--data", str(data), "it is for a factory; of weights alone nobody knows what hears the data")
+    if cell is None:
+        raise SpecError("--cell", None, "a file of weights does not say whose they are: lstm, gru or vanilla")
+    steps = STEPS if length is None else length
+    model = layers_of(read_weights(file), cell)
+    found = _diagnosed(str(file), model, random_inputs(model, steps), steps)
+    return Report(found.diagnosis, found.verdicts, model, notes(model, cell, steps))
+
+
+def _diagnosed(what: str, model: Any, batch: Any, length: int | None) -> Report:
+    """The report; an error of the user's own code when it ran on the batch is told as such.
+
+    Raises:
+        TheirError: such an error, or a model that cannot be measured.
+    """
+    from isornn.cli.model_files import TheirError, their
+    from isornn.diagnosis import ReplayError
+    from isornn.reports import diagnose
+
+    try:
+        with errors().status("measuring"):
+            return diagnose(model, batch, length)
+    except ReplayError as error:
+        raise TheirError(f"{what}: {error}") from error
+    except Exception as error:
+        if not _raised_by_the_model(error):
+            raise
+        raise their(f"{what}: when the model ran on the batch", error) from error
+
+
+def _raised_by_the_model(error: Exception) -> bool:
+    """Whether it came out of the model's own run, and not out of what listened to it."""
+    trace, passed = error.__traceback__, []
+    while trace is not None:
+        passed.append((trace.tb_frame.f_globals.get("__name__", ""), trace.tb_frame.f_code.co_name))
+        trace = trace.tb_next
+    return ("isornn.diagnosis.capture", "run") in passed and not passed[-1][0].startswith("isornn.diagnosis")
+
+
+def _need_plotly() -> None:
+    from importlib.util import find_spec
+
+    from isornn.cells import SpecError
+
+    if find_spec("plotly") is None:
+        raise SpecError("--html", "plotly", "it needs an extra: pip install 'isornn[report]'")

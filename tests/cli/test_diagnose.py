@@ -1,0 +1,148 @@
+"""``isornn diagnose``: a factory of the user's, a file of weights, and what is refused in a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from typer.testing import CliRunner, Result
+
+from isornn.cli import app
+from isornn.diagnosis import Predicted
+
+MODELS = """
+import torch
+from torch import nn
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.GRU(3, 8))
+
+def both():
+    return model(), torch.randn(20, 2, 3)
+
+def misfit():
+    return model(), torch.randn(20, 2, 5)
+
+def broken():
+    raise KeyError("the vocabulary")
+
+def number():
+    return 3
+
+feedforward = lambda: (nn.Linear(3, 3), torch.randn(2, 3))
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "my_models", raising=False)
+    # The theory takes seconds, and is not what is asked for here.
+    monkeypatch.setattr("isornn.diagnosis.model.predicted", lambda *_: Predicted(None, None, "left out"))
+    (tmp_path / "my_models.py").write_text(MODELS)
+    return tmp_path
+
+
+def called(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["diagnose", *map(str, arguments)], env={"COLUMNS": "200"})
+
+
+def refused(*arguments: object) -> str:
+    result = called(*arguments)
+    assert result.exit_code == 2 and result.stdout == "", result.output
+    assert result.stderr.startswith("isornn: ") and result.stderr.count("\n") == 1 and "Traceback" not in result.stderr
+    return result.stderr
+
+
+def test_a_factory_of_model_and_batch(folder: Path) -> None:
+    done = called("my_models:both", "--length", 30, "--html", "report.html")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("Sequential, T = 30: 1 verdict\n") and "0 l0" in done.stdout
+    assert done.stderr == "isornn: page in report.html\n"
+    assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize("ending", ["npy", "pt"])
+def test_data_in_a_file(folder: Path, ending: str) -> None:
+    x = np.random.default_rng(0).normal(size=(20, 2, 3))
+    if ending == "npy":
+        np.save("x.npy", x)
+    else:
+        torch.save((torch.tensor(x, dtype=torch.float32),), "x.pt")
+    done = called("my_models:model", "--data", f"x.{ending}", "--json")
+    assert done.exit_code == 0, done.stderr
+    read = json.loads(done.stdout)
+    (layer,) = read["layers"]
+    assert (layer["place"]["sequences"], layer["place"]["steps"], read["length"]) == (2, 20, 20)
+    assert layer["inputs"]["second_moment"] == pytest.approx((x**2).mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("ending", ["pt", "safetensors"])
+def test_weights_alone(folder: Path, ending: str) -> None:
+    state = nn.ModuleDict({"encoder": nn.LSTM(3, 8), "head": nn.Linear(8, 2)}).state_dict()
+    torch.save({"epoch": 1, "state_dict": state}, "a.pt")
+    save_file(state, "a.safetensors")
+    done = called(f"a.{ending}", "--cell", "lstm", "--length", 50, "--json")
+    assert done.exit_code == 0, done.stderr
+    read = json.loads(done.stdout)
+    assert [layer["place"]["name"] for layer in read["layers"]] == ["encoder l0"] and read["length"] == 50
+    assert "variance 1" in " ".join(read["notes"])
+
+
+def test_bad_input_is_refused_in_a_line(folder: Path) -> None:
+    torch.save({"a": 1}, "other.pt")
+    torch.save(nn.GRU(2, 2), "whole.pt")
+    Path("no.pt").write_text("nothing")
+    Path("no.safetensors").write_text("nothing")
+    np.save("objects.npy", np.array([{}], dtype=object))
+    assert "it is package.module:factory" in refused("my_models")
+    assert "module that Python finds from here" in refused("missing:model")
+    assert "nothing is a function in my_models" in refused("my_models:nothing")
+    assert "not int" in refused("my_models:number")
+    assert "--data" in refused("my_models:model")
+    assert "without pickle" in refused("my_models:model", "--data", "objects.npy")
+    assert "ends in .npy or .pt" in refused("my_models:model", "--data", "x.csv")
+    assert "tensors only" in refused("my_models:model", "--data", "missing.pt")
+    assert "a tuple of tensors" in refused("my_models:model", "--data", "other.pt")
+    assert "holds no recurrent layer" in refused("my_models:feedforward")
+    assert "--length: 1 is not allowed" in refused("my_models:both", "--length", 1)
+    assert "ends in .html" in refused("my_models:both", "--html", "report.png")
+    assert "--cell" in refused("my_models:both", "--cell", "lstm")
+    assert "--cell" in refused("other.pt")
+    assert "weight_ih_l0" in refused("other.pt", "--cell", "lstm")
+    assert "tensors only" in refused("whole.pt", "--cell", "gru")
+    assert "tensors only" in refused("no.pt", "--cell", "gru")
+    assert "a file of safetensors" in refused("no.safetensors", "--cell", "gru")
+    assert "--data" in refused("other.pt", "--cell", "lstm", "--data", "objects.npy")
+
+
+def test_errors_of_the_users_own_code_are_told_as_such(folder: Path) -> None:
+    (folder / "wrong.py").write_text("import not_there_either\n")
+    (folder / "worse.py").write_text("1 / 0\n")
+    assert "my_models:broken: KeyError: 'the vocabulary'" in refused("my_models:broken")
+    assert "wrong: ModuleNotFoundError: No module named 'not_there_either'" in refused("wrong:model")
+    assert "worse: ZeroDivisionError" in refused("worse:model")
+    assert "my_models:misfit: when the model ran on the batch: " in refused("my_models:misfit")
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert "pip install 'isornn[report]'" in refused("my_models:both", "--html", "report.html")
+
+
+def test_from_the_shell(folder: Path) -> None:
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "isornn", "diagnose", "my_models:broken"]
+    done = subprocess.run(command, cwd=folder, env=path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "isornn: my_models:broken: KeyError: 'the vocabulary'\n"

@@ -1,0 +1,61 @@
+"""Recurrent layers from a state dict alone: the tensors and their order are the model's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from isornn.cells import SpecError
+from isornn.reports.state_dicts import layers_of, notes, random_inputs
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.ModuleDict({"recurrent": nn.LSTM(3, 5, num_layers=2, bidirectional=True, proj_size=2)})
+        self.decoder = nn.LSTM(4, 6, bias=False)
+        self.head = nn.Linear(6, 2)
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize("wrapped", [lambda own: own, lambda own: {"epoch": 3, "state_dict": own, "optimizer": {}}])
+def test_every_module_comes_back(wrapped) -> None:
+    model = Model()
+    found = layers_of(wrapped(model.state_dict()), "lstm")
+    named = {name: module for name, module in found.named_modules() if isinstance(module, nn.LSTM)}
+    assert list(named) == ["encoder.recurrent", "decoder"]
+    for name, module in named.items():
+        own, x = model.get_submodule(name), torch.randn(7, 2, model.get_submodule(name).input_size)
+        assert torch.equal(module(x)[0], own(x)[0])
+    inputs = random_inputs(found, 2000)
+    assert [x.shape for x in inputs] == [(2000, 8, 3), (2000, 8, 4)]
+    assert all(abs(float(x.var()) - 1) < 0.05 for x in inputs)
+    found(*inputs)
+
+
+@pytest.mark.parametrize(("kind", "cell"), [(nn.GRU, "gru"), (nn.RNN, "vanilla")])
+def test_a_bare_module_is_itself(kind: type[nn.RNNBase], cell: str) -> None:
+    module = kind(3, 4, dtype=torch.float64)
+    found = layers_of(module.state_dict(), cell)
+    x = torch.randn(5, 2, 3, dtype=torch.float64)
+    assert type(found) is kind and torch.equal(found(x)[0], module(x)[0])
+    (drawn,) = random_inputs(found, 5)
+    assert drawn.dtype == torch.float64 and "tanh" in "".join(notes(found, "vanilla", 5))
+
+
+@pytest.mark.parametrize(
+    ("content", "cell", "said"),
+    [
+        (nn.LSTM(2, 3).state_dict(), "gru", "weight_hh_l0: .* 3 rows for each unit"),
+        (nn.LSTM(2, 3).state_dict(), "t_lstm", "--cell: .*one of lstm, gru, vanilla"),
+        (nn.Linear(2, 3).state_dict(), "lstm", "tensors named weight_ih_l0 and weight_hh_l0"),
+        ([1, 2], "lstm", "tensors named"),
+        ({"a.weight_ih_l0": torch.zeros(4), "a.weight_hh_l0": torch.zeros(4)}, "vanilla", "a.weight_hh_l0: .*a matrix"),
+        ({**nn.GRU(2, 3).state_dict(), "bias_hh_l0": torch.zeros(2)}, "gru", "size mismatch"),
+        ({f"half.{n}": t for n, t in nn.GRU(2, 3).state_dict().items()}, "gru", "torch cannot call a module so"),
+    ],
+)
+def test_what_is_no_such_state_dict_is_refused(content: object, cell: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        layers_of(content, cell)
