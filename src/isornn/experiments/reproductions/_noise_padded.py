@@ -37,6 +37,7 @@ PAPER: Mapping[str, Any] = {
     "hidden": 128,
     "batch": 64,
     "updates": 1000,
+    "lstm_updates": 2000,
     "rate": 1e-3,
     "clip": 1.0,
     "lengths": [5, 10, 20, 40, 80, 160, 320],
@@ -91,14 +92,15 @@ def _configuration(
         gate: {"weight_var": 1.0, "input_var": 1.0, "bias_mean": bias * (gate == kind.remember)} for gate in kind.gates
     }
     own = {} if tied else {"own_steps": length}
+    updates = settings["updates"] if cell == "gru_cho" else settings.get("lstm_updates", settings["updates"])
     return {
         "task": {"name": "noise_padded", "length": length},
         "model": {"name": cell, "hidden": settings["hidden"], **own},
         "start": {"name": "spec", "gates": gates},
         "optimiser": {"name": "adam", "rate": settings["rate"]},
-        "updates": settings["updates"],
+        "updates": updates,
         "batch_size": settings["batch"],
-        "validate_every": settings["updates"],
+        "validate_every": updates,
         "clip": settings["clip"],
         "seed": seed,
     }
