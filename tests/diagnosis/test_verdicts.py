@@ -20,9 +20,14 @@ def told(patient):
     found = verdicts(measure(patient.model, patient.batch, patient.length, theory=False))
     for verdict in found:
         json.dumps(verdict.to_json(), allow_nan=False)
-        assert verdict.sentence and verdict.evidence
+        assert any(sign.isdigit() for sign in verdict.sentence)
+        assert any("bar: " in value for value in verdict.evidence.values())
         assert verdict.remedy or verdict.illness == CANNOT_TELL
     return found
+
+
+def test_there_is_a_patient_for_every_illness():
+    assert set(ILLNESSES) == set(patients.ILLNESSES) == {made().illness for made in patients.ILL}
 
 
 def names(found):
@@ -115,6 +120,8 @@ def test_what_lies_in_the_data_is_left_to_the_user():
     before = [value.clone() for value in patient.model.state_dict().values()]
     (said,) = fix_(patient.model, told(patient), patient.length)
     assert said == "recurrent l0: left alone, padding lies in the data: see the remedy."
+    unsure = Verdict(CANNOT_TELL, "recurrent l0", "", {}, "")
+    assert fix_(patient.model, [*told(patient), unsure], patient.length)[0] == said
     assert all(torch.equal(a, b) for a, b in zip(before, patient.model.state_dict().values(), strict=True))
 
 

@@ -55,16 +55,17 @@ def fix_(
     >>> model = nn.RNN(4, 32, batch_first=True)
     >>> ill = Verdict("default_start", "RNN l0", "", {}, "")
     >>> fix_(model, [ill], 60, torch.Generator().manual_seed(0))
-    ['RNN l0: drawn again (default_start).']
+    ['RNN l0: drawn again by the critical start (default_start).']
     """
     places = _places(model)
     # Solved once for all layers of a cell.
     bridging = functools.cache(lambda cell: critical(cell, length).spec)
     done = []
-    for name in dict.fromkeys(verdict.place for verdict in verdicts if verdict.illness != CANNOT_TELL):
+    told = [verdict for verdict in verdicts if verdict.illness != CANNOT_TELL]
+    for name in dict.fromkeys(verdict.place for verdict in told):
         if name is None or name not in places:
             raise ValueError(f"verdicts: place {name!r} is not allowed; the model has {', '.join(places)}")
-        illnesses = [verdict.illness for verdict in verdicts if verdict.place == name]
+        illnesses = [verdict.illness for verdict in told if verdict.place == name]
         done += [f"{name}: {sentence}" for sentence in _mended(places[name], illnesses, bridging, generator)]
     untold = [verdict for verdict in verdicts if verdict.illness == CANNOT_TELL]
     return done + [f"{verdict.place}: left alone, nothing could be told." for verdict in untold]
@@ -94,23 +95,24 @@ def _mended(
     except ModuleError as refused:
         return [*of_data, f"left alone ({named}): {refused}."]
     if start_of(weight_facts(place)) is None:
-        return [*of_data, f"left alone ({named}): it looks trained, and a new start throws away what it has learnt."]
+        return [*of_data, f"left alone ({named}): it looks trained; a new start would throw away what it has learnt."]
     if any(name in _OF_MEMORY for name in of_weights):
-        spec = _new_start(place, bridging)
-        if spec is None:
+        found = _new_start(place, bridging)
+        if found is None:
             return [*of_data, f"left alone ({named}): its gates have no biases to be held open by; build it with some."]
+        name, spec = found
         draws.redraw(place, spec, generator)
-        return [*of_data, f"drawn again ({named})."]
+        return [*of_data, f"drawn again by the {name} start ({named})."]
     return [*of_data, *(_mended_tensors(place, name, generator) for name in of_weights)]
 
 
-def _new_start(place: RecurrentLayer, bridging: Callable[[Cell], Spec]) -> Spec | None:
-    """What the layer is drawn from again; ``None`` where it needs biases that the layer lacks."""
+def _new_start(place: RecurrentLayer, bridging: Callable[[Cell], Spec]) -> tuple[str, Spec] | None:
+    """What the layer is drawn from again, and its name; ``None`` where it needs biases that the layer lacks."""
     if isinstance(place.cell, Vanilla) and place.cell.nonlinearity == "relu":
-        return start("identity", place.cell, place.hidden, place.inputs)
+        return "identity", start("identity", place.cell, place.hidden, place.inputs)
     spec = bridging(place.cell)
     needy = [name for name, gate in spec.gates.items() if gate.bias_law is not None or gate.bias_mean != 0]
-    return spec if all(place.gates[name].biases for name in needy) else None
+    return ("critical", spec) if all(place.gates[name].biases for name in needy) else None
 
 
 def _mended_tensors(place: RecurrentLayer, illness: str, generator: torch.Generator | None) -> str:

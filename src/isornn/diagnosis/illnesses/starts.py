@@ -9,6 +9,8 @@ from isornn.diagnosis.weights import DefaultDraw, WeightFacts
 
 # As `measured_gate` recognises orthogonal matrices: half precision rounds to 4e-3.
 TOLERANCE = 1e-2
+# What float32 leaves of an orthogonal matrix is closer than this, and already a little training is not.
+_EXACT = 1e-4
 _ROUNDING = 1e-12
 # Of fewer entries all may stay within torch's bounds through some training.
 _ENOUGH = 64
@@ -24,7 +26,8 @@ def start_of(weights: WeightFacts) -> str | None:
     recurrent = [gate.singular_values for gate in weights.gates.values() if len(gate.singular_values) > 0]
     if _own_draw(weights.recurrent_default, sum(len(values) ** 2 for values in recurrent)):
         return "the recurrent matrices are torch's own draw"
-    if equal(weights.stacked_singular_values) or (recurrent and all(equal(values) for values in recurrent)):
+    exact = [equal(values, _EXACT) for values in recurrent]
+    if equal(weights.stacked_singular_values, _EXACT) or (exact and all(exact)):
         return "the recurrent matrices are orthogonal"
     if _own_draw(weights.bias_default, sum(len(values) for values in recurrent)):
         return "the biases are torch's own draw"
@@ -50,8 +53,8 @@ def _own_draw(draw: DefaultDraw | None, entries: int) -> bool:
     return draw is not None and draw.likely and entries >= _ENOUGH
 
 
-def equal(singular_values: Tensor) -> bool:
-    """Whether they are all the same, to 1 %: the columns are orthogonal and of one length.
+def equal(singular_values: Tensor, tolerance: float = TOLERANCE) -> bool:
+    """Whether they are all the same: the columns are orthogonal and of one length.
 
     >>> import torch
     >>> equal(torch.tensor([1.0, 0.999])), equal(torch.tensor([1.0, 0.5]))
@@ -59,4 +62,4 @@ def equal(singular_values: Tensor) -> bool:
     """
     if len(singular_values) < 2 or not singular_values[0] > 0:
         return False
-    return bool(singular_values[-1] > (1 - TOLERANCE) * singular_values[0])
+    return bool(singular_values[-1] > (1 - tolerance) * singular_values[0])
