@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -87,6 +88,7 @@ def test_what_there_is_not_has_a_reason_instead_of_a_figure(linear: nn.RNN) -> N
 def test_short_sequences_are_drawn(steps: int) -> None:
     found = measure(nn.LSTM(2, 3, bidirectional=True), torch.randn(steps, 2, 2), theory=False)
     assert len(panels(found.layers[1], found.length)) == 7
+    json.dumps(found.to_json(), allow_nan=False)
     overview(found)
 
 

@@ -25,9 +25,10 @@ def single(value: float, stderr: float = 0.0, reasons: Mapping[str, bool] | None
 
 
 def quantity_json(quantity: Quantity) -> dict[str, Any]:
-    """``value`` and ``stderr``, and the ``reason`` where there is no number."""
-    reason = quantity.reason()
-    return {"value": quantity.number(), "stderr": quantity.error(), **({} if reason is None else {"reason": reason})}
+    """``value`` and ``stderr``, and the ``reason`` where there is no number; an error that is not known is null."""
+    reason, error = quantity.reason(), quantity.error()
+    known = None if error is None or math.isinf(error) else error
+    return {"value": quantity.number(), "stderr": known, **({} if reason is None else {"reason": reason})}
 
 
 def listed(values: Tensor) -> Any:
