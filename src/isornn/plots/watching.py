@@ -1,0 +1,171 @@
+"""Pictures of a training that a monitor watched: how far gradients came back, and where singular values went."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from isornn.diagnosis.watching import Watch, WatchedLayer
+from isornn.files import replacing
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_HEIGHT = 256  # rows of a heat map
+_ACROSS = 3  # panels beside each other, at the most
+_LEAST, _MOST = 1e-3, 8.0  # decades that colours span: rounding is no pattern, and what is gone has one colour
+
+Array = np.ndarray
+Panel = tuple[str, Callable[[Axes], None]]
+
+
+def draw_watch(record: Watch, file: str | Path) -> None:
+    """For every layer and direction its gradients (`draw_gradients`) and its singular values beside them.
+
+    Args:
+        file: where to; the ending (.png, .pdf, .svg) says the format. Written atomically.
+
+    Raises:
+        ValueError: the record has no layer.
+        OSError: the figure cannot be written there.
+    """
+    panels = [panel for layer in record.layers for panel in (_gradients(record, layer), _spectra(record, layer))]
+    _draw(panels, 2, Path(file))
+
+
+def draw_gradients(records: Mapping[str, Watch], file: str | Path) -> None:
+    """||dL_T/dh_t|| over iterations (across) and t (upward), in decades below its largest value at that iteration.
+
+    Args:
+        records: by title, a panel for each of their layers; those of one figure share no scale.
+        file: as in `draw_watch`.
+
+    Raises:
+        ValueError: there is no layer.
+        OSError: the figure cannot be written there.
+
+    Source: Vorontsov et al. 2017, figure 2.
+    """
+    _draw([_gradients(record, layer, title) for title, record, layer in _each(records)], _ACROSS, Path(file))
+
+
+def draw_singular_values(records: Mapping[str, Watch], file: str | Path) -> None:
+    """Mean, standard deviation about it, smallest and largest singular value over iterations, and a margin's bounds.
+
+    Args:
+        records, file: as in `draw_gradients`.
+
+    Raises:
+        ValueError: there is no layer.
+        OSError: the figure cannot be written there.
+
+    Source: Vorontsov et al. 2017, figure 3.
+    """
+    _draw([_spectra(record, layer, title) for title, record, layer in _each(records)], _ACROSS, Path(file))
+
+
+def normalised(layer: WatchedLayer) -> tuple[Array, Array]:
+    """t (H,), at most 256 of 0 .. T, and log10 ||dL_T/dh_t|| at every iteration less its largest value, (H, I).
+
+    Between the recorded steps it is interpolated; NaN where it is exactly 0, was not measured, or t is beyond the
+    iteration's sequences.
+    """
+    values = next(iter(layer.last.values()), np.zeros((len(layer.lags), 0))) / math.log(10)
+    longest = int(layer.lags.max(initial=0))
+    times = np.linspace(0, longest, min(longest + 1, _HEIGHT))
+    rows = np.full((len(values), len(times)), np.nan)
+    for row, lags, found in zip(rows, layer.lags, values, strict=True):
+        here = (lags >= 0) & np.isfinite(found)
+        if here.any():
+            steps = lags.max()
+            inside = times <= steps
+            own = steps - lags[here][::-1]
+            known = np.interp(times[inside], own, found[here][::-1], left=np.nan, right=np.nan)
+            row[inside] = known - found[here].max()
+    return times, rows.T
+
+
+def _each(records: Mapping[str, Watch]) -> Sequence[tuple[str, Watch, WatchedLayer]]:
+    return [
+        (title if len(record.layers) == 1 else f"{title}, {layer.name}", record, layer)
+        for title, record in records.items()
+        for layer in record.layers
+    ]
+
+
+def _gradients(record: Watch, layer: WatchedLayer, title: str | None = None) -> Panel:
+    def draw(axes: Axes) -> None:
+        times, values = normalised(layer)
+        axes.set(xlabel="iteration", ylabel="t")
+        if not np.isfinite(values).any():
+            return _say(axes, next((reason for reason in layer.reasons if reason), "nothing was watched"))
+        axes.set_facecolor("#cccccc")  # seen where there is no number
+        lowest = float(np.clip(np.nanmin(values), -_MOST, -_LEAST))
+        edges = _edges(record.iterations), _edges(times)
+        mesh = axes.pcolormesh(*edges, values, cmap="viridis", vmin=lowest, vmax=0, rasterized=True)
+        state = next(iter(layer.last))
+        beyond = "min" if np.nanmin(values) < lowest else "neither"
+        axes.figure.colorbar(
+            mesh, ax=axes, extend=beyond, label=rf"$\log_{{10}}$ of $\|dL_T/d{state}_t\|$ over its largest"
+        )
+
+    return title or f"{layer.name}: gradients", draw
+
+
+def _spectra(record: Watch, layer: WatchedLayer, title: str | None = None) -> Panel:
+    def draw(axes: Axes) -> None:
+        axes.set(xlabel="iteration", ylabel="singular values")
+        if not layer.singular_values:
+            return _say(axes, next((reason for reason in layer.reasons if reason), "nothing was watched"))
+        for place, (gate, values) in enumerate(layer.singular_values.items()):
+            colour = _COLOURS[place % len(_COLOURS)]
+            mean, std, smallest, largest = values.T
+            axes.plot(record.iterations, mean, color=colour, label=f"{gate}: mean")
+            axes.fill_between(record.iterations, mean - std, mean + std, color=colour, alpha=0.25, lw=0)
+            for extreme in (smallest, largest):
+                axes.plot(record.iterations, extreme, color=colour, lw=0.8, ls="--")
+        margins = next(iter(layer.margins.values()))
+        bounded = np.where(np.isfinite(margins), margins, np.nan)
+        if np.isfinite(bounded).any():
+            axes.plot(record.iterations, 1 + bounded, color="black", lw=0.8, ls=":", label="margin")
+            axes.plot(record.iterations, np.maximum(1 - bounded, 0), color="black", lw=0.8, ls=":")
+        # Not closer than rounding: of an orthogonal matrix all are 1.
+        low, high = axes.get_ylim()
+        centre = (low + high) / 2
+        axes.set_ylim(min(low, centre - _LEAST), max(high, centre + _LEAST))
+        axes.ticklabel_format(useOffset=False)
+        axes.legend(framealpha=0.9, edgecolor="none", fontsize="small")
+
+    return title or f"{layer.name}: singular values", draw
+
+
+def _say(axes: Axes, reason: str) -> None:
+    axes.text(0.5, 0.5, reason, ha="center", va="center", wrap=True, fontsize="small", transform=axes.transAxes)
+
+
+def _edges(places: Array) -> Array:
+    """Borders of the cells about ``places``."""
+    if len(places) == 1:
+        return np.array([places[0] - 0.5, places[0] + 0.5])
+    between = (places[1:] + places[:-1]) / 2
+    return np.concatenate([[2 * places[0] - between[0]], between, [2 * places[-1] - between[-1]]])
+
+
+def _draw(panels: Sequence[Panel], across: int, file: Path) -> None:
+    if not panels:
+        raise ValueError("record: it has no layer to draw")
+    columns = min(len(panels), across)
+    rows = math.ceil(len(panels) / columns)
+    # A figure of its own, without pyplot: nothing global, and no display needed.
+    canvas = Figure(figsize=(0.6 + 4.4 * columns, 0.4 + 3.2 * rows), layout="constrained")
+    axes = list(canvas.subplots(rows, columns, squeeze=False).flat)
+    for one, (title, draw) in zip(axes, panels, strict=False):
+        one.set_title(title)
+        draw(one)
+    for spare in axes[len(panels) :]:
+        spare.set_axis_off()
+    with replacing(file) as new:
+        canvas.savefig(new, dpi=130)
