@@ -10,7 +10,7 @@ from torch import nn
 
 from isornn.cells import Cell, Spec, Vanilla
 from isornn.cells.starts import start
-from isornn.diagnosis.illnesses.start_tensors import twice
+from isornn.diagnosis.illnesses.start_tensors import doubled_gates
 from isornn.diagnosis.illnesses.starts import start_of
 from isornn.diagnosis.illnesses.verdict import CANNOT_TELL, Verdict
 from isornn.diagnosis.layers import recurrent_modules
@@ -121,8 +121,7 @@ def _mended_tensors(place: RecurrentLayer, illness: str, generator: torch.Genera
             if gate.recurrent is not None:
                 gate.recurrent.copy_(draws.haar(tuple(gate.recurrent.shape), generator))
         return "each gate's own recurrent matrix is drawn orthogonal (stacked_orthogonal)."
-    facts = weight_facts(place)
-    both = [name for name, gate in facts.gates.items() if twice(gate, place.hidden)]
+    both = doubled_gates(weight_facts(place), place.hidden)
     for name in both:
         place.gates[name].biases[1].zero_()
     return f"the second bias of {', '.join(both)} is 0 now (doubled_bias)."

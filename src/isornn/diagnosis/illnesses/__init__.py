@@ -12,17 +12,11 @@ from isornn.diagnosis.records import Diagnosis, LayerDiagnosis
 
 __all__ = ["CANNOT_TELL", "ILLNESSES", "Verdict", "verdicts"]
 
-_RULES: dict[str, Callable[[LayerDiagnosis, int], Verdict | None]] = {
-    "exploding": exploding,
-    "unnormalised_input": unnormalised_input,
-    "padding": padding,
-    "default_start": default_start,
-    "stacked_orthogonal": stacked_orthogonal,
-    "saturated_forget_gate": saturated_forget_gate,
-    "vanishing": vanishing,
-    "doubled_bias": doubled_bias,
-    CANNOT_TELL: cannot_tell,
-}
+_RULES: tuple[Callable[[LayerDiagnosis, int], Verdict | None], ...] = (
+    *(exploding, default_start, saturated_forget_gate, vanishing, cannot_tell),
+    *(padding, unnormalised_input),
+    *(stacked_orthogonal, doubled_bias),
+)
 
 # What follows from another illness of the same layer, and goes with it, is not said a second time.
 _EXPLAINED = {
@@ -72,11 +66,11 @@ def verdicts(diagnosis: Diagnosis) -> tuple[Verdict, ...]:
     for module in diagnosis.unmeasured:
         why = f"Nothing can be said of {module.kind} {module.module}: {module.reason}."
         found.append(Verdict(CANNOT_TELL, module.module or module.kind, why, {"measured": "nothing"}, ""))
-    order = list(_RULES)
+    order = [*ILLNESSES, CANNOT_TELL]
     return tuple(sorted(found, key=lambda verdict: order.index(verdict.illness)))
 
 
 def _of_layer(layer: LayerDiagnosis, length: int) -> list[Verdict]:
-    found = [verdict for rule in _RULES.values() if (verdict := rule(layer, length)) is not None]
+    found = [verdict for rule in _RULES if (verdict := rule(layer, length)) is not None]
     explained = {name for verdict in found for name in _EXPLAINED.get(verdict.illness, ())}
     return [verdict for verdict in found if verdict.illness not in explained]

@@ -8,7 +8,7 @@ from isornn.diagnosis.illnesses.lines import bias_once, orthogonal_by_gate
 from isornn.diagnosis.illnesses.starts import TOLERANCE, equal, start_of_layer
 from isornn.diagnosis.illnesses.verdict import Verdict
 from isornn.diagnosis.records import LayerDiagnosis
-from isornn.diagnosis.weights import GateWeights
+from isornn.diagnosis.weights import GateWeights, WeightFacts
 
 # Two vectors that were set alike agree in their means to this many standard errors, or to 10 %.
 _ERRORS, _ALIKE = 3, 0.1
@@ -41,7 +41,7 @@ def doubled_bias(layer: LayerDiagnosis, length: int) -> Verdict | None:
     """Both bias vectors, which add, carry the remember gate's bias, in a layer as it was drawn."""
     name = layer.memory.gate
     drawn = start_of_layer(layer)
-    if name is None or drawn is None or not twice(layer.weights.gates[name], layer.place.hidden):
+    if name is None or drawn is None or name not in doubled_gates(layer.weights, layer.place.hidden):
         return None
     gate = layer.weights.gates[name]
     first, second = (f"{mean:.3g}" for mean in gate.bias_means)
@@ -56,16 +56,16 @@ def doubled_bias(layer: LayerDiagnosis, length: int) -> Verdict | None:
             f"torch's own draw ends)",
             "the layer is as it was drawn": drawn,
         },
-        bias_once(layer, doubled_gates(layer)),
+        bias_once(layer, doubled_gates(layer.weights, layer.place.hidden)),
     )
 
 
-def doubled_gates(layer: LayerDiagnosis) -> list[str]:
-    """All gates that `twice` holds for: who doubles one gate's bias doubles its mirror too."""
-    return [name for name, gate in layer.weights.gates.items() if twice(gate, layer.place.hidden)]
+def doubled_gates(weights: WeightFacts, hidden: int) -> list[str]:
+    """All gates whose two bias vectors were set: who doubles the remember gate's doubles its mirror's too."""
+    return [name for name, gate in weights.gates.items() if _twice(gate, hidden)]
 
 
-def twice(gate: GateWeights, hidden: int) -> bool:
+def _twice(gate: GateWeights, hidden: int) -> bool:
     """Whether two bias vectors were set, and alike.
 
     Beyond ±1/sqrt(N) a vector is not torch's own draw.
