@@ -168,6 +168,36 @@ def test_of_a_cell_by_hand_as_of_its_layer():
     assert [record.name for record in records] == ["cell", "rnn l0"]
 
 
+def test_of_packed_sequences_both_ways_the_longest_are_taken_and_the_last_step_is_each_ones_own():
+    torch.manual_seed(0)
+    rnn = nn.GRU(D, N, num_layers=2, bidirectional=True, dtype=torch.float64)
+    lengths = torch.randperm(40)[:20] + 3
+    x = torch.randn(int(lengths.max()), 20, D, dtype=torch.float64)
+    weights = torch.randn(int(lengths.max()), 20, 2 * N, dtype=torch.float64)
+    longest = lengths.argsort(descending=True)[:16]
+
+    def look(chosen, own_ends_only):
+        with Monitor(nn.ModuleDict({"rnn": rnn})) as monitor:
+            packed = pack_padded_sequence(x[:, chosen], lengths[chosen], enforce_sorted=False)
+            out, _ = nn.utils.rnn.pad_packed_sequence(rnn(packed)[0])
+            kept = weights[: len(out), chosen].clone()
+            if own_ends_only:
+                steps = torch.arange(len(out)).unsqueeze(1)
+                kept[..., :N][steps != lengths[chosen] - 1] = 0.0
+                kept[1:, :, N:] = 0.0
+            (out * kept).sum().backward()
+            monitor.step()
+        return monitor.record.layers
+
+    every, few, ends = look(torch.arange(20), False), look(longest, False), look(longest, True)
+    assert [layer.name for layer in every] == ["rnn l0", "rnn l0_reverse", "rnn l1", "rnn l1_reverse"]
+    for whole, part, end in zip(every, few, ends, strict=True):
+        assert whole.reasons == ("",) and whole.lags.max() == lengths.max()
+        assert np.allclose(whole.loss["h"], part.loss["h"], atol=1e-9, equal_nan=True)
+        assert np.allclose(whole.last["h"], end.loss["h"], atol=1e-9, equal_nan=True)
+        assert not np.allclose(whole.last["h"], whole.loss["h"], atol=1e-2, equal_nan=True)
+
+
 def test_a_linear_orthogonal_network_keeps_the_norm():
     rnn = SpectralRNN(D, 32, margin=0.0, nonlinearity="identity")
     with Monitor(rnn) as monitor:
