@@ -28,8 +28,8 @@ def folder(tmp_path: Path) -> Path:
         ("diverges", SPEC | {"gates": {"h": {"weight_var": 2}}}),
     ):
         (tmp_path / f"{name}.json").write_text(json.dumps(spec), encoding="utf-8")
-    margin = {"cell": "vanilla", "gates": {"h": {"weight_var": 1, "input_var": 1, "ensemble": {"margin": 0.2}}}}
-    (tmp_path / "margin.json").write_text(json.dumps(margin), encoding="utf-8")
+    identity = {"cell": "vanilla", "gates": {"h": {"weight_var": 1, "input_var": 1, "ensemble": "identity"}}}
+    (tmp_path / "identity.json").write_text(json.dumps(identity), encoding="utf-8")
     return tmp_path
 
 
@@ -70,7 +70,7 @@ def test_a_start_instead_of_a_file() -> None:
         (("gaussian.json", "--cell", "lstm"), "SPEC.json says that itself"),
         (("gaussian.json", "--plot", "figure.gif"), ".png"),
         (("diverges.json",), "no fixed point"),
-        (("margin.json",), "gates.h.ensemble"),
+        (("identity.json",), "identity"),
         (("typed.json", "--steps", "0"), "steps: 0"),
         (("--cell", "lstm", "--hidden", 8, "--inputs", 8, "--init", "other"), "init: 'other'"),
     ],

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from checked import CHO, PEEPHOLE, law
-from isornn.cells import LSTM, TLSTM, TRNN, Gate, Spec, SpecError, Vanilla
+from isornn.cells import LSTM, TLSTM, TRNN, Gate, Peephole, Spec, SpecError, Vanilla
 from isornn.nn.random_network import RandomNetwork
 from isornn.simulation import simulate
 from isornn.theory import TheoryMissing, analyze
@@ -19,6 +19,8 @@ from isornn.theory.spectra.scan import moments, upper_edge
 SPECS = {
     "gru_cho": CHO,
     "lstm": Spec(LSTM(), law(i=(1, 0.5, 0, 0), f=(1, 0.5, 0, 1), g=(1, 0.5, 0, 0), o=(1, 0.5, 0, 0))),
+    # near isometry: all singular values within some thousandths of each other
+    "isometric": Spec(Peephole(), law(i=(1e-5, 1, 0, 0), f=(1e-5, 0, 0, 5), g=(1e-5, 1, 0, 0), o=(1e-5, 0, 0, 0))),
 }
 WIDTH = 400
 SHARP = ("gru_cho",)
@@ -36,6 +38,7 @@ def test_moments_are_those_of_analyze(name: str, found: dict[str, SpectralDensit
     # units are reweighted, and what integrating over a grid leaves is undone and stands in the residual
     assert density.mean == pytest.approx(moments.mean.number(), rel=1e-3)
     assert second == pytest.approx(moments.second_moment.number(), rel=1e-3)
+    assert density.variance == pytest.approx(moments.variance.number(), rel=1e-2)
     assert density.residual < 3e-3
 
 

@@ -20,7 +20,7 @@ from isornn.theory.spectra.extremes import extremes
 from isornn.theory.spectra.one_gate import one_gate_law
 from isornn.theory.spectra.push import Law
 from isornn.theory.spectra.records import Atom, KnownMoments, SpectralDensity, integrals
-from isornn.theory.spectra.scan import ANGLES, Scan, moments, scan, upper_edge
+from isornn.theory.spectra.scan import SHARES, STILL, Scan, moments, scan, upper_edge
 
 SEED = 0
 MOST_STEPS = 16
@@ -140,12 +140,13 @@ def _by_dyson(spec: Spec, path: list[Step], wanted: KnownMoments | None) -> Spec
         blocks = _calibrated(blocks, wanted, rough)
     end = upper_edge(blocks) if limits.bounded else None
     tries = []
-    for angle in ANGLES if limits.bounded else ANGLES[1:]:
-        found = scan(blocks, angle, rough, end)
+    for share in SHARES if limits.bounded else SHARES[1:]:
+        found = scan(blocks, share, rough, end)
         tries.append((_off(found, wanted), found))
         if tries[-1][0] < _ACCURATE:
             break
     residual, found = min(tries, key=lambda one: one[0])
+    residual = max(residual, found.moved if found.moved > STILL else 0.0)
     if residual > _TOO_FAR:
         raise NotSolved(f"the spectrum's density was not resolved: its mass or moments are off by {residual:.2g}")
     atoms = (Atom(0.0, found.at_zero),) if found.at_zero else ()

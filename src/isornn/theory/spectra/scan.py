@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -13,7 +14,8 @@ from torch import Tensor
 from isornn.theory.spectra.dyson import Blocks, Dyson, NotSolved, Solution
 from isornn.theory.spectra.records import interpolated
 
-ANGLES = (2e-3, 0.015, 0.045)  # of the smallest of the rays that the density is extrapolated from: see scan
+RESOLVED = 0.015  # the widest angle at which a law counts as resolved
+SHARES = (0.13, 1.0, 3.0)  # of the angle at which a law is resolved, for the smallest of the rays: see scan
 COARSE, POINTS = 97, 200
 _BETWEEN = 4
 _TAIL = 32  # points beyond those
@@ -21,7 +23,10 @@ LEAST_MASS = 2e-4  # below the first x
 LONGEST_FALL = 1e-40  # of the first x, relative to the mean
 _ROUGH_UNITS = 512  # for rays far from the real axis, where every population looks alike
 _ROUGH_ANGLE = 0.2
-_ANGLES = (2.0, 1.2, 0.7, 0.4, 0.2, 0.06)
+_ANGLES = (2.0, 1.2, 0.7, 0.4, 0.2, *(0.06 / 4**k for k in range(12)))
+_WIDE = (0.2, 0.06)
+_RESOLVING = tuple(RESOLVED / 4**k for k in range(8))
+STILL = 6e-3  # of the distribution function, between two angles
 _CHUNK = 32
 _BEFORE_END = (2e-3, 5e-3, 0.01, 0.02, 0.04, 0.08)
 _CONTOUR = 16
@@ -32,14 +37,21 @@ _LIFTS = (0, 6, 12, 24)  # half decades
 
 @dataclass(frozen=True)
 class Scan:
-    """``density`` at ``x``, the mass at 0 and that between 0 and the first x, and the largest residual of the equations
-    solved."""
+    """What was read off rays.
+
+    Args:
+        x, density: points and the density there.
+        at_zero, below: the mass at 0, and that between 0 and the first x.
+        residual: the largest of the equations solved.
+        moved: by how much the distribution function, resolved four times as finely, still moves.
+    """
 
     x: Tensor
     density: Tensor
     at_zero: float
     below: float
     residual: float
+    moved: float
 
 
 def moments(blocks: Blocks, end: float) -> tuple[float, float]:
@@ -53,7 +65,7 @@ def moments(blocks: Blocks, end: float) -> tuple[float, float]:
     return first, second
 
 
-def scan(blocks: Blocks, angle: float, top: float, end: float | None = None) -> Scan:
+def scan(blocks: Blocks, share: float, top: float, end: float | None = None) -> Scan:
     """The density of the squared singular values on points chosen by itself, from as low as the equation can be solved
     in floating point.
 
@@ -61,8 +73,12 @@ def scan(blocks: Blocks, angle: float, top: float, end: float | None = None) -> 
     the sampled units' discreteness is smoothed over that share of x, and extrapolated to the axis to third order:
     what is below 1e-6 of the largest value is given as 0. Mass at 0 is real in z m(z) and drops out.
 
+    Near isometry all mass lies within a thousandth of its place. So angles go down, each with points where the one
+    before found mass, until the distribution function stays: that is the angle at which the law is resolved.
+
     Args:
-        angle: the small one. Sharp edges want it small; weak weights, where single units show as spikes, wide.
+        share: of that angle, for the small one. Sharp edges want it small; weak weights, where single units show as
+            spikes, wide.
         top: where the law of these units ends, roughly.
         end: the upper edge of the support where it is known, which the density reaches like a square root.
 
@@ -71,17 +87,17 @@ def scan(blocks: Blocks, angle: float, top: float, end: float | None = None) -> 
     """
     for lift in _LIFTS[:-1]:
         with suppress(NotSolved):
-            return _scan_from(blocks, angle, top, end, lift)
-    return _scan_from(blocks, angle, top, end, _LIFTS[-1])
+            return _scan_from(blocks, share, top, end, lift)
+    return _scan_from(blocks, share, top, end, _LIFTS[-1])
 
 
-def _scan_from(blocks: Blocks, angle: float, top: float, end: float | None, lift: int) -> Scan:
+def _scan_from(blocks: Blocks, share: float, top: float, end: float | None, lift: int) -> Scan:
     rough = _subset(blocks)
     low, at_zero, below = _lowest(rough, 4 * top, float((blocks.energy * blocks.weight).sum()), lift)
     coarse = torch.logspace(math.log10(low), math.log10(1.5 * top), COARSE, dtype=torch.float64)
     negative = _Negative(rough, coarse)
-    x = coarse
-    xrho, _ = _on_axis(rough, negative, x, ANGLES[1])
+    coarse, xrho, resolved, moved = _homed(rough, negative, coarse)
+    angle = share * resolved
     for points in (POINTS // 2, POINTS):
         x = refined(coarse, xrho, points)
         if points < POINTS:
@@ -96,6 +112,8 @@ def _scan_from(blocks: Blocks, angle: float, top: float, end: float | None, lift
         beyond = torch.linspace(math.log(float(x[-1])), math.log(top), _TAIL + 1, dtype=torch.float64).exp()
         x = torch.cat([x, beyond[1:]])
     xrho, residual = _on_axis(blocks, negative, x, angle)
+    # E low/(lambda + low) has its share of what lies above as well
+    below = max(0.0, below - float(torch.trapezoid(xrho * low / (x + low), x.log())))
     if end is not None:
         x, xrho = torch.cat([x, x.new_tensor([end])]), torch.cat([xrho, xrho.new_zeros(1)])
     # between the points solved x rho is smooth in ln x, and cheaper to interpolate
@@ -105,7 +123,40 @@ def _scan_from(blocks: Blocks, angle: float, top: float, end: float | None, lift
 
     between = torch.from_numpy(PchipInterpolator(x.log().numpy(), xrho.numpy())(fine))
     x = torch.from_numpy(fine).exp()
-    return Scan(x, between / x, at_zero, below, residual)
+    return Scan(x, between / x, at_zero, below, residual, moved)
+
+
+def _homed(rough: Blocks, negative: _Negative, x: Tensor) -> tuple[Tensor, Tensor, float, float]:
+    """Points where the mass is, x rho there, the angle at which the law is resolved, and by how much it still moves.
+
+    That is the widest angle at which it moves by less than `STILL`, or else where it moves least: beyond, the few
+    units that stand for all come apart.
+    """
+    xrho, _ = _on_axis(rough, negative, x, _WIDE[0])
+    for angle in (*_WIDE[1:], RESOLVED):
+        x, xrho = _nearer(rough, negative, x, xrho, angle)
+    best = (x, xrho, RESOLVED, math.inf)
+    for angle, finer in pairwise(_RESOLVING):
+        x, xrho = _nearer(rough, negative, x, xrho, angle)
+        ahead, there = _nearer(rough, negative, x, xrho, finer)
+        moved = float((_distribution(ahead, there) - interpolated(ahead, x, _distribution(x, xrho))).abs().max())
+        if moved < best[-1]:
+            best = (x, xrho, angle, moved)
+        if moved < STILL or moved > 2 * best[-1]:
+            break
+        x, xrho = ahead, there
+    return best
+
+
+def _nearer(rough: Blocks, negative: _Negative, x: Tensor, xrho: Tensor, angle: float) -> tuple[Tensor, Tensor]:
+    x = refined(x, xrho, POINTS // 2)
+    return x, _on_axis(rough, negative, x, angle)[0]
+
+
+def _distribution(x: Tensor, xrho: Tensor) -> Tensor:
+    """As a share of all that these points see."""
+    below = torch.cat([x.new_zeros(1), torch.cumulative_trapezoid(xrho, x.log())])
+    return below / below[-1]
 
 
 def upper_edge(blocks: Blocks, precision: float = 1e-3) -> float:
@@ -197,7 +248,9 @@ def _lowest(blocks: Blocks, top: float, mean: float, lift: int) -> tuple[float, 
         if len(masses) > _FLAT and masses[-_FLAT] - masses[-1] < 1e-4 * masses[-1]:
             at_zero, lift = masses[-1], lift + _FLAT // 2
         size = size / 10**0.5
-    last = max(len(masses) - 1 - lift, 0)
+    last = len(masses) - 1 - lift
+    if last < 1:
+        raise NotSolved("the Dyson equation of the spectrum was not solved on the negative axis")
     return top / 10 ** (last / 2), at_zero, masses[last] - at_zero
 
 
@@ -268,5 +321,18 @@ def refined(x: Tensor, xrho: Tensor, points: int) -> Tensor:
     places = torch.linspace(0, float(ladder[-1]), points, dtype=torch.float64)
     right = torch.searchsorted(ladder, places).clamp(1, len(x) - 1)
     share = (places - ladder[right - 1]) / (ladder[right] - ladder[right - 1]).clamp(min=1e-300)
-    fine = (x.log()[right - 1] + share.clamp(0, 1) * step[right - 1]).exp()
-    return torch.cat([fine[:1], fine[1:][fine.diff() > 1e-9 * fine[1:]]])
+    fine = x.log()[right - 1] + share.clamp(0, 1) * step[right - 1]
+    return _graded(torch.cat([fine[:1], fine[1:][fine.diff() > 1e-9]])).exp()
+
+
+def _graded(places: Tensor) -> Tensor:
+    """With places between, so that no step is more than four times the one beside it: beside a narrow peak the density
+    is not nothing until the next place."""
+    while True:
+        step = places.diff()
+        widens, narrows = step[1:] > 4 * step[:-1], step[:-1] > 4 * step[1:]
+        if not bool((widens | narrows).any()):
+            return places
+        after = (places[1:-1] + 3 * step[:-1])[widens]
+        before = (places[1:-1] - 3 * step[1:])[narrows]
+        places = torch.cat([places, after, before]).sort().values
