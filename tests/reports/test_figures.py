@@ -12,10 +12,10 @@ from torch import nn
 
 from isornn.diagnosis import measure
 from isornn.diagnosis.profiles import profile_of
+from isornn.reports.decades import decades, left_after
 from isornn.reports.layer import panels
 from isornn.reports.overview import overview
 from isornn.reports.panel import Panel, log_axis
-from isornn.reports.profiles import decades
 
 
 def panels_of(layer: nn.Module, batch: torch.Tensor, **options: object) -> dict[str, Panel]:
@@ -45,6 +45,7 @@ def test_a_known_decay_is_drawn(linear: nn.RNN) -> None:
         assert values == pytest.approx((lags - 1) * math.log10(0.8), abs=1e-6)
         ends, fitted = line(shown[title], "fit")
         assert fitted == pytest.approx((ends - 1) * math.log10(0.8), abs=1e-6)
+    assert left_after(measure(linear, torch.randn(31, 3, 1), theory=False).layers[0].backward, 31) == f"{0.8**30:.3g}"
     assert f"ξ = {-0.5 / math.log(0.8):.5f}" in shown["Gradient, backwards"].caption
     assert ("1", "1") in [row[:2] for row in shown["Gradient, backwards"].rows]
     jacobian = shown["Singular values of one step"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import pickle
 import sys
@@ -113,3 +114,6 @@ def test_a_missing_extra_is_named(
         with pytest.raises(ModuleNotFoundError, match=r"isornn\[report\]"):
             asked()
     assert list(tmp_path.iterdir()) == []
+    for name in [name for name in sys.modules if name.startswith("isornn.reports")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert "0 l0" in str(importlib.import_module("isornn.reports").Report(report.diagnosis, report.verdicts))

@@ -11,16 +11,16 @@ from isornn.diagnosis import LayerDiagnosis, Profile
 from isornn.diagnosis.profiles import RESOLUTION
 from isornn.plots.interactive import BLUE, GREEN, GREY, ORANGE, figure
 from isornn.plots.words import rounded, share, steps, with_error
+from isornn.reports.decades import decades, drawable, power
 from isornn.reports.panel import LEGEND, Panel, log_axis
 
 _TABLE = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 _BAND = "rgba(63, 131, 224, 0.15)"
-_DEEPEST = 400  # decades: what lies below is not drawn
 
 
 def backward_panel(layer: LayerDiagnosis, length: int) -> Panel:
     """The gradient of the layer's last output with respect to its earlier states."""
-    drawn = _figure(layer.backward, "steps back from the last output", "norm of the gradient", length)
+    drawn = _figure(layer.backward, "steps back from the last output", "gradient", length)
     return Panel(
         "Gradient, backwards",
         _with_theory(drawn, layer),
@@ -31,7 +31,7 @@ def backward_panel(layer: LayerDiagnosis, length: int) -> Panel:
 
 def forward_panel(layer: LayerDiagnosis, length: int) -> Panel:
     """How fast two nearby states come together or part."""
-    drawn = _figure(layer.forward, "steps after two copies were parted", "their distance", length)
+    drawn = _figure(layer.forward, "steps after two copies were parted", "distance", length)
     return Panel(
         "Nearby states, forwards",
         _with_theory(drawn, layer),
@@ -55,18 +55,10 @@ def loss_panel(layer: LayerDiagnosis, loss: Profile, length: int) -> Panel:
         )
     return Panel(
         "Gradient of your loss",
-        _figure(loss, "steps back from the sequence's end", "norm of the gradient", length, fit=at_end),
+        _figure(loss, "steps back from the sequence's end", "gradient", length, fit=at_end),
         f"The gradient of the loss with respect to the state, through the whole model: {told}",
         *_table(loss),
     )
-
-
-def decades(profile: Profile, state: str = "all") -> np.ndarray:
-    """log10 of the norm over its value after one step (after none, where nothing is left after one)."""
-    logs = profile.log_norm[state].numpy() / math.log(10)
-    whole = profile.log_norm["all"].numpy() / math.log(10)
-    first = whole[1] if len(whole) > 1 and math.isfinite(whole[1]) else whole[0]
-    return logs - first if math.isfinite(first) else np.full_like(logs, -math.inf)
 
 
 def _figure(profile: Profile, x: str, y: str, length: int, fit: bool = True) -> go.Figure | None:
@@ -165,27 +157,6 @@ def _add_line(
         customdata=[power(value) for value in y],
         hovertemplate="%{x:.4g} steps: %{customdata}<extra>" + name + "</extra>",
     )
-
-
-def drawable(values: np.ndarray) -> np.ndarray:
-    """The same with gaps where nothing is left, or less than any figure shows."""
-    return np.where(np.isfinite(values) & (values > -_DEEPEST), values, np.nan)
-
-
-def power(exponent: float) -> str:
-    """10 to that power, however small.
-
-    >>> power(-400.3), power(-0.5), power(math.nan), power(-math.inf)
-    ('5.0e-401', '0.316', '', '0')
-    """
-    if math.isnan(exponent):
-        return ""
-    if math.isinf(exponent):
-        return "0"
-    if -3 < exponent < 4:
-        return f"{10**exponent:.3g}"
-    whole = math.floor(exponent)
-    return f"{10 ** (exponent - whole):.1f}e{whole}"
 
 
 def _told(profile: Profile, length: int) -> str:

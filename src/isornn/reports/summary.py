@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from isornn.diagnosis import Diagnosis, LayerDiagnosis
 from isornn.plots.words import share, with_error
+from isornn.reports.decades import left_after
 from isornn.theory import Quantity
 from isornn.theory.reasons import UNENDING
 
-COLUMNS = ("layer", "ξ", "reach", "reach in theory", "Lyapunov", "units beyond T / 2", "gate most saturated")
+COLUMNS = ("layer", "left after T", "ξ", "reach", "reach in theory", "Lyapunov", "units > T/2", "saturated")
 MEANING = (
-    "ξ: steps in which the squared norm of the gradient of the layer's last output falls to 1/e, fitted; reach: steps "
-    "after the first until it has. ± is a standard error; what has none is exact for this batch."
+    "Of the gradient of the layer's last output with respect to its state: what is left after T steps, beside one; ξ: "
+    "steps in which its square falls to 1/e, fitted; reach: steps after the first until it has. Then units whose "
+    "remember gate keeps for over T/2 steps, and the gate that is closed or open most often. ± is a standard error; "
+    "what has none is exact for this batch."
 )
 
 
 def rows(diagnosis: Diagnosis) -> tuple[tuple[str, ...], ...]:
     """Under `COLUMNS`, in the order of the diagnosis."""
-    return tuple(_row(layer) for layer in diagnosis.layers)
+    return tuple(_row(layer, diagnosis.length) for layer in diagnosis.layers)
 
 
-def _row(layer: LayerDiagnosis) -> tuple[str, ...]:
+def _row(layer: LayerDiagnosis, length: int) -> tuple[str, ...]:
     untied, memory = layer.predicted.untied, layer.memory
     near, beyond = memory.near.number(), memory.beyond.number()
     slow = "no such gate" if near is None or beyond is None else share(near + beyond)
     most = max(layer.gates.items(), key=lambda gate: gate[1].saturated, default=None)
     return (
         layer.place.name,
+        left_after(layer.backward, length),
         _short(layer.backward.xi),
         _short(layer.backward.reach),
         "-" if untied is None else _short(untied.reach),

@@ -1,0 +1,50 @@
+"""Norms of a profile as powers of ten, which go far below what a float can hold."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from isornn.diagnosis import Profile
+
+_DEEPEST = 400  # decades: what lies below is not drawn
+
+
+def decades(profile: Profile, state: str = "all") -> np.ndarray:
+    """log10 of the norm over its value after one step (after none, where nothing is left after one)."""
+    logs = profile.log_norm[state].numpy() / math.log(10)
+    whole = profile.log_norm["all"].numpy() / math.log(10)
+    first = whole[1] if len(whole) > 1 and math.isfinite(whole[1]) else whole[0]
+    return logs - first if math.isfinite(first) else np.full_like(logs, -math.inf)
+
+
+def drawable(values: np.ndarray) -> np.ndarray:
+    """The same with gaps where nothing is left, or less than any figure shows."""
+    return np.where(np.isfinite(values) & (values > -_DEEPEST), values, np.nan)
+
+
+def left_after(profile: Profile, length: int) -> str:
+    """What is left of the norm after ``length`` steps, as part of that after one; ``-`` beyond what was measured."""
+    lags = profile.lags.tolist()
+    if length > lags[-1]:
+        return "-"
+    # Where lags are thinned, the last one before.
+    place = max(number for number, lag in enumerate(lags) if lag <= length)
+    return power(float(decades(profile)[place]))
+
+
+def power(exponent: float) -> str:
+    """10 to that power, however small.
+
+    >>> power(-400.3), power(-0.5), power(math.nan), power(-math.inf)
+    ('5.0e-401', '0.316', '', '0')
+    """
+    if math.isnan(exponent):
+        return ""
+    if math.isinf(exponent):
+        return "0"
+    if -3 < exponent < 4:
+        return f"{10**exponent:.3g}"
+    whole = math.floor(exponent)
+    return f"{10 ** (exponent - whole):.1f}e{whole}"
