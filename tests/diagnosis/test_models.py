@@ -190,6 +190,12 @@ def test_a_chaotic_network_is_replayed_as_far_as_that_can_be_asked():
     assert layer.backward.xi.number() is None and "do not fade" in layer.backward.xi.reason()
 
 
+def test_a_chaotic_network_whose_layer_has_a_kernel_of_its_own_is_replayed():
+    layer = isornn.init.standard_(isornn.nn.PeepholeLSTM(16, 64), generator=torch.Generator().manual_seed(2))
+    found = diagnosed(layer, torch.randn(100, 8, 16, generator=torch.Generator().manual_seed(5))).layers[0]
+    assert found.check.rounding > found.check.tolerance and found.lyapunov.exponents[0].number() > 0
+
+
 def test_gates_that_leave_nothing_but_rounding_are_replayed():
     torch.manual_seed(0)
     gru = nn.GRU(3, 8)

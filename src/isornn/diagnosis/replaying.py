@@ -18,7 +18,8 @@ from isornn.nn.stepped import Weights, stepped
 
 # Part of the largest value by which a module's own rounding may differ from the replay, over one step or a few.
 _TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-_SLACK = 10
+# Two chaotic runs that round differently, a fast kernel and steps of torch, part at one rate, not from one distance.
+_SLACK = 1000
 
 
 class ReplayError(RuntimeError):
