@@ -56,6 +56,7 @@ def test_the_verdicts_come_first_in_the_terminal(model: nn.Module, batch: torch.
     assert text.startswith("Sequential, T = 60: 1 verdict\n") and verdict.illness.replace("_", " ") in text
     for said in (verdict.sentence, verdict.remedy.splitlines()[-1], *verdict.evidence.values()):
         assert said in words
+    assert verdict.remedy in text
     xi = report.diagnosis.layers[0].backward.xi
     assert f" {xi.number():.4f} ± {xi.error():.4f} " in text.split("reach in theory")[1]
     console = Console(width=300)

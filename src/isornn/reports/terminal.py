@@ -29,7 +29,7 @@ def _parts(diagnosis: Diagnosis, verdicts: Sequence[Verdict], notes: Sequence[st
             yield _indented(f"{place_of(verdict)}: {verdict.sentence}", "")
             if len(same) == 1:  # of several layers the sentences' own numbers must do here
                 yield _indented("; ".join(f"{name} {value}" for name, value in verdict.evidence.items()), "dim")
-        yield _indented(remedy, "cyan")
+        yield Text(remedy, style="cyan")  # from the first column on, so that it can be pasted
     yield Text()
     table = Table(show_edge=False)
     for place, column in enumerate(COLUMNS):
