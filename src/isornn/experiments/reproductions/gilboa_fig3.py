@@ -67,10 +67,7 @@ def _distance(squared: torch.Tensor, law: Any) -> float:
 
 def judge(measured: Measured) -> Verdict:
     """Means and standard deviations agree, and near isometry the values concentrate near 1."""
-    gaps = {
-        case["name"]: [abs(case[key] / case[f"theory_{key}"] - 1) for key in ("mean", "std")]
-        for case in measured["cases"]
-    }
+    gaps = [abs(case[key] / case[f"theory_{key}"] - 1) for case in measured["cases"] for key in ("mean", "std")]
     near = next(case for case in measured["cases"] if case["name"] == "near isometry")
     holds = max(gaps) <= _CLOSE and near["std"] <= _CONCENTRATED
     told = "; ".join(
