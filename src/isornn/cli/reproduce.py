@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isornn.cli.options import AsJson, whole
-from isornn.cli.show import errors, print_json, print_table
+from isornn.cli.show import errors, print_json, print_table, say
 
 if TYPE_CHECKING:
     from isornn.experiments.reproduce import Reproduction
@@ -55,8 +55,10 @@ def reproduce(
         raise TargetError(f"seed: {seed} is not allowed; it is at least 0")
     chosen = [target_named(name) for name in (target_ids() if target == "all" else [target])]
     folder = RESULTS / scale if out is None else out
-    # One target's seed, data and scale say nothing of another's: 'all' takes those that have the scale.
-    found = [_reproduced(one, scale, seed, folder, data) for one in chosen if target != "all" or scale in one.settings]
+    if target == "all":
+        found = _all([one for one in chosen if scale in one.settings], scale, seed, folder, data)
+    else:
+        found = [_reproduced(one, scale, seed, folder, data) for one in chosen]
     if json:
         print_json({"reproductions": [vars(one) | {"verdict": vars(one.verdict)} for one in found]})
     else:
@@ -81,6 +83,19 @@ def _list(targets: list[Target], json: bool) -> None:
         return
     rows = [(one.id, one.source, one.claim, ", ".join(one.settings)) for one in targets]
     print_table("Targets", ("target", "source", "claim", "scales"), rows, lines=True)
+
+
+def _all(targets: list[Target], scale: str, seed: int, folder: Path, data: Path | None) -> list[Reproduction]:
+    """Those whose data are there; of the others, why not."""
+    from isornn.tasks import DataError
+
+    found = []
+    for target in targets:
+        try:
+            found.append(_reproduced(target, scale, seed, folder, data))
+        except DataError as error:
+            say(f"{target.id}: not measured: {error}")
+    return found
 
 
 def _reproduced(target: Target, scale: str, seed: int, folder: Path, data: Path | None) -> Reproduction:

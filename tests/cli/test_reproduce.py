@@ -1,0 +1,59 @@
+"""``isornn reproduce``: what there is, one target, and refusals of one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from isornn.cli import app
+from isornn.cli import reproduce as command
+from isornn.experiments.target import target_ids
+from isornn.tasks import DataError
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+
+
+def test_the_list_has_every_target_with_its_claim() -> None:
+    listed = json.loads(run("list", "--json").stdout)["targets"]
+    assert [one["id"] for one in listed] == target_ids()
+    assert all(one["claim"] for one in listed)
+
+
+def test_one_target_leaves_its_record_and_its_figure(tmp_path: Path) -> None:
+    result = run("chensupp-hyper", "-o", tmp_path, "--json")
+    assert result.exit_code == 0, result.output
+    (found,) = json.loads(result.stdout)["reproductions"]
+    assert found["verdict"]["answer"] == "holds"
+    assert sorted(file.name for file in tmp_path.glob("chensupp-hyper.*")) == [
+        "chensupp-hyper.json",
+        "chensupp-hyper.png",
+    ]
+
+
+def test_all_goes_on_past_targets_whose_data_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reproduced(target: object, *rest: object) -> object:
+        raise DataError(f"{target.id} needs ptb.train.txt")  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(command, "_reproduced", reproduced)
+    result = run("all", "-o", tmp_path, "--json")
+    assert json.loads(result.stdout) == {"reproductions": []}
+    assert result.stderr.count("not measured") == len(target_ids())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("gilboa-fig99",), "target: 'gilboa-fig99'"),
+        (("gilboa-fig3", "--scale", "huge"), "scale: 'huge'"),
+        (("gilboa-fig3", "--seed", "-1"), "seed: -1"),
+    ],
+)
+def test_refusals_are_one_line(arguments: tuple[str, ...], why: str) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert why in result.stderr and result.stderr.count("\n") == 1
