@@ -95,9 +95,7 @@ def test_the_page_of_reproductions_is_made_from_the_records() -> None:
 
 def test_every_kind_of_panel_is_drawn(tmp_path: Path) -> None:
     panels = [
-        Panel(
-            "curves", "x", "y", [Curve([1, 2, 3], [1, None, 3], "gap", "points", [0.1, 0.1, 0.1])], log=("x",)
-        ),
+        Panel("curves", "x", "y", [Curve([1, 2, 3], [1, None, 3], "gap", "points", [0.1, 0.1, 0.1])], log=("x",)),
         Panel(
             "bars",
             "x",
