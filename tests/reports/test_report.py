@@ -48,7 +48,10 @@ def test_json_is_strict_and_begins_with_the_verdicts(model: nn.Module, batch: to
     assert read["layers"][0]["backward"]["xi"]["value"] == report.diagnosis.layers[0].backward.xi.number()
 
 
-def test_the_verdicts_come_first_in_the_terminal(model: nn.Module, batch: torch.Tensor) -> None:
+def test_the_verdicts_come_first_in_the_terminal(
+    model: nn.Module, batch: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     report = diagnose(model, batch, theory=False)
     text = str(report)
     (verdict,) = report.verdicts
