@@ -17,7 +17,7 @@ from isornn.tasks.data_files import KnownSet
 from isornn.tasks.fetching import FetchError, fetch
 
 CONTENT = {"one": b"first file " * 500, "two": b"second"}
-GOOD = {f"/{name}.gz": gzip.compress(data) for name, data in CONTENT.items()}
+GOOD = {f"/{name}.gz": gzip.compress(data, mtime=0) for name, data in CONTENT.items()}
 
 
 class Server(ThreadingHTTPServer):
@@ -134,7 +134,7 @@ def test_a_part_that_is_whole_is_only_checked(server: Server, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("sent", "message"),
     [
-        (gzip.compress(b"other"), "another checksum than sha256:.*thrown away"),
+        (gzip.compress(b"other", mtime=0), "another checksum than sha256:.*thrown away"),
         (GOOD["/one.gz"][:20], r"what came is damaged \(.*truncated.*thrown away"),
         (b"<html>not found</html>", r"what came is damaged \(.*not a gzip file"),
     ],
