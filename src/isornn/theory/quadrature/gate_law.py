@@ -16,6 +16,7 @@ STEEPEST = 3.5  # standard deviations up to which the Hermite grid resolves the 
 SAME = 1e-13  # copies closer than this are one copy
 NARROW = 1e-3  # standard deviation from which densities are differentiated, at kinks
 CHUNK = 64  # pairs integrated directly at once
+ROWS = 256  # inner integrals of such pairs at once
 SMEARED = 8.0  # standard deviations to which a smoothed kink extends
 TAIL = 1e-11  # largest tail of the series; beyond it the integral is done directly
 
@@ -113,8 +114,8 @@ class GateLaw:
         integral over v of two smoothed functions."""
         common, own = _root(self.variance * c), _root(self.variance * (1 - c))
         v, weight = self._outer(common, [x for k in self.kinks for x in _around(k, own)])
-        own = own[..., None].expand(v.shape)
-        return (_smoothed(left, v, own, self.kinks) * _smoothed(right, v, own, self.kinks) * weight).sum(-1)
+        a, b = self._both_smoothed(left, right, v, own)
+        return (a * b * weight).sum(-1)
 
     def _integrate_opposed(self, left: Factors, right: Factors, c: Tensor) -> Tensor:
         """The same for c < 0, where ``u_b = w + s z_b`` with w = 2 mean - v, v's mirror image.
@@ -125,11 +126,17 @@ class GateLaw:
         kinks = [x for k in self.kinks for at in (k, 2 * self.mean - k) for x in _around(at, own)]
         v, weight = self._outer(common, [self.mean, *kinks])
         mirrored = 2 * self.mean[..., None] - v
-        own = own[..., None].expand(v.shape)
         near = (v - self.mean[..., None]) * torch.where(self.mean > 0, -1.0, 1.0)[..., None] > 0
-        both = _smoothed(left, v, own, self.kinks) * _smoothed(right, mirrored, own, self.kinks)
-        both = both + _smoothed(left, mirrored, own, self.kinks) * _smoothed(right, v, own, self.kinks)
-        return (both * weight * near).sum(-1)
+        a, b = self._both_smoothed(left, right, v, own)
+        a_mirrored, b_mirrored = self._both_smoothed(left, right, mirrored, own)
+        return ((a * b_mirrored + a_mirrored * b) * weight * near).sum(-1)
+
+    def _both_smoothed(self, left: Factors, right: Factors, v: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+        """``E[F(v + own z)]`` and the same of G, once where F is G."""
+        own = own[..., None].expand(v.shape)
+        smoothed = _smoothed(left, v, own, self.kinks)
+        same = [f.serial for f in left] == [f.serial for f in right]
+        return smoothed, smoothed if same else _smoothed(right, v, own, self.kinks)
 
     def _outer(self, std: Tensor, kinks: list[float | Tensor]) -> tuple[Tensor, Tensor]:
         z, weight = standard_nodes(self.mean, std, [k.detach() if isinstance(k, Tensor) else k for k in kinks])
@@ -172,8 +179,14 @@ def _around(kink: float | Tensor, width: Tensor) -> tuple[Tensor, ...]:
 
 
 def _smoothed(factors: Factors, mean: Tensor, std: Tensor, kinks: tuple[float, ...]) -> Tensor:
-    u, weight = _nodes(mean, std, kinks)
-    return (_product(factors, u) * weight).sum(-1)
+    """``E[F(mean + std z)]``, some rows at once: larger temporaries cost more in page faults than in arithmetic."""
+
+    def expectation(mean: Tensor, std: Tensor) -> Tensor:
+        u, weight = _nodes(mean, std, kinks)
+        return (_product(factors, u) * weight).sum(-1)
+
+    parts = zip(mean.flatten().split(ROWS), std.flatten().split(ROWS), strict=True)
+    return torch.cat([expectation(m, s) for m, s in parts]).view(mean.shape)
 
 
 def _nodes(mean: Tensor, std: Tensor, kinks: tuple[float, ...]) -> tuple[Tensor, Tensor]:
