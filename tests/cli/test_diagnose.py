@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from isornn.cli import app
 from isornn.diagnosis import Predicted
+from isornn.diagnosis.predicted import NOT_ASKED
 
 MODELS = """
 import torch
@@ -47,8 +48,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "my_models", raising=False)
-    # The theory takes seconds, and is not what is asked for here.
-    monkeypatch.setattr("isornn.diagnosis.model.predicted", lambda *_: Predicted(None, None, "left out"))
+    # The theory takes seconds, and what it says is not what is asked for here.
+    monkeypatch.setattr("isornn.diagnosis.model.predicted", lambda *_: Predicted(None, None, "asked"))
     (tmp_path / "my_models.py").write_text(MODELS)
     return tmp_path
 
@@ -85,6 +86,16 @@ def test_data_in_a_file(folder: Path, ending: str) -> None:
     (layer,) = read["layers"]
     assert (layer["place"]["sequences"], layer["place"]["steps"], read["length"]) == (2, 20, 20)
     assert layer["inputs"]["second_moment"] == pytest.approx((x**2).mean(), rel=1e-6)
+
+
+def test_the_theory_is_asked_unless_it_is_left_out(folder: Path) -> None:
+    torch.save(nn.GRU(3, 8).state_dict(), "gru.pt")
+    for what in (("my_models:both",), ("gru.pt", "--cell", "gru", "--length", 20)):
+        reasons = [
+            json.loads(called(*what, "--json", *flag).stdout)["layers"][0]["predicted"]["reason"]
+            for flag in ((), ("--no-theory",))
+        ]
+        assert reasons == ["asked", NOT_ASKED]
 
 
 @pytest.mark.parametrize("ending", ["pt", "safetensors"])

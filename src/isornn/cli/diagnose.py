@@ -28,6 +28,9 @@ def diagnose(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE.html", help="One page with all figures, for a browser.")
     ] = None,
+    no_theory: Annotated[
+        bool, typer.Option("--no-theory", help="Without the theory of the layers, which takes most of the time.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """How far a model of yours sees on your data, what is wrong with it, and the line of Python that mends it.
@@ -42,9 +45,9 @@ def diagnose(
     if length is not None and length < 2:
         raise SpecError("--length", length, "it is a number of steps to bridge, at least 2")
     if Path(what).suffix.lower() in _WEIGHTS:
-        report = _of_weights(Path(what), data, length, cell)
+        report = _of_weights(Path(what), data, length, cell, not no_theory)
     else:
-        report = _of_factory(what, data, length, cell)
+        report = _of_factory(what, data, length, cell, not no_theory)
     if json:
         print_json(report.to_json())
     else:
@@ -54,7 +57,7 @@ def diagnose(
         say(f"isornn: page in {html}")
 
 
-def _of_factory(what: str, data: Path | None, length: int | None, cell: str | None) -> Report:
+def _of_factory(what: str, data: Path | None, length: int | None, cell: str | None, theory: bool) -> Report:
     from isornn.cells import SpecError
     from isornn.cli.model_files import made, read_batch
 
@@ -66,10 +69,10 @@ def _of_factory(what: str, data: Path | None, length: int | None, cell: str | No
         batch = read_batch(data, model)
     if batch is None:
         raise SpecError("--data", None, f"give the batch, or let {what} return (model, batch)")
-    return _diagnosed(what, model, batch, length)
+    return _diagnosed(what, model, batch, length, theory)
 
 
-def _of_weights(file: Path, data: Path | None, length: int | None, cell: str | None) -> Report:
+def _of_weights(file: Path, data: Path | None, length: int | None, cell: str | None, theory: bool) -> Report:
     from isornn.cells import SpecError
     from isornn.cli.model_files import read_weights
     from isornn.reports import Report
@@ -81,11 +84,11 @@ def _of_weights(file: Path, data: Path | None, length: int | None, cell: str | N
         raise SpecError("--cell", None, "a file of weights does not say whose they are: lstm, gru or vanilla")
     steps = STEPS if length is None else length
     model = layers_of(read_weights(file), cell)
-    found = _diagnosed(str(file), model, random_inputs(model, steps), steps)
+    found = _diagnosed(str(file), model, random_inputs(model, steps), steps, theory)
     return Report(found.diagnosis, found.verdicts, model, notes(model, cell, steps))
 
 
-def _diagnosed(what: str, model: Any, batch: Any, length: int | None) -> Report:
+def _diagnosed(what: str, model: Any, batch: Any, length: int | None, theory: bool) -> Report:
     """The report; an error of the user's own code when it ran on the batch is told as such.
 
     Raises:
@@ -97,7 +100,7 @@ def _diagnosed(what: str, model: Any, batch: Any, length: int | None) -> Report:
 
     try:
         with errors().status("measuring"):
-            return diagnose(model, batch, length)
+            return diagnose(model, batch, length, theory=theory)
     except ReplayError as error:
         raise TheirError(f"{what}: {error}") from error
     except Exception as error:
