@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,19 @@ def test_a_record_is_measured_once_and_again_only_for_other_seeds_scales_and_dat
     reproduce(target, "paper", tmp_path, seed=1)
     reproduce(target, "paper", tmp_path, seed=1, data=tmp_path)
     assert calls == [0, 0, 1, 1]
+
+
+def test_the_command_of_a_record_names_data_only_where_files_of_the_users_were_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ISORNN_DATA", raising=False)
+    target = _target([])
+    plain = "isornn reproduce a-target --scale small --seed 2"
+    assert reproduce(target, "small", tmp_path / "a", seed=2).command == plain
+    assert reproduce(target, "small", tmp_path / "b", seed=2, data=tmp_path).command == f"{plain} --data DATA"
+    monkeypatch.setenv("ISORNN_DATA", str(tmp_path))
+    assert reproduce(target, "small", tmp_path / "c", seed=2).command == f"{plain} --data DATA"
+    assert reproduce(replace(target, data=None), "small", tmp_path / "d", seed=2).command == plain
 
 
 def test_a_scale_or_a_target_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -50,6 +50,20 @@ def test_idx_files_are_read_and_averaged_over_blocks(tmp_path: Path) -> None:
     assert float(digits.test_images[image, 7 * row + column]) == pytest.approx(float(block.mean()) / 255, rel=1e-6)
 
 
+def test_blocks_may_be_smaller(tmp_path: Path) -> None:
+    held = mnist(tmp_path)
+    digits = load_digits(tmp_path, block=2)
+    assert (digits.side, digits.name) == (14, "IDX images 28x28 pooled to 14x14")
+    image, row, column = 2, 11, 5
+    block = held[IDX_FILES[2]][image, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2].double()
+    assert float(digits.test_images[image, 14 * row + column]) == pytest.approx(float(block.mean()) / 255, rel=1e-6)
+
+
+def test_a_block_that_does_not_divide_the_images_is_refused() -> None:
+    with pytest.raises(ValueError, match="block: 3 is not allowed; it divides 28"):
+        load_digits(block=3)
+
+
 def replace(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
     def spoil(folder: Path) -> None:
         file = folder / name if (folder / name).exists() else folder / f"{name}.gz"

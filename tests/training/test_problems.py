@@ -85,7 +85,7 @@ def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
 
 
 def test_fewer_held_out_images_leave_training_as_it_was() -> None:
-    options = {"permutation": None, "pooled": False}
+    options = {"permutation": None, "pooled": False, "block": None}
     whole, fewer = (problem_named("sequential_images", {**options, "held_out": most}, BATCH) for most in (None, 20))
     assert (len(fewer.training), len(fewer.validation), len(fewer.test)) == (len(whole.training), 20, 20)
     for part in ("training", "validation", "test"):

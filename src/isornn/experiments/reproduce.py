@@ -10,6 +10,7 @@ from typing import Any
 
 from isornn.experiments.target import Bench, Measured, Scale, Target, TargetError, Tell, Verdict
 from isornn.records import RecordError, read_record, versions, write_record
+from isornn.tasks.data_files import data_folder
 from isornn.training.record import hardware
 
 _KIND = "isornn reproduction"
@@ -27,7 +28,7 @@ class Reproduction:
         data: the name of what it was measured on; ``None`` where nothing but random numbers is needed.
         measured: the numbers.
         verdict: whether the claim holds.
-        command: that makes it again.
+        command: that makes it again; ``DATA`` stands for the folder of data, where one was used.
         seconds: that the measurement took, interrupted parts left out.
         hardware, versions: what it ran on.
     """
@@ -72,7 +73,6 @@ def reproduce(
     data: Path | None = None,
     seed: int = 0,
     tell: Tell = lambda text, done, of: None,
-    command: str | None = None,
 ) -> Reproduction:
     """Measure a target and judge its claim; the record goes to ``out/<target>.json``.
 
@@ -86,7 +86,6 @@ def reproduce(
         data: folder of data files, for targets on real data; the package's digits stand in where it has none.
         seed: of everything random, from 0.
         tell: told of progress.
-        command: kept in the record.
 
     Raises:
         TargetError: the target has no such scale.
@@ -108,13 +107,18 @@ def reproduce(
         data=source,
         measured=measured,
         verdict=target.judge(measured),
-        command=command or f"isornn reproduce {target.id} --scale {scale} --seed {seed}",
+        command=_command(target, scale, data, seed),
         seconds=time.perf_counter() - begun,
         hardware=hardware(),
         versions=versions(),
     )
     found.save(file)
     return found
+
+
+def _command(target: Target, scale: Scale, data: Path | None, seed: int) -> str:
+    from_files = target.data is not None and data_folder(data) is not None
+    return f"isornn reproduce {target.id} --scale {scale} --seed {seed}{' --data DATA' if from_files else ''}"
 
 
 def _known(file: Path, asked: tuple[object, ...]) -> Reproduction | None:

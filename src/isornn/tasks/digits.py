@@ -19,18 +19,18 @@ _UCI = "Optical Recognition of Handwritten Digits (E. Alpaydin, C. Kaynak, 1998,
 # Writer follows writer in the file, and each begins with 0, 1, ..., 9 three times over; one such run begins here. So
 # the held-out digits are of other hands: their nearest training image has their label for 96 %, of a random split 99 %.
 _UCI_TRAIN = 1287
-_MNIST_SIDE, _POOL = 28, 4
+_MNIST_SIDE = 28
 # 10,000 of MNIST's 60,000 training images are for validation (Gilboa et al. 2019); the last ones, which is not said.
 _VALID = 6
 
 
-def load_digits(folder: Path | str | None = None, *, pooled: bool = True) -> ImageSet:
+def load_digits(folder: Path | str | None = None, *, pooled: bool = True, block: int = 4) -> ImageSet:
     """MNIST from the folder that holds its IDX files, or the package's digits where there is no folder.
 
     - a folder, or the environment's ISORNN_DATA: ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``,
       ``t10k-images-idx3-ubyte`` and ``t10k-labels-idx1-ubyte``, each plain or ``.gz``, there or in its folder
-      ``mnist``; 28x28 images, averaged over 4x4 blocks to D = 49 if ``pooled``. Files of that form with other
-      pictures (Fashion-MNIST) work as well; ``name`` says which they are by their checksums.
+      ``mnist``; 28x28 images, averaged over squares of ``block`` pixels' side, 4x4 to D = 49, if ``pooled``. Files of
+      that form with other pictures (Fashion-MNIST) work as well; ``name`` says which they are by their checksums.
     - neither: 1797 images of 8x8 pixels, D = 64; the first 1287 are for training and the last 510, by other
       writers, for testing.
 
@@ -38,6 +38,7 @@ def load_digits(folder: Path | str | None = None, *, pooled: bool = True) -> Ima
 
     Raises:
         DataError: a file that is missing, truncated, of another format or size, or labels that do not match.
+        ValueError: ``block`` does not divide 28.
 
     Warns:
         DataWarning: the files are neither MNIST's nor Fashion-MNIST's, by their checksums.
@@ -48,8 +49,10 @@ def load_digits(folder: Path | str | None = None, *, pooled: bool = True) -> Ima
     >>> digits.train_images.shape, digits.test_images.shape
     (torch.Size([1287, 64]), torch.Size([510, 64]))
     """
+    if not 1 <= block <= _MNIST_SIDE or _MNIST_SIDE % block:
+        raise ValueError(f"block: {block} is not allowed; it divides {_MNIST_SIDE}")
     place = data_folder(folder)
-    return _embedded() if place is None else _mnist(place, pooled)
+    return _embedded() if place is None else _mnist(place, block if pooled else 1)
 
 
 def _embedded() -> ImageSet:
@@ -61,16 +64,17 @@ def _embedded() -> ImageSet:
     return ImageSet("UCI digits 8x8", _UCI, *parts, valid=_UCI_TRAIN // _VALID)
 
 
-def _mnist(folder: Path, pooled: bool) -> ImageSet:
+def _mnist(folder: Path, block: int) -> ImageSet:
     names = list(MNIST.files)
     at = dict(zip(names, found(folder, names, MNIST.endings, (MNIST.folder,), "MNIST"), strict=True))
     held = {name: content(file) for name, file in at.items()}
-    train, test = ((_images(held, at, part, pooled), _labels(held, at, part)) for part in ("train", "t10k"))
+    train, test = ((_images(held, at, part, block), _labels(held, at, part)) for part in ("train", "t10k"))
     for (images, labels), part in ((train, "train"), (test, "t10k")):
         if len(labels) != len(images):
             raise DataError(f"{at[_label_file(part)]}: {len(labels)} labels for {len(images)} images")
     known = which(held, (MNIST, FASHION_MNIST))
-    name = f"{'IDX images' if known is None else known.title} 28x28{' pooled to 7x7' if pooled else ''}"
+    side = _MNIST_SIDE // block
+    name = f"{'IDX images' if known is None else known.title} 28x28{f' pooled to {side}x{side}' if block > 1 else ''}"
     source = f"IDX files in {folder}" if known is None else known.terms
     return ImageSet(name, source, *train, *test, valid=len(train[1]) // _VALID)
 
@@ -79,13 +83,13 @@ def _label_file(part: str) -> str:
     return f"{part}-labels-idx1-ubyte"
 
 
-def _images(held: dict[str, bytes], at: dict[str, Path], part: str, pooled: bool) -> Tensor:
+def _images(held: dict[str, bytes], at: dict[str, Path], part: str, block: int) -> Tensor:
     name = f"{part}-images-idx3-ubyte"
     images = parse_idx(held[name], 3, at[name])
     if images.shape[1:] != (_MNIST_SIDE, _MNIST_SIDE):
         raise DataError(f"{at[name]}: sizes {tuple(images.shape)}, expected (n, 28, 28)")
     scaled = images.float() / 255.0
-    return functional.avg_pool2d(scaled[:, None], _POOL).flatten(1) if pooled else scaled.flatten(1)
+    return functional.avg_pool2d(scaled[:, None], block).flatten(1)
 
 
 def _labels(held: dict[str, bytes], at: dict[str, Path], part: str) -> Tensor:

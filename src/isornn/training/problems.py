@@ -73,6 +73,8 @@ Parts = Callable[[Part], Task]
 _SEEDS: Mapping[Part, int] = {"train": 0, "valid": 0, "test": 1}
 # Steps of a held-out text at once; its loss does not depend on them, for the state goes on.
 _HELD_OUT_UNROLL = 1000
+# Side of the squares that MNIST is averaged over.
+_BLOCK = 4
 
 
 def _generated(kind: Callable[..., Task], folder: Path | None, batch_size: int, length: int, held_out: int) -> Parts:
@@ -84,10 +86,11 @@ def _digits(
     folder: Path | None,
     batch_size: int,
     pooled: bool,
+    block: int | None,
     held_out: int | None,
     **options: Any,
 ) -> Parts:
-    images = load_digits(folder, pooled=pooled)
+    images = load_digits(folder, pooled=pooled, block=block or _BLOCK)
     images = images if held_out is None else images.with_held_out(held_out)
     return lambda part: kind(images, part=part, **options)
 
@@ -130,20 +133,20 @@ def _layout(batch_size: int, unroll: int, held_out_columns: int) -> Callable[[Pa
 
 
 _HELD_OUT: Mapping[str, Field] = {"held_out": whole(1, default=1000)}
-# Of each held-out part the first so many images; all where it is absent.
-_FEWER: Mapping[str, Field] = {"held_out": whole(1, default=None)}
+# Where they are absent: of each held-out part all images, not the first so many; pooled ones as `load_digits` has them.
+_IMAGES: Mapping[str, Field] = {"held_out": whole(1, default=None), "block": whole(1, default=None)}
 _TEXT: Mapping[str, Field] = {"held_out_columns": whole(1, default=1)}
 
 PROBLEMS: Mapping[str, tuple[Mapping[str, Field], Callable[..., Parts]]] = {
     "copy": ({"length": whole(1), **_HELD_OUT}, partial(_generated, Copy)),
     "adding": ({"length": whole(2), **_HELD_OUT}, partial(_generated, Adding)),
-    "noise_padded": ({"length": whole(1), "pooled": flag(True), **_FEWER}, partial(_digits, NoisePadded)),
+    "noise_padded": ({"length": whole(1), "pooled": flag(True), **_IMAGES}, partial(_digits, NoisePadded)),
     "sequential_images": (
-        {"permutation": whole(0, default=None), "pooled": flag(False), **_FEWER},
+        {"permutation": whole(0, default=None), "pooled": flag(False), **_IMAGES},
         partial(_digits, SequentialImages),
     ),
     "repeated_pixels": (
-        {"repeats": whole(1), "inputs": whole(1, default=7), "pooled": flag(False), **_FEWER},
+        {"repeats": whole(1), "inputs": whole(1, default=7), "pooled": flag(False), **_IMAGES},
         partial(_digits, RepeatedPixels),
     ),
     "concatenated_digits": (
