@@ -1,0 +1,48 @@
+"""What several seeds of two rows of a table say together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from isornn.experiments.panels import Curve
+from isornn.experiments.target import Answer
+
+WORDS = {True: "yes", False: "the other way round", None: "seeds mix"}
+"""Of `below`."""
+
+
+def below(low: Sequence[float], high: Sequence[float]) -> bool | None:
+    """Whether all of ``low`` are below all of ``high``; false where it is the other way round, else ``None``.
+
+    >>> below([1, 2], [3]), below([3], [1, 2]), below([1, 3], [2])
+    (True, False, None)
+    """
+    if max(low) < min(high):
+        return True
+    return False if min(low) > max(high) else None
+
+
+def answer_of(parts: Mapping[str, bool | None]) -> Answer:
+    """All parts of a claim must be seen; one that is the other way round is against it."""
+    answers = list(parts.values())
+    return "does not hold" if False in answers else "holds" if None not in answers else "cannot tell"
+
+
+def mean(values: Sequence[float]) -> float:
+    """Over seeds."""
+    return sum(values) / len(values)
+
+
+def told(values: Sequence[float], form: str = ".3f") -> str:
+    """The mean, and how far the seeds reach.
+
+    >>> told([1.0, 2.0], ".1f")
+    '1.5 (1.0 to 2.0)'
+    """
+    return f"{mean(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def points(x: Sequence[float], values: Sequence[Sequence[float]], label: str, colour: int | None = None) -> Curve:
+    """A point for each mean, with half the range as its error."""
+    half = [(max(each) - min(each)) / 2 for each in values]
+    return Curve(x, [mean(each) for each in values], label, "points", half, colour)
