@@ -10,8 +10,8 @@ import torch
 
 from isornn.cells import Spec
 from isornn.plots.interactive import BLUE, GREEN, GREY, ORANGE, figure
-from isornn.plots.words import rounded
 from isornn.theory import TheoryMissing, correlation_map, moment_dynamics
+from isornn.words import rounded
 
 POINTS, STEPS, SEED = 81, 40, 0
 _FAINT = 1e-3  # of C: steps smaller than this are not drawn

@@ -8,8 +8,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isornn.plots.interactive import BLUE, GREY, ORANGE, blank, figure
-from isornn.plots.words import value_of
 from isornn.theory import Analysis
+from isornn.words import value_of
 
 _LOWEST = 1e-4  # of the response after the first step; what lies below is not drawn
 _POINTS = 400

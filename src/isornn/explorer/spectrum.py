@@ -6,8 +6,8 @@ import plotly.graph_objects as go
 import torch
 
 from isornn.plots.interactive import BLUE, GREY, ORANGE, figure
-from isornn.plots.words import rounded
 from isornn.theory import SpectralDensity
+from isornn.words import rounded
 
 _SHOWN = 0.9995  # share of the singular values that the axis takes in
 _NEAR = 0.03  # of the axis: a peak within so much of 0 may leave the frame

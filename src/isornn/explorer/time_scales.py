@@ -9,9 +9,9 @@ import plotly.graph_objects as go
 
 from isornn.cells import Spec
 from isornn.plots.interactive import BLUE, GREY, blank, figure
-from isornn.plots.words import rounded
 from isornn.theory import Analysis, NotPolynomial
 from isornn.theory.carry import carry_of
+from isornn.words import rounded
 
 _SHARES = (0.9, 0.5, 0.1)
 _NEVER = 1e12  # steps: a unit that keeps all but one in so many is drawn as one that never forgets

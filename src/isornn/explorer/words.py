@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isornn.plots.words import rounded, value_of
 from isornn.theory import Analysis, Quantity
+from isornn.words import rounded, value_of
 
 _LABELS = {
     "xi": ("ξ", "steps, -1/ln χ"),

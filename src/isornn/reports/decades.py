@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from isornn.diagnosis import Profile
+from isornn.words import power_of_ten
 
 _DEEPEST = 400  # decades: what lies below is not drawn
 
@@ -31,20 +32,4 @@ def left_after(profile: Profile, length: int) -> str:
         return "-"
     # Where lags are thinned, the last one before.
     place = max(number for number, lag in enumerate(lags) if lag <= length)
-    return power(float(decades(profile)[place]))
-
-
-def power(exponent: float) -> str:
-    """10 to that power, however small.
-
-    >>> power(-400.3), power(-0.5), power(math.nan), power(-math.inf)
-    ('5.0e-401', '0.316', '', '0')
-    """
-    if math.isnan(exponent):
-        return ""
-    if math.isinf(exponent):
-        return "0"
-    if -3 < exponent < 4:
-        return f"{10**exponent:.3g}"
-    whole = math.floor(exponent)
-    return f"{10 ** (exponent - whole):.1f}e{whole}"
+    return power_of_ten(float(decades(profile)[place]))

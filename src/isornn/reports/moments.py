@@ -10,8 +10,8 @@ from plotly.subplots import make_subplots
 
 from isornn.diagnosis import LayerDiagnosis, StateMoments
 from isornn.plots.interactive import BLUE, GREEN, GREY, ORANGE, figure
-from isornn.plots.words import with_error
 from isornn.reports.panel import LEGEND, Panel
+from isornn.words import with_error
 
 _COLOURS = (BLUE, ORANGE, GREY)
 

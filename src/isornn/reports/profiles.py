@@ -10,9 +10,9 @@ import plotly.graph_objects as go
 from isornn.diagnosis import LayerDiagnosis, Profile
 from isornn.diagnosis.profiles import RESOLUTION
 from isornn.plots.interactive import BLUE, GREEN, GREY, ORANGE, figure
-from isornn.plots.words import rounded, share, steps, with_error
-from isornn.reports.decades import decades, drawable, power
+from isornn.reports.decades import decades, drawable
 from isornn.reports.panel import LEGEND, Panel, log_axis
+from isornn.words import power_of_ten, rounded, share, steps, with_error
 
 _TABLE = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 _BAND = "rgba(63, 131, 224, 0.15)"
@@ -154,7 +154,7 @@ def _add_line(
         mode="lines",
         line={"color": colour, "width": width, "dash": dash},
         name=name,
-        customdata=[power(value) for value in y],
+        customdata=[power_of_ten(value) for value in y],
         hovertemplate="%{x:.4g} steps: %{customdata}<extra>" + name + "</extra>",
     )
 
@@ -202,7 +202,7 @@ def _table(profile: Profile) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ..
     rows = tuple(
         (
             str(lags[place]),
-            *(power(float(columns[name][place])) for name in names),
+            *(power_of_ten(float(columns[name][place])) for name in names),
             "-" if math.isnan(spread[place]) else f"{spread[place]:.2g}",
         )
         for place in chosen

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from isornn.diagnosis.illnesses.words import power, with_error
 from isornn.diagnosis.profiles import Profile
+from isornn.words import or_why, power_of_ten
 
 # A thousandth, 2^-10, is the resolution of half precision and of TF32, in which cuDNN multiplies: what is smaller is
 # lost beside what comes from the last steps, and what is larger by as much loses them.
@@ -55,8 +55,8 @@ class Kept:
 
     @property
     def plain(self) -> str:
-        """The ratio to two digits."""
-        return power(self.log)
+        """The ratio."""
+        return power_of_ten(self.log / math.log(10))
 
 
 def kept(profile: Profile, length: int) -> Kept | None:
@@ -88,4 +88,4 @@ def kept(profile: Profile, length: int) -> Kept | None:
 
 def rate_evidence(profile: Profile) -> dict[str, str]:
     """Growth per step, and xi, as fitted."""
-    return {"growth of ln gradient per step": with_error(profile.rate), "xi in steps": with_error(profile.xi)}
+    return {"growth of ln gradient per step": or_why(profile.rate), "xi in steps": or_why(profile.xi)}

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from isornn.cells.catalogue import cell_named
 from isornn.diagnosis.illnesses.starts import start_of_layer
-from isornn.diagnosis.illnesses.words import expression
 from isornn.diagnosis.records import LayerDiagnosis, Place
 from isornn.nn.layout import Layout
 from isornn.nn.rnn import suffix
@@ -14,7 +13,7 @@ from isornn.nn.rnn import suffix
 
 def restart(layer: LayerDiagnosis) -> str:
     """The start that bridges ``length``; a cell without gates keeps by orthogonal matrices, with relu the identity."""
-    place, module = layer.place, expression(layer.place.module)
+    place, module = layer.place, _expression(layer.place.module)
     notes = []
     if start_of_layer(layer) is None:
         notes.append("# It looks trained; this throws away what it has learnt: train it again.")
@@ -41,7 +40,7 @@ def clip() -> str:
 
 def orthogonal_by_gate(layer: LayerDiagnosis) -> str:
     """Each gate's own block drawn again."""
-    module, name = expression(layer.place.module), f"weight_hh{_suffix(layer.place)}"
+    module, name = _expression(layer.place.module), f"weight_hh{_suffix(layer.place)}"
     if layer.place.parametrised:
         return "\n".join(
             [
@@ -70,7 +69,7 @@ def bias_once(layer: LayerDiagnosis, gates: Sequence[str]) -> str:
     for gate in gates:
         rows = layout.rows("bias_hh", gate, place.hidden)
         if rows is not None:
-            name = f"{expression(place.module)}.bias_hh{_suffix(place)}"
+            name = f"{_expression(place.module)}.bias_hh{_suffix(place)}"
             lines.append(f"{name}.data[{rows.start}:{rows.stop}] = 0  # gate {gate}: bias_ih has it")
     return "\n".join(lines)
 
@@ -113,3 +112,15 @@ def normalise() -> str:
 
 def _suffix(place: Place) -> str:
     return "" if place.kind.endswith("Cell") else suffix(place.layer, place.direction)
+
+
+def _expression(module: str) -> str:
+    """Python that gives a module by its dotted name, from ``model``.
+
+    >>> _expression("encoder.rnn"), _expression("1.rnn"), _expression("")
+    ('model.encoder.rnn', "model.get_submodule('1.rnn')", 'model')
+    """
+    if not module:
+        return "model"
+    plain = all(part.isidentifier() for part in module.split("."))
+    return f"model.{module}" if plain else f"model.get_submodule({module!r})"

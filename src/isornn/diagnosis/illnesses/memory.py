@@ -9,9 +9,9 @@ from isornn.diagnosis.illnesses.kept import ERRORS, kept, rate_evidence
 from isornn.diagnosis.illnesses.lines import clip, restart
 from isornn.diagnosis.illnesses.starts import drawn_or_trained, start_of_layer
 from isornn.diagnosis.illnesses.verdict import CANNOT_TELL, Verdict
-from isornn.diagnosis.illnesses.words import with_error
 from isornn.diagnosis.records import LayerDiagnosis
 from isornn.theory import Quantity
+from isornn.words import or_why
 
 # A gate that would stay open for a hundred lengths forgets less than 1 % over one, and its slope f (1 - f) is so small
 # that over all the steps together a change of its pre-activation by 1 changes what is kept by less than that.
@@ -30,7 +30,7 @@ def vanishing(layer: LayerDiagnosis, length: int) -> Verdict | None:
         "vanishing",
         layer.place.name,
         f"The gradient vanishes: after {length} steps {found.plain} is left of what there is after one, less than "
-        f"1/1024; its time scale xi is {with_error(layer.backward.xi)} steps.",
+        f"1/1024; its time scale xi is {or_why(layer.backward.xi)} steps.",
         {**found.evidence("2^-10"), **rate_evidence(layer.backward), **drawn_or_trained(layer)},
         restart(layer),
     )
@@ -45,7 +45,7 @@ def default_start(layer: LayerDiagnosis, length: int) -> Verdict | None:
     return Verdict(
         "default_start",
         layer.place.name,
-        f"The weights are still torch's default draw, which sees {with_error(layer.backward.xi)} steps (xi) of the "
+        f"The weights are still torch's default draw, which sees {or_why(layer.backward.xi)} steps (xi) of the "
         f"{length} to bridge: {found.plain} of the gradient is left after them.",
         {
             "recurrent entries": f"all within ±{bound}; distance {draw.distance:.2g} from the uniform law, which "
@@ -67,12 +67,12 @@ def exploding(layer: LayerDiagnosis, length: int) -> Verdict | None:
     return Verdict(
         "exploding",
         layer.place.name,
-        f"The gradient explodes: over {length} steps it grows {found.plain} times, by {with_error(rate)} per step in "
-        f"its logarithm, and nearby states part at {with_error(leading)} per step.",
+        f"The gradient explodes: over {length} steps it grows {found.plain} times, by {or_why(rate)} per step in "
+        f"its logarithm, and nearby states part at {or_why(leading)} per step.",
         {
             **found.evidence("2^10"),
             **rate_evidence(layer.backward),
-            "leading Lyapunov exponent": f"{with_error(leading)} (bar: above 0 by {ERRORS} errors)",
+            "leading Lyapunov exponent": f"{or_why(leading)} (bar: above 0 by {ERRORS} errors)",
             **drawn_or_trained(layer),
         },
         clip() if trained else restart(layer),

@@ -1,4 +1,5 @@
-"""Numbers in words: a value with as many digits as its error makes sense of, infinite, or undefined."""
+"""Numbers in words, as reports, verdicts and the explorer have them: with as many digits as their error makes sense of,
+infinite, or undefined."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def rounded(value: float, error: float = 0.0) -> str:
     >>> rounded(1234.567), rounded(35.3754, 0.14), rounded(3.2e-9), rounded(1.2e-9, 1e-9)
     ('1235', '35.38', '3.2e-09', '1.2e-09')
     """
-    if not error or not 1e-4 < abs(value) < 1e6:
+    if not error or math.isinf(error) or not 1e-4 < abs(value) < 1e6:
         return f"{value:.4g}"
     return f"{value:.{min(_MOST, max(0, 1 - math.floor(math.log10(error))))}f}"
 
@@ -49,6 +50,34 @@ def with_error(quantity: Quantity) -> str:
         return f"{rounded(value)} (error unknown)"
     sure = rounded(error, error) if error >= 1e-4 else f"{error:.2g}"
     return f"{rounded(value, error)} ± {sure}"
+
+
+def or_why(quantity: Quantity) -> str:
+    """The value and its standard error, or the whole reason why there is none.
+
+    >>> import torch
+    >>> or_why(Quantity.of(torch.tensor(0.98765), torch.tensor(0.012)))
+    '0.988 ± 0.012'
+    >>> or_why(Quantity.of(torch.tensor(torch.inf), reasons={"no decay": True}))
+    'no decay'
+    """
+    return quantity.reason() or with_error(quantity)
+
+
+def power_of_ten(exponent: float) -> str:
+    """10 to that power, however small or large.
+
+    >>> power_of_ten(-400.3), power_of_ten(-0.5), power_of_ten(math.nan), power_of_ten(-math.inf)
+    ('5.0e-401', '0.316', '', '0')
+    """
+    if math.isnan(exponent):
+        return ""
+    if math.isinf(exponent):
+        return "0"
+    if -3 < exponent < 4:
+        return f"{10**exponent:.3g}"
+    whole = math.floor(exponent)
+    return f"{10 ** (exponent - whole):.1f}e{whole}"
 
 
 def steps(number: float) -> str:
