@@ -110,6 +110,12 @@ def test_repeated_pixels_have_112_r_steps_of_7(repeats: int, steps: int) -> None
     assert x.flatten().tolist() == by_hand
 
 
+def test_blank_rows_come_after_the_image() -> None:
+    x, _ = RepeatedPixels(DIGITS, 20, inputs=8, blank_rows=2)[0]
+    assert x.shape == (200, 8) and not x[160:].any()
+    assert torch.equal(x[:160].flatten()[::20], DIGITS.train_images[0])
+
+
 def test_zeros_fill_a_last_step() -> None:
     x, _ = RepeatedPixels(DIGITS, 5)[0]
     assert x.shape == (46, 7) and x.flatten()[320:].tolist() == [0, 0]
@@ -195,6 +201,7 @@ def test_digits_in_cifars_place_are_grey_and_not_mirrored() -> None:
         (lambda: NoisePadded(DIGITS, 0), "length: 0"),
         (lambda: RepeatedPixels(DIGITS, 0), "repeats: 0"),
         (lambda: RepeatedPixels(DIGITS, 1, inputs=0), "inputs: 0"),
+        (lambda: RepeatedPixels(DIGITS, 1, blank_rows=-1), "blank_rows: -1"),
         (lambda: ConcatenatedDigits(DIGITS, 0), "digits: 0"),
         (lambda: ConcatenatedDigits(DIGITS, 61), "digits: 61"),
         (lambda: ConcatenatedDigits(DIGITS, 2, repeats=0), "repeats: 0"),

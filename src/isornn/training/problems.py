@@ -146,7 +146,13 @@ PROBLEMS: Mapping[str, tuple[Mapping[str, Field], Callable[..., Parts]]] = {
         partial(_digits, SequentialImages),
     ),
     "repeated_pixels": (
-        {"repeats": whole(1), "inputs": whole(1, default=7), "pooled": flag(False), **_IMAGES},
+        {
+            "repeats": whole(1),
+            "inputs": whole(1, default=7),
+            "blank_rows": whole(0, default=0),
+            "pooled": flag(False),
+            **_IMAGES,
+        },
         partial(_digits, RepeatedPixels),
     ),
     "concatenated_digits": (
