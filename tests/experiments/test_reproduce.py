@@ -53,6 +53,21 @@ def test_a_record_is_measured_once_and_again_only_for_other_seeds_scales_and_dat
     assert calls == [0, 0, 1, 1]
 
 
+def test_the_seconds_of_interrupted_calls_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 100.0, 1000.0, 1007.0, 2000.0, 2005.0])
+    monkeypatch.setattr("isornn.experiments.reproduce.time.perf_counter", lambda: next(clock))
+    target = _target([])
+
+    def interrupted(bench: Bench) -> Measured:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(replace(target, measure=interrupted), "small", tmp_path)
+    assert reproduce(target, "small", tmp_path).seconds == 107.0
+    assert reproduce(target, "paper", tmp_path).seconds == 5.0
+    assert not list(tmp_path.glob("**/*interrupted*"))
+
+
 def test_the_command_of_a_record_names_data_only_where_files_of_the_users_were_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

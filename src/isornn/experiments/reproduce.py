@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ class Reproduction:
         measured: the numbers.
         verdict: whether the claim holds.
         command: that makes it again; ``DATA`` stands for the folder of data, where one was used.
-        seconds: that the measurement took, interrupted parts left out.
+        seconds: that the measurement took, with the parts before interrupts; but for those that were killed.
         hardware, versions: what it ran on.
     """
 
@@ -94,11 +95,12 @@ def reproduce(
         raise TargetError(f"scale: {scale!r} is not allowed; {target.id} has {', '.join(target.settings)}")
     settings, file = dict(target.settings[scale]), out / f"{target.id}.json"
     source = None if target.data is None else target.data(data)
-    known = _known(file, (target.id, scale, settings, seed, source))
+    asked = (target.id, scale, settings, seed, source)
+    known = _known(file, asked)
     if known is not None:
         return known
-    begun = time.perf_counter()
-    measured = target.measure(Bench(settings, out / "runs" / target.id, data, seed, tell))
+    with _watch(out / "runs" / f"{target.id}.interrupted.json", asked) as seconds:
+        measured = target.measure(Bench(settings, out / "runs" / target.id, data, seed, tell))
     found = Reproduction(
         target=target.id,
         scale=scale,
@@ -108,7 +110,7 @@ def reproduce(
         measured=measured,
         verdict=target.judge(measured),
         command=_command(target, scale, data, seed),
-        seconds=time.perf_counter() - begun,
+        seconds=seconds(),
         hardware=hardware(),
         versions=versions(),
     )
@@ -119,6 +121,24 @@ def reproduce(
 def _command(target: Target, scale: Scale, data: Path | None, seed: int) -> str:
     from_files = target.data is not None and data_folder(data) is not None
     return f"isornn reproduce {target.id} --scale {scale} --seed {seed}{' --data DATA' if from_files else ''}"
+
+
+@contextmanager
+def _watch(file: Path, asked: tuple[object, ...]) -> Iterator[Callable[[], float]]:
+    """Seconds that this measurement has taken, with those of interrupted calls, which ``file`` keeps until its end."""
+    kept = read_record(file) if file.exists() else {}
+    before = float(kept["seconds"]) if kept.get("of") == list(asked) else 0.0
+    begun = time.perf_counter()
+
+    def seconds() -> float:
+        return before + time.perf_counter() - begun
+
+    try:
+        yield seconds
+    except BaseException:
+        write_record(file, {"of": asked, "seconds": seconds()})
+        raise
+    file.unlink(missing_ok=True)
 
 
 def _known(file: Path, asked: tuple[object, ...]) -> Reproduction | None:
