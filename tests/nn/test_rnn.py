@@ -212,7 +212,7 @@ def test_first_and_second_derivatives(kind: type[nn.RNN], shape: tuple[int, int]
     inputs = (sequence(*shape, D).requires_grad_(), *states, *parameters)
     assert torch.autograd.gradcheck(run, inputs)
     if shape != (7, 1):
-        assert torch.autograd.gradgradcheck(run, inputs)
+        assert torch.autograd.gradgradcheck(run, inputs, fast_mode=True)  # along random directions
 
 
 @every_kind
