@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from isornn.experiments.panels import Curve
@@ -9,6 +10,10 @@ from isornn.experiments.target import Answer
 
 WORDS = {True: "yes", False: "the other way round", None: "seeds mix"}
 """Of `below`."""
+
+
+SAID = {True: "yes", False: "no", None: "cannot tell"}
+"""Of the parts of a claim, as `answer_of` has them."""
 
 
 def below(low: Sequence[float], high: Sequence[float]) -> bool | None:
@@ -22,10 +27,28 @@ def below(low: Sequence[float], high: Sequence[float]) -> bool | None:
     return False if min(low) > max(high) else None
 
 
+def of_all(seeds: Sequence[bool]) -> bool | None:
+    """Whether it is so with every seed, or with none; ``None`` where they differ.
+
+    >>> of_all([True, True]), of_all([False, False]), of_all([True, False])
+    (True, False, None)
+    """
+    return all(seeds) if len(set(seeds)) == 1 else None
+
+
 def answer_of(parts: Mapping[str, bool | None]) -> Answer:
     """All parts of a claim must be seen; one that is the other way round is against it."""
     answers = list(parts.values())
     return "does not hold" if False in answers else "holds" if None not in answers else "cannot tell"
+
+
+def known(losses: Sequence[float | None]) -> list[float]:
+    """Infinite where a run has ended without one, which a record has as ``None``.
+
+    >>> known([1.0, None])
+    [1.0, inf]
+    """
+    return [math.inf if loss is None else loss for loss in losses]
 
 
 def mean(values: Sequence[float]) -> float:
@@ -43,6 +66,8 @@ def told(values: Sequence[float], form: str = ".3f") -> str:
 
 
 def points(x: Sequence[float], values: Sequence[Sequence[float]], label: str, colour: int | None = None) -> Curve:
-    """A point for each mean, with half the range as its error."""
-    half = [(max(each) - min(each)) / 2 for each in values]
-    return Curve(x, [mean(each) for each in values], label, "points", half, colour)
+    """A point for each mean, with half the range as its error; none where a value is infinite."""
+    finite = [all(map(math.isfinite, each)) for each in values]
+    means = [mean(each) if there else None for each, there in zip(values, finite, strict=True)]
+    half = [(max(each) - min(each)) / 2 if there else 0.0 for each, there in zip(values, finite, strict=True)]
+    return Curve(x, means, label, "points", half, colour)

@@ -1,0 +1,102 @@
+"""The copy task by networks beside each other, and whether each in turn learns it sooner: figures 1 and 4, section 5.2.
+
+Left unsaid in the paper: whether its accuracies are of all steps or of the last ten. Here it is the held-out loss over
+that of an answer without memory, and a network has learned to copy when that is below `LEARNED`, some 97 % of letters.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scipy.stats import kendalltau
+
+from isornn.experiments.panels import Curve, Mark, Panel
+from isornn.experiments.runs import train_all
+from isornn.experiments.target import Bench
+from isornn.training import RunRecord
+from isornn.training.metrics import read_metrics
+
+LEARNED = 0.1  # of the loss without memory
+_SURE = 0.05  # of an order by chance
+# As in this library's copy benchmark.
+RATES = {"name": "geodesic", "rate": 1e-3, "geodesic_rate": 1e-2, "spectrum_rate": 1.0, "rest": "rmsprop"}
+PAPER_RATES = {"name": "geodesic", "rate": 1e-4, "geodesic_rate": 1e-6, "spectrum_rate": 1e-4, "rest": "rmsprop"}
+
+Row = Mapping[str, Any]
+"""Of a network: ``losses`` of each seed ``every`` so many updates, and why it ``diverged``, if it did."""
+
+
+def configuration(bench: Bench, length: int, updates: int, **fields: Any) -> dict[str, Any]:
+    """Of a run on copy(length), but for its seed, with ``model``, ``optimiser`` and what else there is."""
+    settings = bench.settings
+    model = {"hidden": settings["hidden"], **fields.pop("model")}
+    return {
+        "task": {"name": "copy", "length": length, "held_out": settings["held_out"]},
+        "model": model,
+        "updates": updates,
+        "batch_size": 50,
+        "validate_every": settings["validate_every"],
+        "clip": settings["clip"],
+        **fields,
+    }
+
+
+def trained(bench: Bench, networks: Mapping[str, Mapping[str, Any]]) -> dict[str, list[RunRecord]]:
+    """The records of every network's seeds, by its name."""
+    seeds = range(1000 * bench.seed, 1000 * bench.seed + bench.settings["seeds"])
+    runs = iter(train_all(bench, [{**fields, "seed": seed} for fields in networks.values() for seed in seeds]))
+    return {name: [next(runs) for _ in seeds] for name in networks}
+
+
+def row(bench: Bench, runs: Sequence[RunRecord]) -> Row:
+    """The held-out loss of every seed at every validation, over the loss without memory."""
+    curves = []
+    for run in runs:
+        assert run.baseline is not None
+        rows = read_metrics(bench.folder / run.configuration.hash)
+        curves.append([round(one["validation"]["loss"] / run.baseline, 6) for one in rows])
+    every = runs[0].configuration.validate_every
+    return {"every": every, "losses": curves, "diverged": [run.diverged for run in runs]}
+
+
+def learned_at(row: Row) -> list[float]:
+    """Of each seed the update at which it had learned to copy; infinite where it never had."""
+    found = []
+    for curve in row["losses"]:
+        below = (row["every"] * k for k, loss in enumerate(curve, 1) if loss < LEARNED)
+        found.append(next(below, math.inf))
+    return found
+
+
+def sooner(rows: Sequence[Row]) -> bool | None:
+    """Whether rows learn the sooner the later they stand, by Kendall's tau over all runs; false the other way round.
+
+    ``None``: chance would give as much of an order with a probability above 0.05.
+    """
+    pairs = [(place, update) for place, one in enumerate(rows) for update in learned_at(one)]
+    if len({update for _, update in pairs}) == 1:
+        return None
+    tau, chance = kendalltau(*zip(*pairs, strict=True))
+    return bool(tau < 0) if chance < _SURE else None
+
+
+def told(row: Row) -> str:
+    """The median update, and the range over seeds."""
+    updates = learned_at(row)
+    middle = statistics.median_low(updates)
+    low, high = ("never" if math.isinf(update) else f"{update:.0f}" for update in (min(updates), max(updates)))
+    return low if low == high else f"{'never' if math.isinf(middle) else f'{middle:.0f}'} ({low} to {high})"
+
+
+def panel(title: str, rows: Mapping[str, Row]) -> Panel:
+    """Every seed's loss over the updates, a colour for each row."""
+    curves = []
+    for colour, (name, one) in enumerate(rows.items()):
+        for number, losses in enumerate(one["losses"]):
+            updates = [one["every"] * k for k in range(1, len(losses) + 1)]
+            curves.append(Curve(updates, losses, "" if number else name, colour=colour))
+    marks = [Mark("y", 1.0, "without memory"), Mark("y", LEARNED, "learned")]
+    return Panel(title, "update", "held-out loss over that without memory", curves, marks=marks, log=("y",))

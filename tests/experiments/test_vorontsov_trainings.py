@@ -1,0 +1,136 @@
+"""The verdicts about copying and adding, on numbers made up so that one knows what must come out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from isornn.experiments.reproductions import _copying as copying
+from isornn.experiments.reproductions.vorontsov_fig1 import stretch
+from isornn.experiments.target import target_named
+
+NEVER = math.inf
+
+
+def _row(*learned: float, ended: str | None = None, lost: bool = False) -> dict[str, Any]:
+    """Seeds that learn at these updates, of 100."""
+    curves = [[0.05 if 10 * k >= update else 0.9 for k in range(1, 11)] for update in learned]
+    return {
+        "every": 10,
+        "losses": [[*curve, 2.0] if lost else curve for curve in curves],
+        "diverged": [ended for _ in curves],
+    }
+
+
+def test_learned_is_the_first_validation_below_a_tenth() -> None:
+    assert copying.learned_at(_row(30, NEVER)) == [30, NEVER]
+    assert copying.told(_row(30, 40, NEVER)) == "40 (30 to never)"
+    assert copying.told(_row(30, 30)) == "30"
+
+
+FALLING = [(60, 60, 70), (50, 50, 60), (30, 40, 40), (20, 20, 20)]
+MIXED = [(60, 20, 70), (50, 50, 20), (30, 40, 60), (20, 70, 60)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "sooner"),
+    [(FALLING, True), (FALLING[::-1], False), (MIXED, None), ([(NEVER,) * 3] * 4, None)],
+)
+def test_an_order_is_one_where_chance_would_not_give_it(rows: list[tuple[float, ...]], sooner: bool | None) -> None:
+    assert copying.sooner([_row(*updates) for updates in rows]) is sooner
+
+
+MARGINS = ["0", "0.001", "0.1", "none"]
+
+
+def _figure_1(short: list[tuple[float, ...]], long: list[tuple[float, ...]] | None = None) -> dict[str, Any]:
+    lengths = {"50": dict(zip(MARGINS, [_row(*updates) for updates in short], strict=True))}
+    if long is not None:
+        lengths["10000"] = dict(zip(MARGINS, [_row(*updates) for updates in long], strict=True))
+    stretches = {name: [[0.0] * 5, None] for name in MARGINS}
+    return {"lengths": lengths, "steps": [1, 10, 100, 1000, 10_000], "stretches": stretches}
+
+
+REVERSED = [(80, 90), (20, 30), (50, 60), (NEVER, NEVER)]
+
+
+@pytest.mark.parametrize(
+    ("short", "long", "answer"),
+    [
+        (FALLING, REVERSED, "holds"),
+        (FALLING, None, "cannot tell"),  # nobody has looked at 10,000
+        (FALLING[::-1], None, "does not hold"),
+        (FALLING, [(80, 90), (30, 40), (10, 20), (NEVER, NEVER)], "does not hold"),  # a wider margin is sooner
+        (FALLING, [(80, 90), (20, 30), (50, 60), (90, 90)], "does not hold"),  # none has learned it
+        (FALLING, [(80, 90), (20, 30), (25, 60), (NEVER, NEVER)], "cannot tell"),  # seeds mix
+    ],
+)
+def test_figure_1(short: list[tuple[float, ...]], long: list[tuple[float, ...]] | None, answer: str) -> None:
+    assert target_named("vorontsov-fig1").judge(_figure_1(short, long)).answer == answer
+
+
+def test_the_stretch_is_that_of_the_power_itself_and_goes_on_where_it_overflows() -> None:
+    weight = torch.randn(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for steps in (1, 2, 13):
+        norm = torch.linalg.svdvals(torch.linalg.matrix_power(weight, steps))[0]
+        assert stretch(weight, steps) == pytest.approx(math.log10(float(norm)), abs=1e-12)
+    diagonal = torch.diag(torch.tensor([0.5, 1.5], dtype=torch.float64))
+    assert stretch(diagonal, 10_000) == pytest.approx(10_000 * math.log10(1.5), rel=1e-12)
+
+
+def _nonlinearities(**changed: Any) -> dict[str, Any]:
+    rows = {
+        "slope_0.5": _row(NEVER, NEVER),
+        "slope_1": _row(30, 40),
+        "slope_from_0.7": _row(60, 70),
+        "none": _row(30, 30),
+        "OPLU": _row(30, 40),
+        "trained": [0.9, 0.97],
+    } | changed
+    return {
+        "margins": [0.0],
+        "slopes": {name.replace("_", " "): rows[name] for name in ("slope_0.5", "slope_1", "slope_from_0.7")},
+        "pairs": {f"{name}, m = 0": rows[name] for name in ("none", "OPLU")},
+        "trained": rows["trained"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "answer"),
+    [
+        ({}, "holds"),
+        ({"slope_0.5": _row(80, 90)}, "does not hold"),
+        ({"slope_0.5": _row(80, NEVER)}, "cannot tell"),
+        ({"slope_1": _row(NEVER, NEVER)}, "does not hold"),
+        ({"trained": [0.7, 0.72]}, "does not hold"),
+        ({"trained": [0.7, None]}, "does not hold"),
+        ({"OPLU": _row(80, 90)}, "does not hold"),
+        ({"OPLU": _row(40, 90), "none": _row(20, 40)}, "cannot tell"),
+        ({"none": _row(NEVER, NEVER)}, "cannot tell"),
+    ],
+)
+def test_transitions_on_the_copy_task(changed: dict[str, Any], answer: str) -> None:
+    assert target_named("vorontsov-copy-nonlin").judge(_nonlinearities(**changed)).answer == answer
+
+
+@pytest.mark.parametrize(
+    ("zero", "middle", "free", "answer"),
+    [
+        ([0.165, 0.17], [0.01, 0.05], [0.16, 0.16], "holds"),
+        ([0.02, 0.03], [0.01, 0.05], [0.16, 0.16], "does not hold"),
+        ([0.165, 0.17], [0.16, 0.17], [0.16, 0.16], "does not hold"),
+        ([0.165, 0.17], [0.01, 0.16], [0.16, 0.16], "cannot tell"),
+    ],
+)
+def test_figure_5(zero: list[float], middle: list[float], free: list[float], answer: str) -> None:
+    margins = {"0": zero, "1": middle, "none": free}
+    measured = {"every": 10, "margins": {name: [[0.2, least] for least in each] for name, each in margins.items()}}
+    assert target_named("vorontsov-fig5").judge(measured).answer == answer
+
+
+def test_a_run_that_ended_before_its_first_validation_has_not_left() -> None:
+    measured = {"every": 10, "margins": {"0": [[]], "1": [[0.01]], "none": [[]]}}
+    assert target_named("vorontsov-fig5").judge(measured).answer == "holds"
