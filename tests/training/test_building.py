@@ -91,6 +91,12 @@ def test_models(model: dict[str, Any], kind: type[nn.Module], shown: str) -> Non
         assert spectral.factors(recurrent, "weight_hh_l0")[0].margin == 0.3
 
 
+def _spectra_by_rmsprop(model: nn.Module, rate: float) -> Optimizer:
+    bases, spectrum, rest = spectral.groups(model)
+    spectrum = {"params": spectrum["params"], "lr": rate}
+    return GeodesicSGD([bases, spectrum, rest], 0.1, rest=lambda groups: RMSprop(groups, 0.1))
+
+
 @pytest.mark.parametrize(
     ("optimiser", "by_hand"),
     [
@@ -112,6 +118,10 @@ def test_models(model: dict[str, Any], kind: type[nn.Module], shown: str) -> Non
             lambda model: GeodesicSGD(
                 spectral.groups(model), 0.5, geodesic_lr=0.1, rest=lambda groups: SGD(groups, 0.1)
             ),
+        ),
+        (
+            {"name": "geodesic", "rate": 0.1, "spectrum_rate": 0.3, "spectrum": "rest", "rest": "rmsprop"},
+            lambda model: _spectra_by_rmsprop(model, 0.3 / (2 * 0.3)),
         ),
     ],
 )

@@ -89,13 +89,24 @@ def build_optimiser(optimiser: Choice, model: nn.Module) -> Optimizer:
     if optimiser.name != "geodesic":
         return _plain(optimiser.name, model.parameters(), optimiser.options)
     rate, of_bases, of_spectra = (optimiser[name] for name in ("rate", "geodesic_rate", "spectrum_rate"))
+    of_spectra = rate if of_spectra is None else of_spectra
+    groups = spectral.groups(model)
     return GeodesicSGD(
-        spectral.groups(model),
-        lr=rate if of_spectra is None else of_spectra,
+        [_to_rest(group, of_spectra) for group in groups] if optimiser["spectrum"] == "rest" else groups,
+        lr=of_spectra,
         geodesic_lr=rate if of_bases is None else of_bases,
         momentum=optimiser["momentum"],
         rest=lambda groups: _plain(optimiser["rest"], groups, {"rate": rate}),
     )
+
+
+def _to_rest(group: dict[str, Any], rate: float) -> dict[str, Any]:
+    """A spectrum as a group of the rest's optimiser, at ``rate`` over 2m as eq. 11 of Vorontsov et al. has it."""
+    if group["kind"] != "spectrum":
+        return group
+    # Without effect, so without gradient, at margin 0.
+    factor = 2 * group["margin"] if group["margin"] else 1.0
+    return {"params": group["params"], "kind": "rest", "lr": rate / factor}
 
 
 def _plain(name: str, parameters: Any, options: Mapping[str, Any]) -> Optimizer:

@@ -85,6 +85,7 @@ OPTIMISERS: Mapping[str, Fields] = {
         **_MOMENTUM,
         "geodesic_rate": positive(default=None),
         "spectrum_rate": positive(default=None),
+        "spectrum": one_of("sgd", "rest", default=None),
         "rest": one_of("sgd", "rmsprop", "adam", default="sgd"),
     },
 }
@@ -150,7 +151,7 @@ class Configuration:
         start: a start of `isornn.init`, a preset, or ``spec`` with ``gates`` as in a spec file; ``length`` is the
             task's where it is absent.
         optimiser: with its learning ``rate``; ``geodesic`` trains the bases and spectra of ``spectral``, each at
-            its own rate where that is given, and the ``rest`` by another.
+            its own rate where that is given, and the ``rest`` by another, by which ``spectrum`` may go too.
         schedule: torch's learning-rate schedules; they count updates, ``plateau`` validations.
         penalty: of `isornn.nn.soft_constraints`, on all recurrent matrices, added to the loss ``strength`` times.
         updates: K.
