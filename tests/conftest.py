@@ -1,6 +1,7 @@
 """One thread per worker, property tests that are the same everywhere, and a browser for those who ask for one."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ import pytest
 import torch
 from hypothesis import settings
 
+# Shells give commands in the background a Ctrl-C that is ignored, and children inherit it; tests press it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
 settings.register_profile("everywhere", deadline=None, derandomize=True)
 settings.load_profile("everywhere")

@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import SGD, Adam, Optimizer, RMSprop
 
 from isornn import init
-from isornn.cells import LSTM, Gate, Spec
+from isornn.cells import LSTM, Gate, Spec, Vanilla
 from isornn.nn import RNN, OwnSteps, SpectralRNN, soft_constraints, spectral
 from isornn.optim import GeodesicSGD
 from isornn.training import Configuration, ConfigurationError, SequenceModel, State, train
@@ -53,6 +53,18 @@ def test_starts(start: dict[str, Any], by_hand: Callable[[nn.Module], nn.Module]
     torch.manual_seed(3)
     expected = SequenceModel(RNN(LSTM(), 2, 5), 1)
     by_hand(expected.recurrent)
+    for name, parameter in expected.named_parameters():
+        assert torch.equal(model.get_parameter(name), parameter)
+
+
+def test_a_spec_starts_torch_modules_too() -> None:
+    model = built(
+        model={"name": "torch.nn.RNN", "hidden": 5, "nonlinearity": "relu"},
+        start={"name": "spec", "gates": {"h": {"weight_var": 2, "bias_mean": 3}}},
+    )
+    torch.manual_seed(3)
+    expected = SequenceModel(nn.RNN(2, 5, nonlinearity="relu"), 1)
+    init.apply_(expected.recurrent, Spec(Vanilla("relu"), {"h": Gate(weight_var=2.0, bias_mean=3.0)}))
     for name, parameter in expected.named_parameters():
         assert torch.equal(model.get_parameter(name), parameter)
 

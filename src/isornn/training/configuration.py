@@ -32,6 +32,7 @@ _TORCH = {
     "torch.nn.LSTM": {},
     "torch.nn.GRU": {},
 }
+_CELLS_OF_TORCH = {"torch.nn.RNN": "vanilla", "torch.nn.LSTM": "lstm", "torch.nn.GRU": "gru"}
 _SIZES: Fields = {"hidden": whole(1), "layers": whole(1, default=1), "embedding": whole(1, default=None)}
 _DROPOUT: Fields = {"dropout": number(0, 1, default=0.0)}
 _LAYER: Fields = {
@@ -221,19 +222,17 @@ class Configuration:
 
 
 def spec_of_start(model: Choice, start: Choice) -> Spec:
-    """The hyper-parameters that ``start = {name = "spec", ...}`` gives.
+    """The hyper-parameters that ``start = {name = "spec", ...}`` gives, of a cell of isornn or of torch.
 
     Raises:
         SpecError: as in a spec file.
     """
-    return Spec.from_json(
-        {
-            "cell": model.name,
-            "options": cell_options(model),
-            "gates": dict(start["gates"]),
-            "biases": start["biases"],
-        }
-    )
+    if model.name in _CELLS_OF_TORCH:
+        name, options = _CELLS_OF_TORCH[model.name], {key: model[key] for key in _TORCH[model.name]}
+    else:
+        name, options = model.name, cell_options(model)
+    gates = dict(start["gates"])
+    return Spec.from_json({"cell": name, "options": options, "gates": gates, "biases": start["biases"]})
 
 
 def cell_options(model: Choice) -> dict[str, Any]:
@@ -255,14 +254,11 @@ def _check_cell(configuration: Configuration) -> None:
     model, start = configuration.model, configuration.start
     if model.name == "spectral" and start.name != "torch":
         raise ConfigurationError("start.name", start.name, "it is torch: model.start says how spectral starts")
-    if model.name not in CELL_OPTIONS:
-        if start.name == "spec":
-            raise ConfigurationError("start.name", "spec", f"a spec is of a cell of isornn, not of {model.name}")
-        return
-    try:
-        cell_named(model.name, cell_options(model))
-    except OptionError as error:
-        raise ConfigurationError("model", model.name, str(error)) from None
+    if model.name in CELL_OPTIONS:
+        try:
+            cell_named(model.name, cell_options(model))
+        except OptionError as error:
+            raise ConfigurationError("model", model.name, str(error)) from None
     if start.name == "spec":
         try:
             spec_of_start(model, start)
