@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from checked import CHO, PEEPHOLE, law
-from isornn.cells import LSTM, TLSTM, TRNN, Gate, Peephole, Spec, SpecError, Vanilla
+from isornn.cells import LSTM, TLSTM, TRNN, ChoGRU, Gate, Peephole, Spec, SpecError, Vanilla
 from isornn.nn.random_network import RandomNetwork
 from isornn.simulation import simulate
 from isornn.theory import TheoryMissing, analyze
 from isornn.theory.spectra import SpectralDensity, spectrum
 from isornn.theory.spectra.blocks import sampled_path, thinned
 from isornn.theory.spectra.chain import chained, row_energy
+from isornn.theory.spectra.dyson import Dyson
 from isornn.theory.spectra.scan import moments, upper_edge
 
 SPECS = {
@@ -67,6 +68,35 @@ def test_only_bounded_rows_have_an_upper_edge(name: str, found: dict[str, Spectr
     low, high = found[name].edges
     assert low == 0.0
     assert (high is not None) == (name in SHARP)
+
+
+def test_a_gated_read_by_weak_weights_does_not_cancel() -> None:
+    """Cho's GRU with all squared singular values within some 1e-5 of each other, from afar and from as near as that."""
+    spec = Spec(ChoGRU(), law(r=(1e-5, 1, 0, 0), z=(1e-5, 0, 0, 5), n=(1e-5, 1, 0, 0)))
+    dyson = Dyson(chained(thinned(sampled_path(spec, 1, torch.Generator().manual_seed(0)))))
+    mean = analyze(spec).jacobian.mean.number()
+    afar = torch.tensor([0.1, 0.5, 4.0], dtype=torch.complex128) * (0.54 + 0.84j)
+    found = dyson.solved(afar, dyson.guess(afar))
+    torch.testing.assert_close(found.m, 1 / (mean - afar), rtol=1e-7, atol=0)
+
+    x = mean + torch.tensor([-1e-5, 0.0, 1e-5], dtype=torch.float64)
+    unknowns = dyson.guess(x + 1j)
+    for angle in (1 / 4**k for k in range(9)):
+        found = dyson.solved(torch.polar(x, torch.full_like(x, angle)), unknowns)
+        unknowns = found.unknowns
+    run = simulate(
+        spec,
+        width=WIDTH,
+        steps=1,
+        warmup=500,
+        networks=1,
+        tangents=1,
+        singular_values=True,
+        generator=torch.Generator().manual_seed(1),
+    )
+    assert run.spectrum is not None
+    values = run.spectrum.singular_values.flatten().square().to(torch.complex128)
+    torch.testing.assert_close(found.m, (1 / (values - found.z[:, None])).mean(-1), rtol=0.05, atol=0)
 
 
 # -- closed forms -----------------------------------------------------------------------------------------------------

@@ -25,12 +25,51 @@ def jit(function: F) -> F:
 
 
 @jit
+def _column(
+    f: int, z: complex, outputs: int, coefficients: Array, p: Array, low: Array, inverse: Array, x: Array
+) -> complex:
+    """``-c + c^2 p^T G p`` of one unit for its factor f, from L, D^-1 and ``x = L^-1 p``, without cancellation.
+
+    The first pivot j at which p is not 0 is ``c p_j^2 + rest``; so ``-c rest / (c p_j^2 + rest)`` is left of the first
+    term and the pivot's part of the second.
+    """
+    count, size = p.shape
+    c = coefficients[f]
+    for j in range(size):
+        if p[f, j] != 0:
+            rest = -z if j >= size - outputs else 0j
+            for g in range(count):
+                if g != f:
+                    rest += coefficients[g] * (p[g, j] * p[g, j])
+            for q in range(j):
+                rest -= low[j, q] * low[j, q] / inverse[q]
+            later = 0j
+            for q in range(j + 1, size):
+                later += x[q] * x[q] * inverse[q]
+            return c * (c * later - rest * inverse[j])
+    return -c
+
+
+@jit
 def sums_over_units(
-    z: Array, outputs: int, coefficients: Array, factors: Array, weight: Array, y: Array, h: Array, trace: Array
+    z: Array,
+    outputs: int,
+    coefficients: Array,
+    factors: Array,
+    columns: Array,
+    weight: Array,
+    y: Array,
+    e: Array,
+    h: Array,
+    trace: Array,
 ) -> None:
     """Adds up over units n, for each z, with ``R = -z Pi + sum_f c_f p_f p_f^T`` and ``G = R^-1`` of size K:
 
-        y_f = sum w_n p_f^T G p_f,   h_fg = sum w_n (p_f^T G p_g)^2,   trace = sum w_n tr Pi G.
+        y_f = sum w_n p_f^T G p_f,          e_f = sum w_n (-c_f + c_f^2 p_f^T G p_f) for some factors,
+        h_fg = sum w_n (p_f^T G p_g)^2,     trace = sum w_n tr Pi G.
+
+    Units' parts of e are ``-c / (1 + c s)`` with ``s = p^T (R - c p p^T)^-1 p``: where c s is large, as where weights
+    are weak, the two terms cancel. See `_column`.
 
     R = L D L^T without pivoting: its imaginary part is definite off the real axis, and R is positive on the negative
     one. Zeros are skipped, which makes the chains of several steps, whose R is banded, cheap.
@@ -42,8 +81,9 @@ def sums_over_units(
         outputs: Pi is 1 on as many last rows.
         coefficients: c (Z, F) complex.
         factors: p (n, F, K).
+        columns: for which f e is wanted (Q,).
         weight: w (n,).
-        y, h, trace: (Z, F), (Z, F, F), (Z,), complex, zero before.
+        y, e, h, trace: (Z, F), (Z, Q), (Z, F, F), (Z,), complex, zero before.
     """
     units, count, size = factors.shape
     r = np.zeros((size, size), np.complex128)
@@ -91,6 +131,9 @@ def sums_over_units(
                     h[i, f, g] += weight[n] * (product * product)
                     if f == g:
                         y[i, f] += weight[n] * product
+            for q in range(len(columns)):
+                f = columns[q]
+                e[i, q] += weight[n] * _column(f, z[i], outputs, coefficients[i], factors[n], r, inverse, x[f])
             for f in range(count, count + outputs):
                 for j in range(size):
                     if x[f, j] != 0:

@@ -121,6 +121,7 @@ class Dyson:
         self._sources = torch.eye(len(blocks.starts), dtype=torch.float64)[blocks.columns]  # (S, Q)
         self._grouping = (blocks.owners[:, None] == groups).to(torch.complex128)
         self._factors = blocks.factors.contiguous().numpy()
+        self._of_columns = (blocks.owners >= self.count).nonzero()[:, 0]
         self._weight = blocks.weight.contiguous().numpy()
 
     def guess(self, z: Tensor) -> Tensor:
@@ -180,10 +181,10 @@ class Dyson:
         big_e, big_d = x.chunk(2, -1)
         sources = self._sources.to(x.dtype)
         t = 1 / (big_d @ sources + self.blocks.starts)
-        y, h, m = self._expectations(z, torch.cat([-big_e, t], -1))
+        y, e, h, m = self._expectations(z, torch.cat([-big_e, t], -1))
         # R moves by -V dE - T^2 A A^T dD, and G by -G dR G
         by_unknown = torch.cat([h[:, :, :count], h[:, :, count:][:, :, columns] * t.square()[:, None, columns]], -1)
-        e, d = -t + t.square() * y[:, count:], y[:, :count]
+        d = y[:, :count]
         of_e, of_d = by_unknown[:, count:] * t.square()[..., None], by_unknown[:, :count]
         of_e[:, :, count:] += (t.square() - 2 * t**3 * y[:, count:])[..., None] * sources.T
         return *self._made(x, torch.cat([e[:, columns], d], -1), torch.cat([of_e[:, columns], of_d], 1)), m
@@ -199,14 +200,15 @@ class Dyson:
                 jacobian[:, pair[:, None], pair] += by_x
         return new, jacobian
 
-    def _expectations(self, z: Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """E tr P_a G ``(Z, S + Q)`` and E tr P_a G P_b G for the sums P of each owner's factors, and m."""
+    def _expectations(self, z: Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """E tr P_a G ``(Z, S + Q)`` for the sums P of each owner's factors, e ``(Z, Q)``, E tr P_a G P_b G, and m."""
         from isornn.theory.spectra.compiled import sums_over_units  # numba, see there
 
         by_factor = coefficients.to(torch.complex128) @ self._grouping.T
         by_factor[:, self.blocks.owners < 0] = 1.0
         points, count = by_factor.shape
         y = torch.zeros(points, count, dtype=torch.complex128)
+        e = torch.zeros(points, len(self._of_columns), dtype=torch.complex128)
         h = torch.zeros(points, count, count, dtype=torch.complex128)
         trace = torch.zeros(points, dtype=torch.complex128)
         sums_over_units(
@@ -214,11 +216,14 @@ class Dyson:
             self.blocks.states,
             by_factor.numpy(),
             self._factors,
+            self._of_columns.numpy(),
             self._weight,
-            *(total.numpy() for total in (y, h, trace)),
+            *(total.numpy() for total in (y, e, h, trace)),
         )
-        found = (y @ self._grouping, self._grouping.T @ h @ self._grouping, trace / self.blocks.states)
-        return found if z.is_complex() else (found[0].real, found[1].real, found[2].real)
+        by_column = -coefficients[:, self.count :].to(torch.complex128)  # what is left where a column of A~ is 0
+        by_column[:, self.blocks.owners[self._of_columns] - self.count] = e
+        found = (y @ self._grouping, by_column, self._grouping.T @ h @ self._grouping, trace / self.blocks.states)
+        return found if z.is_complex() else (found[0].real, found[1].real, found[2].real, found[3].real)
 
 
 def _free(margin: float, x: Tensor, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
