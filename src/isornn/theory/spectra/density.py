@@ -20,7 +20,7 @@ from isornn.theory.spectra.extremes import extremes
 from isornn.theory.spectra.one_gate import one_gate_law
 from isornn.theory.spectra.push import Law
 from isornn.theory.spectra.records import Atom, KnownMoments, SpectralDensity, integrals
-from isornn.theory.spectra.scan import SHARES, STILL, Scan, moments, scan, upper_edge
+from isornn.theory.spectra.scan import SHARES, STILL, Scan, moments, scans, upper_edge
 
 SEED = 0
 MOST_STEPS = 16
@@ -140,8 +140,7 @@ def _by_dyson(spec: Spec, path: list[Step], wanted: KnownMoments | None) -> Spec
         blocks = _calibrated(blocks, wanted, rough)
     end = upper_edge(blocks) if limits.bounded else None
     tries = []
-    for share in SHARES if limits.bounded else SHARES[1:]:
-        found = scan(blocks, share, rough, end)
+    for found in scans(blocks, SHARES if limits.bounded else SHARES[1:], rough, end):
         tries.append((_off(found, wanted), found))
         if tries[-1][0] < _ACCURATE:
             break

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +17,7 @@ from isornn.theory.spectra.dyson import Blocks, Dyson, NotSolved, Solution
 from isornn.theory.spectra.records import interpolated
 
 RESOLVED = 0.015  # the widest angle at which a law counts as resolved
-SHARES = (0.13, 1.0, 3.0)  # of the angle at which a law is resolved, for the smallest of the rays: see scan
+SHARES = (0.13, 1.0, 3.0)  # of the angle at which a law is resolved, for the smallest of the rays: see scans
 COARSE, POINTS = 97, 200
 _BETWEEN = 4
 _TAIL = 32  # points beyond those
@@ -65,7 +67,23 @@ def moments(blocks: Blocks, end: float) -> tuple[float, float]:
     return first, second
 
 
-def scan(blocks: Blocks, share: float, top: float, end: float | None = None) -> Scan:
+@dataclass(frozen=True)
+class _Home:
+    """Where the mass is, by a few units: points ``x`` with x rho there, and the angle at which the law is resolved;
+    what `Scan` says of mass and of that angle; solutions on the negative axis, from which all rays start."""
+
+    rough: Blocks
+    negative: _Negative
+    x: Tensor
+    xrho: Tensor
+    resolved: float
+    moved: float
+    at_zero: float
+    below: float
+    low: float
+
+
+def scans(blocks: Blocks, shares: Sequence[float], top: float, end: float | None = None) -> Iterator[Scan]:
     """The density of the squared singular values on points chosen by itself, from as low as the equation can be solved
     in floating point.
 
@@ -77,31 +95,43 @@ def scan(blocks: Blocks, share: float, top: float, end: float | None = None) -> 
     before found mass, until the distribution function stays: that is the angle at which the law is resolved.
 
     Args:
-        share: of that angle, for the small one. Sharp edges want it small; weak weights, where single units show as
-            spikes, wide.
+        shares: of that angle, for the small one, a scan each. Sharp edges want it small; weak weights, where single
+            units show as spikes, wide.
         top: where the law of these units ends, roughly.
         end: the upper edge of the support where it is known, which the density reaches like a square root.
 
     Raises:
         NotSolved: not even from high above the lowest point at which it is solved on the negative axis.
     """
-    for lift in _LIFTS[:-1]:
-        with suppress(NotSolved):
-            return _scan_from(blocks, share, top, end, lift)
-    return _scan_from(blocks, share, top, end, _LIFTS[-1])
+
+    @cache
+    def home(lift: int) -> _Home:
+        return _home(blocks, top, lift)
+
+    def found(share: float) -> Scan:
+        for lift in _LIFTS[:-1]:
+            with suppress(NotSolved):
+                return _scan_from(blocks, home(lift), share, end)
+        return _scan_from(blocks, home(_LIFTS[-1]), share, end)
+
+    yield from map(found, shares)
 
 
-def _scan_from(blocks: Blocks, share: float, top: float, end: float | None, lift: int) -> Scan:
+def _home(blocks: Blocks, top: float, lift: int) -> _Home:
     rough = _subset(blocks)
     low, at_zero, below = _lowest(rough, 4 * top, float((blocks.energy * blocks.weight).sum()), lift)
     coarse = torch.logspace(math.log10(low), math.log10(1.5 * top), COARSE, dtype=torch.float64)
     negative = _Negative(rough, coarse)
-    coarse, xrho, resolved, moved = _homed(rough, negative, coarse)
-    angle = share * resolved
+    return _Home(rough, negative, *_homed(rough, negative, coarse), at_zero, below, low)
+
+
+def _scan_from(blocks: Blocks, home: _Home, share: float, end: float | None) -> Scan:
+    negative, coarse, xrho = home.negative, home.x, home.xrho
+    angle = share * home.resolved
     for points in (POINTS // 2, POINTS):
         x = refined(coarse, xrho, points)
         if points < POINTS:
-            xrho, _ = _on_axis(rough, negative, x, angle)
+            xrho, _ = _on_axis(home.rough, negative, x, angle)
             coarse = x
     if end is not None:
         x = torch.cat([x, end * (1 - torch.tensor(_BEFORE_END, dtype=torch.float64))]).sort()[0]
@@ -113,7 +143,7 @@ def _scan_from(blocks: Blocks, share: float, top: float, end: float | None, lift
         x = torch.cat([x, beyond[1:]])
     xrho, residual = _on_axis(blocks, negative, x, angle)
     # E low/(lambda + low) has its share of what lies above as well
-    below = max(0.0, below - float(torch.trapezoid(xrho * low / (x + low), x.log())))
+    below = max(0.0, home.below - float(torch.trapezoid(xrho * home.low / (x + home.low), x.log())))
     if end is not None:
         x, xrho = torch.cat([x, x.new_tensor([end])]), torch.cat([xrho, xrho.new_zeros(1)])
     # between the points solved x rho is smooth in ln x, and cheaper to interpolate
@@ -123,7 +153,7 @@ def _scan_from(blocks: Blocks, share: float, top: float, end: float | None, lift
 
     between = torch.from_numpy(PchipInterpolator(x.log().numpy(), xrho.numpy())(fine))
     x = torch.from_numpy(fine).exp()
-    return Scan(x, between / x, at_zero, below, residual, moved)
+    return Scan(x, between / x, home.at_zero, below, residual, home.moved)
 
 
 def _homed(rough: Blocks, negative: _Negative, x: Tensor) -> tuple[Tensor, Tensor, float, float]:
