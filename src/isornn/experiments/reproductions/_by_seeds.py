@@ -57,12 +57,13 @@ def mean(values: Sequence[float]) -> float:
 
 
 def told(values: Sequence[float], form: str = ".3f") -> str:
-    """The mean, and how far the seeds reach.
+    """The mean, and how far the seeds reach, if there are several.
 
-    >>> told([1.0, 2.0], ".1f")
-    '1.5 (1.0 to 2.0)'
+    >>> told([1.0, 2.0], ".1f"), told([1.0], ".1f")
+    ('1.5 (1.0 to 2.0)', '1.0')
     """
-    return f"{mean(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+    reach = f" ({min(values):{form}} to {max(values):{form}})" if len(values) > 1 else ""
+    return f"{mean(values):{form}}{reach}"
 
 
 def points(x: Sequence[float], values: Sequence[Sequence[float]], label: str, colour: int | None = None) -> Curve:

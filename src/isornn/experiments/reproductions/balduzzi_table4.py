@@ -70,9 +70,11 @@ def judge(measured: Measured) -> Verdict:
         for classical, typed in PAIRS[1:]
     }
     near = [_FAR * value for value in small["T-RNN"]["test"]]
-    parts["RNN far above T-RNN on the test part"] = seeds.below(near, small["RNN"]["test"])
+    parts[f"RNN at least {_FAR} times T-RNN on the test part"] = seeds.below(near, small["RNN"]["test"])
     bound = [_AS_GOOD * value for value in medium["LSTM"]["test"]]
-    parts["with dropout T-LSTM as good as LSTM on the test part"] = seeds.below(medium["T-LSTM"]["test"], bound)
+    parts[f"with dropout T-LSTM at most {_AS_GOOD} times LSTM on the test part"] = seeds.below(
+        medium["T-LSTM"]["test"], bound
+    )
     told = "; ".join(
         f"{size} {name} train {seeds.told(row['train'], '.1f')}, test {seeds.told(row['test'], '.1f')}"
         for size, rows in (("small", small), ("medium", medium))
@@ -80,8 +82,7 @@ def judge(measured: Measured) -> Verdict:
     )
     return Verdict(
         seeds.answer_of(parts),
-        f"perplexity, mean and range over seeds: {told}. "
-        + "; ".join(f"{name}: {seeds.WORDS[part]}" for name, part in parts.items()),
+        f"perplexity: {told}. " + "; ".join(f"{name}: {seeds.SAID[part]}" for name, part in parts.items()),
     )
 
 
@@ -103,7 +104,7 @@ def panels(measured: Measured) -> list[Panel]:
             seeds.points(range(1, len(rows) + 1), [row[part] for row in rows.values()], part)
             for part in ("train", "test")
         ]
-        found.append(Panel(f"{size}, half the range", label, "perplexity", curves, log=("y",)))
+        found.append(Panel(f"{size}, mean and half the range", label, "perplexity", curves, log=("y",)))
     return found
 
 
@@ -126,8 +127,8 @@ TARGET = Target(
     "from the sixth on), unrolled 20 steps (medium: 35) and clipped at norm 5. All weights start as torch's. At scale "
     "small batches of 10, and medium is small with dropout 0.5 between layers; the number of epochs is the published "
     "13. Train: the mean over the last epoch. As good: at most 1.1 times the perplexity, far: at least 1.25 times. "
-    "Three-layer networks and the medium GRU and T-GRU are left out. All seeds must say the same, else one cannot "
-    "tell.",
+    "Three-layer networks and the medium GRU and T-GRU are left out. At scale small one seed, so that no spread is "
+    "known.",
     settings={
         "small": {
             "lines": 1000,
@@ -151,7 +152,7 @@ TARGET = Target(
                 "factor": 0.5,
                 "dropouts": [0.5],
             },
-            "seeds": 2,
+            "seeds": 1,
         },
         "paper": {
             "small": {

@@ -127,7 +127,7 @@ TARGET = Target(
             "hidden": 128,
             "updates": 500,
             "validate_every": 250,
-            "seeds": 3,
+            "seeds": 2,
             "geodesic_rate": 1e-4,
         },
         "paper": {
