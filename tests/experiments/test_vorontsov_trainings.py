@@ -1,4 +1,4 @@
-"""The verdicts about copying and adding, on numbers made up so that one knows what must come out."""
+"""The verdicts about copying, adding and gains, on numbers made up so that one knows what must come out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import torch
 
 from isornn.experiments.reproductions import _copying as copying
 from isornn.experiments.reproductions.vorontsov_fig1 import stretch
+from isornn.experiments.reproductions.vorontsov_gain_oplu import hold_gain
 from isornn.experiments.target import target_named
+from isornn.nn import SpectralRNN, spectral
+from isornn.training import SequenceModel
 
 NEVER = math.inf
 
@@ -134,3 +137,39 @@ def test_figure_5(zero: list[float], middle: list[float], free: list[float], ans
 def test_a_run_that_ended_before_its_first_validation_has_not_left() -> None:
     measured = {"every": 10, "margins": {"0": [[]], "1": [[0.01]], "none": [[]]}}
     assert target_named("vorontsov-fig5").judge(measured).answer == "holds"
+
+
+def _digits(**changed: list[float]) -> dict[str, Any]:
+    rows = {
+        "m = 0": [0.80, 0.81],
+        "m = 0, gain 1.05": [0.90, 0.91],
+        "m = .1": [0.91, 0.92],
+        "m = 1": [0.88, 0.89],
+    }
+    oplu = {"OPLU, m = 0": [0.93, 0.92], "OPLU, m = .1": [0.92, 0.92], "OPLU, m = 1": [0.91, 0.93]}
+    permuted = rows | oplu
+    names = {"plain": "m = 0", "gain": "m = 0, gain 1.05", "oplu": "OPLU, m = 1"}
+    return {"orders": {"ordered": rows, "permuted": permuted | {names[key]: values for key, values in changed.items()}}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "answer"),
+    [
+        ({}, "holds"),
+        ({"gain": [0.85, 0.86]}, "does not hold"),
+        ({"gain": [0.82, 0.93]}, "cannot tell"),
+        ({"plain": [0.92, 0.93]}, "does not hold"),  # it needs no gain
+        ({"oplu": [0.80, 0.81]}, "does not hold"),
+        ({"oplu": [0.80, 0.93]}, "cannot tell"),
+    ],
+)
+def test_gain_and_oplu(changed: dict[str, list[float]], answer: str) -> None:
+    assert target_named("vorontsov-gain-oplu").judge(_digits(**changed)).answer == answer
+
+
+def test_a_gain_is_that_of_all_singular_values_and_is_not_trained() -> None:
+    model = SequenceModel(SpectralRNN(1, 6, margin=None), 2)
+    hold_gain(model, 1.05)
+    values = torch.linalg.svdvals(model.recurrent.weight_hh_l0)
+    assert torch.allclose(values, torch.full((6,), 1.05), atol=1e-6)
+    assert "spectrum" not in {group["kind"] for group in spectral.groups(model)}

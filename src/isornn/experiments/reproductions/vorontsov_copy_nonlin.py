@@ -127,7 +127,7 @@ TARGET = Target(
             "margins": [0.0, 0.3],
             "hidden": 128,
             "updates": 400,
-            "seeds": 3,
+            "seeds": 2,
             "held_out": 100,
             "validate_every": 25,
             "clip": 1.0,

@@ -103,7 +103,7 @@ TARGET = Target(
             "margins": [0.0, 1.0, 10.0, 100.0, None],
             "hidden": 64,
             "updates": 1200,
-            "seeds": 3,
+            "seeds": 2,
             "held_out": 500,
             "validate_every": 100,
             "clip": 1.0,
