@@ -27,7 +27,7 @@ from isornn.cells import (
     Vanilla,
 )
 from isornn.theory.errors import TheoryMissing
-from isornn.theory.population.engine import Population, Stable
+from isornn.theory.population.engine import Effort, Population, Stable
 
 LSTM_MILD = Spec(LSTM(), law(i=(1, 0.5, 0, 0), f=(1, 0.5, 0, 1), g=(1, 0.5, 0, 0), o=(1, 0.5, 0, 0)))
 LSTM_STRONG = Spec(LSTM(), law(i=(2, 1, 0, 0.5), f=(4, 0.5, 0.1, 2), g=(3, 0.5, 0, 0), o=(2, 0.5, 0, 0.5)))
@@ -76,6 +76,22 @@ def test_peephole_has_a_stable_correlation_below_one() -> None:
     assert close(found.identical_response.chi, found.identical_response.stderr["chi"], 1.14694, 0.0)
     assert 0.3 < moments.correlation < 0.45
     assert found.response.chi < 1
+
+
+def test_one_of_two_copies_is_a_population_of_its_own() -> None:
+    """Where inputs differ chi_1 is taken from copies that were started apart, each by itself."""
+    spec = Spec(LSTM(), LSTM_STRONG.gates, Input(1.0, 0.5))
+    found = population(spec).stable(effort=Effort(settle_tolerance=0.02, response_tolerance=0.05))
+    other = population(spec, seed=1)
+    alone = other.settle("identical", tolerance=0.02)
+    expected = other.respond(alone, tolerance=0.05)
+    assert found.stationary.moments.correlation < 0.9 and found.identical.moments.correlation == 1
+    for value, wanted, name in (
+        (found.identical_response, expected, "chi"),
+        (found.identical.moments, alone.moments, "second_moment"),
+    ):
+        gap = getattr(value, name) - getattr(wanted, name)
+        assert abs(gap) < 4 * torch.hypot(value.stderr[name], wanted.stderr[name])
 
 
 @pytest.mark.parametrize(

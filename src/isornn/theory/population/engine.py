@@ -48,6 +48,10 @@ class Stationary:
     units: Units
     field: Field
 
+    def alone(self) -> Stationary:
+        """One of two copies, which the other does not act on: a population with identical copies."""
+        return replace(self, moments=self.moments.alone(), units=self.units.one_copy(), field=self.field.one_copy())
+
 
 @dataclass(frozen=True)
 class Stable:
@@ -191,7 +195,8 @@ class Population:
 
         With input correlation 1 the map is a power series in correlations with coefficients that are not negative
         (Mehler), hence convex, with fixed point C = 1: where chi_1 <= 1 there is no other, and one copy is enough.
-        Elsewhere copies started apart find it. ``length`` is as for ``respond``.
+        Elsewhere copies started apart find it, and where that is so of all specs each copy is the one. ``length`` is as
+        for ``respond``.
         """
         settle = partial(self.settle, max_steps=effort.settle_steps, tolerance=effort.settle_tolerance)
         respond = partial(
@@ -201,9 +206,13 @@ class Population:
             tolerance=effort.response_tolerance,
             max_cohorts=effort.cohorts,
         )
+        alike = self.laws.input_correlation.reshape(self.batch_shape) == 1
+        if effort.apart and not bool(alike.any()):
+            apart = settle("apart")
+            return Stable(apart, respond(apart), apart.alone(), respond(apart.alone()))
         identical = settle("identical")
         response = respond(identical)
-        one = (self.laws.input_correlation.reshape(self.batch_shape) == 1) & (response.chi <= 1)
+        one = alike & (response.chi <= 1)
         if not effort.apart or bool((one | ~identical.converged).all()):
             return Stable(identical, response, identical, response)
         apart = settle("apart")

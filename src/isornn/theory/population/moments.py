@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -42,6 +42,16 @@ class Moments:
         return Moments(
             **values, correlation_defined=defined[0].reshape(shape), stderr={name: se for name, (_, se) in both.items()}
         )
+
+    def alone(self) -> Moments:
+        """Of either copy by itself: the pair's are its own."""
+        errors = {
+            **self.stderr,
+            "pair_moment": self.stderr["second_moment"],
+            "correlation": torch.zeros_like(self.mean),
+        }
+        one = torch.ones_like(self.correlation)
+        return replace(self, pair_moment=self.second_moment, correlation=one, stderr=errors)
 
     @staticmethod
     def chosen(mask: Tensor, yes: Moments, no: Moments) -> Moments:

@@ -27,7 +27,7 @@ _THINNED = 8
 _TINY = 1e-200
 _MOST_VALUES = 2**21
 _MOST_DRAWS = 2**15
-_PER_UNIT = 256
+_PER_UNIT, _TOGETHER = 256, 8  # values of a rule, and of those at once
 # Trapezoid rules: range and step in standard deviations, and the step in units of the pre-activation that resolves
 # the logistic function and tanh; where pre-activations hardly vary three values do (Gauss-Hermite).
 _RANGE, _STEP, _RESOLVED = 7.0, 1.1, 0.65
@@ -222,9 +222,11 @@ def _paired(one: Sequence[Tensor], few: Sequence[Tensor], thinned: int) -> list[
 def _averages(laws: Laws, units: Units, held: Field, name: str, points: Tensor, weight: Tensor) -> list[Tensor]:
     """Moments of the line at every unit, ``(G, R, n)``, by the few values of a rule."""
     total = [torch.zeros((), dtype=torch.float64)] * 8
-    for point, part in zip(points.T, weight, strict=True):
-        moments = _line(laws, units, held, name, point.reshape(-1, 1, 1, 1))
-        total = [x + part * y for x, y in zip(total, moments, strict=True)]
+    crowd = replace(units, states={state: value[:, None] for state, value in units.states.items()})
+    for some, shares in zip(points.split(_TOGETHER, -1), weight.split(_TOGETHER), strict=True):
+        moments = _line(laws, crowd, held, name, some[..., None, None, None])
+        sums = [(value * shares[:, None, None, None]).sum(0) for value in moments]
+        total = [x + y for x, y in zip(total, sums, strict=True)]
     return total
 
 

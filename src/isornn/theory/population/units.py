@@ -216,6 +216,12 @@ class Field:
         copy.values, copy.gain = dict(self.values), 0.0
         return copy
 
+    def one_copy(self) -> Field:
+        """A held copy for either of two copies by itself."""
+        copy = self.held()
+        copy.values = {name: (own, own) for name, (own, _) in self.values.items()}
+        return copy
+
     def over_replicates(self) -> Field:
         """A held copy in which all replicates share one mean, ``(G, 1, 1)``."""
         copy = self.held()
