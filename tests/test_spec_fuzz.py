@@ -131,7 +131,12 @@ times = log_uniform(2.0001, 1e15)
 bias_laws = st.one_of(
     st.just("normal"),
     st.builds(lambda T, s: {"chrono": T, "sign": s}, times, st.sampled_from([1, -1])),
-    st.builds(lambda low, T: {"timescale": [low, low * T]}, log_uniform(1e-6, 1e6), times),
+    st.builds(
+        lambda kind, low, T: {kind: [low, low * T]},
+        st.sampled_from(["timescale", "log_timescale"]),
+        log_uniform(1e-6, 1e6),
+        times,
+    ),
     st.builds(lambda s: {"uniform_gate": True, "sign": s}, st.sampled_from([1, -1])),
 )
 ensembles = st.sampled_from(["gaussian", "orthogonal", "identity"]) | st.builds(lambda m: {"margin": m}, variances)

@@ -7,7 +7,9 @@ import math
 import pytest
 import torch
 
-from isornn.cells import CELLS, GRU, LSTM, Cell, Input, Peephole, Spec, SpecError, Vanilla, cell_named
+from isornn.cells import CELLS, GRU, LSTM, BiasLaw, Cell, Input, Peephole, Spec, SpecError, Vanilla, cell_named
+from isornn.cells.activations import hard_sigmoid
+from isornn.cells.bias_laws import WITH_ENDS, bias_law_from_json
 from isornn.cells.random_specs import random_spec
 from isornn.cells.starts import PRESETS, STARTS, preset, start
 
@@ -145,3 +147,18 @@ def test_random_specs_obey_their_law_and_their_generator(cell: Cell) -> None:
             assert -1 <= float(gate.bias_mean) <= (3 if name == keep else 1)
             assert 0 <= float(gate.bias_var) <= 0.5
     assert 60 < sum(spec.input.correlation == 1.0 for spec in specs) < 140
+
+
+@pytest.mark.parametrize("kind", WITH_ENDS)
+def test_laws_with_ends_survive_json_and_keep_to_their_ends(kind: str) -> None:
+    law = BiasLaw(kind, 2.0, 50.0, sign=-1)
+    assert bias_law_from_json(law.to_json()) == law
+    ends = -law.quantile(torch.tensor([0.0, 1.0], dtype=torch.float64))
+    open_to = hard_sigmoid(ends) if kind.startswith("hard") else ends.sigmoid()
+    torch.testing.assert_close(open_to / (1 - open_to), torch.tensor([2.0, 50.0], dtype=torch.float64))
+
+
+def test_octaves_of_a_log_law_have_as_many_units() -> None:
+    v = (torch.arange(7000, dtype=torch.float64) + 0.5) / 7000
+    octaves = BiasLaw("log_timescale", 1.0, 128.0).quantile(v).exp().log2().floor()
+    assert octaves.unique(return_counts=True)[1].tolist() == [1000] * 7

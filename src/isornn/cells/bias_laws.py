@@ -6,12 +6,14 @@ on another gate is the exact mirror of the first, as chrono initialisation has b
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 LARGEST = 1e300  # also of whole numbers, which Python has beyond the floats
+WITH_ENDS = ("timescale", "log_timescale", "hard_timescale", "hard_log_timescale")  # laws whose ends are free
 
 
 @dataclass(frozen=True)
@@ -22,14 +24,17 @@ class BiasLaw:
 
     Args:
         kind: ``"chrono"``: r ~ U(1, T-1) (Tallec & Ollivier 2018); ``"timescale"``: r ~ U(low, high), the same
-            with both ends free; ``"hard_timescale"``: the same for `hard_sigmoid`, bias ``sign * (2.5 - 5/(1 + r))``;
-            ``"uniform_gate"``: r / (1 + r) ~ U(0, 1) (Gu et al. 2020).
+            with both ends free; ``"log_timescale"``: ln r ~ U(ln low, ln high), as many units in each octave of time
+            scales; ``"hard_timescale"``, ``"hard_log_timescale"``: the same for `hard_sigmoid`, bias
+            ``sign * (2.5 - 5/(1 + r))``; ``"uniform_gate"``: r / (1 + r) ~ U(0, 1) (Gu et al. 2020).
         low, high: the ends of r; unused for the last.
         sign: +1 or -1.
 
     >>> import torch
     >>> BiasLaw("chrono", 1.0, 99.0).quantile(torch.tensor([0.5])).exp().round()
     tensor([50.])
+    >>> BiasLaw("log_timescale", 1.0, 100.0).quantile(torch.tensor([0.5])).exp().round()
+    tensor([10.])
     """
 
     kind: str
@@ -41,18 +46,16 @@ class BiasLaw:
         """The bias of the unit whose uniform variate is ``v`` in (0, 1)."""
         if self.kind == "uniform_gate":
             return self.sign * (v / (1 - v)).log()
-        r = self.low + (self.high - self.low) * v
-        return self.sign * (2.5 - 5 / (1 + r) if self.kind == "hard_timescale" else r.log())
+        if self.kind in ("log_timescale", "hard_log_timescale"):
+            r = self.low * (v * math.log(self.high / self.low)).exp()
+        else:
+            r = self.low + (self.high - self.low) * v
+        return self.sign * (2.5 - 5 / (1 + r) if self.kind.startswith("hard") else r.log())
 
     def to_json(self) -> dict[str, Any]:
         """The form that spec files hold."""
-        value: Any = {
-            "chrono": self.high + 1,
-            "timescale": [self.low, self.high],
-            "hard_timescale": [self.low, self.high],
-            "uniform_gate": True,
-        }[self.kind]
-        return {self.kind: value} | ({"sign": -1} if self.sign < 0 else {})
+        whole: dict[str, Any] = {"chrono": self.high + 1, "uniform_gate": True}
+        return {self.kind: whole.get(self.kind, [self.low, self.high])} | ({"sign": -1} if self.sign < 0 else {})
 
 
 def bias_law_from_json(value: Any) -> BiasLaw | None:
@@ -65,8 +68,8 @@ def bias_law_from_json(value: Any) -> BiasLaw | None:
     BiasLaw(kind='chrono', low=1.0, high=199.0, sign=-1)
     """
     allowed = (
-        '"normal", {"chrono": T} with T > 2, {"timescale": [low, high]} or {"hard_timescale": '
-        '[low, high]} with 0 < low <= high, {"uniform_gate": true}; each object may have "sign": 1 or -1'
+        f'"normal", {{"chrono": T}} with T > 2, {{"uniform_gate": true}}, or one of {", ".join(WITH_ENDS)} as '
+        '{"timescale": [low, high]} with 0 < low <= high; each object may have "sign": 1 or -1'
     )
     if value is None or value == "normal":
         return None
@@ -81,7 +84,7 @@ def bias_law_from_json(value: Any) -> BiasLaw | None:
         return BiasLaw("uniform_gate", sign=int(sign))
     if named == ["chrono"] and _is_number(argument) and argument > 2:
         return BiasLaw("chrono", 1.0, float(argument) - 1.0, int(sign))
-    if named[0] in ("timescale", "hard_timescale") and isinstance(argument, list) and len(argument) == 2:
+    if named[0] in WITH_ENDS and isinstance(argument, list) and len(argument) == 2:
         if all(map(_is_number, argument)) and 0 < argument[0] <= argument[1]:
             return BiasLaw(named[0], float(argument[0]), float(argument[1]), int(sign))
     raise ValueError(allowed)

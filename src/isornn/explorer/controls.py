@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from isornn.cells import BiasLaw, Cell, OptionError, Spec, SpecError, cell_named
 from isornn.cells.activations import GATE_FUNCTIONS, SHAPED_TRANSITIONS, TRANSITIONS
+from isornn.cells.bias_laws import WITH_ENDS
 from isornn.cells.starts import start
 
 Scale = Literal["linear", "decades", "decades and 0"]
@@ -61,7 +62,7 @@ _RANGES: dict[str, tuple[Scale, float, float, float]] = {
     "bias_var": ("decades and 0", -6, 2, 1),
 }
 _OPTIONS = {"gate": GATE_FUNCTIONS, "nonlinearity": TRANSITIONS | SHAPED_TRANSITIONS}
-_RATIOS = ("timescale", "hard_timescale", "chrono")  # laws with ends
+_RATIOS = (*WITH_ENDS, "chrono")
 _GIVEN = "as given"
 
 

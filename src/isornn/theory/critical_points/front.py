@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from isornn.cells import Spec, SpecError
+from isornn.cells.bias_laws import WITH_ENDS
 from isornn.theory.analysis import SEED
 from isornn.theory.critical_points.costs import COSTS, costs
 from isornn.theory.quantities import Quantity
@@ -21,7 +22,6 @@ WEIGHTED = tuple(name for name in COSTS if name != "sight")
 FEWEST, MOST = 8, 100_000
 SURE = 2.0  # standard errors from which a difference counts
 _NUMBERS = ("weight_var", "input_var", "previous_input_var", "bias_mean", "bias_var")
-_LAWS = ("timescale", "hard_timescale")
 _TOGETHER = 16  # specs of one batch: enough to share the work, few enough to show how far it is
 _ROWS = 256  # of the comparison of all with all, at once
 
@@ -279,7 +279,7 @@ def _check_ranges(spec: Spec, ranges: Sequence[Range]) -> None:
             _placed(spec, {r.path: end})
     ends = {r.path: r for r in ranges if r.path in LAW_ENDS}
     if ends:
-        laws = [law for gate in spec.gates.values() if (law := gate.bias_law) is not None and law.kind in _LAWS]
+        laws = [law for gate in spec.gates.values() if (law := gate.bias_law) is not None and law.kind in WITH_ENDS]
         low = ends["bias_law.low"].high if "bias_law.low" in ends else max(law.low for law in laws)
         high = ends["bias_law.high"].low if "bias_law.high" in ends else min(law.high for law in laws)
         lowest = ends["bias_law.low"].low if "bias_law.low" in ends else 1.0
@@ -289,7 +289,9 @@ def _check_ranges(spec: Spec, ranges: Sequence[Range]) -> None:
 
 def _check_path(spec: Spec, path: str) -> None:
     if path in LAW_ENDS:
-        if not any(law is not None and law.kind in _LAWS for law in (gate.bias_law for gate in spec.gates.values())):
+        if not any(
+            law is not None and law.kind in WITH_ENDS for law in (gate.bias_law for gate in spec.gates.values())
+        ):
             raise SpecError("ranges", path, "no gate of the spec has a time-scale law")
         return
     head, _, field = path.partition(".")
@@ -308,7 +310,7 @@ def _placed(spec: Spec, values: Mapping[str, Any]) -> Spec:
             continue
         end = path.partition(".")[2]
         for name, gate in spec.gates.items():
-            if gate.bias_law is not None and gate.bias_law.kind in _LAWS:
+            if gate.bias_law is not None and gate.bias_law.kind in WITH_ENDS:
                 law = (
                     replace(gate.bias_law, low=float(value))
                     if end == "low"

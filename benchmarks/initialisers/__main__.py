@@ -1,0 +1,48 @@
+"""Which start learns soonest: every start with the same rates, seeds and budgets.
+
+    python benchmarks/initialisers [--mnist DIR] [--goals NAME ...] [--modules NAME ...] [--starts NAME ...] [--table]
+
+Trains what is not in ``benchmarks/results/initialisers.json`` yet; an interrupted call goes on where it was, and one
+goal, module and start is some minutes on two cores. ``--table`` trains nothing. See ``protocol.py`` for what is run.
+Wanted of ``critical``, over all goals and modules: updates at most .8 times those of the best other start in the
+median, never above 1.25 times, no divergence at its best rate, and learning where torch's start and the standard one
+stay at chance over 500 steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from kept import Kept
+from protocol import GOALS, MODULES, STARTS, Place
+from race import found, race
+from report import report
+
+RESULTS = Path(__file__).parent.parent / "results"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mnist", type=Path, help="folder with MNIST's files, for the noise-padded goals")
+    parser.add_argument("--goals", nargs="+", choices=GOALS, default=list(GOALS))
+    parser.add_argument("--modules", nargs="+", choices=MODULES, default=list(MODULES))
+    parser.add_argument("--starts", nargs="+", choices=STARTS, default=list(STARTS))
+    parser.add_argument("--folder", type=Path, default=Path("initialisers-runs"), help="of the runs at work")
+    parser.add_argument("--table", action="store_true", help="show what is known; train nothing")
+    arguments = parser.parse_args()
+    mnist = None if arguments.mnist is None else arguments.mnist.absolute()
+    kept = Kept(RESULTS / "initialisers.json", arguments.folder, mnist)
+    if not arguments.table:
+        if mnist is None and any(GOALS[goal].mnist for goal in arguments.goals):
+            parser.error("the noise-padded goals need --mnist DIR")
+        for goal in arguments.goals:
+            for module in arguments.modules:
+                print(f"{goal}, {module}")
+                race([Place(goal, module, start) for start in arguments.starts], kept)
+    places = [Place(goal, module, start) for goal in GOALS for module in MODULES for start in STARTS]
+    report(found(places, kept), kept, RESULTS / "initialisers.png")
+
+
+if __name__ == "__main__":
+    main()

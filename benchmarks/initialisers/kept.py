@@ -1,0 +1,119 @@
+"""What is known of runs: a file with one line each, and a sweep for those that are not in it yet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from protocol import GOALS, Fields, Place
+
+from isornn.files import replacing
+from isornn.training import Configuration, RunRecord, run
+from isornn.training.metrics import read_metrics
+from isornn.training.sweep import LocalWorkers, SweptRun, run_sweep
+
+WORKERS = 2
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One run of the protocol."""
+
+    place: Place
+    rate: float
+    seed: int
+    share: float = 1.0
+
+    @property
+    def configuration(self) -> Configuration:
+        return Configuration.from_mapping(self.place.configuration(self.rate, self.seed, self.share))
+
+    @property
+    def key(self) -> str:
+        place = self.place
+        return f"{place.goal} {place.module} {place.start} rate={self.rate:g} seed={self.seed} of={self.share:g}"
+
+
+@dataclass(frozen=True)
+class Known:
+    """How a run went.
+
+    Args:
+        hash: of its configuration.
+        updates, values: the validations, by the goal's metric.
+        diverged: why it could not go on; ``None`` if it did.
+        seconds: on the machine in the file's heading; other work ran beside it.
+    """
+
+    hash: str
+    updates: Sequence[int]
+    values: Sequence[float]
+    diverged: str | None
+    seconds: float
+
+
+class Kept:
+    """Runs by their keys. A run whose configuration has changed since is as unknown as one that never was.
+
+    Args:
+        file: of the records; made if needed, written whole after each sweep.
+        folder: of the runs at work, from which an interrupted sweep goes on.
+        mnist: folder with MNIST's files.
+    """
+
+    def __init__(self, file: Path, folder: Path, mnist: Path | None) -> None:
+        self.file, self.folder, self.mnist = file, folder, mnist
+        rows = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        self._known = {key: Known(**row) for key, row in rows.items()}
+
+    def get(self, asked: Asked) -> Known | None:
+        known = self._known.get(asked.key)
+        return known if known is not None and known.hash == asked.configuration.hash else None
+
+    def run(self, wanted: Sequence[Asked]) -> None:
+        """Have all of them: train those that are not known."""
+        missing = {asked.configuration.hash: asked for asked in wanted if self.get(asked) is None}
+        if not missing:
+            return
+        plan = {name: _fields(asked) for name, asked in missing.items()}
+        swept = run_sweep(plan, self.folder, partial(_run, self.mnist), LocalWorkers(WORKERS), watch=_tell)
+        for one in swept:
+            if one.state != "finished" or one.record is None:
+                raise RuntimeError(f"{one.folder}: {one.reason or one.state}")
+            self._known[missing[one.folder.name].key] = Known(**one.record)
+        self._save()
+
+    def _save(self) -> None:
+        lines = (f"{json.dumps(key)}: {json.dumps(asdict(known))}" for key, known in sorted(self._known.items()))
+        with replacing(self.file) as new:
+            new.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def _fields(asked: Asked) -> Fields:
+    return asked.configuration.to_mapping() | {"goal": asked.place.goal}
+
+
+def _run(mnist: Path | None, fields: Fields, folder: Path, progress: Any) -> dict[str, Any]:
+    """A sweep's run: trained in a folder of its own, told as `Known` has it."""
+    fields = dict(fields)
+    goal = GOALS[fields.pop("goal")]
+    trained = folder / "run"
+    configuration = Configuration.from_mapping(fields)
+    record: RunRecord = run(configuration, trained, data=mnist if goal.mnist else None, progress=progress)
+    rows = read_metrics(trained)
+    return {
+        "hash": configuration.hash,
+        "updates": [row["update"] for row in rows],
+        "values": [round(row["validation"][goal.metric], 5) for row in rows],
+        "diverged": record.diverged,
+        "seconds": round(record.seconds, 1),
+    }
+
+
+def _tell(runs: Sequence[SweptRun]) -> None:
+    ended = sum(one.state in ("finished", "failed") for one in runs)
+    print(f"\r{ended} of {len(runs)} runs", end="" if ended < len(runs) else "\n", flush=True)

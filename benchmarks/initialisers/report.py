@@ -1,0 +1,113 @@
+"""The protocol's table, its figure, and what is claimed of `critical_`."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+import torch
+from kept import Asked, Kept
+from protocol import GOALS, MODULES, SEEDS, STARTS
+from race import Result
+from rich.console import Console
+from rich.table import Table
+
+from isornn.experiments.panels import Curve, Mark, Panel
+from isornn.plots.panels import draw_panels
+
+OURS, OF_OLD = "critical", ("torch", "standard")
+RATIO, WORST, LONG = 0.8, 1.25, 500
+ByStart = Mapping[str, Result]
+
+
+def report(results: Sequence[Result], kept: Kept, figure: Path) -> None:
+    """Print the table and the claims; draw the curves."""
+    console = Console(width=120)
+    console.print(f"{platform.machine()}, torch {torch.__version__}, one thread a run; {len(SEEDS)} seeds")
+    console.print(_table(results))
+    by_cell: dict[tuple[str, str], dict[str, Result]] = {}
+    for result in results:
+        by_cell.setdefault((result.place.goal, result.place.module), {})[result.place.start] = result
+    whole = {cell: by_start for cell, by_start in by_cell.items() if len(by_start) == len(STARTS)}
+    for line in _claims(whole):
+        console.print(line)
+    if by_cell:
+        panels = [_panel(cell, by_start, kept) for cell, by_start in by_cell.items()]
+        draw_panels("Validation over updates, median of seeds, each start at its best rate", panels, figure)
+
+
+def _table(results: Sequence[Result]) -> Table:
+    table = Table("goal", "module", "start", "rate", "updates", "reached", "final", "diverged")
+    for result in results:
+        place, goal = result.place, GOALS[result.place.goal]
+        ended = sorted(result.final)
+        table.add_row(
+            place.goal,
+            place.module,
+            place.start,
+            f"{result.rate:g}",
+            f"{result.median:g} ({min(result.updates)} to {max(result.updates)})"
+            + ("" if all(result.reached) else f"; {goal.budget} is the budget"),
+            f"{sum(result.reached)} of {len(result.reached)}",
+            f"{median(ended):.3g} ({ended[0]:.3g} to {ended[-1]:.3g})" if ended else "none",
+            str(result.diverged),
+        )
+    return table
+
+
+def ratio(by_start: ByStart) -> tuple[float, str] | None:
+    """Updates of ours over the best other start's, and its name; ``None`` where no start reaches the threshold."""
+    others = {name: result for name, result in by_start.items() if name != OURS}
+    best = min(others, key=lambda name: others[name].median)
+    if sum(by_start[OURS].reached) == 0 and sum(others[best].reached) == 0:
+        return None
+    return by_start[OURS].median / others[best].median, best
+
+
+def _claims(whole: Mapping[tuple[str, str], ByStart]) -> list[str]:
+    ratios = {cell: ratio(by_start) for cell, by_start in whole.items()}
+    judged = {cell: found for cell, found in ratios.items() if found is not None}
+    lines = [f"{' '.join(cell)}: {found[0]:.2f} times the updates of {found[1]}" for cell, found in judged.items()]
+    lines += [f"{' '.join(cell)}: no start reaches the threshold" for cell in ratios.keys() - judged.keys()]
+    missing = len(GOALS) * len(MODULES) - len(whole)
+    lines += [f"{missing} of {len(GOALS) * len(MODULES)} cells are not known yet"] * (missing > 0)
+    if not judged:
+        return lines
+    values = [found[0] for found in judged.values()]
+    diverged = sum(by_start[OURS].diverged for by_start in whole.values())
+    return [
+        *lines,
+        _claim(f"median ratio {median(values):.2f}, wanted at most {RATIO}", median(values) <= RATIO),
+        _claim(f"worst ratio {max(values):.2f}, wanted at most {WORST}", max(values) <= WORST),
+        _claim(f"{diverged} runs of {OURS} diverged at its best rate, wanted none", diverged == 0),
+        *_long(whole),
+    ]
+
+
+def _long(whole: Mapping[tuple[str, str], ByStart]) -> list[str]:
+    """Where the old starts stay below the threshold over long sequences: does ours train?"""
+    lines = []
+    for cell, by_start in whole.items():
+        stuck = all(not any(by_start[name].reached) for name in OF_OLD)
+        if GOALS[cell[0]].length >= LONG and stuck:
+            reached = sum(by_start[OURS].reached)
+            lines.append(_claim(f"{' '.join(cell)}: {reached} of {len(SEEDS)} seeds train", reached == len(SEEDS)))
+    return lines
+
+
+def _claim(text: str, holds: bool) -> str:
+    return f"{'holds' if holds else 'does NOT hold'}: {text}"
+
+
+def _panel(cell: tuple[str, str], by_start: ByStart, kept: Kept) -> Panel:
+    goal = GOALS[cell[0]]
+    curves = []
+    for name, result in by_start.items():
+        runs = [kept.get(Asked(result.place, result.rate, seed)) for seed in SEEDS]
+        known = [run for run in runs if run is not None and run.diverged is None]
+        if known:
+            middle = [median(values) for values in zip(*(run.values for run in known), strict=True)]
+            curves.append(Curve(known[0].updates, middle, name, colour=list(STARTS).index(name)))
+    return Panel(", ".join(cell), "update", goal.metric, tuple(curves), marks=(Mark("y", goal.threshold),))
