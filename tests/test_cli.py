@@ -252,7 +252,7 @@ def test_people_get_a_table_and_a_sentence() -> None:
 
 
 def test_people_get_errors_and_reasons() -> None:
-    result = run("analyze", "--cell", "gru", *SIZES, "--input-correlation", "0.5")
+    result = run("analyze", "--cell", "gru", *SIZES)
     assert "+- " in result.stdout and "known for cells with one state" in result.stdout
 
 
