@@ -46,6 +46,19 @@ class Page:
 
         WebDriverWait(self.browser, PATIENCE).until(done, f"the page does not come to {wanted}")
 
+    def computing(self, name: str) -> bool:
+        return "stale" in str(self.browser.find_element(By.ID, name).get_attribute("class"))
+
+    def headline(self, but: str = "") -> str:
+        """xi, once it is there and is another than ``but``."""
+
+        def there(browser: webdriver.Chrome) -> str:
+            shown = browser.find_elements(By.ID, "xi-value") and not self.computing("headline")
+            xi = self.text("xi-value") if shown else but
+            return "" if xi == but else xi
+
+        return str(WebDriverWait(self.browser, PATIENCE).until(there, "xi does not come"))
+
     def focused(self) -> str:
         return str(self.browser.execute_script("return document.activeElement.id"))
 
@@ -114,6 +127,17 @@ def test_the_page_by_keyboard(browser: webdriver.Chrome, served: Served, tmp_pat
         assert {urlsplit(url).netloc for url in asked(browser)} == {urlsplit(address).netloc}
         browser.get("/".join(address.split("/")[:3]) + "/")
         assert "open the address that isornn explore printed" in browser.find_element(By.TAG_NAME, "body").text
+
+
+def test_sliders_are_live_while_a_spectrum_is_computed(browser: webdriver.Chrome, served: Served) -> None:
+    with served("--cell", "lstm") as (_, address):
+        page = Page(browser)
+        browser.get(address)
+        before = page.headline()
+        page.tab_to("f.bias_mean")
+        page.press(Keys.ARROW_RIGHT)
+        page.headline(but=before)
+        assert page.computing("spectrum-card") and "computing" in page.text("spectrum-card")
 
 
 def spec_of_line(line: str) -> Spec:
