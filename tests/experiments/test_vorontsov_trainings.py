@@ -110,6 +110,7 @@ def _nonlinearities(**changed: Any) -> dict[str, Any]:
         ({"slope_1": _row(NEVER, NEVER)}, "does not hold"),
         ({"trained": [0.7, 0.72]}, "does not hold"),
         ({"trained": [0.7, None]}, "does not hold"),
+        ({"trained": [0.7, 0.9], "slope_from_0.7": _row(NEVER, NEVER)}, "cannot tell"),  # it may yet rise
         ({"OPLU": _row(80, 90)}, "does not hold"),
         ({"OPLU": _row(40, 90), "none": _row(20, 40)}, "cannot tell"),
         ({"none": _row(NEVER, NEVER)}, "cannot tell"),
@@ -124,7 +125,8 @@ def test_transitions_on_the_copy_task(changed: dict[str, Any], answer: str) -> N
     [
         ([0.165, 0.17], [0.01, 0.05], [0.16, 0.16], "holds"),
         ([0.02, 0.03], [0.01, 0.05], [0.16, 0.16], "does not hold"),
-        ([0.165, 0.17], [0.16, 0.17], [0.16, 0.16], "does not hold"),
+        ([0.165, 0.17], [0.01, 0.05], [0.02, 0.03], "does not hold"),
+        ([0.165, 0.17], [0.16, 0.17], [0.16, 0.16], "cannot tell"),  # it may yet leave
         ([0.165, 0.17], [0.01, 0.16], [0.16, 0.16], "cannot tell"),
     ],
 )
