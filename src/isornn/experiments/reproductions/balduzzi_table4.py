@@ -127,8 +127,8 @@ TARGET = Target(
     "from the sixth on), unrolled 20 steps (medium: 35) and clipped at norm 5. All weights start as torch's. At scale "
     "small batches of 10, and medium is small with dropout 0.5 between layers; the number of epochs is the published "
     "13. Train: the mean over the last epoch. As good: at most 1.1 times the perplexity, far: at least 1.25 times. "
-    "Three-layer networks and the medium GRU and T-GRU are left out. At scale small one seed, so that no spread is "
-    "known.",
+    "Three-layer networks and the medium GRU and T-GRU are left out. All seeds must say the same, else one cannot "
+    "tell.",
     settings={
         "small": {
             "lines": 1000,
@@ -152,7 +152,7 @@ TARGET = Target(
                 "factor": 0.5,
                 "dropouts": [0.5],
             },
-            "seeds": 1,
+            "seeds": 2,
         },
         "paper": {
             "small": {
