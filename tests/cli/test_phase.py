@@ -96,8 +96,8 @@ def test_tied_networks(tmp_path: Path) -> None:
 
 def test_an_interrupt_keeps_what_is_done(tmp_path: Path) -> None:
     """Ctrl-C in the middle of a map: one line, no traceback, and the same call goes on from what is kept."""
-    command = [sys.executable, "-m", "isornn", "phase", "--cell", "gru", "--x", "z.bias_mean=0:6:200"]
-    command += ["--y", "nh.weight_var=1:2:2", "-o", str(tmp_path / "map.npz")]
+    command = [sys.executable, "-m", "isornn", "phase", "--cell", "peephole", "--x", "f.bias_mean=0:6:20000"]
+    command += ["--y", "g.weight_var=1:2:2", "-o", str(tmp_path / "map.npz")]
     kept = tmp_path / ".map.npz.begun.npz"
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     while not kept.exists() and process.poll() is None:
