@@ -1,4 +1,4 @@
-"""The verdicts about copying, adding and gains, on numbers made up so that one knows what must come out."""
+"""The verdicts about copying, adding and digits, on numbers made up so that one knows what must come out."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from isornn.experiments.reproductions import _copying as copying
 from isornn.experiments.reproductions.vorontsov_fig1 import stretch
+from isornn.experiments.reproductions.vorontsov_fig4 import unstable
 from isornn.experiments.reproductions.vorontsov_gain_oplu import hold_gain
 from isornn.experiments.target import target_named
 from isornn.nn import SpectralRNN, spectral
@@ -82,6 +83,40 @@ def test_the_stretch_is_that_of_the_power_itself_and_goes_on_where_it_overflows(
         assert stretch(weight, steps) == pytest.approx(math.log10(float(norm)), abs=1e-12)
     diagonal = torch.diag(torch.tensor([0.5, 1.5], dtype=torch.float64))
     assert stretch(diagonal, 10_000) == pytest.approx(10_000 * math.log10(1.5), rel=1e-12)
+
+
+def test_unstable_is_not_finite_or_lost_again() -> None:
+    assert unstable(_row(30, 40)) == 0
+    assert unstable(_row(30, 40, ended="the loss is nan")) == 2
+    assert unstable(_row(30, NEVER, lost=True)) == 1  # what was not learned cannot be lost
+
+
+CALM = [_row(20, 20, 30), _row(40, 50, 50), _row(80, 90, 90)]
+
+
+def _figure_4(changed: dict[str, Any]) -> dict[str, Any]:
+    """Strengths 0, .01, .1, weaker sooner, and unstable as in the paper."""
+    loose = [_row(20, 20, 30, lost=True), *CALM[1:]]
+    panels = {"soft, plain": CALM, "soft, factorised": CALM, "prior, no margin": loose, "prior, margin 1": loose}
+    panels |= changed
+    return {
+        "lengths": dict.fromkeys(panels, 50),
+        "panels": {name: dict(zip(("0", "0.01", "0.1"), rows, strict=True)) for name, rows in panels.items()},
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "answer"),
+    [
+        ({}, "holds"),
+        ({"soft, plain": CALM[::-1]}, "does not hold"),  # weaker is later
+        ({"prior, no margin": CALM}, "cannot tell"),  # stable here
+        ({"prior, margin 1": CALM}, "cannot tell"),
+        ({"prior, margin 1": [CALM[0], *[_row(60, 80, 90, lost=True)] * 2]}, "does not hold"),  # with the prior only
+    ],
+)
+def test_figure_4(changed: dict[str, Any], answer: str) -> None:
+    assert target_named("vorontsov-fig4").judge(_figure_4(changed)).answer == answer
 
 
 def _nonlinearities(**changed: Any) -> dict[str, Any]:
