@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from isornn.experiments.reproductions import _noise_padded as padded
 from isornn.experiments.reproductions import _two_starts as two
-from isornn.experiments.target import target_named
+from isornn.experiments.target import Bench, target_named
 
 LENGTHS = [2, 4, 8, 16, 32]
 XI = [1.0, 2.0, 4.0]
@@ -58,7 +60,7 @@ def _sizes(*finals: tuple[list[float], list[float]]) -> dict[str, Any]:
             "length": 10 * number,
             "chance": 0.1,
             "starts": {
-                start: {"rate": "0.1", "curves": [[0.1, value] for value in values], "by_rate": {}}
+                start: {"rate": 0.1, "curves": [[0.1, value] for value in values], "scan": []}
                 for start, values in zip(two.STARTS, pair, strict=True)
             },
         }
@@ -83,6 +85,30 @@ def test_two_starts(longest: tuple[list[float], list[float]], answer: str) -> No
 
 def test_a_standard_start_that_learns_nothing_at_all_proves_nothing() -> None:
     assert two.judge(_sizes(([0.1, 0.1], [0.9, 0.9]), ([0.1, 0.1], [0.9, 0.9]))).answer == "does not hold"
+
+
+def test_other_seeds_run_at_the_first_ones_best_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scores are made up: .01 is best for the standard start, .1 for the critical one."""
+    best, planned = {"gilboa-peephole-standard": 0.01, "gilboa-peephole-critical": 0.1}, []
+
+    def trained(bench: Bench, configurations: list[dict[str, Any]]) -> list[Any]:
+        planned.extend(configurations)
+        return [SimpleNamespace(length=7, fields=fields) for fields in configurations]
+
+    def curve(bench: Bench, run: Any, chance: float) -> list[float]:
+        rate, start, seed = run.fields["optimiser"]["rate"], run.fields["start"]["name"], run.fields["seed"]
+        return [chance, (0.5 if rate == best[start] else 0.4) + 0.01 * seed]
+
+    monkeypatch.setattr(two, "train_all", trained)
+    monkeypatch.setattr(two, "_curve", curve)
+    settings = {**target_named("gilboa-fig4-repeat").settings["small"], "sizes": [3], "rates": [0.01, 0.1], "seeds": 3}
+    bench = Bench(settings, tmp_path, None, 0, lambda text, done, of: None)
+    (one,) = two.measure(bench, lambda settings, size: {"size": size}, lambda size: 0.1)["sizes"]
+    assert [(start["rate"], two.finals(one, name)) for name, start in one["starts"].items()] == [
+        (0.01, [0.5, 0.51, 0.52]),
+        (0.1, [0.5, 0.51, 0.52]),
+    ]
+    assert len(planned) == 8
 
 
 def _rows(**tests: list[float]) -> dict[str, Any]:
