@@ -21,7 +21,11 @@ def scan_on_device(a: Tensor, b: Tensor, initial: Tensor, *, reverse: bool = Fal
     return scan_triton.scan(a, b, initial, reverse)
 
 
-@torch.compiler.assume_constant_result
 def runs_triton(device: torch.device) -> bool:
     """Whether it is a CUDA device that Triton supports, and Triton is installed."""
     return device.type == "cuda" and _INSTALLED and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+if _INSTALLED:
+    # The compiler need not look into it. This loads torch._dynamo, two seconds that nobody pays without Triton.
+    runs_triton = torch.compiler.assume_constant_result(runs_triton)
