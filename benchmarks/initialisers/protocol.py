@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from isornn import critical
@@ -85,6 +86,12 @@ STARTS: Mapping[str, Callable[[Cell, int], Fields]] = {
 }
 
 
+@cache
+def _start(name: str, module: str, length: int) -> Fields:
+    """`critical` takes a second or two."""
+    return STARTS[name](MODULES[module], length)
+
+
 @dataclass(frozen=True)
 class Place:
     """A cell of the protocol: one task, one module, one start."""
@@ -99,7 +106,7 @@ class Place:
         return {
             "task": goal.task,
             "model": {"name": f"torch.nn.{self.module}", "hidden": UNITS},
-            "start": STARTS[self.start](MODULES[self.module], goal.length),
+            "start": _start(self.start, self.module, goal.length),
             "optimiser": {"name": "adam", "rate": rate},
             "updates": round(share * goal.budget),
             "batch_size": BATCH,
