@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from isornn.experiments.panels import Curve, Panel
@@ -13,19 +14,24 @@ from isornn.tasks import load_digits
 _WORSE = 0.01  # of accuracy, that counts as worse
 _LEARNED = 0.4
 _STANDARD = {"name": "gilboa-standard"}
+_H_DETACH = "h-detach LSTM"
 _ROWS: Mapping[str, table.Row] = {
     "standard LSTM": {"model": {"name": "lstm"}, "start": _STANDARD},
-    "h-detach LSTM": {"model": {"name": "lstm", "h_detach": 0.25}, "start": _STANDARD},
+    _H_DETACH: {"model": {"name": "lstm", "h_detach": 0.25}, "start": _STANDARD},
     "standard peephole LSTM": {"model": {"name": "peephole"}, "start": {"name": "gilboa-peephole-standard"}},
     "critical peephole LSTM": {"model": {"name": "peephole"}, "start": {"name": "gilboa-peephole-critical"}},
 }
-_PUBLISHED = {"standard LSTM": 0.986, "h-detach LSTM": 0.988, "critical peephole LSTM": 0.989}
+_PUBLISHED = {"standard LSTM": 0.986, _H_DETACH: 0.988, "critical peephole LSTM": 0.989}
 
 
 def measure(bench: Bench) -> Measured:
     """Test accuracy of each row."""
     task = {"name": "sequential_images", "pooled": bench.settings["pooled"], "held_out": bench.settings["held_out"]}
-    return {"rows": table.rows_trained(bench, task, _ROWS)}
+    scanned = table.rows_trained(bench, task, {name: row for name, row in _ROWS.items() if name != _H_DETACH})
+    settings = {**bench.settings, "rates": [scanned["standard LSTM"]["rate"]]}
+    like_standard = table.rows_trained(replace(bench, settings=settings), task, {_H_DETACH: _ROWS[_H_DETACH]})
+    found = scanned | like_standard
+    return {"rows": {name: found[name] for name in _ROWS}}
 
 
 def judge(measured: Measured) -> Verdict:
@@ -56,7 +62,7 @@ def panels(measured: Measured) -> list[Panel]:
 
 
 def _data(folder: Path | None) -> str:
-    return load_digits(folder).name.removesuffix(" pooled to 7x7")
+    return load_digits(folder, pooled=False).name
 
 
 TARGET = Target(
@@ -65,18 +71,18 @@ TARGET = Target(
     claim="Pixel by pixel, the critical peephole LSTM is not worse than the standard LSTM.",
     published="98.6 % standard LSTM and 98.8 % h-detach (both after Arpit et al. 2018), 98.9 % critical",
     choices="Optimiser, batch, iterations and repeats are unsaid: Adam, gradient clipped at norm 1, the best of the "
-    "rates stated by validation; h-detach with probability 0.25. A point of accuracy less counts as worse; less than "
-    "one standard error from that, and all models below 40 %, is 'cannot tell'. At scale small images are pooled to "
-    "7x7, 49 steps for 784, and 300 updates end long before any model is trained: it tells who learns first.",
+    "rates stated by validation, for h-detach (probability 0.25) the standard LSTM's. A point of accuracy less counts "
+    "as worse; less than one standard error from that, and all models below 40 %, is 'cannot tell'. At scale small "
+    "images are pooled to 7x7, 49 steps for 784, and the updates end before any model is trained to its best.",
     settings={
         "small": {
             "pooled": True,
             "held_out": 1000,
             "hidden": 32,
             "batch": 32,
-            "updates": 300,
-            "validate_every": 150,
-            "rates": [3e-3],
+            "updates": 2000,
+            "validate_every": 500,
+            "rates": [1e-3, 3e-3, 1e-2],
             "clip": 1.0,
             "seeds": 3,
         },
