@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -58,6 +59,8 @@ def serve(spec: Spec, port: int | None, say: Callable[[str], None], browser: boo
         found = listener.getsockname()[1]
         token = new_token()
         app = explorer(spec, token, found, latest)
+        # A request that waits its turn is no news for the terminal.
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)
         server = waitress.create_server(app.server, sockets=[listener], threads=_THREADS, ident=None)
         address = f"http://{HOST}:{found}/{token}/"
         say(f"exploring {spec.cell.name} at {address} (Ctrl-C ends it)")
