@@ -14,7 +14,7 @@ from isornn.cli.show import errors, print_json, print_table, say
 
 if TYPE_CHECKING:
     from isornn.experiments.reproduce import Reproduction
-    from isornn.experiments.target import Target, Tell
+    from isornn.experiments.target import Scale, Target, Tell
 
 RESULTS = Path("results")
 
@@ -85,7 +85,7 @@ def _list(targets: list[Target], json: bool) -> None:
     print_table("Targets", ("target", "source", "claim", "scales"), rows, lines=True)
 
 
-def _all(targets: list[Target], scale: str, seed: int, folder: Path, data: Path | None) -> list[Reproduction]:
+def _all(targets: list[Target], scale: Scale, seed: int, folder: Path, data: Path | None) -> list[Reproduction]:
     """Those whose data are there; of the others, why not."""
     from isornn.tasks import DataError
 
@@ -98,12 +98,12 @@ def _all(targets: list[Target], scale: str, seed: int, folder: Path, data: Path 
     return found
 
 
-def _reproduced(target: Target, scale: str, seed: int, folder: Path, data: Path | None) -> Reproduction:
+def _reproduced(target: Target, scale: Scale, seed: int, folder: Path, data: Path | None) -> Reproduction:
     from isornn.experiments.reproduce import reproduce as measure
     from isornn.plots.panels import draw_panels
 
     with _progress(target.id) as tell:
-        found = measure(target, scale, folder, data=data, seed=seed, tell=tell)  # type: ignore[arg-type]
+        found = measure(target, scale, folder, data=data, seed=seed, tell=tell)
     draw_panels(f"{target.id}: {target.source}", target.panels(found.measured), folder / f"{target.id}.png")
     return found
 

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ from isornn.cli.show import errors, print_table, say, shown
 
 if TYPE_CHECKING:
     from isornn.training import Configuration, RunRecord, State
+    from isornn.training.run import Device
 
 _SET = "it is FIELD=VALUE, as optimiser.rate=1e-3"
 
@@ -82,12 +83,13 @@ def _change(text: str) -> tuple[str, Any]:
         return field, value
 
 
-def _checked(device: str) -> Literal["auto", "cpu", "cuda"]:
+def _checked(device: str) -> Device:
     from isornn.cells import SpecError
+    from isornn.training.run import DEVICES
 
-    if device not in ("auto", "cpu", "cuda"):
+    if device not in DEVICES:
         raise SpecError("--device", device, "it is auto, cpu or cuda")
-    return device  # type: ignore[return-value]
+    return device
 
 
 def _positive(devices: int) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Numbers = Sequence[float]
+Style = Literal["line", "dashed", "points"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Curve:
     x: Numbers
     y: Sequence[float | None]
     label: str = ""
-    style: Literal["line", "dashed", "points"] = "line"
+    style: Style = "line"
     error: Numbers | None = None
     colour: int | None = None
 

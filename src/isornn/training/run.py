@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 Device = Literal["auto", "cpu", "cuda"]
+DEVICES: tuple[Device, ...] = ("auto", "cpu", "cuda")
 
 CONFIGURATION, CHECKPOINT, WEIGHTS, RECORD = "configuration.json", "checkpoint.pt", "weights.safetensors", "record.json"
 

@@ -24,6 +24,8 @@ _SURE = 0.05  # of an order by chance
 # As in this library's copy benchmark.
 RATES = {"name": "geodesic", "rate": 1e-3, "geodesic_rate": 1e-2, "spectrum_rate": 1.0, "rest": "rmsprop"}
 PAPER_RATES = {"name": "geodesic", "rate": 1e-4, "geodesic_rate": 1e-6, "spectrum_rate": 1e-4, "rest": "rmsprop"}
+SMALL = {"hidden": 128, "held_out": 100, "validate_every": 25, "clip": 1.0}
+PAPER = {"hidden": 128, "held_out": 1000, "validate_every": 500, "clip": 100.0}
 
 Row = Mapping[str, Any]
 """Of a network: ``losses`` of each seed ``every`` so many updates, and why it ``diverged``, if it did."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from isornn.experiments.panels import Curve, Panel
+from isornn.experiments.panels import Curve, Panel, Style
 from isornn.experiments.reproductions import _by_seeds as by_seeds
 from isornn.experiments.runs import train_all
-from isornn.experiments.target import Bench, Measured, Verdict
+from isornn.experiments.target import Bench, Measured, Scale, Verdict
 from isornn.tasks import load_digits
 from isornn.training import RunRecord
 from isornn.training.metrics import read_metrics
@@ -128,12 +128,12 @@ def panels(measured: Measured) -> list[Panel]:
     for name, row in measured["rows"].items():
         columns = list(zip(*row["loss"], strict=False))
         updates = [measured["every"] * k for k in range(1, len(columns) + 1)]
-        style: Literal["line", "dashed"] = "line" if name in _ORTHOGONAL else "dashed"
+        style: Style = "line" if name in _ORTHOGONAL else "dashed"
         curves.append(Curve(updates, [by_seeds.mean(column) for column in columns], name, style))
     return [table, Panel("training loss (figure 6)", "update", "mean loss", curves, log=("y",))]
 
 
-SETTINGS = {
+SETTINGS: Mapping[Scale, Mapping[str, Any]] = {
     "small": {
         "block": 2,
         "held_out": 2000,

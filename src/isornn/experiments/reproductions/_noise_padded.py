@@ -14,7 +14,7 @@ import torch
 from scipy.stats import spearmanr
 
 from isornn.cells import Gate, Input, Spec, cell_named
-from isornn.experiments.panels import Curve, HeatMap, Panel
+from isornn.experiments.panels import Curve, HeatMap, Panel, Style
 from isornn.experiments.runs import train_all
 from isornn.experiments.target import Bench, Measured
 from isornn.tasks import load_digits
@@ -22,6 +22,7 @@ from isornn.theory import analyze, phase_diagram
 
 CELLS = ("gru_cho", "peephole", "lstm")
 NAMES = {"gru_cho": "GRU", "peephole": "peephole LSTM", "lstm": "LSTM"}
+_TIMES: tuple[tuple[str, str, Style], ...] = (("xi", "xi", "line"), ("tied_xi", "xi, tied", "dashed"))
 LOW, HIGH = 3, 6  # the border lies between so many xi, the papers say
 SMALL: Mapping[str, Any] = {
     "hidden": 32,
@@ -174,11 +175,11 @@ def panels(measured: Measured) -> list[Panel]:
     for case in measured["cells"]:
         biases, lengths = measured["bias_means"], measured["lengths"]
         top, curves = 1.5 * lengths[-1], []
-        for name, label, style in (("xi", "xi", "line"), ("tied_xi", "xi, tied", "dashed")):
+        for name, label, style in _TIMES:
             for colour, times in ((2, LOW), (4, HIGH)):
                 line = [None if xi is None or times * xi > top else times * xi for xi in case.get(name, [])]
                 if line:
-                    curves.append(Curve(biases, line, f"{times} {label}", style, colour=colour))  # type: ignore[arg-type]
+                    curves.append(Curve(biases, line, f"{times} {label}", style, colour=colour))
         places = [border if 0 < border < math.inf else None for border in borders(measured, case)]
         curves.append(Curve(biases, places, "border", "points", colour=3))
         heat = HeatMap(biases, lengths, mean_accuracy(case), "accuracy")

@@ -113,6 +113,24 @@ def data_name(folder: Path | None) -> str:
     return load_ptb(folder).name
 
 
+_SMALL = {  # Zaremba et al.'s small network, in all but its width; and their medium one
+    "units": 200,
+    "batch": 20,
+    "unroll": 20,
+    "epochs": 13,
+    "constant_epochs": 4,
+    "factor": 0.5,
+    "dropouts": [0.0],
+}
+_MEDIUM = {
+    "units": 650,
+    "batch": 20,
+    "unroll": 35,
+    "epochs": 39,
+    "constant_epochs": 6,
+    "factor": 1 / 1.2,
+    "dropouts": [0.4, 0.5, 0.6],
+}
 TARGET = Target(
     id="balduzzi-table4",
     source="Balduzzi & Ghifary 2016, table 4",
@@ -134,47 +152,11 @@ TARGET = Target(
             "lines": 1000,
             "held_out_lines": 600,
             "words": 2000,
-            "small": {
-                "units": 60,
-                "batch": 10,
-                "unroll": 20,
-                "epochs": 13,
-                "constant_epochs": 4,
-                "factor": 0.5,
-                "dropouts": [0.0],
-            },
-            "medium": {
-                "units": 60,
-                "batch": 10,
-                "unroll": 20,
-                "epochs": 13,
-                "constant_epochs": 4,
-                "factor": 0.5,
-                "dropouts": [0.5],
-            },
+            "small": {**_SMALL, "units": 60, "batch": 10},
+            "medium": {**_SMALL, "units": 60, "batch": 10, "dropouts": [0.5]},
             "seeds": 2,
         },
-        "paper": {
-            "small": {
-                "units": 200,
-                "batch": 20,
-                "unroll": 20,
-                "epochs": 13,
-                "constant_epochs": 4,
-                "factor": 0.5,
-                "dropouts": [0.0],
-            },
-            "medium": {
-                "units": 650,
-                "batch": 20,
-                "unroll": 35,
-                "epochs": 39,
-                "constant_epochs": 6,
-                "factor": 1 / 1.2,
-                "dropouts": [0.4, 0.5, 0.6],
-            },
-            "seeds": 1,
-        },
+        "paper": {"small": _SMALL, "medium": _MEDIUM, "seeds": 1},
     },
     measure=measure,
     judge=judge,

@@ -57,10 +57,10 @@ def measure(bench: Bench) -> Measured:
 def _cell_states(spec: Spec, bench: Bench, stream: int) -> Tensor:
     generator, width = bench.generator(stream), bench.settings["width"]
     network = RandomNetwork.drawn(spec, width, width, generator)
-    states = (torch.zeros(width, dtype=torch.float64),) * 2
+    states: tuple[Tensor, ...] = (torch.zeros(width, dtype=torch.float64),) * 2
     for _ in range(bench.settings["steps"]):
         x = draws.normal((width,), generator)
-        states = network.advance(x, x)(*states)  # type: ignore[assignment]
+        states = network.advance(x, x)(*states)
         network = network.redrawn(generator)
     return states[1]
 

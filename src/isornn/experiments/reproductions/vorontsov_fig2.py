@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
 from isornn.experiments.panels import Curve, HeatMap, Panel
+from isornn.experiments.reproductions._followed import PAPER_RATES, RATES, followed
 from isornn.experiments.target import Answer, Bench, Measured, Target, Verdict
-from isornn.nn import SpectralRNN, spectral
-from isornn.tasks import Copy, loader, one_pass
-from isornn.training import Configuration, NonFiniteLoss, SequenceModel, State, train
-from isornn.training.building import build_optimiser
+from isornn.tasks import Copy, one_pass
+from isornn.training import SequenceModel
 
 _FLAT = 1e-4
 _MARGINS: dict[str, float | None] = {"0": 0.0, ".001": 0.001, ".01": 0.01, ".1": 0.1, "1": 1.0, "none": None}
@@ -27,48 +25,20 @@ def measure(bench: Bench) -> Measured:
     settings = bench.settings
     task = Copy(settings["length"])
     (probe,) = one_pass(Copy(settings["length"], size=settings["probe"], seed=1), settings["probe"])
+    fields = {"name": "copy", "length": settings["length"]}
     found: dict[str, Any] = {}
     for number, (name, margin) in enumerate(_MARGINS.items()):
         found[name] = []
         for seed in range(settings["seeds"]):
             bench.tell(f"margin {name}", number * settings["seeds"] + seed, len(_MARGINS) * settings["seeds"])
-            generator = bench.generator(seed)
-            layer = SpectralRNN(
-                task.inputs, settings["units"], margin=margin, nonlinearity="identity", generator=generator
-            )
-            model = SequenceModel.of(task, layer)
-            with torch.no_grad():
-                for parameter in spectral.groups(model)[-1]["params"]:  # torch's start, by this generator
-                    parameter.uniform_(-1, 1, generator=generator).mul_(settings["units"] ** -0.5)
-            found[name].append(_trained(bench, model, probe, seed))
+            options = {"margin": margin, "nonlinearity": "identity"}
+            found[name].append(followed(bench, task, fields, seed, partial(_norms, probe), **options))
     return {"every": settings["every"], "margins": found}
 
 
-def _trained(bench: Bench, model: SequenceModel, probe: tuple[Tensor, ...], seed: int) -> list[list[float]]:
-    """A row at the start and every so many updates, until a number is not finite."""
-    settings, rows = bench.settings, [_norms(model, *probe)]
-
-    def told(state: State) -> None:
-        if state.update % settings["every"] == 0:
-            rows.append(_norms(model, *probe))
-
-    configuration = Configuration.from_mapping(
-        {
-            "task": {"name": "copy", "length": settings["length"]},
-            "model": {"name": "spectral", "hidden": settings["units"]},
-            "optimiser": {"name": "geodesic", "rest": "rmsprop", **settings["rates"]},
-            "updates": settings["updates"],
-        }
-    )
-    state = State(model, build_optimiser(configuration.optimiser, model))
-    batches = iter(loader(Copy(settings["length"]), 50, 1000 * bench.seed + seed))
-    with suppress(NonFiniteLoss):  # the rows end there
-        train(state, batches, settings["updates"], clip=1.0, on_update=[told])
-    return rows
-
-
-def _norms(model: SequenceModel, x: Tensor, y: Tensor) -> list[float]:
-    """By one step a call, so that each state is at hand."""
+def _norms(probe: tuple[Tensor, ...], model: SequenceModel) -> list[float]:
+    """ln |d(loss)/dh_t|, mean 0 over t; by one step a call, so that each state is at hand."""
+    x, y = probe
     state, states = None, []
     for step in model.encoder(x):
         state, _ = model.recurrent(step.unsqueeze(0), state)  # the output is the state
@@ -126,7 +96,6 @@ def panels(measured: Measured) -> list[Panel]:
     return [*found, Panel("spread over t, all seeds", "update", "std of ln |gradient|", curves, log=("y",))]
 
 
-_RATES = {"rate": 1e-3, "geodesic_rate": 1e-2, "spectrum_rate": 1.0}
 TARGET = Target(
     id="vorontsov-fig2",
     source="Vorontsov et al. 2017, figure 2",
@@ -143,7 +112,7 @@ TARGET = Target(
             "every": 10,
             "seeds": 2,
             "probe": 50,
-            "rates": _RATES,
+            "rates": RATES,
         },
         "paper": {
             "length": 200,
@@ -152,7 +121,7 @@ TARGET = Target(
             "every": 10,
             "seeds": 1,
             "probe": 50,
-            "rates": {"rate": 1e-4, "geodesic_rate": 1e-6, "spectrum_rate": 1e-4},
+            "rates": PAPER_RATES,
         },
     },
     measure=measure,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from isornn.experiments.panels import Curve, Mark, Panel
+from isornn.experiments.reproductions._followed import PAPER_RATES, RATES, followed
 from isornn.experiments.target import Answer, Bench, Measured, Target, Verdict
-from isornn.nn import SpectralRNN, spectral
-from isornn.tasks import SequentialImages, load_digits, loader
-from isornn.training import Configuration, NonFiniteLoss, SequenceModel, State, train
-from isornn.training.building import build_optimiser
+from isornn.nn import spectral
+from isornn.tasks import SequentialImages, load_digits
+from isornn.training import SequenceModel
 
 _NAME = "weight_hh_l0"
 _ROWS: Mapping[str, Mapping[str, Any]] = {
@@ -32,38 +31,13 @@ def measure(bench: Bench) -> Measured:
     settings = bench.settings
     found: dict[str, Any] = {}
     digits = SequentialImages(load_digits(bench.data), permutation=0)
+    fields = {"name": "sequential_images", "permutation": 0}
     for number, (name, options) in enumerate(_ROWS.items()):
         found[name] = []
         for seed in range(settings["seeds"]):
             bench.tell(name, number * settings["seeds"] + seed, len(_ROWS) * settings["seeds"])
-            generator = bench.generator(seed)
-            layer = SpectralRNN(digits.inputs, settings["units"], generator=generator, **options)
-            model = SequenceModel.of(digits, layer)
-            for parameter in spectral.groups(model)[-1]["params"]:  # torch's start, by this generator
-                parameter.data.uniform_(-1, 1, generator=generator).mul_(settings["units"] ** -0.5)
-            found[name].append(_trained(bench, digits, model, 1000 * bench.seed + seed))
+            found[name].append(followed(bench, digits, fields, seed, _values, **options))
     return {"every": settings["every"], "rows": found}
-
-
-def _trained(bench: Bench, digits: SequentialImages, model: SequenceModel, seed: int) -> list[list[float]]:
-    settings, values = bench.settings, [_values(model)]
-
-    def told(state: State) -> None:
-        if state.update % settings["every"] == 0:
-            values.append(_values(model))
-
-    configuration = Configuration.from_mapping(
-        {
-            "task": {"name": "sequential_images", "permutation": 0},
-            "model": {"name": "spectral", "hidden": settings["units"]},
-            "optimiser": {"name": "geodesic", "rest": "rmsprop", **settings["rates"]},
-            "updates": settings["updates"],
-        }
-    )
-    state = State(model, build_optimiser(configuration.optimiser, model))
-    with suppress(NonFiniteLoss):  # the rows end there
-        train(state, iter(loader(digits, 50, seed)), settings["updates"], clip=1.0, on_update=[told])
-    return values
 
 
 def _values(model: SequenceModel) -> list[float]:
@@ -118,7 +92,6 @@ def _data(folder: Path | None) -> str:
     return load_digits(folder).name
 
 
-_RATES = {"rate": 1e-3, "geodesic_rate": 1e-2, "spectrum_rate": 1.0}
 TARGET = Target(
     id="vorontsov-fig3",
     source="Vorontsov et al. 2017, figure 3",
@@ -130,13 +103,13 @@ TARGET = Target(
     "paper has values reach their margin where the rate is too large. Inside: all values within 0.9 of the margin from "
     "1; broad: twice the spread of the orthogonal start without a margin.",
     settings={
-        "small": {"units": 64, "updates": 600, "every": 20, "seeds": 2, "rates": _RATES},
+        "small": {"units": 64, "updates": 600, "every": 20, "seeds": 2, "rates": RATES},
         "paper": {
             "units": 128,
             "updates": 120_000,
             "every": 1000,
             "seeds": 1,
-            "rates": {"rate": 1e-4, "geodesic_rate": 1e-6, "spectrum_rate": 1e-4},
+            "rates": PAPER_RATES,
         },
     },
     measure=measure,

@@ -119,14 +119,11 @@ TARGET = Target(
     "at a later validation; where no run is unstable, at a seventh of the paper's length, one cannot tell.",
     settings={
         "small": {
+            **copying.SMALL,
             "lengths": {"soft, plain": 30, "soft, factorised": 60, "prior, no margin": 30, "prior, margin 1": 30},
             "strengths": [0.0, 0.01, 0.1],
-            "hidden": 128,
             "updates": 350,
             "seeds": 2,
-            "held_out": 100,
-            "validate_every": 25,
-            "clip": 1.0,
             "optimisers": {
                 "soft, plain": {"name": "rmsprop", "rate": 3e-4},
                 "soft, factorised": copying.RATES,
@@ -135,14 +132,11 @@ TARGET = Target(
             },
         },
         "paper": {
+            **copying.PAPER,
             "lengths": {"soft, plain": 200, "soft, factorised": 500, "prior, no margin": 200, "prior, margin 1": 200},
             "strengths": [0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0],
-            "hidden": 128,
             "updates": 100_000,
             "seeds": 3,
-            "held_out": 1000,
-            "validate_every": 500,
-            "clip": 100.0,
             "optimisers": {
                 "soft, plain": {"name": "rmsprop", "rate": 1e-5},
                 "soft, factorised": copying.PAPER_RATES,

@@ -15,7 +15,7 @@ TARGET = Target(
     published="test accuracy %: m = 0 77.18, .001 79.26, .01 85.47, .1 94.10, 1 93.84, none 93.24, none from Glorot "
     "66.71, none from the identity 53.53, LSTM 97.30",
     choices=by_margin.CHOICES,
-    settings=by_margin.SETTINGS,  # type: ignore[arg-type]
+    settings=by_margin.SETTINGS,
     measure=partial(by_margin.measure, permutation=None),
     judge=by_margin.judge,
     panels=by_margin.panels,
