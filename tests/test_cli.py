@@ -137,6 +137,14 @@ def test_a_fault_of_ours_is_not_taken_for_bad_input(monkeypatch: pytest.MonkeyPa
         (("critical", "--cell", "peephole", "--length", "9", "--fix", "q.bias_mean=1"), ("q.bias_mean", "i, f, g, o")),
         (("critical", "--cell", "peephole", "--length", "9", "--fix", "f.weight_var=-1"), ("-1.0", "from 0")),
         (("critical", "--cell", "peephole", "--length", "9", "--biases", "some"), ("biases: 'some'", '"redrawn"')),
+        (
+            ("critical", "--cell", "peephole", "--length", "9", "--time-scales", "some"),
+            ("time_scales: 'some'", "octaves"),
+        ),
+        (
+            ("critical", "--cell", "peephole", "--length", "9", "--time-scales", "octaves", "--objective", "equal"),
+            ("--time-scales: 'octaves'", "--objective"),
+        ),
         (("critical", "--cell", "peephole", "--length", "9", "-o", "spec.txt"), ("--output", "'spec.txt'", ".json")),
         (("demo", "--length", "2"), ("--length: 2", "at least 3")),
         (("demo", "--updates", "0"), ("--updates: 0", "at least 1")),
@@ -336,7 +344,14 @@ def test_critical_with_biases_redrawn_sets_xi() -> None:
 def test_people_get_the_line_that_applies_it() -> None:
     result = run("critical", "--cell", "peephole", "--length", "50")
     assert result.exit_code == 0
-    assert "isornn.init.critical_(module, length=50)" in result.stdout and "reach = T" in result.stdout
+    assert "isornn.init.critical_(module, length=50, time_scales='uniform')" in result.stdout
+    assert "reach = T" in result.stdout
+
+
+def test_critical_over_octaves_gives_the_line_of_the_default_start() -> None:
+    result = run("critical", "--cell", "peephole", "--length", "50", "--time-scales", "octaves")
+    assert result.exit_code == 0
+    assert "isornn.init.critical_(module, length=50)" in result.stdout and "is heard" in result.stdout
 
 
 # -- demo -------------------------------------------------------------------------------------------------------------

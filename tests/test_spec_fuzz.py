@@ -133,7 +133,7 @@ bias_laws = st.one_of(
     st.builds(lambda T, s: {"chrono": T, "sign": s}, times, st.sampled_from([1, -1])),
     st.builds(
         lambda kind, low, T: {kind: [low, low * T]},
-        st.sampled_from(["timescale", "log_timescale"]),
+        st.sampled_from(["timescale", "log_timescale", "capped_timescale"]),
         log_uniform(1e-6, 1e6),
         times,
     ),

@@ -83,18 +83,21 @@ def critical_(
     fixed: Mapping[str, Any] | None = None,
     input: Input = _UNIT_INPUT,
     biases: Literal["redrawn", "fixed"] = "fixed",
+    time_scales: Literal["octaves", "uniform"] = "octaves",
     generator: torch.Generator | None = None,
 ) -> Module:
     """Start every recurrent layer so that it sees ``length`` steps: `apply_` of `isornn.critical`'s spec.
 
     ``weight_var`` 1e-5 but on a gate that only shapes the output (1); candidates and write gate see the input with
-    variance 1; the remember gate's bias is ``ln r``, ``r ~ U(low, high)`` per unit (an LSTM's b_i = -b_f), with low and
-    high such that a change of the state has fallen to 1/e after ``length`` steps.
+    variance 1; the remember gate's bias is ``ln r`` per unit (an LSTM's b_i = -b_f), with ``ln r ~ U(0, ln high)`` for
+    half of the units and ``r = high`` for the other half, which only adds up; high, some 4 T, is such that a change of
+    the state has fallen to 1/e after ``length`` steps. ``time_scales="uniform"``: ``r ~ U(low, high)``, near isometry.
 
     Args:
         module: as `apply_`; a cell without a remember gate is set by orthogonal weights instead.
         length: T from 2 to 1e6, the number of steps to bridge.
         fixed, input, biases: as `isornn.critical`. ``input`` is the law of every layer's input.
+        time_scales: of units that keep their biases.
         generator: source of all draws.
 
     Raises:
@@ -110,7 +113,8 @@ def critical_(
 
     def spec_for(layer: RecurrentLayer) -> Spec:
         if layer.cell not in specs:
-            specs[layer.cell] = critical(layer.cell, length, fixed=fixed, input=input, biases=biases).spec
+            point = critical(layer.cell, length, fixed=fixed, input=input, biases=biases, time_scales=time_scales)
+            specs[layer.cell] = point.spec
         return specs[layer.cell]
 
     return _set(module, spec_for, generator)

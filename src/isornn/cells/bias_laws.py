@@ -13,7 +13,8 @@ from typing import Any
 from torch import Tensor
 
 LARGEST = 1e300  # also of whole numbers, which Python has beyond the floats
-WITH_ENDS = ("timescale", "log_timescale", "hard_timescale", "hard_log_timescale")  # laws whose ends are free
+_SHAPES = ("timescale", "log_timescale", "capped_timescale")
+WITH_ENDS = (*_SHAPES, *(f"hard_{shape}" for shape in _SHAPES))  # laws whose ends are free
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,10 @@ class BiasLaw:
     Args:
         kind: ``"chrono"``: r ~ U(1, T-1) (Tallec & Ollivier 2018); ``"timescale"``: r ~ U(low, high), the same
             with both ends free; ``"log_timescale"``: ln r ~ U(ln low, ln high), as many units in each octave of time
-            scales; ``"hard_timescale"``, ``"hard_log_timescale"``: the same for `hard_sigmoid`, bias
-            ``sign * (2.5 - 5/(1 + r))``; ``"uniform_gate"``: r / (1 + r) ~ U(0, 1) (Gu et al. 2020).
+            scales; ``"capped_timescale"``: half of the units so, and the other half at r = high: ln r ~ U(ln low,
+            ln(high^2 / low)), capped at its median; ``"hard_timescale"``, ``"hard_log_timescale"``,
+            ``"hard_capped_timescale"``: the same for `hard_sigmoid`, bias ``sign * (2.5 - 5/(1 + r))``;
+            ``"uniform_gate"``: r / (1 + r) ~ U(0, 1) (Gu et al. 2020).
         low, high: the ends of r; unused for the last.
         sign: +1 or -1.
 
@@ -35,6 +38,8 @@ class BiasLaw:
     tensor([50.])
     >>> BiasLaw("log_timescale", 1.0, 100.0).quantile(torch.tensor([0.5])).exp().round()
     tensor([10.])
+    >>> BiasLaw("capped_timescale", 1.0, 100.0).quantile(torch.tensor([0.25, 0.5, 0.75])).exp().round()
+    tensor([ 10., 100., 100.])
     """
 
     kind: str
@@ -46,8 +51,10 @@ class BiasLaw:
         """The bias of the unit whose uniform variate is ``v`` in (0, 1)."""
         if self.kind == "uniform_gate":
             return self.sign * (v / (1 - v)).log()
-        if self.kind in ("log_timescale", "hard_log_timescale"):
-            r = self.low * (v * math.log(self.high / self.low)).exp()
+        shape = self.kind.removeprefix("hard_")
+        if shape in ("log_timescale", "capped_timescale"):
+            octaves = v if shape == "log_timescale" else (2 * v).clamp(max=1)
+            r = self.low * (octaves * math.log(self.high / self.low)).exp()
         else:
             r = self.low + (self.high - self.low) * v
         return self.sign * (2.5 - 5 / (1 + r) if self.kind.startswith("hard") else r.log())

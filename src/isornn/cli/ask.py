@@ -154,7 +154,7 @@ def ask_start(
         raise SpecError("init", name, f"starts are {', '.join(INITS)}")
     if name == "critical":
         _check_sizes(hidden, inputs)
-        return solve(cell, needed_length(length), input).analysis
+        return solve(cell, needed_length(length), input, time_scales="octaves").analysis
     return ask(start(name, cell, hidden, inputs, length, input), length)
 
 
@@ -166,26 +166,34 @@ def started(name: str, cell: Cell, hidden: int | None, inputs: int | None, lengt
     """
     if name == "critical":
         _check_sizes(hidden, inputs)
-        return solve(cell, needed_length(length), input).spec
+        return solve(cell, needed_length(length), input, time_scales="octaves").spec
     if name not in INITS:
         raise SpecError("init", name, f"starts are {', '.join(INITS)}")
     return start(name, cell, hidden, inputs, length, input)
 
 
 def solve(
-    cell: Cell, length: int, input: Input, fixed: Mapping[str, float] | None = None, biases: str = "fixed"
+    cell: Cell,
+    length: int,
+    input: Input,
+    fixed: Mapping[str, float] | None = None,
+    biases: str = "fixed",
+    time_scales: str = "uniform",
 ) -> Critical:
     """The critical point of `isornn.critical`.
 
     Raises:
-        SpecError: as there, and ``biases`` that are neither fixed nor redrawn.
+        SpecError: as there, and ``biases`` or ``time_scales`` that are neither of the two.
     """
     from isornn.theory.critical_points.point import critical
+    from isornn.theory.critical_points.records import BIASES, TIME_SCALES
 
-    if biases not in ("fixed", "redrawn"):
+    if biases not in BIASES:
         raise SpecError("biases", biases, 'it is "redrawn" or "fixed"')
+    if time_scales not in TIME_SCALES:
+        raise SpecError("time_scales", time_scales, 'it is "uniform" or "octaves"')
     with _one_thread():
-        return critical(cell, length, fixed=fixed, input=input, biases="fixed" if biases == "fixed" else "redrawn")
+        return critical(cell, length, fixed=fixed, input=input, biases=biases, time_scales=time_scales)
 
 
 def _check_sizes(hidden: int | None, inputs: int | None) -> None:

@@ -24,6 +24,13 @@ def critical(
     length: Length = None,
     fix: Fix = None,
     biases: Biases = "fixed",
+    time_scales: Annotated[
+        str,
+        typer.Option(
+            "--time-scales",
+            help="uniform: the cell sees T steps as a whole; octaves: all lags up to T, the better start.",
+        ),
+    ] = "uniform",
     preference: Preference = None,
     ranges: Ranges = None,
     specs: Specs = None,
@@ -44,8 +51,9 @@ def critical(
     if preference is None:
         _check_rule(ranges, specs)
         with errors().status("solving"):
-            point = solve(kind, steps, law, fixed, biases)
+            point = solve(kind, steps, law, fixed, biases, time_scales)
     else:
+        _check_uniform(time_scales)
         point = _with_objective(kind, steps, law, fixed, biases, objective_of(preference, ranges, specs))
     if output is not None:
         _write(point, output)
@@ -66,6 +74,13 @@ def _check_rule(ranges: list[str] | None, specs: int | None) -> None:
     for option, value in (("--range", ranges), ("--specs", specs)):
         if value:
             raise SpecError(option, value, "it goes with --objective; without one the rule says all")
+
+
+def _check_uniform(time_scales: str) -> None:
+    from isornn.cells import SpecError
+
+    if time_scales != "uniform":
+        raise SpecError("--time-scales", time_scales, "with --objective it is uniform; --range may set the ends")
 
 
 def _with_objective(

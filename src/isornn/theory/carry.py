@@ -44,6 +44,16 @@ class Carry:
             return 0.0 if excess(-6.0) <= 0 else LONGEST
         return 10 ** brent(excess, -6.0, 12.0, xtol=1e-12)
 
+    def heard(self, lag: float, length: float) -> float:
+        """``sum_b weight_b (1 - rates_b) rates_b^lag / (1 - rates_b^length)``: of what ``length`` steps of independent
+        input have left in a unit, the share that came in ``lag`` steps before the last; mean over units.
+
+        A unit that only adds up hears all steps alike, 1/length.
+        """
+        log_rates = self.rates.clamp(1e-300, 1 - 1e-16).log()
+        shares = log_rates.expm1() / (log_rates * length).expm1() * (log_rates * lag).exp()
+        return float((shares * self.weight).sum())
+
 
 def carry_of(spec: Spec, second_moment: float = 0.0) -> Carry:
     """The carry of the slow state, its gates' weights fed by a state of the given second moment.

@@ -10,8 +10,12 @@ from isornn.theory.critical_points.solving import sight_of
 from isornn.theory.quadrature.structure import NotPolynomial
 from isornn.theory.records import Analysis
 
+HEARD = 1 / 3  # of what a unit can hear of the farthest step at most
 
-def conditions_of(analysis: Analysis, length: float, biases: Biases) -> tuple[Condition, ...]:
+
+def conditions_of(
+    analysis: Analysis, length: float, biases: Biases, over_octaves: bool = False
+) -> tuple[Condition, ...]:
     name, sight = sight_name(analysis.spec), sight_of(analysis, biases)
     value = sight.number()
     conditions = [
@@ -22,6 +26,8 @@ def conditions_of(analysis: Analysis, length: float, biases: Biases) -> tuple[Co
             value is not None and abs(value / length - 1) <= 0.01,
         )
     ]
+    if over_octaves:
+        return (*conditions, *_farthest_heard(analysis, length))
     if len(analysis.spec.cell.states) == 1:
         mean, variance = analysis.jacobian.mean, analysis.jacobian.variance
         m1, spread = mean.number(), variance.number()
@@ -49,6 +55,17 @@ def conditions_of(analysis: Analysis, length: float, biases: Biases) -> tuple[Co
             )
         )
     return tuple(conditions)
+
+
+def _farthest_heard(analysis: Analysis, length: float) -> tuple[Condition, ...]:
+    """Units that add up must be enough; nothing is known of cells without a closed carry."""
+    try:
+        carry = carry_of(analysis.spec, analysis.fixed_point.second_moment.number() or 0.0)
+    except NotPolynomial:
+        return ()
+    share = length * carry.heard(length - 1, length)
+    wanted = "at least a third of the most, 1/T"
+    return (Condition("the first of T steps is heard", wanted, f"{share:.3g}", share >= HEARD),)
 
 
 def _slow_state(spec: Spec) -> str:

@@ -8,15 +8,19 @@ from typing import Any
 
 from isornn.cells import Cell, Gate, Input, Spec
 from isornn.theory.critical_points.front import Objective
-from isornn.theory.critical_points.records import Biases
+from isornn.theory.critical_points.records import Biases, TimeScales
 
 _UNIT_INPUT = Input()
 
 
-def rule_line(length: float, fixed: Mapping[str, Any], input: Input, biases: Biases) -> str:
-    return (
-        f"isornn.init.critical_({', '.join(['module', f'length={_plain(length)}', *_options(fixed, input, biases)])})"
-    )
+def rule_line(
+    length: float, fixed: Mapping[str, Any], input: Input, biases: Biases, time_scales: TimeScales = "octaves"
+) -> str:
+    """With what differs from the defaults of `isornn.init.critical_`."""
+    options = ["module", f"length={_plain(length)}", *_options(fixed, input, biases)]
+    if time_scales != "octaves":
+        options.append(f"time_scales={time_scales!r}")
+    return f"isornn.init.critical_({', '.join(options)})"
 
 
 def objective_line(

@@ -10,6 +10,9 @@ from isornn.theory.quantities import Quantity
 from isornn.theory.records import Analysis
 
 Biases = Literal["redrawn", "fixed"]
+TimeScales = Literal["uniform", "octaves"]
+BIASES: tuple[Biases, ...] = ("redrawn", "fixed")
+TIME_SCALES: tuple[TimeScales, ...] = ("uniform", "octaves")
 
 
 @dataclass(frozen=True)

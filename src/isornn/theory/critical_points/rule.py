@@ -8,22 +8,30 @@ from typing import Any
 import torch
 
 from isornn.cells import BiasLaw, Cell, Gate, Input, Spec, SpecError
-from isornn.theory.critical_points.records import Biases
+from isornn.theory.critical_points.records import Biases, TimeScales
 
 WEAK = 1e-5  # recurrent weight variance of gates that need no recurrence (Gilboa et al. 2019, D.4)
 SEEN = 1.0  # variance that gates which see the input receive from it
+SHORTEST = 1.0  # time scale of the fastest units, as chrono's
 FAINT = 0.3  # pre-activation variance, times sqrt(T), of a cell that has no gates
 
 Family = Callable[[float, float], Spec]
 
 
-def family_of(cell: Cell, input: Input, biases: Biases, fixed: dict[str, Any], length: float) -> Family:
+def family_of(
+    cell: Cell,
+    input: Input,
+    biases: Biases,
+    fixed: Mapping[str, Any],
+    length: float,
+    time_scales: TimeScales = "uniform",
+) -> Family:
     """Specs by their time scales (low, high); a cell without remember gate has one number, its weight variance."""
     template = Spec(cell, {name: _gate(cell, name, input, length) for name in cell.gates}, input, biases)
     for path, value in fixed.items():
         template = template.replace(path, value)
     keep, write = cell.remember, cell.write
-    kind = "hard_timescale" if is_hard(cell) else "timescale"
+    kind = ("hard_" if is_hard(cell) else "") + ("timescale" if time_scales == "uniform" else "capped_timescale")
     if keep is None:
         free = [f"{gate}.weight_var" for gate, reads in cell.gates.items() if reads.state]
         if not free:
@@ -43,6 +51,11 @@ def family_of(cell: Cell, input: Input, biases: Biases, fixed: dict[str, Any], l
         return spec
 
     return spread
+
+
+def scales_are_free(cell: Cell, biases: Biases) -> bool:
+    """Whether units can have time scales of their own."""
+    return cell.remember is not None and biases == "fixed"
 
 
 def bias_for(kind: str, time_scale: float) -> float:

@@ -10,28 +10,30 @@ from isornn.cells import Spec, SpecError
 from isornn.theory.analysis import analyze
 from isornn.theory.carry import carry_of
 from isornn.theory.critical_points.records import Biases
-from isornn.theory.critical_points.rule import Family
+from isornn.theory.critical_points.rule import SHORTEST, Family
 from isornn.theory.quantities import Quantity
 from isornn.theory.records import Analysis
 from isornn.theory.scalar_root import brent
 
-SHORTEST = 1.0  # time scale of the fastest units, as chrono's, where m1 allows it
 ISOMETRY = 1.9  # 1 - m1 aimed at, in units of 1/T; the bound is 2
 TOLERANCE = {"quadrature": 1e-4, "population": 5e-3}
 ROUNDS = 12
 
 
-def solve(family: Family, length: float, biases: Biases, generator: torch.Generator | None) -> tuple[Spec, Analysis]:
+def solve(
+    family: Family, length: float, biases: Biases, generator: torch.Generator | None, *, isometric: bool = True
+) -> tuple[Spec, Analysis]:
     """Aim by the carry alone, measure with the full theory, correct the aim until it hits; the nearest is returned.
 
-    The carry needs the state's second moment, which is measured with a first aim.
+    The carry needs the state's second moment, which is measured with a first aim. ``isometric``: with the shortest
+    time scale such that m1 is close to 1, where units keep their biases.
     """
     wanted = math.log(length)
     best: tuple[float, Spec, Analysis] | None = None
     aim, second_moment = wanted, 0.0
     tried: list[tuple[float, float]] = []
     for attempt in range(ROUNDS):
-        spec = _aimed(family, math.exp(aim), length, biases, second_moment)
+        spec = _aimed(family, math.exp(aim), length, isometric and biases == "fixed", second_moment)
         analysis = analyze(spec, length=math.ceil(length), generator=generator)
         found = sight_of(analysis, biases).number()
         # nothing found: it sees too far, or its state grows because it remembers too well
@@ -71,7 +73,7 @@ def sight_of(analysis: Analysis, biases: Biases) -> Quantity:
     return analysis.reach if biases == "fixed" else analysis.xi
 
 
-def _aimed(family: Family, aim: float, length: float, biases: Biases, second_moment: float) -> Spec:
+def _aimed(family: Family, aim: float, length: float, isometric: bool, second_moment: float) -> Spec:
     """The member of the family whose carry alone has the reach ``aim``."""
     if family(1.0, 2.0).cell.remember is None:
         return by_weights(family, aim)
@@ -89,13 +91,13 @@ def _aimed(family: Family, aim: float, length: float, biases: Biases, second_mom
             return low if miss(-6.0) >= 0 else low + 1e12
         return low + 10 ** brent(miss, -6.0, 12.0, xtol=1e-9)
 
-    if biases == "redrawn":
-        return family(1.0, highest(1.0))
+    if not isometric:
+        return family(SHORTEST, highest(SHORTEST))
 
     def excess(low: float) -> float:
         return (1 - carry_of(family(low, highest(low)), second_moment).mean) * length - ISOMETRY
 
-    low = SHORTEST
+    low = SHORTEST  # where m1 allows it
     if excess(low) > 0 > excess(aim):
         low = brent(excess, low, aim, rtol=1e-4)
     return family(low, highest(low))

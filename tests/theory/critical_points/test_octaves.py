@@ -1,0 +1,97 @@
+"""The rule over octaves: who is slow, and whether the farthest step is heard as the theory of one unit says."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from isornn import critical, init
+from isornn.cells import CELLS, Cell, Input, Spec, SpecError, Vanilla, cell_named
+from isornn.theory import Objective, analyze
+from isornn.theory.carry import carry_of
+
+REMEMBERING = [cell for cell in map(cell_named, CELLS) if cell.remember is not None]
+
+
+def test_half_of_a_modules_units_only_add_up_and_the_others_are_spread_over_octaves() -> None:
+    length, units = 100, 4000
+    lstm = init.critical_(nn.LSTM(2, units), length, generator=torch.Generator().manual_seed(0))
+    i, f, _, _ = lstm.bias_ih_l0.detach().double().chunk(4)
+    torch.testing.assert_close(i, -f)
+    slowest = float(f.max())
+    assert math.log(3 * length) < slowest < math.log(4 * length)
+    fast = f[f < slowest - 1e-5]
+    assert len(fast) / units == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(units))
+    counts = torch.histc(fast, 4, 0, slowest)
+    assert float(((counts - len(fast) / 4) ** 2 / (len(fast) / 4)).sum()) < 16.3  # chi squared, 3 degrees, p = .001
+
+
+@pytest.mark.parametrize("cell", REMEMBERING, ids=lambda cell: cell.name)
+@pytest.mark.parametrize("length", [10, 100])
+def test_every_cell_that_remembers_reaches_and_hears_the_farthest_step(cell: Cell, length: int) -> None:
+    point = critical(cell, length, time_scales="octaves")
+    assert [c.met for c in point.conditions] == [True, True], point.conditions
+    again = analyze(Spec.from_json(json.loads(json.dumps(point.spec.to_json()))), length=length)
+    assert again.reach.number() == pytest.approx(length, rel=0.01)
+
+
+@pytest.mark.parametrize("lag", [0, 3, 19, 39])
+def test_what_is_heard_of_one_step_is_what_a_network_hears(lag: int) -> None:
+    length, units, copies = 40, 300, 1500
+    generator = torch.Generator().manual_seed(0)
+    lstm = init.critical_(nn.LSTM(5, units, dtype=torch.float64), length, generator=generator)
+    x = torch.randn(length, copies, 5, generator=generator, dtype=torch.float64)
+    other = x.clone()
+    other[length - 1 - lag] = torch.randn(copies, 5, generator=generator, dtype=torch.float64)
+    with torch.no_grad():
+        c, moved = (lstm(each)[1][1][0] for each in (x, other))
+    shares = (moved - c).square().mean(0) / 2 / c.var(0)
+    error = float(shares.std()) / math.sqrt(units)
+    expected = carry_of(critical(cell_named("lstm"), length, time_scales="octaves").spec).heard(lag, length)
+    assert float(shares.mean()) == pytest.approx(expected, abs=4 * error)
+    assert 4 * error < 0.5 * expected
+
+
+def test_a_point_over_octaves_names_the_line_of_the_default_start() -> None:
+    point = critical(cell_named("minimal"), 100, time_scales="octaves")
+    law = point.spec.gates["u"].bias_law
+    assert law is not None and (law.kind, law.low) == ("capped_timescale", 1.0)
+    assert point.python == "isornn.init.critical_(module, length=100)"
+
+
+def test_hard_gates_have_the_same_time_scales() -> None:
+    spec = critical(cell_named("peephole", {"gate": "hard_sigmoid"}), 100, time_scales="octaves").spec
+    law, mirror = spec.gates["f"].bias_law, spec.gates["i"].bias_law
+    soft = critical(cell_named("peephole"), 100, time_scales="octaves").spec.gates["f"].bias_law
+    assert law is not None and mirror is not None and soft is not None
+    assert law.kind == "hard_capped_timescale" and mirror == replace(law, sign=-1)
+    assert law.high == pytest.approx(soft.high, rel=0.02)
+
+
+def test_what_has_no_time_scales_of_units_is_solved_for_as_ever() -> None:
+    vanilla = critical(Vanilla("tanh"), 30, time_scales="octaves")
+    assert vanilla.spec == critical(Vanilla("tanh"), 30).spec
+    redrawn = critical(cell_named("peephole"), 30, biases="redrawn", time_scales="octaves")
+    assert redrawn.analysis.xi.number() == pytest.approx(30, rel=0.01)
+
+
+def test_fields_can_be_fixed_but_not_the_time_scales() -> None:
+    input = Input(4.0)
+    point = critical(cell_named("gru_cho"), 50, fixed={"n.weight_var": 0.1}, input=input, time_scales="octaves")
+    assert point.spec.gates["n"].weight_var == 0.1 and point.spec.gates["n"].input_var == 0.25
+    with pytest.raises(SpecError, match=r"z.bias_law: .* sets the length"):
+        critical(cell_named("gru"), 50, fixed={"z.bias_law": None}, time_scales="octaves")
+
+
+def test_refusals() -> None:
+    with pytest.raises(SpecError, match="time_scales: 'some' is not allowed"):
+        init.critical_(nn.GRU(2, 3), 10, time_scales="some")  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="time_scales: 'octaves' is not allowed; an objective"):
+        critical(cell_named("peephole"), 10, time_scales="octaves", objective=Objective())
+    with pytest.raises(SpecError, match="length: 1"):
+        init.critical_(nn.GRU(2, 3), 1)
