@@ -88,10 +88,11 @@ def critical_(
 ) -> Module:
     """Start every recurrent layer so that it sees ``length`` steps: `apply_` of `isornn.critical`'s spec.
 
-    ``weight_var`` 1e-5 but on a gate that only shapes the output (1); candidates and write gate see the input with
-    variance 1; the remember gate's bias is ``ln r`` per unit (an LSTM's b_i = -b_f), with ``ln r ~ U(0, ln high)`` for
-    half of the units and ``r = high`` for the other half, which only adds up; high, some 4 T, is such that a change of
-    the state has fallen to 1/e after ``length`` steps. ``time_scales="uniform"``: ``r ~ U(low, high)``, near isometry.
+    ``weight_var`` 1e-5 but on a gate that only shapes the output (1); candidates see the input with variance 4, the
+    write gate with 1; the remember gate's bias is ``ln r`` per unit (an LSTM's b_i = -b_f), with ``ln r ~ U(0, ln
+    high)`` for half of the units and ``r = high`` for the other half, which only adds up; high, some 4 T, is such that
+    a change of the state has fallen to 1/e after ``length`` steps. ``time_scales="uniform"``: ``r ~ U(low, high)``,
+    near isometry.
 
     Args:
         module: as `apply_`; a cell without a remember gate is set by orthogonal weights instead.

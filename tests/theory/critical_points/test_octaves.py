@@ -41,12 +41,12 @@ def test_every_cell_that_remembers_reaches_and_hears_the_farthest_step(cell: Cel
 
 
 def test_what_is_heard_of_one_step_is_what_a_network_hears() -> None:
-    length, units, copies = 40, 600, 200
+    length, inputs, units, copies = 40, 5, 400, 800
     generator = torch.Generator().manual_seed(0)
-    lstm = nn.LSTM(5, units, dtype=torch.float64)
+    lstm = nn.LSTM(inputs, units)
     point = critical(cell_named("lstm"), length, time_scales="octaves")
     init.apply_(lstm, point.spec, generator=generator)
-    x = torch.randn(length, copies, 5, generator=generator, dtype=torch.float64)
+    x = torch.randn(length, copies, inputs, generator=generator)
 
     def slow_state(x: Tensor) -> Tensor:
         with torch.no_grad():
@@ -55,9 +55,12 @@ def test_what_is_heard_of_one_step_is_what_a_network_hears() -> None:
     c = slow_state(x)
     for lag in (0, 3, 19, 39):
         other = x.clone()
-        other[length - 1 - lag] = torch.randn(copies, 5, generator=generator, dtype=torch.float64)
+        other[length - 1 - lag] = torch.randn(copies, inputs, generator=generator)
         shares = (slow_state(other) - c).square().mean(0) / 2 / c.var(0)
-        error = float(shares.std()) / math.sqrt(units)
+        # of units, and of the inputs that were drawn again, which all units share
+        error = math.hypot(
+            float(shares.std()) / math.sqrt(units), float(shares.mean()) * math.sqrt(2 / inputs / copies)
+        )
         expected = carry_of(point.spec).heard(lag, length)
         assert float(shares.mean()) == pytest.approx(expected, abs=4 * error)
         assert 4 * error < 0.5 * expected
@@ -89,7 +92,7 @@ def test_what_has_no_time_scales_of_units_is_solved_for_as_ever() -> None:
 def test_fields_can_be_fixed_but_not_the_time_scales() -> None:
     input = Input(4.0)
     point = critical(cell_named("gru_cho"), 50, fixed={"n.weight_var": 0.1}, input=input, time_scales="octaves")
-    assert point.spec.gates["n"].weight_var == 0.1 and point.spec.gates["n"].input_var == 0.25
+    assert point.spec.gates["n"].weight_var == 0.1 and point.spec.gates["n"].input_var == 1.0
     with pytest.raises(SpecError, match=r"z.bias_law: .* sets the length"):
         critical(cell_named("gru"), 50, fixed={"z.bias_law": None}, time_scales="octaves")
 

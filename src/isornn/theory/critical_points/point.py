@@ -38,6 +38,7 @@ def critical(
 
     - recurrent weights are weak, weight_var 1e-5, but on a gate that only shapes the output (the LSTM's o): 1;
     - candidates and the write gate see the input with variance 1 (input_var = 1 / input variance), others do not;
+      over octaves candidates see it with variance 4;
     - ``biases="fixed"``: the remember gate's bias is ln U(low, high) per unit, a spread of time scales; a write gate
       of its own has the negative. ``high`` sets the reach; ``low`` is the smallest from 1 up for which m1 stays within
       2/T of 1. Over octaves half of the units are at ``high``, and of the others as many in each octave from 1 up.

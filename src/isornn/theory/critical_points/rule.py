@@ -12,6 +12,9 @@ from isornn.theory.critical_points.records import Biases, TimeScales
 
 WEAK = 1e-5  # recurrent weight variance of gates that need no recurrence (Gilboa et al. 2019, D.4)
 SEEN = 1.0  # variance that gates which see the input receive from it
+# What candidates receive over octaves: data scaled to [0, 1] have a mean square of some .2 to .3, and theirs is to fill
+# tanh's range with such too; of standardised data it is not yet a sign (E tanh^2 = .64).
+SEEN_TO_LEARN = 4.0
 SHORTEST = 1.0  # time scale of the fastest units, as chrono's
 FAINT = 0.3  # pre-activation variance, times sqrt(T), of a cell that has no gates
 
@@ -28,6 +31,9 @@ def family_of(
 ) -> Family:
     """Specs by their time scales (low, high); a cell without remember gate has one number, its weight variance."""
     template = Spec(cell, {name: _gate(cell, name, input, length) for name in cell.gates}, input, biases)
+    if time_scales == "octaves" and scales_are_free(cell, biases):
+        seen = SEEN_TO_LEARN / (float(input.variance) or 1.0)
+        template = _with(template, {f"{gate}.input_var": seen for gate in cell.candidates if cell.gates[gate].input})
     for path, value in fixed.items():
         template = template.replace(path, value)
     keep, write = cell.remember, cell.write
