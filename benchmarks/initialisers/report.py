@@ -9,6 +9,7 @@ from statistics import median
 
 import torch
 from kept import Asked, Kept
+from predict import correlation
 from protocol import GOALS, MODULES, SEEDS, STARTS
 from race import Result
 from rich.console import Console
@@ -18,7 +19,7 @@ from isornn.experiments.panels import Curve, Mark, Panel
 from isornn.plots.panels import draw_panels
 
 OURS, OF_OLD = "critical", ("torch", "standard")
-RATIO, WORST, LONG = 0.8, 1.25, 500
+RATIO, WORST, LONG, RANKED = 0.8, 1.25, 500, 0.8
 ByStart = Mapping[str, Result]
 
 
@@ -83,6 +84,7 @@ def _claims(whole: Mapping[tuple[str, str], ByStart]) -> list[str]:
         _claim(f"worst ratio {max(values):.2f}, wanted at most {WORST}", max(values) <= WORST),
         _claim(f"{diverged} runs of {OURS} diverged at its best rate, wanted none", diverged == 0),
         *_long(whole),
+        *_ranked(whole),
     ]
 
 
@@ -95,6 +97,22 @@ def _long(whole: Mapping[tuple[str, str], ByStart]) -> list[str]:
             reached = sum(by_start[OURS].reached)
             lines.append(_claim(f"{' '.join(cell)}: {reached} of {len(SEEDS)} seeds train", reached == len(SEEDS)))
     return lines
+
+
+def _ranked(whole: Mapping[tuple[str, str], ByStart]) -> list[str]:
+    """How well theory knew the order of starts before they were trained."""
+    by_cell = {cell: correlation(list(by_start.values())) for cell, by_start in whole.items()}
+    plain = [correlation(list(by_start.values()), by_updates_alone=True) for by_start in whole.values()]
+    known = {cell: value for cell, value in by_cell.items() if value is not None}
+    told = ", ".join(f"{' '.join(cell)} {value:.2f}" for cell, value in known.items())
+    middle = median(known.values())
+    alone = median(value for value in plain if value is not None)
+    return [
+        f"rank correlation of predicted and measured order: {told}",
+        _claim(
+            f"in the median {middle:.2f}, wanted at least {RANKED} (by updates alone {alone:.2f})", middle >= RANKED
+        ),
+    ]
 
 
 def _claim(text: str, holds: bool) -> str:

@@ -50,9 +50,17 @@ class Carry:
 
         A unit that only adds up hears all steps alike, 1/length.
         """
-        log_rates = self.rates.clamp(1e-300, 1 - 1e-16).log()
-        shares = log_rates.expm1() / (log_rates * length).expm1() * (log_rates * lag).exp()
-        return float((shares * self.weight).sum())
+        return float(self._shares(torch.tensor([lag], dtype=torch.float64), length)[:, 0] @ self.weight)
+
+    def memory(self, length: int) -> Tensor:
+        """``sum_b weight_b phi_b(k) phi_b(l)`` for lags k and l below ``length``, with ``phi_b(k)^2`` the share that
+        unit b hears of lag k: the kernel of a linear readout, trace 1."""
+        heard = self._shares(torch.arange(length, dtype=torch.float64), length).sqrt()
+        return heard.T @ (heard * self.weight[:, None])
+
+    def _shares(self, lags: Tensor, length: float) -> Tensor:
+        log_rates = self.rates.clamp(1e-300, 1 - 1e-16).log()[:, None]
+        return log_rates.expm1() / (log_rates * length).expm1() * (log_rates * lags).exp()
 
 
 def carry_of(spec: Spec, second_moment: float = 0.0) -> Carry:

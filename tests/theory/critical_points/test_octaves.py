@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from isornn import critical, init
-from isornn.cells import CELLS, Cell, Input, Spec, SpecError, Vanilla, cell_named
+from isornn.cells import CELLS, Cell, Input, Peephole, Spec, SpecError, Vanilla, cell_named
 from isornn.theory import Objective, analyze
 from isornn.theory.carry import carry_of
 
@@ -104,3 +104,15 @@ def test_refusals() -> None:
         critical(cell_named("peephole"), 10, time_scales="octaves", objective=Objective())
     with pytest.raises(SpecError, match="length: 1"):
         init.critical_(nn.GRU(2, 3), 1)
+
+
+def test_the_kernel_of_memory_has_what_is_heard_on_its_diagonal() -> None:
+    carry = carry_of(critical(cell_named("peephole"), 30, time_scales="octaves").spec)
+    kernel = carry.memory(30)
+    torch.testing.assert_close(kernel, kernel.T)
+    assert float(kernel.trace()) == pytest.approx(1.0)
+    assert [float(kernel[k, k]) for k in (0, 29)] == pytest.approx([carry.heard(k, 30) for k in (0, 29)])
+    # a readout needs units of several kinds: one kind hears one thing, and slow ones alone hear nearly one
+    uniform = carry_of(critical(Peephole(), 30).spec).memory(30)
+    assert float(torch.linalg.eigvalsh(kernel)[-2]) > 3 * float(torch.linalg.eigvalsh(uniform)[-2])
+    assert int(torch.linalg.matrix_rank(carry_of(critical(Peephole(), 30, biases="redrawn").spec).memory(30))) == 1

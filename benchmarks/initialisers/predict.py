@@ -1,0 +1,92 @@
+"""How soon starts should learn, from theory alone and before any training: memory of the lags that a goal asks about.
+
+A unit b keeps ``rho_b`` of the variance of its slow state in a step, so that it hears lag k with the share
+``phi_b(k)^2`` of `Carry.heard`. Over units, ``K(k, l) = E_b phi_b(k) phi_b(l)`` is the kernel with which a linear
+readout learns what came in k steps back; with N units it resolves what is above 1/N of the kernel's trace, and
+
+    m_k = [K (K + I/N)^-1]_kk
+
+is the share of lag k that it can tell: short-term memory capacity (Jaeger 2002) with a ridge. The score of a start is
+the mean of ln m_k over the lags that matter; what is below one in all the sequences that are trained on counts as that.
+Recurrent weights enter by the noise that they put into gates alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from protocol import BATCH, GOALS, MODULES, STARTS, UNITS, Place
+from race import Result
+from scipy.stats import spearmanr
+
+from isornn.cells import Spec
+from isornn.cells.starts import STARTS as NAMED
+from isornn.cells.starts import start
+from isornn.theory import analyze
+from isornn.theory.carry import Carry, carry_of
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Numbers of a step that a goal gives in, and the lags that it asks about."""
+
+    inputs: int
+    lags: Iterable[int]
+
+
+ASKED: Mapping[str, Asked] = {
+    "padded-200": Asked(49, [199]),
+    "padded-500": Asked(49, [499]),
+    "adding-200": Asked(2, range(200)),
+    # symbol j of ten came in at step j and is asked for at step T + 10 + j
+    "copy-100": Asked(10, [110]),
+    "digits": Asked(1, range(64)),
+}
+
+
+def score(place: Place) -> float:
+    """The higher, the sooner it should learn."""
+    goal, asked = GOALS[place.goal], ASKED[place.goal]
+    kernel = _carry(place).memory(goal.length)
+    capacity = torch.linalg.solve(kernel + torch.eye(len(kernel)) / UNITS, kernel).diagonal()
+    told = [max(float(capacity[lag]), 1 / (goal.budget * BATCH)) for lag in asked.lags]
+    return sum(math.log(one) for one in told) / len(told)
+
+
+@cache
+def _carry(place: Place) -> Carry:
+    spec = _spec(place)
+    return carry_of(spec, analyze(spec, length=1).fixed_point.second_moment.number() or 0.0)
+
+
+def _spec(place: Place) -> Spec:
+    cell, length = MODULES[place.module], GOALS[place.goal].length
+    if place.start in NAMED:
+        return start(place.start, cell, UNITS, ASKED[place.goal].inputs, length)
+    fields = STARTS[place.start](cell, length)
+    return Spec.from_json({"cell": cell.name, "gates": fields["gates"], "biases": fields["biases"]})
+
+
+def order(results: Sequence[Result]) -> list[int]:
+    """Ranks of starts of one cell of the protocol: by updates; those that stay below the threshold, by their ends."""
+    goal = GOALS[results[0].place.goal]
+
+    def key(result: Result) -> tuple[float, float]:
+        end = sorted(result.final)[len(result.final) // 2] if result.final else math.inf
+        return result.median, end if goal.metric == "loss" else -end
+
+    keys = sorted({key(result) for result in results})
+    return [keys.index(key(result)) for result in results]
+
+
+def correlation(results: Sequence[Result], by_updates_alone: bool = False) -> float | None:
+    """Spearman's, of predicted and measured ranks; ``None`` where nothing was learned."""
+    measured = [result.median for result in results] if by_updates_alone else order(results)
+    if len(set(measured)) == 1:
+        return None
+    predicted = [-round(score(result.place), 9) for result in results]
+    return float(spearmanr(predicted, measured).statistic)
