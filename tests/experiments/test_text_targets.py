@@ -3,7 +3,7 @@ come out."""
 
 from __future__ import annotations
 
-from math import log
+from math import inf, log
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +209,11 @@ def test_chen_supplements_words(minimal: list[float], vanilla: list[float], answ
     }
     measured = {"grid": [best], "frequencies": 300.0, "models": models}
     assert target_named("chensupp-words").judge(measured).answer == answer
+
+
+@pytest.mark.parametrize(
+    ("typed", "classical", "above"),
+    [([2.0], [1.5], 0.5), ([inf], [inf], inf), ([2.0], [inf], -inf)],
+)
+def test_a_typed_network_without_a_test_loss_is_not_comparable(typed: Any, classical: Any, above: float) -> None:
+    assert balduzzi_table1_3._gap(typed, classical) == above

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def judge(measured: Measured) -> Verdict:
     pairs = list(_pairs(measured))
     wins = [seeds.below(typed["train"], classical["train"]) for _, classical, typed in pairs]
     won, mixed, most = wins.count(True), wins.count(None), len(pairs) // 2
-    gaps = [seeds.mean(typed["test"]) - seeds.mean(classical["test"]) for _, classical, typed in pairs]
+    gaps = [_gap(typed["test"], classical["test"]) for _, classical, typed in pairs]
     comparable = all(gap <= _WORSE for gap in gaps)
     answer: Answer = (
         "does not hold" if won + mixed <= most or not comparable else "holds" if won > most else "cannot tell"
@@ -78,6 +79,12 @@ def judge(measured: Measured) -> Verdict:
         f"{wins.count(False)}, and in {mixed} the seeds mix; its mean test loss is above the classical one's by "
         f"{min(gaps):+.3f} to {max(gaps):+.3f}. {told}",
     )
+
+
+def _gap(typed: Sequence[float], classical: Sequence[float]) -> float:
+    """Of means; infinite where the typed network has none, whatever became of the other."""
+    above = seeds.mean(typed)
+    return above - seeds.mean(classical) if math.isfinite(above) else math.inf
 
 
 def _pairs(measured: Measured) -> Iterator[tuple[str, Losses, Losses]]:

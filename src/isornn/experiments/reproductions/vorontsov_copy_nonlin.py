@@ -120,7 +120,9 @@ TARGET = Target(
     "spectrum 1 (SGD, over 2m), the rest 0.001 (RMSprop), clip 1, without weight decay. Learned: the held-out loss is "
     "below a tenth of that without memory, within the updates stated. OPLU's margins are unsaid; as soon: a median of "
     "at most 1.25 times the updates; later: more than that, and all seeds of none before all of OPLU. A shorter "
-    "sequence is easier for all slopes, so that one below 1 that learns here says little of T = 1000.",
+    "sequence is easier for all slopes, so that one below 1 that learns here says little of T = 1000. That a trained "
+    "slope which falls short leaves the question open until its network has learned was decided after the first "
+    "numbers.",
     settings={
         "small": {
             **copying.SMALL,

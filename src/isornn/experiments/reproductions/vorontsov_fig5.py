@@ -97,7 +97,8 @@ TARGET = Target(
     "'none' starts 8/m times as fast as with a margin, so that 'none' and 8 are alike at first. Left: a held-out error "
     "below 0.8 of that without memory at some validation. Where "
     "a margin from 1 on has not left, it might with more updates: one cannot tell. Short sequences are easier for all: "
-    "what is learned here may not be at T = 1000.",
+    "what is learned here may not be at T = 1000. That a margin which has not left leaves the question open was "
+    "decided after the first numbers were seen.",
     settings={
         "small": {
             "length": 50,
