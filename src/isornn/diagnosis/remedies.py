@@ -30,8 +30,9 @@ def fix_(
 ) -> list[str]:
     """Mend in place what verdicts name, layer by layer, where the layer is still as it was drawn.
 
-    - default_start, vanishing, exploding, saturated_forget_gate: the layer is drawn again by the law of
-      `isornn.critical` for ``length`` steps (a relu network: the identity), which mends the next two as well.
+    - default_start, vanishing, exploding, saturated_forget_gate: the layer is drawn again as
+      `isornn.init.critical_` draws it for ``length`` steps (a relu network: the identity), which mends the next two as
+      well.
     - stacked_orthogonal: each gate's own matrix is drawn again, orthogonal.
     - doubled_bias: the second of two vectors that add is set to 0 in the gates that have both.
     - padding, unnormalised_input lie in the data, cannot_tell in too little of it: what to do is in the remedy.
@@ -59,7 +60,7 @@ def fix_(
     """
     places = _places(model)
     # Solved once for all layers of a cell.
-    bridging = functools.cache(lambda cell: critical(cell, length).spec)
+    bridging = functools.cache(lambda cell: critical(cell, length, time_scales="octaves").spec)
     done = []
     told = [verdict for verdict in verdicts if verdict.illness != CANNOT_TELL]
     for name in dict.fromkeys(verdict.place for verdict in told):
