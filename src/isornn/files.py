@@ -32,5 +32,6 @@ def replacing(file: Path) -> Iterator[Path]:
         os.chmod(name, 0o644)
         os.replace(name, file)
     except BaseException:
-        os.unlink(name)
+        # Gone if it has its place already: an interrupt may come just after.
+        Path(name).unlink(missing_ok=True)
         raise
