@@ -64,7 +64,8 @@ def critical(
             objective varies, or a cell whose memory no start sets.
 
     Sources: Gilboa et al. 2019 section 5 and D.4 (weak weights, m1 and the variance of the squared singular values);
-    Tallec & Ollivier 2018 (time scales uniform over units).
+    Tallec & Ollivier 2018 (time scales uniform over units); octaves are this library's, derived in
+    docs/initialisation.md.
 
     >>> from isornn.cells import Peephole
     >>> point = critical(Peephole(), 100)
