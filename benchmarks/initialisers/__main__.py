@@ -4,7 +4,7 @@
 
 Trains what is not in ``benchmarks/results/initialisers.json`` yet; an interrupted call goes on where it was, and one
 goal, module and start is some minutes on two cores. ``--table`` trains nothing. See ``protocol.py`` for what is run.
-Wanted of ``critical``, over all goals and modules: updates at most .8 times those of the best other start in the
+Wanted of ``critical_``, over all goals and modules: updates at most .8 times those of the best other start in the
 median, never above 1.25 times, no divergence at its best rate, and learning where torch's start and the standard one
 stay at chance over 500 steps. ``predict.py`` says in what order starts should learn, and the table how well it knew.
 """

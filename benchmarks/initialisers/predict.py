@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -23,7 +23,7 @@ from protocol import BATCH, GOALS, MODULES, STARTS, UNITS, Place
 from race import Result
 from scipy.stats import spearmanr
 
-from isornn.cells import Spec
+from isornn.cells import Input, Spec
 from isornn.cells.starts import STARTS as NAMED
 from isornn.cells.starts import start
 from isornn.theory import analyze
@@ -64,11 +64,14 @@ def _carry(place: Place) -> Carry:
 
 
 def _spec(place: Place) -> Spec:
-    cell, length = MODULES[place.module], GOALS[place.goal].length
+    cell, goal = MODULES[place.module], GOALS[place.goal]
+    input = Input(goal.mean_square)
     if place.start in NAMED:
-        return start(place.start, cell, UNITS, ASKED[place.goal].inputs, length)
-    fields = STARTS[place.start](cell, length)
-    return Spec.from_json({"cell": cell.name, "gates": fields["gates"], "biases": fields["biases"]})
+        return start(place.start, cell, UNITS, ASKED[place.goal].inputs, goal.length, input)
+    fields = STARTS[place.start](cell, goal)
+    return replace(
+        Spec.from_json({"cell": cell.name, "gates": fields["gates"], "biases": fields["biases"]}), input=input
+    )
 
 
 def order(results: Sequence[Result]) -> list[int]:

@@ -13,7 +13,8 @@ from functools import cache
 from typing import Any, Literal
 
 from isornn import critical
-from isornn.cells import GRU, LSTM, Cell
+from isornn.cells import GRU, LSTM, Cell, Input, Spec
+from isornn.theory.critical_points.point import critical_spec
 
 UNITS, BATCH, CLIP, HELD_OUT = 64, 32, 1.0, 256
 RATES = (1e-3, 3e-3, 1e-2, 3e-2)
@@ -32,6 +33,7 @@ class Goal:
         length: T, the steps of a sequence.
         budget: updates.
         metric: of the validation; ``threshold`` is what it has to reach.
+        mean_square: of the numbers that come in, which `critical_` may be told as it is told the length.
         mnist: whether the images are MNIST's; the package's digits if not.
     """
 
@@ -40,6 +42,7 @@ class Goal:
     budget: int
     metric: Literal["accuracy", "loss"]
     threshold: float
+    mean_square: float
     mnist: bool = False
 
     def reached(self, value: float) -> bool:
@@ -48,48 +51,56 @@ class Goal:
 
 def _padded(length: int, budget: int) -> Goal:
     task = {"name": "noise_padded", "length": length, "pooled": True, "held_out": HELD_OUT}
-    return Goal(task, length, budget, "accuracy", 0.7, mnist=True)
+    return Goal(task, length, budget, "accuracy", 0.7, 1.0, mnist=True)
 
 
 GOALS: Mapping[str, Goal] = {
     "padded-200": _padded(200, 400),
     "padded-500": _padded(500, 500),
-    "adding-200": Goal({"name": "adding", "length": 200, "held_out": HELD_OUT}, 200, 1200, "loss", 0.05),
+    "adding-200": Goal({"name": "adding", "length": 200, "held_out": HELD_OUT}, 200, 1200, "loss", 0.05, 0.17),
     # a tenth below 10 ln 8 / (T + 20), the loss without memory
-    "copy-100": Goal({"name": "copy", "length": 100, "held_out": HELD_OUT}, 120, 1500, "loss", 0.156),
-    "digits": Goal({"name": "sequential_images", "held_out": HELD_OUT}, 64, 600, "accuracy", 0.7),
+    "copy-100": Goal({"name": "copy", "length": 100, "held_out": HELD_OUT}, 120, 1500, "loss", 0.156, 0.1),
+    "digits": Goal({"name": "sequential_images", "held_out": HELD_OUT}, 64, 600, "accuracy", 0.7, 0.24),
 }
 MODULES: Mapping[str, Cell] = {"LSTM": LSTM(), "GRU": GRU()}
 
 
-def _papers(cell: Cell, length: int) -> Fields:
+def _papers(cell: Cell, goal: Goal) -> Fields:
     """Gilboa et al. 2019, D.4's variances; all units share one forget bias, at which xi = T."""
-    return _of_spec(critical(cell, length, biases="redrawn").spec.to_json())
+    return _of_spec(critical(cell, goal.length, biases="redrawn").spec)
 
 
-def _ours(cell: Cell, length: int) -> Fields:
-    """What `isornn.init.critical_` draws."""
-    return _of_spec(critical(cell, length, time_scales="octaves").spec.to_json())
+def _ours(cell: Cell, goal: Goal) -> Fields:
+    """What `isornn.init.critical_` draws that is told the length and how large the inputs are."""
+    return _of_spec(critical_spec(cell, goal.length, input=Input(goal.mean_square), time_scales="octaves"))
 
 
-def _of_spec(spec: Mapping[str, Any]) -> Fields:
-    return {"name": "spec", "gates": spec["gates"], "biases": spec["biases"]}
+def _ours_by_length(cell: Cell, goal: Goal) -> Fields:
+    """What `isornn.init.critical_` draws that is told the length alone."""
+    return _of_spec(critical_spec(cell, goal.length, time_scales="octaves"))
 
 
-STARTS: Mapping[str, Callable[[Cell, int], Fields]] = {
-    "torch": lambda cell, length: {"name": "torch"},
-    "standard": lambda cell, length: {"name": "standard"},
-    "chrono": lambda cell, length: {"name": "chrono", "length": length},
-    "uniform_gate": lambda cell, length: {"name": "uniform_gate"},
+def _of_spec(spec: Spec) -> Fields:
+    form = spec.to_json()
+    return {"name": "spec", "gates": form["gates"], "biases": form["biases"]}
+
+
+STARTS: Mapping[str, Callable[[Cell, Goal], Fields]] = {
+    "torch": lambda cell, goal: {"name": "torch"},
+    "standard": lambda cell, goal: {"name": "standard"},
+    "chrono": lambda cell, goal: {"name": "chrono", "length": goal.length},
+    "uniform_gate": lambda cell, goal: {"name": "uniform_gate"},
     "papers": _papers,
     "critical": _ours,
+    "critical_by_length": _ours_by_length,
 }
+OURS = ("critical", "critical_by_length")
 
 
 @cache
-def _start(name: str, module: str, length: int) -> Fields:
-    """`critical` takes a second or two."""
-    return STARTS[name](MODULES[module], length)
+def _start(name: str, module: str, goal: str) -> Fields:
+    """`papers` takes a second or two."""
+    return STARTS[name](MODULES[module], GOALS[goal])
 
 
 @dataclass(frozen=True)
@@ -106,7 +117,7 @@ class Place:
         return {
             "task": goal.task,
             "model": {"name": f"torch.nn.{self.module}", "hidden": UNITS},
-            "start": _start(self.start, self.module, goal.length),
+            "start": _start(self.start, self.module, self.goal),
             "optimiser": {"name": "adam", "rate": rate},
             "updates": round(share * goal.budget),
             "batch_size": BATCH,

@@ -18,7 +18,8 @@ class Result:
     """What came of a place of the protocol, over seeds at its best rate.
 
     Args:
-        updates: of each seed until the threshold; the budget where it was not reached.
+        updates: of each seed until the threshold, between validations by a straight line; the budget where it was not
+            reached.
         reached: which did.
         final: the last validation's metric.
         diverged: how many of the seeds.
@@ -26,7 +27,7 @@ class Result:
 
     place: Place
     rate: float
-    updates: tuple[int, ...]
+    updates: tuple[float, ...]
     reached: tuple[bool, ...]
     final: tuple[float, ...]
     diverged: int
@@ -84,7 +85,7 @@ def _result(place: Place, rate: float, kept: Kept) -> Result:
     return Result(
         place,
         rate,
-        tuple(goal.budget if count is None else count for count in updates),
+        tuple(float(goal.budget) if count is None else count for count in updates),
         tuple(count is not None for count in updates),
         tuple(known.values[-1] for known in runs if known.diverged is None),
         sum(known.diverged is not None for known in runs),
@@ -98,9 +99,14 @@ def _of(asked: Asked, kept: Kept) -> Known:
     return known
 
 
-def _updates(known: Known, goal: Goal) -> int | None:
-    """Until the first validation at the threshold."""
-    return next((at for at, value in zip(known.updates, known.values, strict=True) if goal.reached(value)), None)
+def _updates(known: Known, goal: Goal) -> float | None:
+    """Until the threshold, on the line from the validation before: a sixth of the updates may lie between the two."""
+    seen = list(zip(known.updates, known.values, strict=True))
+    place = next((place for place, (_, value) in enumerate(seen) if goal.reached(value)), None)
+    if place is None or place == 0:
+        return None if place is None else seen[0][0]
+    (before, below), (at, value) = seen[place - 1 : place + 1]
+    return before + (at - before) * (goal.threshold - below) / (value - below)
 
 
 def _shortfall(known: Known, goal: Goal) -> float:

@@ -10,7 +10,7 @@ from statistics import median
 import torch
 from kept import Asked, Kept
 from predict import correlation
-from protocol import GOALS, MODULES, SEEDS, STARTS
+from protocol import GOALS, MODULES, OURS, SEEDS, STARTS
 from race import Result
 from rich.console import Console
 from rich.table import Table
@@ -18,7 +18,8 @@ from rich.table import Table
 from isornn.experiments.panels import Curve, Mark, Panel
 from isornn.plots.panels import draw_panels
 
-OURS, OF_OLD = "critical", ("torch", "standard")
+OTHERS = tuple(name for name in STARTS if name not in OURS)
+OF_OLD = ("torch", "standard")
 RATIO, WORST, LONG, RANKED = 0.8, 1.25, 500, 0.8
 ByStart = Mapping[str, Result]
 
@@ -31,9 +32,16 @@ def report(results: Sequence[Result], kept: Kept, figure: Path) -> None:
     by_cell: dict[tuple[str, str], dict[str, Result]] = {}
     for result in results:
         by_cell.setdefault((result.place.goal, result.place.module), {})[result.place.start] = result
-    whole = {cell: by_start for cell, by_start in by_cell.items() if len(by_start) == len(STARTS)}
-    for line in _claims(whole):
-        console.print(line)
+    for ours in OURS:
+        wanted = {ours, *OTHERS}
+        whole = {
+            cell: {name: by_start[name] for name in STARTS if name in wanted}
+            for cell, by_start in by_cell.items()
+            if wanted <= by_start.keys()
+        }
+        console.print(f"\n[bold]{ours}[/bold]")
+        for line in _claims(ours, whole):
+            console.print(line)
     if by_cell:
         panels = [_panel(cell, by_start, kept) for cell, by_start in by_cell.items()]
         draw_panels("Validation over updates, median of seeds, each start at its best rate", panels, figure)
@@ -49,7 +57,7 @@ def _table(results: Sequence[Result]) -> Table:
             place.module,
             place.start,
             f"{result.rate:g}",
-            f"{result.median:g} ({min(result.updates)} to {max(result.updates)})"
+            f"{result.median:.0f} ({min(result.updates):.0f} to {max(result.updates):.0f})"
             + ("" if all(result.reached) else f"; {goal.budget} is the budget"),
             f"{sum(result.reached)} of {len(result.reached)}",
             f"{median(ended):.3g} ({ended[0]:.3g} to {ended[-1]:.3g})" if ended else "none",
@@ -58,17 +66,16 @@ def _table(results: Sequence[Result]) -> Table:
     return table
 
 
-def ratio(by_start: ByStart) -> tuple[float, str] | None:
+def ratio(ours: str, by_start: ByStart) -> tuple[float, str] | None:
     """Updates of ours over the best other start's, and its name; ``None`` where no start reaches the threshold."""
-    others = {name: result for name, result in by_start.items() if name != OURS}
-    best = min(others, key=lambda name: others[name].median)
-    if sum(by_start[OURS].reached) == 0 and sum(others[best].reached) == 0:
+    best = min(OTHERS, key=lambda name: by_start[name].median)
+    if sum(by_start[ours].reached) == 0 and sum(by_start[best].reached) == 0:
         return None
-    return by_start[OURS].median / others[best].median, best
+    return by_start[ours].median / by_start[best].median, best
 
 
-def _claims(whole: Mapping[tuple[str, str], ByStart]) -> list[str]:
-    ratios = {cell: ratio(by_start) for cell, by_start in whole.items()}
+def _claims(ours: str, whole: Mapping[tuple[str, str], ByStart]) -> list[str]:
+    ratios = {cell: ratio(ours, by_start) for cell, by_start in whole.items()}
     judged = {cell: found for cell, found in ratios.items() if found is not None}
     lines = [f"{' '.join(cell)}: {found[0]:.2f} times the updates of {found[1]}" for cell, found in judged.items()]
     lines += [f"{' '.join(cell)}: no start reaches the threshold" for cell in ratios.keys() - judged.keys()]
@@ -77,24 +84,24 @@ def _claims(whole: Mapping[tuple[str, str], ByStart]) -> list[str]:
     if not judged:
         return lines
     values = [found[0] for found in judged.values()]
-    diverged = sum(by_start[OURS].diverged for by_start in whole.values())
+    diverged = sum(by_start[ours].diverged for by_start in whole.values())
     return [
         *lines,
         _claim(f"median ratio {median(values):.2f}, wanted at most {RATIO}", median(values) <= RATIO),
         _claim(f"worst ratio {max(values):.2f}, wanted at most {WORST}", max(values) <= WORST),
-        _claim(f"{diverged} runs of {OURS} diverged at its best rate, wanted none", diverged == 0),
-        *_long(whole),
+        _claim(f"{diverged} runs of {ours} diverged at its best rate, wanted none", diverged == 0),
+        *_long(ours, whole),
         *_ranked(whole),
     ]
 
 
-def _long(whole: Mapping[tuple[str, str], ByStart]) -> list[str]:
+def _long(ours: str, whole: Mapping[tuple[str, str], ByStart]) -> list[str]:
     """Where the old starts stay below the threshold over long sequences: does ours train?"""
     lines = []
     for cell, by_start in whole.items():
         stuck = all(not any(by_start[name].reached) for name in OF_OLD)
         if GOALS[cell[0]].length >= LONG and stuck:
-            reached = sum(by_start[OURS].reached)
+            reached = sum(by_start[ours].reached)
             lines.append(_claim(f"{' '.join(cell)}: {reached} of {len(SEEDS)} seeds train", reached == len(SEEDS)))
     return lines
 

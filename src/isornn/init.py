@@ -25,7 +25,7 @@ from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.starts import start
 from isornn.nn import draws
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable, measured_gate, recurrent_layers
-from isornn.theory import critical
+from isornn.theory.critical_points.point import critical_spec
 
 __all__ = [
     "ModuleError",
@@ -90,14 +90,16 @@ def critical_(
 
     ``weight_var`` 1e-5 but on a gate that only shapes the output (1); candidates see the input with variance 4, the
     write gate with 1; the remember gate's bias is ``ln r`` per unit (an LSTM's b_i = -b_f), with ``ln r ~ U(0, ln
-    high)`` for half of the units and ``r = high`` for the other half, which only adds up; high, 3 to 7 T by the cell,
-    is such that a change of the state has fallen to 1/e after ``length`` steps. ``time_scales="uniform"``:
-    ``r ~ U(low, high)``, near isometry.
+    high)`` for half of the units and ``r = high`` for the other half, which only adds up; high, 3 to 4 T, is such that
+    what gates that hear nothing keep of a change has fallen to 1/e after ``length`` steps.
+    ``time_scales="uniform"``: ``r ~ U(low, high)``, near isometry.
 
     Args:
         module: as `apply_`; a cell without a remember gate is set by orthogonal weights instead.
         length: T from 2 to 1e6, the number of steps to bridge.
-        fixed, input, biases: as `isornn.critical`. ``input`` is the law of every layer's input.
+        fixed, biases: as `isornn.critical`.
+        input: law of every layer's input. `Input.of` a batch of the data where they are not standardised: of symbols,
+            or of pixels from 0 to 1, gates and candidates otherwise hear little, and learn later.
         time_scales: of units that keep their biases.
         generator: source of all draws.
 
@@ -109,13 +111,16 @@ def critical_(
     >>> i, f, _, _ = (lstm.bias_ih_l0 + lstm.bias_hh_l0).chunk(4)
     >>> bool((f > 0).all() and (i == -f).all())
     True
+    >>> symbols = nn.functional.one_hot(torch.arange(10))
+    >>> gru = critical_(nn.GRU(10, 4), 100, input=Input.of(symbols))
     """
     specs: dict[Cell, Spec] = {}
 
     def spec_for(layer: RecurrentLayer) -> Spec:
         if layer.cell not in specs:
-            point = critical(layer.cell, length, fixed=fixed, input=input, biases=biases, time_scales=time_scales)
-            specs[layer.cell] = point.spec
+            specs[layer.cell] = critical_spec(
+                layer.cell, length, fixed=fixed, input=input, biases=biases, time_scales=time_scales
+            )
         return specs[layer.cell]
 
     return _set(module, spec_for, generator)

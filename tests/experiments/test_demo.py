@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,6 @@ from isornn.experiments.demo import STARTS, run_demo
 from isornn.experiments.demo_record import DemoResult
 from isornn.records import RecordError
 from isornn.tasks import DataError, load_digits
-from isornn.theory import critical
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _solved_once() -> Iterator[None]:
-    """The critical start takes a second each time, all the rest a tenth."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("isornn.init.critical", cache(critical))
-        yield
-
 
 tiny = partial(run_demo, length=4, updates=3, command="demo")
 

@@ -70,11 +70,25 @@ def test_a_spec_starts_torch_modules_too() -> None:
 
 
 def test_critical_is_made_for_the_task_or_for_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths: list[float] = []
-    monkeypatch.setattr(init, "critical_", lambda layer, length: lengths.append(length))
+    told: list[tuple[float, float]] = []
+    monkeypatch.setattr(init, "critical_", lambda layer, length, input: told.append((length, input.variance)))
     for start in ({"name": "critical"}, {"name": "critical", "length": 70}):
         built(start=start)
-    assert lengths == [30, 70]
+    assert [length for length, _ in told] == [30, 70]
+    # numbers from 0 to 1, of mean square 1/3, beside two marks in 30 steps
+    assert told[0][1] == told[1][1] == pytest.approx((1 / 3 + 2 / 30) / 2, rel=0.05)
+
+
+def test_critical_is_told_how_large_symbols_are() -> None:
+    task = {"name": "copy", "length": 9, "held_out": 2}
+    configuration = configured(task=task, model={"name": "torch.nn.GRU", "hidden": 2000}, start={"name": "critical"})
+    model = build_model(configuration, problem_named("copy", configuration.task.options, 4))
+    weights = model.get_parameter("recurrent.weight_ih_l0").detach().double()
+    reset, write, candidate = weights.square().mean(1).chunk(3)
+    assert float(reset.max()) == 0.0
+    # one-hot in ten dimensions, of which each has mean square 1/10: variance 1 is heard by the gate, 4 by the candidate
+    assert float(write.mean()) == pytest.approx(1.0, rel=0.05)
+    assert float(candidate.mean()) == pytest.approx(4.0, rel=0.05)
 
 
 def test_a_preset_is_of_its_cell() -> None:

@@ -66,6 +66,23 @@ class Input:
     variance: Number = 1.0
     correlation: Number = 1.0
 
+    @classmethod
+    def of(cls, x: Tensor) -> Input:
+        """As large as the numbers of a batch of inputs, of any shape: the variance is their mean square.
+
+        Pre-activations ``U x`` of random ``U`` have no other scale, whatever the mean of x is.
+
+        Raises:
+            SpecError: no numbers, or some that are not finite.
+
+        >>> Input.of(torch.eye(10)[[3, 1, 4, 1, 5]]).variance  # ten symbols
+        0.1
+        """
+        mean_square = x.detach().double().square().mean()
+        if not mean_square.isfinite():
+            raise SpecError("input", x, "it has numbers, and all of them are finite")
+        return cls(float(mean_square))
+
 
 _VARIANCES = ("weight_var", "input_var", "previous_input_var", "bias_var")
 _NUMBERS = (*_VARIANCES, "bias_mean")

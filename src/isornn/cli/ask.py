@@ -164,9 +164,11 @@ def started(name: str, cell: Cell, hidden: int | None, inputs: int | None, lengt
     Raises:
         SpecError: as `ask_start`.
     """
+    from isornn.theory.critical_points.point import critical_spec
+
     if name == "critical":
         _check_sizes(hidden, inputs)
-        return solve(cell, needed_length(length), input, time_scales="octaves").spec
+        return critical_spec(cell, needed_length(length), input=input, time_scales="octaves")
     if name not in INITS:
         raise SpecError("init", name, f"starts are {', '.join(INITS)}")
     return start(name, cell, hidden, inputs, length, input)

@@ -18,7 +18,7 @@ from isornn.diagnosis.records import layer_name
 from isornn.diagnosis.weights import weight_facts
 from isornn.nn import draws
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable
-from isornn.theory import critical
+from isornn.theory.critical_points.point import critical_spec
 
 _OF_MEMORY = ("default_start", "exploding", "saturated_forget_gate", "vanishing")
 _OF_DATA = ("padding", "unnormalised_input")
@@ -60,7 +60,7 @@ def fix_(
     """
     places = _places(model)
     # Solved once for all layers of a cell.
-    bridging = functools.cache(lambda cell: critical(cell, length, time_scales="octaves").spec)
+    bridging = functools.cache(lambda cell: critical_spec(cell, length, time_scales="octaves"))
     done = []
     told = [verdict for verdict in verdicts if verdict.illness != CANNOT_TELL]
     for name in dict.fromkeys(verdict.place for verdict in told):

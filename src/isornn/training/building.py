@@ -18,14 +18,17 @@ from torch.optim.lr_scheduler import (
 )
 
 from isornn import init
-from isornn.cells import cell_named
+from isornn.cells import Input, cell_named
 from isornn.cells.starts import PRESETS, preset
 from isornn.nn import RNN, OwnSteps, SpectralRNN, soft_constraints, spectral
 from isornn.optim import GeodesicSGD
+from isornn.tasks import Task
 from isornn.training.configuration import Choice, Configuration, cell_options, spec_of_start
 from isornn.training.fields import ConfigurationError
 from isornn.training.model import SequenceModel
 from isornn.training.problems import Problem
+
+ITEMS_HEARD = 64
 
 
 def build_model(configuration: Configuration, problem: Problem) -> SequenceModel:
@@ -38,7 +41,7 @@ def build_model(configuration: Configuration, problem: Problem) -> SequenceModel
     embedding = model["embedding"] if task.symbolic else None
     recurrent = _recurrent(model, embedding or task.inputs)
     built = SequenceModel.of(task, recurrent, embedding)
-    _start(built.recurrent, configuration, problem)
+    _start(built, configuration, problem)
     return built
 
 
@@ -59,8 +62,8 @@ def _recurrent(model: Choice, inputs: int) -> nn.Module:
     return OwnSteps([RNN(cell, *sizes, **of_layer) for _ in range(steps)])
 
 
-def _start(recurrent: nn.Module, configuration: Configuration, problem: Problem) -> nn.Module:
-    start = configuration.start
+def _start(model: SequenceModel, configuration: Configuration, problem: Problem) -> nn.Module:
+    start, recurrent = configuration.start, model.recurrent
     if start.name == "torch":
         return recurrent
     if start.name in PRESETS:
@@ -70,9 +73,17 @@ def _start(recurrent: nn.Module, configuration: Configuration, problem: Problem)
         return init.apply_(recurrent, spec_of_start(configuration.model, start))
     if start.name in ("chrono", "critical"):
         length = problem.length if start["length"] is None else start["length"]
-        timed = init.chrono_ if start.name == "chrono" else init.critical_
-        return timed(recurrent, length)
+        if start.name == "chrono":
+            return init.chrono_(recurrent, length)
+        return init.critical_(recurrent, length, input=_heard(model, problem.training))
     return _UNTIMED[start.name](recurrent)
+
+
+@torch.no_grad()
+def _heard(model: SequenceModel, task: Task) -> Input:
+    """How large the numbers are that the recurrent module gets, by a task's first items."""
+    items = range(ITEMS_HEARD if task.size is None else min(ITEMS_HEARD, task.size))
+    return Input.of(torch.cat([model.encoder(task[item][0]).flatten() for item in items]))
 
 
 _UNTIMED: Mapping[str, Callable[..., nn.Module]] = {

@@ -13,9 +13,7 @@ from isornn.theory.records import Analysis
 HEARD = 1 / 3  # of what a unit can hear of the farthest step at most
 
 
-def conditions_of(
-    analysis: Analysis, length: float, biases: Biases, over_octaves: bool = False
-) -> tuple[Condition, ...]:
+def conditions_of(analysis: Analysis, length: float, biases: Biases) -> tuple[Condition, ...]:
     name, sight = sight_name(analysis.spec), sight_of(analysis, biases)
     value = sight.number()
     conditions = [
@@ -26,8 +24,6 @@ def conditions_of(
             value is not None and abs(value / length - 1) <= 0.01,
         )
     ]
-    if over_octaves:
-        return (*conditions, *_farthest_heard(analysis, length))
     if len(analysis.spec.cell.states) == 1:
         mean, variance = analysis.jacobian.mean, analysis.jacobian.variance
         m1, spread = mean.number(), variance.number()
@@ -57,15 +53,21 @@ def conditions_of(
     return tuple(conditions)
 
 
-def _farthest_heard(analysis: Analysis, length: float) -> tuple[Condition, ...]:
-    """Units that add up must be enough; nothing is known of cells without a closed carry."""
-    try:
-        carry = carry_of(analysis.spec, analysis.fixed_point.second_moment.number() or 0.0)
-    except NotPolynomial:
-        return ()
+def conditions_over_octaves(analysis: Analysis, length: float) -> tuple[Condition, ...]:
+    """The slow end is set for gates that hear nothing; what becomes of it where they hear the input."""
+    reach = analysis.reach.number()
+    carry = carry_of(analysis.spec, analysis.fixed_point.second_moment.number() or 0.0)
     share = length * carry.heard(length - 1, length)
     wanted = "at least a third of the most, 1/T"
-    return (Condition("the first of T steps is heard", wanted, f"{share:.3g}", share >= HEARD),)
+    return (
+        Condition(
+            "reach = T within a factor 2",
+            f"{length / 2:g} to {2 * length:g}",
+            shown(analysis.reach),
+            reach is not None and length / 2 <= reach <= 2 * length,
+        ),
+        Condition("the first of T steps is heard", wanted, f"{share:.3g}", share >= HEARD),
+    )
 
 
 def _slow_state(spec: Spec) -> str:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from isornn.cells import Cell, Input, SpecError
+from isornn.cells import Cell, Input, Spec, SpecError
+from isornn.theory.analysis import analyze
 from isornn.theory.critical_points.choice import preferred
-from isornn.theory.critical_points.conditions import conditions_of
+from isornn.theory.critical_points.conditions import conditions_of, conditions_over_octaves
 from isornn.theory.critical_points.front import Objective, check_length
 from isornn.theory.critical_points.python_line import rule_line
 from isornn.theory.critical_points.records import TIME_SCALES, Biases, Critical, TimeScales
 from isornn.theory.critical_points.rule import family_of, scales_are_free
-from isornn.theory.critical_points.solving import solve
+from isornn.theory.critical_points.solving import over_octaves, solve
 
 _UNIT_INPUT = Input()
 
@@ -32,16 +34,18 @@ def critical(
 ) -> Critical:
     """Hyper-parameters with reach = ``length`` (``biases="fixed"``) or xi = ``length`` (``"redrawn"``), to 1 %.
 
-    With ``time_scales="uniform"`` every unit is slow and a step is near isometry; with ``"octaves"`` half of the units
-    hear shorter lags, of all sizes alike, which is the better start for training and that of `isornn.init.critical_`.
-    What that leaves open is closed by this rule, each part of which ``fixed`` overrides:
+    With ``time_scales="uniform"`` every unit is slow and a step is near isometry. With ``"octaves"`` half of the units
+    hear shorter lags, of all sizes alike, which is the better start for training and that of `isornn.init.critical_`;
+    the reach is then ``length`` for gates that hear nothing, and less where the remember gate hears the input (.6 T at
+    variance 1). What that leaves open is closed by this rule, each part of which ``fixed`` overrides:
 
     - recurrent weights are weak, weight_var 1e-5, but on a gate that only shapes the output (the LSTM's o): 1;
     - candidates and the write gate see the input with variance 1 (input_var = 1 / input variance), others do not;
       over octaves candidates see it with variance 4;
     - ``biases="fixed"``: the remember gate's bias is ln U(low, high) per unit, a spread of time scales; a write gate
       of its own has the negative. ``high`` sets the reach; ``low`` is the smallest from 1 up for which m1 stays within
-      2/T of 1. Over octaves half of the units are at ``high``, and of the others as many in each octave from 1 up.
+      2/T of 1. Over octaves half of the units are at ``high``, and of the others as many in each octave from 1 up;
+      ``high`` (3.6 T at T = 100, 4.1 T at 1000) is the same for every cell.
       ``biases="redrawn"``: one remember bias for all units sets xi.
     - hard gates clip, which cuts slow units' memory short: what a hard remember gate hears is kept faint, weight_var at
       most 0.01 / T^2 and (where it also writes) input_var 1 / T^2 over the input variance.
@@ -80,16 +84,39 @@ def critical(
     _check_time_scales(time_scales, objective)
     if objective is not None:
         return preferred(cell, float(length), objective, fixed, input, biases, generator)
-    over_octaves = time_scales == "octaves" and scales_are_free(cell, biases)
-    family = family_of(cell, input, biases, fixed, float(length), time_scales)
-    spec, analysis = solve(family, float(length), biases, generator, isometric=not over_octaves)
+    length, free = float(length), scales_are_free(cell, biases)
+    if free and time_scales == "octaves":
+        spec = critical_spec(cell, length, fixed=fixed, input=input, time_scales=time_scales)
+        analysis = analyze(spec, length=math.ceil(length), generator=generator)
+        conditions = conditions_over_octaves(analysis, length)
+    else:
+        analysis = solve(family_of(cell, input, biases, fixed, length), length, biases, generator)
+        conditions = conditions_of(analysis, length, biases)
     return Critical(
-        spec=spec,
-        length=float(length),
+        spec=analysis.spec,
+        length=length,
         analysis=analysis,
-        conditions=conditions_of(analysis, float(length), biases, over_octaves),
-        python=rule_line(length, fixed, input, biases, time_scales if scales_are_free(cell, biases) else "octaves"),
+        conditions=conditions,
+        python=rule_line(length, fixed, input, biases, time_scales if free else "octaves"),
     )
+
+
+def critical_spec(
+    cell: Cell,
+    length: float,
+    *,
+    fixed: Mapping[str, Any] | None = None,
+    input: Input = _UNIT_INPUT,
+    biases: Biases = "fixed",
+    time_scales: TimeScales = "uniform",
+) -> Spec:
+    """The spec of `critical`, which over octaves needs no theory of the whole cell and is known at once."""
+    _check_time_scales(time_scales, None)
+    if time_scales == "octaves" and scales_are_free(cell, biases):
+        check_length(length)
+        family = family_of(cell, input, biases, dict(fixed or {}), float(length), time_scales)
+        return over_octaves(family, float(length))
+    return critical(cell, length, fixed=fixed, input=input, biases=biases, time_scales=time_scales).spec
 
 
 def _check_time_scales(time_scales: str, objective: Objective | None) -> None:

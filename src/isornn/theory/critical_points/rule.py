@@ -12,8 +12,7 @@ from isornn.theory.critical_points.records import Biases, TimeScales
 
 WEAK = 1e-5  # recurrent weight variance of gates that need no recurrence (Gilboa et al. 2019, D.4)
 SEEN = 1.0  # variance that gates which see the input receive from it
-# What candidates receive over octaves: data scaled to [0, 1] have a mean square of some .2 to .3, and theirs is to fill
-# tanh's range with such too; of standardised data it is not yet a sign (E tanh^2 = .64).
+# What candidates receive over octaves: most of tanh's range (E tanh^2 = .64), in which sizes are still told apart.
 SEEN_TO_LEARN = 4.0
 SHORTEST = 1.0  # time scale of the fastest units, as chrono's
 FAINT = 0.3  # pre-activation variance, times sqrt(T), of a cell that has no gates

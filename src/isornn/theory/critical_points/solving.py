@@ -20,26 +20,37 @@ TOLERANCE = {"quadrature": 1e-4, "population": 5e-3}
 ROUNDS = 12
 
 
-def solve(
-    family: Family, length: float, biases: Biases, generator: torch.Generator | None, *, isometric: bool = True
-) -> tuple[Spec, Analysis]:
+def over_octaves(family: Family, length: float) -> Spec:
+    """Where a change of the slow state alone, kept by gates that hear nothing, falls to 1/e after ``length`` steps.
+
+    So the slow end follows from the length, and is the same for every cell.
+    """
+
+    def quiet(low: float, high: float) -> Spec:
+        spec = family(low, high)
+        return spec.replace(f"{spec.cell.remember}.input_var", 0.0)
+
+    high = _slow_end(quiet, SHORTEST, length, second_moment=0.0)
+    return family(SHORTEST, high)
+
+
+def solve(family: Family, length: float, biases: Biases, generator: torch.Generator | None) -> Analysis:
     """Aim by the carry alone, measure with the full theory, correct the aim until it hits; the nearest is returned.
 
-    The carry needs the state's second moment, which is measured with a first aim. ``isometric``: with the shortest
-    time scale such that m1 is close to 1, where units keep their biases.
+    The carry needs the state's second moment, which is measured with a first aim.
     """
     wanted = math.log(length)
-    best: tuple[float, Spec, Analysis] | None = None
+    best: tuple[float, Analysis] | None = None
     aim, second_moment = wanted, 0.0
     tried: list[tuple[float, float]] = []
     for attempt in range(ROUNDS):
-        spec = _aimed(family, math.exp(aim), length, isometric and biases == "fixed", second_moment)
+        spec = _aimed(family, math.exp(aim), length, biases, second_moment)
         analysis = analyze(spec, length=math.ceil(length), generator=generator)
         found = sight_of(analysis, biases).number()
         # nothing found: it sees too far, or its state grows because it remembers too well
         height = math.inf if found is None else math.log(max(found, 1e-9))
         if best is None or abs(height - wanted) < best[0]:
-            best = abs(height - wanted), spec, analysis
+            best = abs(height - wanted), analysis
         if best[0] <= TOLERANCE[analysis.engine]:
             break
         second = analysis.fixed_point.second_moment.number()
@@ -50,7 +61,7 @@ def solve(
             tried.append((aim, height))
             aim = _next_aim(tried, wanted)
     assert best is not None
-    return best[1], best[2]
+    return best[1]
 
 
 def _next_aim(tried: list[tuple[float, float]], wanted: float) -> float:
@@ -73,25 +84,18 @@ def sight_of(analysis: Analysis, biases: Biases) -> Quantity:
     return analysis.reach if biases == "fixed" else analysis.xi
 
 
-def _aimed(family: Family, aim: float, length: float, isometric: bool, second_moment: float) -> Spec:
-    """The member of the family whose carry alone has the reach ``aim``."""
+def _aimed(family: Family, aim: float, length: float, biases: Biases, second_moment: float) -> Spec:
+    """The member of the family whose carry alone has the reach ``aim``.
+
+    Where units keep their biases, with the shortest time scale such that m1 is close to 1.
+    """
     if family(1.0, 2.0).cell.remember is None:
         return by_weights(family, aim)
 
-    def reach(low: float, high: float) -> float:
-        return carry_of(family(low, high), second_moment).reach()
-
     def highest(low: float) -> float:
-        """The longest time scale, given the shortest, that has the wanted reach."""
+        return _slow_end(family, low, aim, second_moment)
 
-        def miss(log_spread: float) -> float:
-            return math.log(max(reach(low, low + 10**log_spread), 1e-9) / aim)
-
-        if miss(-6.0) >= 0 or miss(12.0) <= 0:
-            return low if miss(-6.0) >= 0 else low + 1e12
-        return low + 10 ** brent(miss, -6.0, 12.0, xtol=1e-9)
-
-    if not isometric:
+    if biases == "redrawn":
         return family(SHORTEST, highest(SHORTEST))
 
     def excess(low: float) -> float:
@@ -101,6 +105,18 @@ def _aimed(family: Family, aim: float, length: float, isometric: bool, second_mo
     if excess(low) > 0 > excess(aim):
         low = brent(excess, low, aim, rtol=1e-4)
     return family(low, highest(low))
+
+
+def _slow_end(family: Family, low: float, aim: float, second_moment: float) -> float:
+    """The longest time scale, given the shortest, at which the carry has the reach ``aim``."""
+
+    def miss(log_spread: float) -> float:
+        reach = carry_of(family(low, low + 10**log_spread), second_moment).reach()
+        return math.log(max(reach, 1e-9) / aim)
+
+    if miss(-6.0) >= 0 or miss(12.0) <= 0:
+        return low if miss(-6.0) >= 0 else low + 1e12
+    return low + 10 ** brent(miss, -6.0, 12.0, xtol=1e-9)
 
 
 def by_weights(family: Family, aim: float) -> Spec:
