@@ -28,7 +28,8 @@ def over_octaves(family: Family, length: float) -> Spec:
 
     def quiet(low: float, high: float) -> Spec:
         spec = family(low, high)
-        return spec.replace(f"{spec.cell.remember}.input_var", 0.0)
+        gate = spec.cell.remember
+        return spec.replace(f"{gate}.input_var", 0.0).replace(f"{gate}.previous_input_var", 0.0)
 
     high = _slow_end(quiet, SHORTEST, length, second_moment=0.0)
     return family(SHORTEST, high)
