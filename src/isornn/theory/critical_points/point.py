@@ -110,7 +110,15 @@ def critical_spec(
     biases: Biases = "fixed",
     time_scales: TimeScales = "uniform",
 ) -> Spec:
-    """The spec of `critical`, which over octaves needs no theory of the whole cell and is known at once."""
+    """The spec of `critical`, which over octaves needs no theory of the whole cell and is known at once.
+
+    Arguments, conventions and errors as there.
+
+    >>> from isornn.cells import LSTM
+    >>> law = critical_spec(LSTM(), 100, time_scales="octaves").gates["f"].bias_law
+    >>> law.kind, law.low, round(law.high)
+    ('capped_timescale', 1.0, 364)
+    """
     _check_time_scales(time_scales, None)
     if time_scales == "octaves" and scales_are_free(cell, biases):
         check_length(length)
