@@ -2,9 +2,10 @@
 
     python benchmarks/initialisers [--mnist DIR] [--goals NAME ...] [--modules NAME ...] [--starts NAME ...] [--table]
 
-Trains what is not in ``benchmarks/results/initialisers.json`` yet; an interrupted call goes on where it was, and one
-goal, module and start is some minutes on two cores. ``--table`` trains nothing. See ``protocol.py`` for what is run.
-Wanted of ``critical_``, over all goals and modules: updates at most .8 times those of the best other start in the
+Trains what is not in ``benchmarks/results/initialisers.json`` yet, of the core set unless others are named; an
+interrupted call goes on where it was, and one goal, module and start is some minutes on two cores. ``--table`` trains
+nothing. Other data of MNIST's form are tried with ``--mnist DIR --records FILE``. See ``protocol.py`` for what is run.
+Wanted of ``critical_``, over the core set: updates at most .8 times those of the best other start in the
 median, never above 1.25 times, no divergence at its best rate, and learning where torch's start and the standard one
 stay at chance over 500 steps. ``predict.py`` says in what order starts should learn, and the table how well it knew.
 """
@@ -15,7 +16,7 @@ import argparse
 from pathlib import Path
 
 from kept import Kept
-from protocol import GOALS, MODULES, STARTS, Place
+from protocol import CORE_GOALS, CORE_MODULES, CORE_STARTS, GOALS, MODULES, STARTS, Place
 from race import found, race
 from report import report
 
@@ -24,15 +25,17 @@ RESULTS = Path(__file__).parent.parent / "results"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mnist", type=Path, help="folder with MNIST's files, for the noise-padded goals")
-    parser.add_argument("--goals", nargs="+", choices=GOALS, default=list(GOALS))
-    parser.add_argument("--modules", nargs="+", choices=MODULES, default=list(MODULES))
-    parser.add_argument("--starts", nargs="+", choices=STARTS, default=list(STARTS))
+    parser.add_argument("--mnist", type=Path, help="folder with MNIST's files or others of that form")
+    parser.add_argument("--goals", nargs="+", choices=GOALS, default=list(CORE_GOALS))
+    parser.add_argument("--modules", nargs="+", choices=MODULES, default=list(CORE_MODULES))
+    parser.add_argument("--starts", nargs="+", choices=STARTS, default=list(CORE_STARTS))
+    parser.add_argument("--records", type=Path, default=RESULTS / "initialisers.json", help="one file for each data")
     parser.add_argument("--folder", type=Path, default=Path("initialisers-runs"), help="of the runs at work")
     parser.add_argument("--table", action="store_true", help="show what is known; train nothing")
     arguments = parser.parse_args()
     mnist = None if arguments.mnist is None else arguments.mnist.absolute()
-    kept = Kept(RESULTS / "initialisers.json", arguments.folder, mnist)
+    records = arguments.records
+    kept = Kept(records, arguments.folder / records.stem, mnist)
     if not arguments.table:
         if mnist is None and any(GOALS[goal].mnist for goal in arguments.goals):
             parser.error("the noise-padded goals need --mnist DIR")
@@ -41,7 +44,7 @@ def main() -> None:
                 print(f"{goal}, {module}")
                 race([Place(goal, module, start) for start in arguments.starts], kept)
     places = [Place(goal, module, start) for goal in GOALS for module in MODULES for start in STARTS]
-    report(found(places, kept), kept, RESULTS / "initialisers.png")
+    report(found(places, kept), kept, records.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ class Asked:
 ASKED: Mapping[str, Asked] = {
     "padded-200": Asked(49, [199]),
     "padded-500": Asked(49, [499]),
+    "padded-1000": Asked(49, [999]),
     "adding-200": Asked(2, range(200)),
     # symbol j of ten came in at step j and is asked for at step T + 10 + j
     "copy-100": Asked(10, [110]),
@@ -64,7 +65,7 @@ def _carry(place: Place) -> Carry:
 
 
 def _spec(place: Place) -> Spec:
-    cell, goal = MODULES[place.module], GOALS[place.goal]
+    cell, goal = MODULES[place.module].cell, GOALS[place.goal]
     input = Input(goal.mean_square)
     if place.start in NAMED:
         return start(place.start, cell, UNITS, ASKED[place.goal].inputs, goal.length, input)

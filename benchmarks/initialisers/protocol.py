@@ -1,5 +1,7 @@
 """What every start is given: the same tasks, modules, rates, seeds and budgets.
 
+The core set is what claims are made of; the wider set is more of the same kind, run as far as there is time.
+
 All runs: 64 units, batches of 32, Adam at a constant rate, gradient norm clipped at 1. A start is asked to bridge the
 task's whole sequence. Thresholds and budgets were set before starts were compared, by what a network that has begun to
 solve the task shows; copying's after pilots of `critical_`, which did not get below half of the loss without memory.
@@ -13,7 +15,7 @@ from functools import cache
 from typing import Any, Literal
 
 from isornn import critical
-from isornn.cells import GRU, LSTM, Cell, Input, Spec
+from isornn.cells import GRU, LSTM, TRNN, Cell, Input, Minimal, Peephole, Spec
 from isornn.theory.critical_points.point import critical_spec
 
 UNITS, BATCH, CLIP, HELD_OUT = 64, 32, 1.0, 256
@@ -54,7 +56,7 @@ def _padded(length: int, budget: int) -> Goal:
     return Goal(task, length, budget, "accuracy", 0.7, 1.0, mnist=True)
 
 
-GOALS: Mapping[str, Goal] = {
+CORE_GOALS: Mapping[str, Goal] = {
     "padded-200": _padded(200, 400),
     "padded-500": _padded(500, 500),
     "adding-200": Goal({"name": "adding", "length": 200, "held_out": HELD_OUT}, 200, 1200, "loss", 0.05, 0.17),
@@ -62,7 +64,21 @@ GOALS: Mapping[str, Goal] = {
     "copy-100": Goal({"name": "copy", "length": 100, "held_out": HELD_OUT}, 120, 1500, "loss", 0.156, 0.1),
     "digits": Goal({"name": "sequential_images", "held_out": HELD_OUT}, 64, 600, "accuracy", 0.7, 0.24),
 }
-MODULES: Mapping[str, Cell] = {"LSTM": LSTM(), "GRU": GRU()}
+WIDER_GOALS: Mapping[str, Goal] = {"padded-1000": _padded(1000, 600)}
+GOALS = {**CORE_GOALS, **WIDER_GOALS}
+
+
+@dataclass(frozen=True)
+class Module:
+    """A model by its name in configurations, and its cell."""
+
+    model: str
+    cell: Cell
+
+
+CORE_MODULES: Mapping[str, Module] = {"LSTM": Module("torch.nn.LSTM", LSTM()), "GRU": Module("torch.nn.GRU", GRU())}
+WIDER_MODULES: Mapping[str, Module] = {cell.name: Module(cell.name, cell) for cell in (Peephole(), Minimal(), TRNN())}
+MODULES = {**CORE_MODULES, **WIDER_MODULES}
 
 
 def _papers(cell: Cell, goal: Goal) -> Fields:
@@ -85,7 +101,7 @@ def _of_spec(spec: Spec) -> Fields:
     return {"name": "spec", "gates": form["gates"], "biases": form["biases"]}
 
 
-STARTS: Mapping[str, Callable[[Cell, Goal], Fields]] = {
+CORE_STARTS: Mapping[str, Callable[[Cell, Goal], Fields]] = {
     "torch": lambda cell, goal: {"name": "torch"},
     "standard": lambda cell, goal: {"name": "standard"},
     "chrono": lambda cell, goal: {"name": "chrono", "length": goal.length},
@@ -95,12 +111,17 @@ STARTS: Mapping[str, Callable[[Cell, Goal], Fields]] = {
     "critical_by_length": _ours_by_length,
 }
 OURS = ("critical", "critical_by_length")
+WIDER_STARTS: Mapping[str, Callable[[Cell, Goal], Fields]] = {
+    "orthogonal": lambda cell, goal: {"name": "orthogonal"},
+    "glorot": lambda cell, goal: {"name": "glorot"},
+}
+STARTS = {**CORE_STARTS, **WIDER_STARTS}
 
 
 @cache
 def _start(name: str, module: str, goal: str) -> Fields:
     """`papers` takes a second or two."""
-    return STARTS[name](MODULES[module], GOALS[goal])
+    return STARTS[name](MODULES[module].cell, GOALS[goal])
 
 
 @dataclass(frozen=True)
@@ -116,7 +137,7 @@ class Place:
         goal = GOALS[self.goal]
         return {
             "task": goal.task,
-            "model": {"name": f"torch.nn.{self.module}", "hidden": UNITS},
+            "model": {"name": MODULES[self.module].model, "hidden": UNITS},
             "start": _start(self.start, self.module, self.goal),
             "optimiser": {"name": "adam", "rate": rate},
             "updates": round(share * goal.budget),

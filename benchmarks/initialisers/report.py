@@ -10,7 +10,7 @@ from statistics import median
 import torch
 from kept import Asked, Kept
 from predict import correlation
-from protocol import GOALS, MODULES, OURS, SEEDS, STARTS
+from protocol import CORE_GOALS, CORE_MODULES, CORE_STARTS, GOALS, OURS, SEEDS, STARTS
 from race import Result
 from rich.console import Console
 from rich.table import Table
@@ -18,10 +18,12 @@ from rich.table import Table
 from isornn.experiments.panels import Curve, Mark, Panel
 from isornn.plots.panels import draw_panels
 
-OTHERS = tuple(name for name in STARTS if name not in OURS)
+OTHERS = tuple(name for name in CORE_STARTS if name not in OURS)
+CORE = tuple((goal, module) for goal in CORE_GOALS for module in CORE_MODULES)
 OF_OLD = ("torch", "standard")
 RATIO, WORST, LONG, RANKED = 0.8, 1.25, 500, 0.8
 ByStart = Mapping[str, Result]
+ByCell = Mapping[tuple[str, str], ByStart]
 
 
 def report(results: Sequence[Result], kept: Kept, figure: Path) -> None:
@@ -35,12 +37,14 @@ def report(results: Sequence[Result], kept: Kept, figure: Path) -> None:
     for ours in OURS:
         wanted = {ours, *OTHERS}
         whole = {
-            cell: {name: by_start[name] for name in STARTS if name in wanted}
+            cell: {name: by_start[name] for name in CORE_STARTS if name in wanted}
             for cell, by_start in by_cell.items()
             if wanted <= by_start.keys()
         }
         console.print(f"\n[bold]{ours}[/bold]")
-        for line in _claims(ours, whole):
+        for line in _claims(ours, {cell: by_start for cell, by_start in whole.items() if cell in CORE}):
+            console.print(line)
+        for line in _wider(ours, {cell: by_start for cell, by_start in whole.items() if cell not in CORE}):
             console.print(line)
     if by_cell:
         panels = [_panel(cell, by_start, kept) for cell, by_start in by_cell.items()]
@@ -74,16 +78,14 @@ def ratio(ours: str, by_start: ByStart) -> tuple[float, str] | None:
     return by_start[ours].median / by_start[best].median, best
 
 
-def _claims(ours: str, whole: Mapping[tuple[str, str], ByStart]) -> list[str]:
+def _claims(ours: str, whole: ByCell) -> list[str]:
     ratios = {cell: ratio(ours, by_start) for cell, by_start in whole.items()}
-    judged = {cell: found for cell, found in ratios.items() if found is not None}
-    lines = [f"{' '.join(cell)}: {found[0]:.2f} times the updates of {found[1]}" for cell, found in judged.items()]
-    lines += [f"{' '.join(cell)}: no start reaches the threshold" for cell in ratios.keys() - judged.keys()]
-    missing = len(GOALS) * len(MODULES) - len(whole)
-    lines += [f"{missing} of {len(GOALS) * len(MODULES)} cells are not known yet"] * (missing > 0)
-    if not judged:
+    lines = [_compared(cell, found) for cell, found in ratios.items()]
+    missing = len(CORE) - len(whole)
+    lines += [f"{missing} of {len(CORE)} cells are not known yet"] * (missing > 0)
+    values = [found[0] for found in ratios.values() if found is not None]
+    if not values:
         return lines
-    values = [found[0] for found in judged.values()]
     diverged = sum(by_start[ours].diverged for by_start in whole.values())
     return [
         *lines,
@@ -95,7 +97,22 @@ def _claims(ours: str, whole: Mapping[tuple[str, str], ByStart]) -> list[str]:
     ]
 
 
-def _long(ours: str, whole: Mapping[tuple[str, str], ByStart]) -> list[str]:
+def _wider(ours: str, whole: ByCell) -> list[str]:
+    """Beyond the core set, with no claim made."""
+    lines = ["beyond the core set"] if whole else []
+    for cell, by_start in whole.items():
+        rank = correlation(list(by_start.values()))
+        ranked = "" if rank is None else f"; rank correlation {rank:.2f}"
+        lines.append(_compared(cell, ratio(ours, by_start)) + ranked)
+    return lines
+
+
+def _compared(cell: tuple[str, str], found: tuple[float, str] | None) -> str:
+    told = "no start reaches the threshold" if found is None else f"{found[0]:.2f} times the updates of {found[1]}"
+    return f"{' '.join(cell)}: {told}"
+
+
+def _long(ours: str, whole: ByCell) -> list[str]:
     """Where the old starts stay below the threshold over long sequences: does ours train?"""
     lines = []
     for cell, by_start in whole.items():
@@ -106,7 +123,7 @@ def _long(ours: str, whole: Mapping[tuple[str, str], ByStart]) -> list[str]:
     return lines
 
 
-def _ranked(whole: Mapping[tuple[str, str], ByStart]) -> list[str]:
+def _ranked(whole: ByCell) -> list[str]:
     """How well theory knew the order of starts before they were trained."""
     by_cell = {cell: correlation(list(by_start.values())) for cell, by_start in whole.items()}
     plain = [correlation(list(by_start.values()), by_updates_alone=True) for by_start in whole.values()]
