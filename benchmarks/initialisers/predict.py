@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -29,32 +29,24 @@ from isornn.cells.starts import start
 from isornn.theory import analyze
 from isornn.theory.carry import Carry, carry_of
 
-
-@dataclass(frozen=True)
-class Asked:
-    """Numbers of a step that a goal gives in, and the lags that it asks about."""
-
-    inputs: int
-    lags: Iterable[int]
-
-
-ASKED: Mapping[str, Asked] = {
-    "padded-200": Asked(49, [199]),
-    "padded-500": Asked(49, [499]),
-    "padded-1000": Asked(49, [999]),
-    "adding-200": Asked(2, range(200)),
+# the lags that a goal asks about
+LAGS: Mapping[str, Iterable[int]] = {
+    "padded-200": [199],
+    "padded-500": [499],
+    "padded-1000": [999],
+    "adding-200": range(200),
     # symbol j of ten came in at step j and is asked for at step T + 10 + j
-    "copy-100": Asked(10, [110]),
-    "digits": Asked(1, range(64)),
+    "copy-100": [110],
+    "digits": range(64),
 }
 
 
 def score(place: Place) -> float:
     """The higher, the sooner it should learn."""
-    goal, asked = GOALS[place.goal], ASKED[place.goal]
+    goal = GOALS[place.goal]
     kernel = _carry(place).memory(goal.length)
     capacity = torch.linalg.solve(kernel + torch.eye(len(kernel)) / UNITS, kernel).diagonal()
-    told = [max(float(capacity[lag]), 1 / (goal.budget * BATCH)) for lag in asked.lags]
+    told = [max(float(capacity[lag]), 1 / (goal.budget * BATCH)) for lag in LAGS[place.goal]]
     return sum(math.log(one) for one in told) / len(told)
 
 
@@ -68,7 +60,7 @@ def _spec(place: Place) -> Spec:
     cell, goal = MODULES[place.module].cell, GOALS[place.goal]
     input = Input(goal.mean_square)
     if place.start in NAMED:
-        return start(place.start, cell, UNITS, ASKED[place.goal].inputs, goal.length, input)
+        return start(place.start, cell, UNITS, goal.inputs, goal.length, input)
     fields = STARTS[place.start](cell, goal)
     return replace(
         Spec.from_json({"cell": cell.name, "gates": fields["gates"], "biases": fields["biases"]}), input=input

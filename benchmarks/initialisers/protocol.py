@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from isornn import critical
 from isornn.cells import GRU, LSTM, TRNN, Cell, Input, Minimal, Peephole, Spec
+from isornn.cells.starts import start
 from isornn.theory.critical_points.point import critical_spec
 
 UNITS, BATCH, CLIP, HELD_OUT = 64, 32, 1.0, 256
@@ -33,6 +34,7 @@ class Goal:
     Args:
         task: of a configuration.
         length: T, the steps of a sequence.
+        inputs: numbers of a step.
         budget: updates.
         metric: of the validation; ``threshold`` is what it has to reach.
         mean_square: of the numbers that come in, which `critical_` may be told as it is told the length.
@@ -41,6 +43,7 @@ class Goal:
 
     task: Fields
     length: int
+    inputs: int
     budget: int
     metric: Literal["accuracy", "loss"]
     threshold: float
@@ -53,16 +56,16 @@ class Goal:
 
 def _padded(length: int, budget: int) -> Goal:
     task = {"name": "noise_padded", "length": length, "pooled": True, "held_out": HELD_OUT}
-    return Goal(task, length, budget, "accuracy", 0.7, 1.0, mnist=True)
+    return Goal(task, length, 49, budget, "accuracy", 0.7, 1.0, mnist=True)
 
 
 CORE_GOALS: Mapping[str, Goal] = {
     "padded-200": _padded(200, 400),
     "padded-500": _padded(500, 500),
-    "adding-200": Goal({"name": "adding", "length": 200, "held_out": HELD_OUT}, 200, 1200, "loss", 0.05, 0.17),
+    "adding-200": Goal({"name": "adding", "length": 200, "held_out": HELD_OUT}, 200, 2, 1200, "loss", 0.05, 0.17),
     # a tenth below 10 ln 8 / (T + 20), the loss without memory
-    "copy-100": Goal({"name": "copy", "length": 100, "held_out": HELD_OUT}, 120, 1500, "loss", 0.156, 0.1),
-    "digits": Goal({"name": "sequential_images", "held_out": HELD_OUT}, 64, 600, "accuracy", 0.7, 0.24),
+    "copy-100": Goal({"name": "copy", "length": 100, "held_out": HELD_OUT}, 120, 10, 1500, "loss", 0.156, 0.1),
+    "digits": Goal({"name": "sequential_images", "held_out": HELD_OUT}, 64, 1, 600, "accuracy", 0.7, 0.24),
 }
 WIDER_GOALS: Mapping[str, Goal] = {"padded-1000": _padded(1000, 600)}
 GOALS = {**CORE_GOALS, **WIDER_GOALS}
@@ -111,9 +114,31 @@ CORE_STARTS: Mapping[str, Callable[[Cell, Goal], Fields]] = {
     "critical_by_length": _ours_by_length,
 }
 OURS = ("critical", "critical_by_length")
+
+
+def _papers_told(cell: Cell, goal: Goal) -> Fields:
+    return _of_spec(critical(cell, goal.length, input=Input(goal.mean_square), biases="redrawn").spec)
+
+
+def _told(name: str) -> Callable[[Cell, Goal], Fields]:
+    """A start of the field's whose input weights are divided by the root of the inputs' mean square."""
+
+    def of(cell: Cell, goal: Goal) -> Fields:
+        spec = start(name, cell, UNITS, goal.inputs, goal.length)
+        for gate, law in spec.gates.items():
+            spec = spec.replace(f"{gate}.input_var", law.input_var / goal.mean_square)
+        return _of_spec(spec)
+
+    return of
+
+
 WIDER_STARTS: Mapping[str, Callable[[Cell, Goal], Fields]] = {
     "orthogonal": lambda cell, goal: {"name": "orthogonal"},
     "glorot": lambda cell, goal: {"name": "glorot"},
+    "standard_told": _told("standard"),
+    "chrono_told": _told("chrono"),
+    "uniform_gate_told": _told("uniform_gate"),
+    "papers_told": _papers_told,
 }
 STARTS = {**CORE_STARTS, **WIDER_STARTS}
 

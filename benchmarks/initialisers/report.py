@@ -44,6 +44,8 @@ def report(results: Sequence[Result], kept: Kept, figure: Path) -> None:
         console.print(f"\n[bold]{ours}[/bold]")
         for line in _claims(ours, {cell: by_start for cell, by_start in whole.items() if cell in CORE}):
             console.print(line)
+        for line in _against_told(ours, by_cell) if ours == "critical" else []:
+            console.print(line)
         for line in _wider(ours, {cell: by_start for cell, by_start in whole.items() if cell not in CORE}):
             console.print(line)
     if by_cell:
@@ -70,9 +72,9 @@ def _table(results: Sequence[Result]) -> Table:
     return table
 
 
-def ratio(ours: str, by_start: ByStart) -> tuple[float, str] | None:
+def ratio(ours: str, by_start: ByStart, others: Sequence[str] = OTHERS) -> tuple[float, str] | None:
     """Updates of ours over the best other start's, and its name; ``None`` where no start reaches the threshold."""
-    best = min(OTHERS, key=lambda name: by_start[name].median)
+    best = min(others, key=lambda name: by_start[name].median)
     if sum(by_start[ours].reached) == 0 and sum(by_start[best].reached) == 0:
         return None
     return by_start[ours].median / by_start[best].median, best
@@ -95,6 +97,24 @@ def _claims(ours: str, whole: ByCell) -> list[str]:
         *_long(ours, whole),
         *_ranked(whole),
     ]
+
+
+def _against_told(ours: str, by_cell: ByCell) -> list[str]:
+    """Were the other starts told how large inputs are as well; where their mean square is 1 that is no news."""
+    ratios = {}
+    for cell in CORE:
+        by_start = by_cell.get(cell, {})
+        told = (
+            OTHERS if GOALS[cell[0]].mean_square == 1 else tuple(f"{name}_told" for name in OTHERS if name != "torch")
+        )
+        if {ours, *told} <= by_start.keys():
+            ratios[cell] = ratio(ours, by_start, told)
+    values = [found[0] for found in ratios.values() if found is not None]
+    if not values:
+        return []
+    lines = ["against others that are told the mean square of inputs as well"]
+    lines += [_compared(cell, found) for cell, found in ratios.items()]
+    return [*lines, f"median ratio {median(values):.2f}, worst {max(values):.2f}"]
 
 
 def _wider(ours: str, whole: ByCell) -> list[str]:
