@@ -118,9 +118,10 @@ def test_a_killed_worker_costs_the_others_nothing_that_was_kept(tmp_path: Path) 
     runs = run_sweep(plan, tmp_path, count, LocalWorkers(2))
     killer.join()
     assert states(runs) == ["finished"] * 4 + ["failed"]
-    assert killed[0] != os.getpid() and runs[1].takes == 2
-    for name in "abcd":  # a kill between a step and its checkpoint repeats that step
-        assert set(steps(tmp_path / name)) == set(range(20)) and len(steps(tmp_path / name)) <= 21
+    # once more where the other worker comes to it before joblib has stopped that one too
+    assert killed[0] != os.getpid() and runs[1].takes in (2, 3)
+    for name, swept in zip("abcd", runs, strict=False):  # a kill between a step and its checkpoint repeats that step
+        assert set(steps(tmp_path / name)) == set(range(20)) and len(steps(tmp_path / name)) <= 19 + swept.takes
 
 
 def test_two_sweeps_on_one_folder_share_the_runs(tmp_path: Path) -> None:
