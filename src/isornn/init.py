@@ -90,7 +90,7 @@ def critical_(
 
     ``weight_var`` 1e-5 but on a gate that only shapes the output (1); candidates see the input with variance 4, the
     write gate with 1; the remember gate's bias is ``ln r`` per unit (an LSTM's b_i = -b_f), with ``ln r ~ U(0, ln
-    high)`` for half of the units and ``r = high`` for the other half, which only adds up; high, 3 to 4 T, is such that
+    high)`` for a third of the units and ``r = high`` for the others, which only add up; high, 2.5 to 3 T, is such that
     what gates that hear nothing keep of a change has fallen to 1/e after ``length`` steps.
     ``time_scales="uniform"``: ``r ~ U(low, high)``, near isometry.
 

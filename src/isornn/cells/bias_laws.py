@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+SPREAD = 1 / 3  # of the units, over whose octaves a capped law spreads time scales; the others are at its high end
 LARGEST = 1e300  # also of whole numbers, which Python has beyond the floats
 _SHAPES = ("timescale", "log_timescale", "capped_timescale")
 WITH_ENDS = (*_SHAPES, *(f"hard_{shape}" for shape in _SHAPES))  # laws whose ends are free
@@ -26,8 +27,8 @@ class BiasLaw:
     Args:
         kind: ``"chrono"``: r ~ U(1, T-1) (Tallec & Ollivier 2018); ``"timescale"``: r ~ U(low, high), the same
             with both ends free; ``"log_timescale"``: ln r ~ U(ln low, ln high), as many units in each octave of time
-            scales; ``"capped_timescale"``: half of the units so, and the other half at r = high: ln r ~ U(ln low,
-            ln(high^2 / low)), capped at its median; ``"hard_timescale"``, ``"hard_log_timescale"``,
+            scales; ``"capped_timescale"``: a third of the units so, and the others at r = high: ln r ~ U(ln low,
+            ln(high^3 / low^2)), capped at ln high; ``"hard_timescale"``, ``"hard_log_timescale"``,
             ``"hard_capped_timescale"``: the same for `hard_sigmoid`, bias ``sign * (2.5 - 5/(1 + r))``;
             ``"uniform_gate"``: r / (1 + r) ~ U(0, 1) (Gu et al. 2020).
         low, high: the ends of r; unused for the last.
@@ -38,7 +39,7 @@ class BiasLaw:
     tensor([50.])
     >>> BiasLaw("log_timescale", 1.0, 100.0).quantile(torch.tensor([0.5])).exp().round()
     tensor([10.])
-    >>> BiasLaw("capped_timescale", 1.0, 100.0).quantile(torch.tensor([0.25, 0.5, 0.75])).exp().round()
+    >>> BiasLaw("capped_timescale", 1.0, 100.0).quantile(torch.tensor([1 / 6, 1 / 3, 2 / 3])).exp().round()
     tensor([ 10., 100., 100.])
     """
 
@@ -53,7 +54,7 @@ class BiasLaw:
             return self.sign * (v / (1 - v)).log()
         shape = self.kind.removeprefix("hard_")
         if shape in ("log_timescale", "capped_timescale"):
-            octaves = v if shape == "log_timescale" else (2 * v).clamp(max=1)
+            octaves = v if shape == "log_timescale" else (v / SPREAD).clamp(max=1)
             r = self.low * (octaves * math.log(self.high / self.low)).exp()
         else:
             r = self.low + (self.high - self.low) * v

@@ -34,9 +34,9 @@ def critical(
 ) -> Critical:
     """Hyper-parameters with reach = ``length`` (``biases="fixed"``) or xi = ``length`` (``"redrawn"``), to 1 %.
 
-    With ``time_scales="uniform"`` every unit is slow and a step is near isometry. With ``"octaves"`` half of the units
-    hear shorter lags, of all sizes alike, which is the better start for training and that of `isornn.init.critical_`;
-    the reach is then ``length`` for gates that hear nothing, and less where the remember gate hears the input (.6 T at
+    With ``time_scales="uniform"`` every unit is slow and a step is near isometry. With ``"octaves"`` a third of the
+    units hear shorter lags, of all sizes alike, which trains better and is the start of `isornn.init.critical_`; the
+    reach is then ``length`` for gates that hear nothing, and less where the remember gate hears the input (.6 T at
     variance 1). What that leaves open is closed by this rule, each part of which ``fixed`` overrides:
 
     - recurrent weights are weak, weight_var 1e-5, but on a gate that only shapes the output (the LSTM's o): 1;
@@ -44,8 +44,8 @@ def critical(
       over octaves candidates see it with variance 4;
     - ``biases="fixed"``: the remember gate's bias is ln U(low, high) per unit, a spread of time scales; a write gate
       of its own has the negative. ``high`` sets the reach; ``low`` is the smallest from 1 up for which m1 stays within
-      2/T of 1. Over octaves half of the units are at ``high``, and of the others as many in each octave from 1 up;
-      ``high`` (3.6 T at T = 100, 4.1 T at 1000) is the same for every cell.
+      2/T of 1. Over octaves two thirds of the units are at ``high``, and of the others as many in each octave from 1
+      up; ``high`` (2.7 T at T = 100, 2.9 T at 1000) is the same for every cell.
       ``biases="redrawn"``: one remember bias for all units sets xi.
     - hard gates clip, which cuts slow units' memory short: what a hard remember gate hears is kept faint, weight_var at
       most 0.01 / T^2 and (where it also writes) input_var 1 / T^2 over the input variance.
@@ -117,7 +117,7 @@ def critical_spec(
     >>> from isornn.cells import LSTM
     >>> law = critical_spec(LSTM(), 100, time_scales="octaves").gates["f"].bias_law
     >>> law.kind, law.low, round(law.high)
-    ('capped_timescale', 1.0, 364)
+    ('capped_timescale', 1.0, 274)
     """
     _check_time_scales(time_scales, None)
     if time_scales == "octaves" and scales_are_free(cell, biases):

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
+from isornn.cells.bias_laws import SPREAD
 
 SCRAMBLES = 8
 SCRAMBLED_NODES = 128
-# the ends of a law of uniform variates matter most: that is where the slow units are
-_EDGES = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 1.0)
+# the ends of a law of uniform variates matter most: that is where the slow units are; a capped law bends at SPREAD
+_EDGES = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, SPREAD, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 1.0)
 
 
 @dataclass(frozen=True)
