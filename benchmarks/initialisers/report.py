@@ -10,7 +10,7 @@ from statistics import median
 import torch
 from kept import Asked, Kept
 from predict import correlation
-from protocol import CORE_GOALS, CORE_MODULES, CORE_STARTS, GOALS, OURS, SEEDS, STARTS
+from protocol import CORE_GOALS, CORE_MODULES, CORE_STARTS, GOALS, OURS, SEEDS
 from race import Result
 from rich.console import Console
 from rich.table import Table
@@ -49,7 +49,11 @@ def report(results: Sequence[Result], kept: Kept, figure: Path) -> None:
         for line in _wider(ours, {cell: by_start for cell, by_start in whole.items() if cell not in CORE}):
             console.print(line)
     if by_cell:
-        panels = [_panel(cell, by_start, kept) for cell, by_start in by_cell.items()]
+        # of told starts only numbers are shown: more curves than colours can be told apart in no panel
+        panels = [
+            _panel(cell, {name: by_start[name] for name in CORE_STARTS if name in by_start}, kept)
+            for cell, by_start in by_cell.items()
+        ]
         draw_panels("Validation over updates, median of seeds, each start at its best rate", panels, figure)
 
 
@@ -171,5 +175,5 @@ def _panel(cell: tuple[str, str], by_start: ByStart, kept: Kept) -> Panel:
         known = [run for run in runs if run is not None and run.diverged is None]
         if known:
             middle = [median(values) for values in zip(*(run.values for run in known), strict=True)]
-            curves.append(Curve(known[0].updates, middle, name, colour=list(STARTS).index(name)))
+            curves.append(Curve(known[0].updates, middle, name, colour=list(CORE_STARTS).index(name)))
     return Panel(", ".join(cell), "update", goal.metric, tuple(curves), marks=(Mark("y", goal.threshold),))
