@@ -1,0 +1,317 @@
+"""A cell's ``read``, ``update`` and ``output`` as one expression graph, which answers what the cell *is*.
+
+The methods are called once with torch.fx's symbols in place of tensors. Whatever asks about the structure of a cell
+(its polynomial form, its typing, its gates' roles, its kernels) interprets this graph; nothing else calls the methods to
+learn about them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from isornn.cells.cell import Cell, Values
+
+INPUT = "x"
+
+Node = fx.Node
+
+
+class CellError(TypeError):
+    """A cell whose definition has a mistake; names the cell, the method and what is wrong."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A free variable of the graph.
+
+    Args:
+        kind: ``"state"``, ``"gate"`` (a pre-activation), ``"parameter"``, ``"input"``, or ``"new state"`` (what
+            ``output`` is given).
+        name: as the cell has it.
+    """
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class CellGraph:
+    """What a cell's methods return, as expressions in states, pre-activations, parameters and input.
+
+    Args:
+        cell: the cell.
+        leaves: by node, the free variable that it is.
+        nodes: all nodes in the order of computation, leaves included.
+        reads: by gate that reads a state, what its recurrent matrix multiplies.
+        update: by state, its new value.
+        output: the output, in terms of *new* states.
+        untraced: by method (``"read"``, ``"update"``, ``"output"``), why it could not be traced; what it would return
+            is absent above.
+    """
+
+    cell: Cell
+    leaves: Mapping[Node, Leaf]
+    nodes: tuple[Node, ...]
+    reads: Mapping[str, Any]
+    update: Mapping[str, Any]
+    output: Any
+    untraced: Mapping[str, str]
+
+    @property
+    def plain_reads(self) -> tuple[str, ...]:
+        """The gates whose matrix multiplies the first state itself: one product serves them all.
+
+        >>> from isornn.cells import ChoGRU
+        >>> graph_of(ChoGRU()).plain_reads
+        ('r', 'z')
+        """
+        first = Leaf("state", self.cell.states[0])
+        return tuple(gate for gate, value in self.reads.items() if self.leaves.get(value) == first)
+
+    @property
+    def gated_reads(self) -> tuple[str, ...]:
+        """The gates whose matrix multiplies anything else."""
+        plain = self.plain_reads
+        return tuple(gate for gate, what in self.cell.gates.items() if what.state and gate not in plain)
+
+    @property
+    def output_is_first_state(self) -> bool:
+        """Whether the layer's output is the first state itself."""
+        return self.leaves.get(self.output) == Leaf("new state", self.cell.states[0])
+
+    def interpret(
+        self,
+        leaf: Callable[[Leaf], Any],
+        apply: Callable[[str, Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], Any],
+        wanted: Iterable[Any] | None = None,
+    ) -> Callable[[Any], Any]:
+        """Evaluate the graph in any domain: tensors, polynomials, types.
+
+        Args:
+            leaf: the value of a free variable.
+            apply: ``apply(name, function, args, kwargs)``, the value of an operation; ``name`` is torch's own ("mul",
+                "sigmoid"), whether it was spelled as an operator, a function or a method.
+            wanted: evaluate only what these need; all if not given.
+
+        Returns:
+            The value of a node, or of a number, which is its own.
+
+        >>> from isornn.cells import LSTM
+        >>> graph = graph_of(LSTM())
+        >>> spelled = graph.interpret(lambda leaf: leaf.name, lambda name, f, args, _: f"{name}({', '.join(args)})")
+        >>> spelled(graph.update["c"])
+        'add(mul(sigmoid(f), c), mul(sigmoid(i), tanh(g)))'
+        """
+        values: dict[Node, Any] = {}
+
+        def value_of(node: Any) -> Any:
+            return values[node] if isinstance(node, Node) else node
+
+        needed = None if wanted is None else self._needed(wanted)
+        for node in self.nodes:
+            if needed is not None and node not in needed:
+                continue
+            if node in self.leaves:
+                values[node] = leaf(self.leaves[node])
+            else:
+                args = fx.node.map_arg(node.args, lambda n: values[n])
+                kwargs = fx.node.map_arg(node.kwargs, lambda n: values[n])
+                values[node] = apply(name_of(node), function_of(node), args, kwargs)
+        return value_of
+
+    def method_of(self, node: Node) -> str:
+        """The method that computes ``node``: ``"read"``, ``"update"`` or ``"output"``."""
+        results = {"read": self.reads.values(), "update": self.update.values(), "output": (self.output,)}
+        return next((method for method, values in results.items() if node in self._needed(values)), "update")
+
+    def _needed(self, wanted: Iterable[Any]) -> set[Node]:
+        found: set[Node] = set()
+        fresh = [node for node in wanted if isinstance(node, Node)]
+        while fresh:
+            node = fresh.pop()
+            if node not in found:
+                found.add(node)
+                fresh += node.all_input_nodes
+        return found
+
+
+@functools.cache
+def graph_of(cell: Cell) -> CellGraph:
+    """The cell's graph; cells that are equal share one.
+
+    A method that torch.fx cannot trace, one with a branch that depends on values for instance, is left out with the
+    reason; the others are traced all the same.
+
+    Raises:
+        CellError: the cell has a mistake: a name that does not exist, a state that is not returned, an operation over
+            several units in a cell that is declared pointwise.
+
+    >>> from isornn.cells import GRU
+    >>> graph_of(GRU()).plain_reads, graph_of(GRU()).output_is_first_state
+    (('r', 'z', 'nh'), True)
+    """
+    return _Tracing(cell).graph()
+
+
+def name_of(node: Node) -> str:
+    """The operation's name in torch: operators, functions and methods of one operation share it.
+
+    >>> import operator
+    >>> name_of(fx.Graph().call_function(operator.mul, (2.0, 3.0))), name_of(fx.Graph().call_function(torch.mul, (2, 3)))
+    ('mul', 'mul')
+    """
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+    return _SYNONYMS.get(name.strip("_"), name.strip("_"))
+
+
+_SYNONYMS = {
+    **{
+        "truediv": "div",
+        "divide": "div",
+        "true_divide": "div",
+        "multiply": "mul",
+        "subtract": "sub",
+        "negative": "neg",
+    },
+    **{"clip": "clamp", "special_expit": "sigmoid", "expit": "sigmoid", "arctan": "atan", "arcsinh": "asinh"},
+    **{"logsigmoid": "log_sigmoid"},
+}
+
+
+def function_of(node: Node) -> Callable[..., Any]:
+    """The operation as a function of tensors."""
+    if node.op == "call_method":
+        return getattr(Tensor, str(node.target))
+    assert callable(node.target)
+    return node.target
+
+
+class _Tracing:
+    """One run of the cell's methods on symbols."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        self.fx_graph = fx.Graph()
+        self.tracer = fx.proxy.GraphAppendingTracer(self.fx_graph)
+        self.leaves: dict[Node, Leaf] = {}
+        self.untraced: dict[str, str] = {}
+        self.states = self._symbols("state", cell.states)
+        self.new_states = self._symbols("new state", cell.states)
+        self.gates = self._symbols("gate", cell.gates)
+        self.parameters = self._symbols("parameter", cell.parameters)
+        self.input = self._symbol(Leaf("input", INPUT))
+
+    def graph(self) -> CellGraph:
+        reads = self._reads()
+        update = self._update()
+        output = self._traced("output", lambda: self.cell.output(Values(**self.new_states), self._all_u()))
+        nodes = tuple(self.fx_graph.nodes)
+        found = CellGraph(self.cell, self.leaves, nodes, reads, update, output, self.untraced)
+        if self.cell.pointwise:
+            _check_pointwise(found)
+        return found
+
+    def _symbols(self, kind: str, names: Iterable[str]) -> dict[str, Any]:
+        return {name: self._symbol(Leaf(kind, name)) for name in names}
+
+    def _symbol(self, leaf: Leaf) -> fx.Proxy:
+        node = self.fx_graph.placeholder(f"{leaf.kind}_{leaf.name}".replace(" ", "_"))
+        self.leaves[node] = leaf
+        return fx.Proxy(node, self.tracer)
+
+    def _all_u(self) -> Values:
+        return Values(**self.parameters, **self.gates)
+
+    def _reads(self) -> dict[str, Any]:
+        known = Values(**self.parameters)
+        found = {}
+        for gate, what in self.cell.gates.items():
+            if what.state:
+                value = self._traced("read", functools.partial(self.cell.read, gate, Values(**self.states), known))
+                if value is not None:
+                    found[gate] = value
+            setattr(known, gate, self.gates[gate])
+        return found
+
+    def _update(self) -> dict[str, Any]:
+        new = self._traced("update", lambda: self.cell.update(Values(**self.states), self._all_u(), self.input))
+        return {} if new is None else new
+
+    def _traced(self, method: str, call: Callable[[], Any]) -> Any:
+        """What ``call`` returns with nodes for symbols; ``None`` where it cannot be traced."""
+        before = set(self.fx_graph.nodes)
+        try:
+            found = call()
+        except (fx.proxy.TraceError, TypeError, NotImplementedError, RuntimeError, ValueError) as error:
+            self.untraced[method] = str(error).partition("\n")[0]
+            for node in reversed([node for node in self.fx_graph.nodes if node not in before]):
+                self.fx_graph.erase_node(node)
+            return None
+        except AttributeError as error:
+            raise CellError(f"{self.cell.name}.{method}: {_missing(error)}") from None
+        if method == "update":
+            check_returned(self.cell, found)
+            return {name: _node(found[name]) for name in self.cell.states}
+        return _node(found)
+
+
+def _node(value: Any) -> Any:
+    return value.node if isinstance(value, fx.Proxy) else value
+
+
+def _missing(error: AttributeError) -> str:
+    return f"it asks for {error.name!r}, which is no state, gate or parameter that it can read there"
+
+
+def check_returned(cell: Cell, new: Any) -> None:
+    """Whether ``update`` returned every state, and nothing else.
+
+    Raises:
+        CellError: it did not.
+    """
+    if not isinstance(new, Mapping):
+        raise CellError(f"{cell.name}.update: it returns {type(new).__name__}; a dictionary of new states is needed")
+    for name in cell.states:
+        if name not in new:
+            raise CellError(f"{cell.name}.update: the state {name!r} is not returned; it returns {', '.join(new)}")
+    for name in new:
+        if name not in cell.states:
+            raise CellError(f"{cell.name}.update: it returns {name!r}; its states are {', '.join(cell.states)}")
+
+
+def _check_pointwise(graph: CellGraph) -> None:
+    """Evaluate the graph on seven units, and on the first three of them alone: these must come out the same.
+
+    Raises:
+        CellError: an operation mixes units; names the first that does.
+    """
+    generator = torch.Generator().manual_seed(0)
+    drawn = {leaf: torch.rand(2, _UNITS, dtype=torch.float64, generator=generator) for leaf in graph.leaves.values()}
+    whole = graph.interpret(drawn.__getitem__, _evaluate)
+    part = graph.interpret(lambda leaf: drawn[leaf][:, :_FEWER], _evaluate)
+    for node in graph.nodes:
+        if not _same_units(whole(node), part(node)):
+            raise CellError(
+                f"{graph.cell.name}.{graph.method_of(node)}: {name_of(node)} acts on several units together; a cell is "
+                "pointwise, unless it says pointwise = False, which leaves it without theory"
+            )
+
+
+_UNITS, _FEWER = 7, 3
+
+
+def _evaluate(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    return function(*args, **kwargs)
+
+
+def _same_units(whole: Any, part: Any) -> bool:
+    if not isinstance(whole, Tensor) or not isinstance(part, Tensor):
+        return True
+    own = whole[..., :_FEWER] if whole.shape[-1:] == (_UNITS,) else whole
+    return own.shape == part.shape and torch.allclose(own, part, equal_nan=True)
