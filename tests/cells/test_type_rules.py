@@ -173,6 +173,12 @@ def test_symmetric_matrices_keep_types() -> None:
         (lambda h, a, b: h * torch.tanh(h) + a, False),
         (lambda h, a, b: a / (1 + h * h), False),
         (lambda h, a, b: torch.tensor(2.0) * torch.nn.functional.softplus(a) - h, True),
+        (lambda h, a, b: torch.rsub(h, a.frac()), True),
+        (lambda h, a, b: torch.nn.functional.softsign(a).mul(h) / b.erfc().exp2(), True),
+        (
+            lambda h, a, b: torch.sign(h) + torch.nn.functional.gelu(a, approximate="tanh"),
+            False,
+        ),
     ],
 )
 def test_pointwise_operations_are_admitted_and_affine_updates_known(step: Any, affine: bool) -> None:
@@ -183,15 +189,18 @@ def test_pointwise_operations_are_admitted_and_affine_updates_known(step: Any, a
 @pytest.mark.parametrize(
     ("step", "reason"),
     [
-        (lambda h, a, b: torch.softmax(a, -1) * h, "softmax of one value"),
-        (lambda h, a, b: a.sigmoid() * h.mean(), "'mean' of a value"),
-        (lambda h, a, b: h + torch.where(a > 0, a, b), "TypeError"),
+        (lambda h, a, b: torch.softmax(a, -1) * h, "given.update: softmax acts on several units"),
+        (lambda h, a, b: a.sigmoid() * h.mean(), "given.update: mean acts on several units"),
+        (lambda h, a, b: h + torch.where(a > 0, a, b), "where of 3 values"),
         (lambda h, a, b: torch.lerp(h, a, b), "lerp of 3 values"),
-        (lambda h, a, b: torch.max(a) + h, "max of one value"),
-        (lambda h, a, b: torch.ones(3) * h, "mul with a tensor of fixed numbers"),
-        (lambda h, a, b: h if a else b, "whether a value is true"),
-        (lambda h, a, b: h if a == 0 else b, "whether values are equal"),
-        (lambda h, a, b: h[..., 0] + a, "not subscriptable"),
+        (lambda h, a, b: torch.stack([h, a, b]).amax(0), "stack of 3 values"),
+        (lambda h, a, b: h**a, "pow of 2 values"),
+        (lambda h, a, b: torch.max(a) + h, "given.update: max acts on several units"),
+        (lambda h, a, b: torch.ones(1) * h, "mul with a tensor of fixed numbers"),
+        (lambda h, a, b: torch.ones(3) * h, "given: mul of values (batch, units) failed"),
+        (lambda h, a, b: h if a else b, "update could not be traced: symbolically traced variables"),
+        (lambda h, a, b: h if a == 0 else b, "update could not be traced: symbolically traced variables"),
+        (lambda h, a, b: h[..., 0] + a, "given: add of values (batch, units) failed"),
     ],
 )
 def test_what_the_rules_do_not_speak_of_is_undetermined_with_the_reason(step: Any, reason: str) -> None:
@@ -203,7 +212,7 @@ def test_what_the_rules_do_not_speak_of_is_undetermined_with_the_reason(step: An
 
 def test_a_step_that_lacks_a_state_is_undetermined() -> None:
     found = typing_of(cell_of(lambda s, u, x: {"h": s.h}, {}, ("h", "c")))
-    assert found.reason is not None and "KeyError: 'c'" in found.reason
+    assert found.reason is not None and "given.update: the state 'c' is not returned" in found.reason
 
 
 def test_too_many_products_with_a_matrix_are_undetermined() -> None:

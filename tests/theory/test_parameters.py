@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from isornn.cells import LSTM, Cell, Gate, GersLSTM, Reads, Spec, Values
+from isornn.cells.polynomial import structure_of
 from isornn.nn import gates_on_plain_state, step
 from isornn.simulation import simulate
 from isornn.theory import analyze
-from isornn.theory.quadrature.structure import structure_of
 
 SLOPE, KEEP = 0.25, 0.7
 

@@ -125,6 +125,16 @@ class CellGraph:
                 values[node] = apply(name_of(node), function_of(node), args, kwargs)
         return value_of
 
+    def depends_on(self, value: Any) -> frozenset[Leaf]:
+        """The free variables in the expression of ``value``.
+
+        >>> from isornn.cells import ChoGRU
+        >>> graph = graph_of(ChoGRU())
+        >>> sorted(leaf.name for leaf in graph.depends_on(graph.reads["n"]))
+        ['h', 'r']
+        """
+        return frozenset(self.leaves[node] for node in self._needed([value]) if node in self.leaves)
+
     def method_of(self, node: Node) -> str:
         """The method that computes ``node``: ``"read"``, ``"update"`` or ``"output"``."""
         results = {"read": self.reads.values(), "update": self.update.values(), "output": (self.output,)}
@@ -190,6 +200,17 @@ def function_of(node: Node) -> Callable[..., Any]:
         return getattr(Tensor, str(node.target))
     assert callable(node.target)
     return node.target
+
+
+def values_in(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The arguments of an operation, those in lists too.
+
+    >>> values_in(([1.0, 2.0], -1), {"dim": 0})
+    [1.0, 2.0, -1, 0]
+    """
+    found: list[Any] = []
+    fx.node.map_aggregate((args, dict(kwargs)), found.append)
+    return found
 
 
 class _Tracing:
@@ -286,32 +307,41 @@ def check_returned(cell: Cell, new: Any) -> None:
 
 
 def _check_pointwise(graph: CellGraph) -> None:
-    """Evaluate the graph on seven units, and on the first three of them alone: these must come out the same.
+    """Evaluate the graph on seven units, and on three and four of them alone: these must come out the same.
 
     Raises:
         CellError: an operation mixes units; names the first that does.
     """
     generator = torch.Generator().manual_seed(0)
     drawn = {leaf: torch.rand(2, _UNITS, dtype=torch.float64, generator=generator) for leaf in graph.leaves.values()}
-    whole = graph.interpret(drawn.__getitem__, _evaluate)
-    part = graph.interpret(lambda leaf: drawn[leaf][:, :_FEWER], _evaluate)
-    for node in graph.nodes:
-        if not _same_units(whole(node), part(node)):
-            raise CellError(
-                f"{graph.cell.name}.{graph.method_of(node)}: {name_of(node)} acts on several units together; a cell is "
-                "pointwise, unless it says pointwise = False, which leaves it without theory"
-            )
+    evaluate = functools.partial(_evaluate, graph.cell.name)
+    whole = graph.interpret(drawn.__getitem__, evaluate)
+    for units in _PARTS:
+        part = {leaf: value[:, units] for leaf, value in drawn.items()}
+        alone = graph.interpret(part.__getitem__, evaluate)
+        for node in graph.nodes:
+            if not _same_units(whole(node), alone(node), units):
+                raise CellError(
+                    f"{graph.cell.name}.{graph.method_of(node)}: {name_of(node)} acts on several units together; a "
+                    "cell is pointwise, unless it says pointwise = False, which leaves it without theory"
+                )
 
 
-_UNITS, _FEWER = 7, 3
+_UNITS = 7
+_PARTS = slice(0, 3), slice(3, _UNITS)  # a maximum, say, is in one of them only
 
 
-def _evaluate(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    return function(*args, **kwargs)
+def _evaluate(
+    cell: str, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except (RuntimeError, IndexError) as error:
+        raise CellError(f"{cell}: {name} of values (batch, units) failed: {str(error).partition(chr(10))[0]}") from None
 
 
-def _same_units(whole: Any, part: Any) -> bool:
+def _same_units(whole: Any, part: Any, units: slice) -> bool:
     if not isinstance(whole, Tensor) or not isinstance(part, Tensor):
         return True
-    own = whole[..., :_FEWER] if whole.shape[-1:] == (_UNITS,) else whole
+    own = whole[..., units] if whole.shape[-1:] == (_UNITS,) else whole
     return own.shape == part.shape and torch.allclose(own, part, equal_nan=True)

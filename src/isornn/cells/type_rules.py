@@ -1,20 +1,22 @@
 """Whether a cell respects types: the rules of Balduzzi & Ghifary 2016 applied to its definition.
 
-A type is a space with an orthonormal basis, and vectors may be added in one basis only. The cell's ``read``, ``update``
-and ``output`` are called with symbols that carry their type. Every operation then says which types must be one; what a
-matrix makes of a state is in a basis of its own, and the question is whether that can be the state's.
+A type is a space with an orthonormal basis, and vectors may be added in one basis only. The cell's graph is evaluated
+in types: every operation says which of them must be one. What a matrix makes of a state is in a basis of its own, and
+the question is whether that can be the state's.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from torch import Tensor
 
-from isornn.cells.cell import Cell, Values
+from isornn.cells.cell import Cell
+from isornn.cells.polynomial import affine_in_states
+from isornn.cells.trace import CellError, CellGraph, Leaf, Node, graph_of, name_of, values_in
 
 Verdict = Literal["strongly", "weakly", "not", "undetermined"]
 
@@ -91,83 +93,115 @@ def typing_of(cell: Cell, *, symmetric: bool = False) -> Typing:
     ('W_h reads h: the feature u_h is not stateless',)
     """
     try:
-        return _judged(cell, symmetric)
-    except _Unspoken as error:
+        return _judged(graph_of(cell), symmetric)
+    except (_Unspoken, CellError) as error:
         return Typing(cell.name, "undetermined", reason=str(error))
-    except (TypeError, AttributeError, LookupError, ValueError) as error:
-        why = f"it does not take symbols for values ({type(error).__name__}: {error})"
-        return Typing(cell.name, "undetermined", reason=why)
 
 
-def _judged(cell: Cell, symmetric: bool) -> Typing:
-    demands = _Demands()
-    s = Values(**{name: demands.value(states=frozenset({name}), degree=1) for name in cell.states})
-    u = Values(**{name: demands.value() for name in cell.parameters})
-    reads = {}
-    for gate, what in cell.gates.items():
-        if what.state:
-            reads[gate] = cell.read(gate, s, u)
-        setattr(u, gate, demands.feature(gate, reads.get(gate), symmetric))
-    new = cell.update(s, u, demands.value())
+def _judged(graph: CellGraph, symmetric: bool) -> Typing:
+    cell, demands = graph.cell, _Demands()
+    if graph.untraced or not cell.pointwise:
+        why = [f"{method} could not be traced: {reason}" for method, reason in graph.untraced.items()]
+        raise _Unspoken("; ".join(why) or "the update acts on several units together")
+    types = {leaf: demands.new() for leaf in graph.leaves.values()}
+    results = [*graph.reads.values(), *graph.update.values(), graph.output]
+    kind = graph.interpret(types.__getitem__, demands.applied, results)
     for name in cell.states:
-        demands.same(new[name], getattr(s, name))
-    cell.output(s, u)
-    matrices = {gate: r for gate, r in reads.items() if isinstance(r, _Value) and r.reached}
+        state = types[Leaf("state", name)]
+        demands.same(kind(graph.update[name]), state)
+        demands.same(types[Leaf("new state", name)], state)
+    read = {gate: _states(graph, value) for gate, value in graph.reads.items()}
+    reached = _reached(graph)
+    for gate in reached:
+        if symmetric:
+            demands.same(types[Leaf("gate", gate)], kind(graph.reads[gate]))
+        else:
+            demands.images.append((gate, kind(graph.reads[gate]), types[Leaf("gate", gate)]))
     mixing = demands.mixing()
-    carried = tuple(name for name in cell.states if name in getattr(new[name], "states", ()))
-    gated = any(r.is_product and r.states for r in matrices.values())
+    names = {gate: ", ".join(sorted(read[gate] or states)) for gate, states in reached.items()}
+    carried = tuple(name for name in cell.states if name in _states(graph, graph.update[name]))
+    gated = any(read[gate] and _is_product(graph.reads[gate]) for gate in reached)
     return Typing(
         cell.name,
-        verdict="strongly" if not matrices else "weakly" if not mixing or carried or gated else "not",
+        verdict="strongly" if not reached else "weakly" if not mixing or carried or gated else "not",
         offences=(
-            *(_mixes(gate, matrices[gate]) for gate in mixing),
-            *(f"W_{gate} reads {_names(r)}: the feature u_{gate} is not stateless" for gate, r in matrices.items()),
+            *(_MIXES.format(gate=gate, names=names[gate]) for gate in mixing),
+            *(f"W_{gate} reads {names[gate]}: the feature u_{gate} is not stateless" for gate in reached),
         ),
         carried=carried,
-        affine=all(getattr(new[name], "degree", 0) <= 1 for name in cell.states),
+        affine=affine_in_states(graph),
     )
 
 
-def _names(r: _Value) -> str:
-    return ", ".join(sorted(r.states or r.reached))
+_MIXES = "W_{gate} takes {names} to another basis, yet its result is added up in {names}'s own: V z + V^2 z + ... (T2)"
 
 
-def _mixes(gate: str, r: _Value) -> str:
-    names = _names(r)
+def _states(graph: CellGraph, value: Any) -> set[str]:
+    """The states that a value depends on coordinatewise."""
+    return {leaf.name for leaf in graph.depends_on(value) if leaf.kind == "state"}
+
+
+def _reached(graph: CellGraph) -> dict[str, set[str]]:
+    """By gate whose matrix reads something that depends on states, which, those by way of other matrices included."""
+    found: dict[str, set[str]] = {}
+    for gate, value in graph.reads.items():  # a read may use gates that come before its own
+        inner = (found.get(leaf.name, set()) for leaf in graph.depends_on(value) if leaf.kind == "gate")
+        if states := _states(graph, value).union(*inner):
+            found[gate] = states
+    return found
+
+
+def _is_product(value: Any) -> bool:
     return (
-        f"W_{gate} takes {names} to another basis, yet its result is added up in {names}'s own: V z + V^2 z + ... (T2)"
+        isinstance(value, Node)
+        and name_of(value) in _MULTIPLIED
+        and sum(isinstance(a, Node) for a in values_in(value.args, value.kwargs)) == 2
     )
+
+
+class _Type(int):
+    """A type's number, which tells a value from the plain numbers in an expression."""
 
 
 @dataclass
 class _Demands:
-    """What the operations of a cell ask of the types, which are numbers here."""
+    """What the operations of a cell ask of the types."""
 
     types: int = 0
     equal: list[tuple[int, int]] = field(default_factory=list)
     products: list[tuple[int, int, int]] = field(default_factory=list)
     images: list[tuple[str, int, int]] = field(default_factory=list)
 
-    def value(self, **what: Any) -> _Value:
-        """A value of a type that nothing is known of yet."""
+    def new(self) -> _Type:
+        """A type that nothing is known of yet."""
         self.types += 1
-        return _Value(self, self.types - 1, **what)
-
-    def feature(self, gate: str, r: Any, symmetric: bool) -> _Value:
-        """The pre-activation ``u_k = W_k r + U_k x + ...``; the learned U_k lead to any type, so only W_k r matters."""
-        if not isinstance(r, _Value) or not r.reached:
-            return self.value()
-        u = self.value(reached=r.reached)
-        if symmetric:
-            self.same(u, r)
-        else:
-            self.images.append((gate, r.type, u.type))
-        return u
+        return _Type(self.types - 1)
 
     def same(self, a: Any, b: Any) -> None:
         """T2: the two are of one type; a number is of any."""
-        if isinstance(a, _Value) and isinstance(b, _Value):
-            self.equal.append((a.type, b.type))
+        if isinstance(a, _Type) and isinstance(b, _Type):
+            self.equal.append((a, b))
+
+    def applied(self, name: str, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Type:
+        """The type of an operation's result, by the rule that the operation falls under.
+
+        Raises:
+            _Unspoken: it falls under none.
+        """
+        given = values_in(args, kwargs)
+        values = [a for a in given if isinstance(a, _Type)]
+        if any(isinstance(a, Tensor) and a.dim() for a in given):
+            raise _Unspoken(f"{name} with a tensor of fixed numbers, which has no type")
+        if len(values) == 1:  # T1: the graph has found it to act coordinatewise
+            return values[0]
+        if len(values) == 2 and name in _ADDED:
+            self.same(values[0], values[1])
+            return values[0]
+        if len(values) == 2 and name in _MULTIPLIED:
+            product = self.new()
+            self.products.append((product, values[0], values[1]))
+            return product
+        raise _Unspoken(f"{name} of {len(values)} values is none of the operations T1 to T4")
 
     def mixing(self) -> list[str]:
         """Gates whose matrix ends, maybe by way of others, in the type it began with, in the kindest reading of T4."""
@@ -205,138 +239,7 @@ class _Unspoken(Exception):
     """An operation that the rules do not speak of."""
 
 
-class _Value:
-    """A symbol with its type.
-
-    Args:
-        demands: where its operations are noted.
-        type: its number there.
-        states: the states it depends on coordinatewise.
-        reached: those, and the ones it depends on through matrices.
-        degree: in the states, at given pre-activations; infinite where it is no polynomial.
-        is_product: whether it is ``v * w``.
-    """
-
-    def __init__(
-        self,
-        demands: _Demands,
-        type: int,
-        states: frozenset[str] = frozenset(),
-        reached: frozenset[str] = frozenset(),
-        degree: float = 0,
-        is_product: bool = False,
-    ) -> None:
-        self.demands, self.type, self.degree, self.is_product = demands, type, degree, is_product
-        self.states, self.reached = states, reached | states
-
-    def mapped(self, linear: bool) -> _Value:
-        """T1."""
-        degree = self.degree if linear or not self.degree else float("inf")
-        return _Value(self.demands, self.type, self.states, self.reached, degree)
-
-    def added(self, other: _Value, linear: bool) -> _Value:
-        """T2."""
-        self.demands.same(self, other)
-        degree = max(self.degree, other.degree)
-        return self._with(other, self.type, degree if linear or not degree else float("inf"))
-
-    def times(self, other: _Value) -> _Value:
-        """T4."""
-        product = self._with(other, self.demands.value().type, self.degree + other.degree, is_product=True)
-        self.demands.products.append((product.type, self.type, other.type))
-        return product
-
-    def _with(self, other: _Value, type: int, degree: float, is_product: bool = False) -> _Value:
-        return _Value(self.demands, type, self.states | other.states, self.reached | other.reached, degree, is_product)
-
-    def __add__(self, other: Any) -> _Value:
-        return _applied("add", (self, other))
-
-    def __sub__(self, other: Any) -> _Value:
-        return _applied("sub", (self, other))
-
-    def __rsub__(self, other: Any) -> _Value:
-        return _applied("sub", (other, self))
-
-    def __mul__(self, other: Any) -> _Value:
-        return _applied("mul", (self, other))
-
-    def __truediv__(self, other: Any) -> _Value:
-        return _applied("div", (self, other))
-
-    def __rtruediv__(self, other: Any) -> _Value:
-        return _applied("div", (other, self))
-
-    def __pow__(self, power: Any) -> _Value:
-        return _applied("pow", (self, power))
-
-    def __neg__(self) -> _Value:
-        return _applied("neg", (self,))
-
-    def __abs__(self) -> _Value:
-        return _applied("abs", (self,))
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-    def __bool__(self) -> bool:
-        raise _Unspoken("the step depends on whether a value is true")
-
-    def __eq__(self, other: object) -> bool:
-        raise _Unspoken("the step depends on whether values are equal")
-
-    __hash__ = None  # type: ignore[assignment]
-
-    @classmethod
-    def __torch_function__(
-        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> _Value:
-        return _applied(func.__name__.strip("_"), args, **(kwargs or {}))
-
-    def __getattr__(self, name: str) -> Callable[..., _Value]:
-        """Torch functions as methods: ``u.f.sigmoid()``."""
-        if name not in _KNOWN:
-            raise AttributeError(f"{name!r} of a value is not among the rules' operations")
-        return lambda *args, **kwargs: _applied(name, (self, *args), **kwargs)
-
-
-_OF_ONE = {
-    *("abs", "asinh", "atan", "arctan", "arcsinh", "cos", "cosh", "elu", "erf", "erfc", "exp", "expm1"),
-    *("gelu", "hardshrink", "hardsigmoid", "hardswish", "leaky_relu", "log", "log1p", "log_sigmoid", "logsigmoid"),
-    *("mish", "neg", "negative", "ones_like", "reciprocal", "relu", "relu6", "rsqrt", "selu", "sigmoid", "sign"),
-    *("silu", "sin", "sinc", "sinh", "softplus", "softshrink", "softsign", "special_expit", "sqrt", "square", "tanh"),
-    *("tanhshrink", "threshold", "zeros_like"),
-}
-_WITH_NUMBERS = {"clamp", "clip", "hardtanh", "pow"}
-_SUMS = {"add", "radd", "sub", "rsub", "subtract"}
-_EXTREMES = {"maximum", "minimum", "fmax", "fmin"}
-_PRODUCTS = {"mul", "rmul", "multiply"}
-_QUOTIENTS = {"div", "divide", "truediv", "true_divide"}
-_LINEAR = _SUMS | _PRODUCTS | {"neg", "negative"}
-_KNOWN = _OF_ONE | _WITH_NUMBERS | _SUMS | _EXTREMES | _PRODUCTS | _QUOTIENTS
-
-
-def _applied(name: str, args: tuple[Any, ...], **kwargs: Any) -> _Value:
-    """An operation's result by the rule it falls under.
-
-    Raises:
-        _Unspoken: it falls under none.
-    """
-    values = [a for a in (*args, *kwargs.values()) if isinstance(a, _Value)]
-    numbers = [a for a in (*args, *kwargs.values()) if not isinstance(a, _Value)]
-    if any(isinstance(a, Tensor) and a.dim() for a in numbers):
-        raise _Unspoken(f"{name} with a tensor of fixed numbers, which has no type")
-    plain = not kwargs  # a keyword may round, which is not linear
-    if len(values) == 1 and name in _KNOWN:
-        return values[0].mapped(plain and (name in _LINEAR or (name in _QUOTIENTS and args[0] is values[0])))
-    if len(values) == 2 and name in _SUMS | _EXTREMES | {"max", "min"}:
-        return values[0].added(values[1], linear=plain and name in _SUMS)
-    if len(values) == 2 and name in _PRODUCTS:
-        return values[0].times(values[1])
-    if len(values) == 2 and name in _QUOTIENTS:
-        return values[0].times(values[1].mapped(linear=False))
-    of = "one value" if len(values) == 1 else f"{len(values)} values"
-    raise _Unspoken(f"{name} of {of} is none of the operations T1 to T4")
-
+_ADDED = {"add", "sub", "rsub", "maximum", "minimum", "fmax", "fmin", "max", "min"}
+_MULTIPLIED = {"mul", "div"}
 
 __all__ = ["Typing", "Verdict", "typing_of"]

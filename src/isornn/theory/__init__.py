@@ -6,6 +6,7 @@ the spec for a wanted length, `pareto_front` what specs that see so far cost aga
 `kernel` the covariance of outputs on given sequences. `simulate` of `isornn.simulation` is their check.
 """
 
+from isornn.cells.polynomial import NotPolynomial
 from isornn.theory.analysis import analyze, stationary_samples
 from isornn.theory.critical_points.choice import chosen, subspace
 from isornn.theory.critical_points.costs import COSTS, costs
@@ -20,7 +21,6 @@ from isornn.theory.errors import TheoryMissing
 from isornn.theory.gaussian_process import KernelEstimate, kernel, kernel_estimate
 from isornn.theory.gilboa import ApproximateLSTM, lstm_approximation
 from isornn.theory.phase import Axis, PhaseDiagram, phase_diagram
-from isornn.theory.quadrature.structure import NotPolynomial
 from isornn.theory.quantities import Quantity
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments
 from isornn.theory.spectra import SpectralDensity, spectrum

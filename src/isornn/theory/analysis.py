@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
+from isornn.cells.polynomial import NotPolynomial, structure_of
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.population.engine import Population
 from isornn.theory.population.sampled import population_analysis
 from isornn.theory.quadrature.engine import QuadratureEngine
-from isornn.theory.quadrature.structure import NotPolynomial, structure_of
 from isornn.theory.quantities import Quantity
 from isornn.theory.reasons import IDENTITY, NOT_CONVERGED, NOT_POINTWISE
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments

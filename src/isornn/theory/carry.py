@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
+from isornn.cells.polynomial import NotPolynomial, Polynomial, structure_of
 from isornn.theory.quadrature.bias_nodes import bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
-from isornn.theory.quadrature.structure import NotPolynomial, Polynomial, structure_of
 from isornn.theory.scalar_root import brent
 
 LONGEST = 1e12

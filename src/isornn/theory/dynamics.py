@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
+from isornn.cells.polynomial import NotPolynomial, structure_of
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.population.engine import Population
 from isornn.theory.population.moments import Moments as Sampled
 from isornn.theory.quadrature.affine import AffineTheory, Moments
 from isornn.theory.quadrature.fixed_point import room_for_correlation, settle
-from isornn.theory.quadrature.structure import NotPolynomial, structure_of
 from isornn.theory.tied.trajectory import tied_moments
 
 SEED = 0

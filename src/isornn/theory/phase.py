@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, SpecError
+from isornn.cells.polynomial import NotPolynomial, structure_of
 from isornn.theory.analysis import analyze
 from isornn.theory.population.engine import Effort
 from isornn.theory.population.sampled import population_analysis
 from isornn.theory.quadrature.affine import AffineTheory
-from isornn.theory.quadrature.structure import NotPolynomial, structure_of
 from isornn.theory.quantities import Quantity
 from isornn.theory.records import Analysis
 from isornn.theory.tied.rough import rough_tied

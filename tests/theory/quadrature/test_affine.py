@@ -27,12 +27,12 @@ from isornn.cells import (
     cell_named,
 )
 from isornn.cells.bias_laws import BiasLaw
+from isornn.cells.polynomial import structure_of
 from isornn.cells.random_specs import random_spec
 from isornn.cells.starts import preset
 from isornn.simulation import simulate
 from isornn.theory import Analysis, analyze, correlation_map
 from isornn.theory.quadrature.engine import QuadratureEngine
-from isornn.theory.quadrature.structure import structure_of
 
 ALIKE = Spec(Peephole(), law(i=(1, 1, 0, 0), f=(1, 1, 0, 1), g=(1, 1, 0, 0)))
 CHEN = (Spec(Minimal(), law(u=(6, 1, 0, 0))), Spec(Minimal(), law(u=(3, 2, 0.5, 1))))

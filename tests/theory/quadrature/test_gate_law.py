@@ -16,8 +16,8 @@ from scipy.stats import norm
 from torch import Tensor
 
 from isornn.cells.activations import hard_sigmoid
+from isornn.cells.polynomial import GateFunction
 from isornn.theory.quadrature.gate_law import GateLaw
-from isornn.theory.quadrature.structure import GateFunction
 
 CORRELATIONS = (-1.0, -0.95, -0.5, 0.0, 0.3, 0.9, 0.99, 1 - 1e-6, 1.0)
 STEEP = ((0.0, 1e-6), (0.7, 0.5), (-1.0, 9.0), (2.0, 25.0), (0.5, 400.0), (-30.0, 400.0), (-20.0, 1e4))

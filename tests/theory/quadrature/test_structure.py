@@ -11,10 +11,11 @@ from torch import Tensor
 
 from checked import MGU
 from isornn.cells import CELLS, Cell, Gate, Reads, Spec, Values, Vanilla, cell_named
+from isornn.cells.polynomial import INPUT, Polynomial, structure_of
+from isornn.cells.trace import CellError
 from isornn.theory import NotPolynomial, analyze
 from isornn.theory.quadrature.affine import AffineTheory
 from isornn.theory.quadrature.gate_law import GateLaw
-from isornn.theory.quadrature.structure import INPUT, Polynomial, structure_of
 
 OPTIONS: list[tuple[str, dict[str, str]]] = [
     *(("vanilla", {"nonlinearity": n}) for n in ("tanh", "sigmoid", "relu", "identity")),
@@ -128,6 +129,9 @@ def test_torch_functions_as_methods_and_other_spellings() -> None:
         lambda s, u, x: s.h * torch.special.expit(u.f) + torch.pow(torch.tanh(u.g), 2),
         lambda s, u, x: s.h * u.f.sigmoid() + u.g.tanh().square(),
         lambda s, u, x: torch.sub(s.h * torch.nn.functional.sigmoid(input=u.f), -torch.tanh(u.g) * torch.tanh(u.g)),
+        lambda s, u, x: torch.rsub(-torch.tanh(u.g).mul(u.g.tanh()), u.f.neg().exp().add(1).reciprocal().multiply(s.h)),
+        lambda s, u, x: torch.lerp(torch.zeros_like(s.h), s.h, u.f.sigmoid()) + torch.tanh(u.g).pow(2.0),
+        lambda s, u, x: torch.true_divide(s.h, 1 + torch.exp(-u.f)) + torch.tanh(u.g).square(),
         lambda s, u, x: (2 * torch.sigmoid(u.f) * s.h) / 2 + torch.tanh(u.g) * torch.tanh(u.g),
     ]
     values, u = drawn(tried(lambda s, u, x: s.h))
@@ -152,6 +156,13 @@ def test_torch_functions_as_methods_and_other_spellings() -> None:
         (lambda s, u, x: torch.abs(u.f + 1) * torch.tanh(torch.relu(u.f)), (-1.0, 0.0)),
         (lambda s, u, x: 1 - torch.nn.functional.hardtanh(u.f), (-1.0, 1.0)),
         (lambda s, u, x: torch.sigmoid(u.f) * torch.tanh(u.f), ()),
+        (lambda s, u, x: torch.tanh(u.f) / (1 + u.f.exp()), ()),
+        (lambda s, u, x: torch.relu(u.f) / (1 + torch.abs(u.f - 1)), (0.0, 1.0)),
+        (lambda s, u, x: torch.maximum(u.f, 0.5 * u.f + 1), (2.0,)),
+        (lambda s, u, x: torch.clamp(u.f, min=-u.f), (0.0,)),
+        (lambda s, u, x: torch.fmin(u.f, torch.tensor(3.0)), (3.0,)),
+        (lambda s, u, x: torch.sqrt(1 - torch.exp(-2 * torch.sigmoid(u.f))), ()),
+        (lambda s, u, x: torch.nn.functional.softsign(u.f), (0.0,)),
     ],
 )
 def test_kinks_are_where_they_are(change: Any, kinks: tuple[float, ...]) -> None:
@@ -179,14 +190,19 @@ def test_a_kink_in_the_wrong_place_would_be_seen() -> None:
         (lambda s, u, x: torch.tanh(x + u.f), "tanh of an expression in x, u_f"),
         (lambda s, u, x: s.h * s.h * torch.sigmoid(u.f), "not affine in h"),
         (lambda s, u, x: x**2, "not affine in h and input"),
-        (lambda s, u, x: s.h / (1 + torch.sigmoid(u.f)), "division by an expression"),
+        (lambda s, u, x: torch.sigmoid(u.f) / (1 + s.h), "division by an expression"),
+        (lambda s, u, x: s.h / (u.f + u.g), "division by an expression"),
+        (lambda s, u, x: s.h / torch.tanh(u.f), "division by what is 0 somewhere"),
+        (lambda s, u, x: s.h / 0.0, "division by what is 0 somewhere"),
+        (lambda s, u, x: torch.sqrt(torch.tanh(u.f)), "sqrt of what is not above 0 everywhere"),
         (lambda s, u, x: torch.sigmoid(u.f) ** 0.5, "power 0.5"),
         (lambda s, u, x: torch.relu(torch.tanh(u.f)), "relu of a curved function"),
         (lambda s, u, x: torch.frac(u.f), "frac is not among the functions whose smoothness is known"),
         (lambda s, u, x: torch.maximum(u.f, u.g), "maximum of several expressions"),
-        (lambda s, u, x: torch.where(u.f > 0, s.h, x), "symbols do not have"),
-        (lambda s, u, x: s.h.mean() * torch.sigmoid(u.f), "symbols do not have"),
-        (lambda s, u, x: s.q, "symbols do not have"),
+        (lambda s, u, x: torch.maximum(torch.tanh(u.f), u.f), "maximum of a curved function"),
+        (lambda s, u, x: torch.where(u.f > 0, s.h, x), "where of several expressions"),
+        (lambda s, u, x: torch.where(u.f > 0, 1.0, 0.0) * s.h, "gt is not among the functions"),
+        (lambda s, u, x: s.h if u.f > 0 else x, "the update could not be traced: symbolically traced"),
     ],
 )
 def test_refusals_say_why(change: Any, reason: str) -> None:
@@ -194,6 +210,21 @@ def test_refusals_say_why(change: Any, reason: str) -> None:
     with pytest.raises(NotPolynomial, match=reason):
         AffineTheory(Spec(cell), structure_of(cell))
     with pytest.raises(NotPolynomial, match=reason):
+        analyze(Spec(cell), engine="quadrature")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda s, u, x: s.h.mean() * torch.sigmoid(u.f), "tried.update: mean acts on several units"),
+        (lambda s, u, x: s.q, "tried.update: it asks for 'q'"),
+    ],
+)
+def test_mistakes_are_errors(change: Any, reason: str) -> None:
+    cell = tried(change)
+    with pytest.raises(CellError, match=reason):
+        structure_of(cell)
+    with pytest.raises(CellError, match=reason):
         analyze(Spec(cell), engine="quadrature")
 
 
@@ -217,3 +248,53 @@ def test_equal_terms_are_merged_and_zeros_dropped() -> None:
 def test_constants_and_unused_gates() -> None:
     assert structure_of(tried(lambda s, u, x: 0.5)).update["h"].gates == set()
     assert structure_of(Vanilla("identity")).update["h"].degree("h") == 0
+
+
+class Spelled(Cell):
+    """A leaky cell in spellings of all kinds: methods, functions of torch and of torch.nn.functional, divisions."""
+
+    name = "spelled"
+    gates = {"f": Reads(), "n": Reads()}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        odds = u.f.exp() / (1 + u.f.neg().exp())  # e^u sigma(u)
+        content = torch.nn.functional.softsign(u.n).mul(torch.rsub(u.f.sigmoid(), 1.0))
+        return {"h": torch.lerp(content, s.h, odds / (1 + u.f.exp()))}
+
+
+class Plain(Spelled):
+    """The same as one would write it."""
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f = torch.sigmoid(u.f)
+        keep = f * f
+        return {"h": keep * s.h + (1 - keep) * (1 - f) * torch.nn.functional.softsign(u.n)}
+
+
+def test_spellings_make_no_difference_to_the_theory() -> None:
+    values, u = drawn(Plain())
+    spelled, plain = (structure_of(cell).update["h"] for cell in (Spelled(), Plain()))
+    torch.testing.assert_close(evaluate(spelled, values, u), evaluate(plain, values, u), rtol=0, atol=1e-14)
+    gates = {"f": Gate(0.5, 1.0, bias_mean=2.0), "n": Gate(1.0, 1.0)}
+    found, expected = (analyze(Spec(cell, gates), length=20) for cell in (Spelled(), Plain()))
+    assert found.engine == expected.engine == "quadrature"
+    torch.testing.assert_close(found.xi.value, expected.xi.value, rtol=1e-9, atol=0)
+    torch.testing.assert_close(
+        found.fixed_point.second_moment.value, expected.fixed_point.second_moment.value, rtol=1e-9, atol=0
+    )
+
+
+def test_an_opaque_factor_names_all_that_it_depends_on() -> None:
+    new = structure_of(tried(lambda s, u, x: torch.tanh(u.f * s.h) * torch.sigmoid(u.g))).update["h"]
+    assert (new.gates, new.variables) == ({"f", "g"}, {"h"})
+    ((opaque,),) = (term.opaque for term in new.terms)
+    assert (opaque.gates, opaque.variables) == ({"f"}, {"h"})
+    assert new.obstacle("h") is not None and new.obstacle(INPUT) is None
+
+
+def test_what_an_affine_update_keeps_of_its_state_is_cached_with_the_cell() -> None:
+    cell = Plain()
+    assert structure_of(cell) is structure_of(cell)
+    values, u = drawn(cell)
+    kept = structure_of(cell).update["h"].part("h", 1)
+    torch.testing.assert_close(evaluate(kept, values, u), torch.sigmoid(u["f"]) ** 2)

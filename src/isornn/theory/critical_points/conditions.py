@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from isornn.cells import Spec
+from isornn.cells.polynomial import NotPolynomial
 from isornn.theory.carry import carry_of
 from isornn.theory.critical_points.costs import sight_name
 from isornn.theory.critical_points.records import Biases, Condition, shown
 from isornn.theory.critical_points.solving import sight_of
-from isornn.theory.quadrature.structure import NotPolynomial
 from isornn.theory.records import Analysis
 
 HEARD = 1 / 3  # of what a unit can hear of the farthest step at most

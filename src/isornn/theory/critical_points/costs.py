@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from isornn.cells import Cell, Spec, Values
 from isornn.cells.activations import GATE_FUNCTIONS
+from isornn.cells.polynomial import GateFunction, NotPolynomial, Polynomial, structure_of
 from isornn.theory.analysis import analyze
 from isornn.theory.carry import carry_of
 from isornn.theory.critical_points.slow_map import slow_map_moments
@@ -20,7 +21,6 @@ from isornn.theory.population.engine import Effort, Population
 from isornn.theory.population.sampled import population_analysis
 from isornn.theory.quadrature.bias_nodes import BiasNodes, bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
-from isornn.theory.quadrature.structure import GateFunction, NotPolynomial, Polynomial, structure_of
 from isornn.theory.quantities import Quantity, time_scale
 from isornn.theory.reasons import NOT_CONVERGED, NOT_EXPONENTIAL, UNENDING
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Cell, Gate, Reads, Spec, Values
+from isornn.cells.trace import graph_of
 from isornn.theory.population.engine import Population
 from isornn.theory.population.moments import Moments
 
@@ -25,7 +26,7 @@ UNITS, REPLICATES, COHORTS = 256, 16, 16
 
 def gives_state(cell: Cell) -> bool:
     """Whether the cell's output is the state that its matrices read."""
-    return type(cell).output is Cell.output
+    return graph_of(cell).output_is_first_state
 
 
 class DrivenLayer:

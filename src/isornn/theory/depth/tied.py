@@ -20,7 +20,7 @@ from isornn.cells import Spec, Values
 from isornn.theory.depth.records import TiedLayer
 from isornn.theory.depth.stack import Directions
 from isornn.theory.population.moments import Moments
-from isornn.theory.population.probing import Probe
+from isornn.theory.population.probing import StateStructure
 from isornn.theory.population.units import Draws
 from isornn.theory.tied.inputs import GivenInput, InputMoments
 from isornn.theory.tied.paths import Paths, TiedLaws
@@ -75,7 +75,7 @@ def _run(laws: TiedLaws, input: InputMoments, draws: Draws, steps: int) -> tuple
     """Means of h, h^2, h_a h_b at times 0 .. steps ``(G, R, T + 1, 3)``; the output's ``(G, R, T, S, T, S)``."""
     cell = laws.units.cell
     with torch.no_grad():
-        paths = Paths(laws, input, draws, Probe.of(cell).live)
+        paths = Paths(laws, input, draws, StateStructure.of(cell).persistent)
         means, outputs = [paths.units.moments(cell.states[0])], []
         for _ in range(steps):
             u, x = paths.drawn()

@@ -18,7 +18,7 @@ from torch import Tensor
 from isornn.cells import Spec, Values
 from isornn.theory.population.jacobian import JacobianMoments, JacobianSums
 from isornn.theory.population.moments import Moments
-from isornn.theory.population.probing import Probe
+from isornn.theory.population.probing import StateStructure
 from isornn.theory.population.response import Response, follow
 from isornn.theory.population.settling import Dynamics
 from isornn.theory.population.slow_law import of_units
@@ -102,9 +102,9 @@ class Population:
         self.spec = spec
         self.laws = Laws.of(spec)
         self.batch_shape = spec.batch_shape
-        self.probe = Probe.of(spec.cell)
+        self.structure = StateStructure.of(spec.cell)
         self._draws = Draws(self.laws.batch, replicates, units, generator)
-        self._dynamics = Dynamics(self.laws, self.probe, self._draws)
+        self._dynamics = Dynamics(self.laws, self.structure, self._draws)
 
     def settle(self, copies: Copies = "apart", *, max_steps: int = 4096, tolerance: float = 2e-3) -> Stationary:
         """Iterate to stationarity.
@@ -177,7 +177,7 @@ class Population:
 
         return follow(
             self.laws,
-            self.probe,
+            self.structure,
             stationary.units,
             stationary.field,
             self._draws,
@@ -226,7 +226,7 @@ class Population:
             TheoryMissing: see ``JacobianSums``.
         """
         units = stationary.units.one_copy()
-        sums = JacobianSums(self.laws, units)
+        sums = JacobianSums(self.laws)
         for _ in range(steps):
             with torch.no_grad():
                 units = self._dynamics.step(units, stationary.field)

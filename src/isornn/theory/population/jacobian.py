@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isornn.cells import Values
+from isornn.cells.trace import Leaf, graph_of
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.matrix_law import fourth_cumulant
 from isornn.theory.population.probing import Derivatives, linearise, linearise_read
 from isornn.theory.population.replicates import jackknife, pooled
-from isornn.theory.population.units import Field, Laws, Units, draw_gates, reader, stand_ins
+from isornn.theory.population.units import Field, Laws, Units, draw_gates
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,16 @@ class JacobianSums:
             acts in the update too.
     """
 
-    def __init__(self, laws: Laws, units: Units) -> None:
+    def __init__(self, laws: Laws) -> None:
         self.laws = laws
         cumulants = {gate: fourth_cumulant(laws.ensemble[gate]) for gate in laws.weighted}
         self._cumulants = {gate: cumulant for gate, cumulant in cumulants.items() if cumulant != 0}
-        self.gated = self._gated_read(units)
+        self.gated = self._gated_read()
         self._sums: list[dict[str, Tensor]] = []
 
-    def _gated_read(self, units: Units) -> str | None:
+    def _gated_read(self) -> str | None:
         laws, cell = self.laws, self.laws.cell
-        u = stand_ins(laws, units)
-        gated = [gate for gate in laws.weighted if reader(laws, gate, Values(**units.states), u)[0]]
+        graph, gated = graph_of(cell), laws.gated
         if not gated:
             return None
         if len(gated) > 1:
@@ -65,10 +64,11 @@ class JacobianSums:
             raise TheoryMissing(
                 f"{cell.name}: Jacobian moments of a gated read allow one state, found {', '.join(cell.states)}"
             )
-        inner = [g for g in linearise_read(cell, gated[0], units.states, u)[1] if g in laws.weighted]
-        _, _, push = linearise(cell, units.states, u, units.states[cell.states[0]], inner)
-        for gate in inner:
-            if (cell.states[0], gate) in push:
+        if {"read", "update"} & graph.untraced.keys():
+            raise TheoryMissing(f"{cell.name}: Jacobian moments of a gated read need a cell that can be traced")
+        inside = graph.depends_on(graph.reads[gated[0]]) & graph.depends_on(graph.update[cell.states[0]])
+        for gate in laws.weighted:
+            if Leaf("gate", gate) in inside:
                 raise TheoryMissing(
                     f"{cell.name}: what {gated[0]} reads is gated by u_{gate}, which also acts in the update; "
                     "Jacobian moments need it to act through the read alone"

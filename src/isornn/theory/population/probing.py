@@ -1,4 +1,4 @@
-"""What the engine needs to know of a cell's update, found by evaluating and differentiating it."""
+"""What the engine needs to know of a cell's update: its pointwise derivatives, and how it depends on the states."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Cell, Values, initial_parameters
+from isornn.cells.polynomial import Polynomial, structure_of
+from isornn.cells.trace import graph_of
 
 Derivatives = dict[tuple[str, str], Tensor]
-_POINTS = 64
 
 
 def linearise(
@@ -63,55 +64,60 @@ def _gradients(
 
 
 @dataclass(frozen=True)
-class Probe:
-    """Structure of an update, found on drawn values.
+class StateStructure:
+    """How an update depends on the old states.
 
     Args:
-        live: states that the update carries over pointwise (d new / d state is not zero).
-        carrying: live states that carry themselves (d s_j' / d s_j is not zero).
-        slow: live states with ``s' = A s + B``, A and B free of every state: their stationary moments are closed.
+        persistent: states that enter the update pointwise: their old value matters beyond the gates.
+        self_coupled: persistent states that enter their own update.
+        slow: persistent states with ``s' = A s + B``, A and B free of every state: their stationary moments are closed.
         feeding: by slow state, the gates that its update depends on.
-        steering: gates that what a carrying state keeps of itself depends on.
+        retention_gates: gates that d s'/d s of a self-coupled state depends on.
     """
 
-    live: tuple[str, ...]
-    carrying: tuple[str, ...]
+    persistent: tuple[str, ...]
+    self_coupled: tuple[str, ...]
     slow: tuple[str, ...]
     feeding: Mapping[str, tuple[str, ...]]
-    steering: tuple[str, ...]
+    retention_gates: tuple[str, ...]
 
     @staticmethod
-    def of(cell: Cell) -> Probe:
-        """Probe ``cell`` on fixed draws of its own: the result depends on nothing else."""
-        generator = torch.Generator().manual_seed(0)
+    def of(cell: Cell) -> StateStructure:
+        """Read off the cell's polynomial form.
 
-        def normal(scale: float) -> Tensor:
-            return scale * torch.randn(1, _POINTS, dtype=torch.float64, generator=generator)
+        An update that could not be traced can still be differentiated. That shows which states matter, though neither
+        that one is slow nor what its retention depends on: none and all gates are assumed.
 
-        u, x = Values(**{gate: normal(2.0) for gate in cell.gates}, **initial_parameters(cell)), normal(1.0)
-        states = {name: normal(1.0) for name in cell.states}
-        _, carry, push = linearise(cell, states, u, x, cell.gates)
-        live = [name for name in cell.states if any(s == name and bool((g != 0).any()) for (_, s), g in carry.items())]
-        carrying = [name for name in live if (name, name) in carry and bool((carry[name, name] != 0).any())]
-        others = {name: normal(1.0) for name in cell.states}
-        slow = [name for name in live if _is_affine(cell, name, (states, others), u, x)]
-        feeding = {name: tuple(gate for gate in cell.gates if (name, gate) in push) for name in slow}
-        steering = []
-        for gate in cell.gates:
-            _, moved, _ = linearise(cell, states, Values(**{**vars(u), gate: normal(2.0)}), x)
-            if any(not torch.equal(moved[s, s], carry[s, s]) for s in carrying):
-                steering.append(gate)
-        return Probe(tuple(live), tuple(carrying), tuple(slow), feeding, tuple(steering))
+        >>> from isornn.cells import LSTM
+        >>> found = StateStructure.of(LSTM())
+        >>> found.persistent, found.slow, found.feeding, found.retention_gates
+        (('c',), ('c',), {'c': ('i', 'f', 'g')}, ('f',))
+        """
+        if "update" in graph_of(cell).untraced:
+            return _differentiated(cell)
+        update = structure_of(cell).update
+        persistent = tuple(name for name in cell.states if any(name in new.variables for new in update.values()))
+        coupled = tuple(name for name in persistent if name in update[name].variables)
+        slow = tuple(name for name in persistent if _is_affine(cell, name, update[name]))
+        retaining = {gate for s in coupled for term in update[s].terms if s in term.variables for gate in term.gates}
+        return StateStructure(
+            persistent,
+            coupled,
+            slow,
+            {name: tuple(gate for gate in cell.gates if gate in update[name].gates) for name in slow},
+            tuple(gate for gate in cell.gates if gate in retaining),
+        )
 
 
-def _is_affine(cell: Cell, name: str, others: Iterable[Mapping[str, Tensor]], u: Values, x: Tensor) -> bool:
-    values = []
-    for states in others:
-        lines = [
-            cell.update(Values(**{**states, name: torch.full_like(states[name], level)}), u, x)[name]
-            for level in (0.0, 1.0, 2.0)
-        ]
-        if not torch.allclose(lines[2] - lines[1], lines[1] - lines[0], rtol=1e-9, atol=1e-12):
-            return False
-        values.append(torch.stack(lines))
-    return all(torch.allclose(value, values[0], rtol=1e-9, atol=1e-12) for value in values)
+def _differentiated(cell: Cell) -> StateStructure:
+    one = torch.ones(1, dtype=torch.float64)
+    u = Values(**dict.fromkeys(cell.gates, one), **initial_parameters(cell))
+    _, carry, _ = linearise(cell, dict.fromkeys(cell.states, one), u, one)
+    persistent = tuple(name for name in cell.states if any(source == name for _, source in carry))
+    coupled = tuple(name for name in persistent if (name, name) in carry)
+    return StateStructure(persistent, coupled, (), {}, tuple(cell.gates))
+
+
+def _is_affine(cell: Cell, name: str, new: Polynomial) -> bool:
+    others = set(cell.states) - {name}
+    return new.degree(name) <= 1 and new.obstacle(name) is None and not others & new.variables

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from isornn.theory.population.late import BURN, grid
-from isornn.theory.population.probing import Probe
+from isornn.theory.population.probing import StateStructure
 from isornn.theory.population.renewal import Renewal, first_fall, last_live_rate, late_rate
 from isornn.theory.population.replicates import jackknife, pooled
 from isornn.theory.population.tangents import Cohort, Curves
@@ -59,7 +59,7 @@ class Response:
 
 def follow(
     laws: Laws,
-    probe: Probe,
+    structure: StateStructure,
     units: Units,
     field: Field,
     draws: Draws,
@@ -81,7 +81,7 @@ def follow(
     def cohort() -> Cohort:
         nonlocal units
         units, loss = advance(units)
-        return Cohort(laws, probe, units, field, draws, loss)
+        return Cohort(laws, structure, units, field, draws, loss)
 
     cohorts = [cohort()]
     steps, last = _SHORTEST, None

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isornn.cells import Values
 from isornn.theory.population.late import falls
-from isornn.theory.population.probing import Probe
+from isornn.theory.population.probing import StateStructure
 from isornn.theory.population.slow_law import SlowLaw, loss_by_bias, one_variate
 from isornn.theory.population.units import (
     Draws,
@@ -51,12 +51,12 @@ class Settled:
 class Dynamics:
     """One step of a population under its laws, and many."""
 
-    def __init__(self, laws: Laws, probe: Probe, draws: Draws) -> None:
-        self.laws, self.probe, self.draws = laws, probe, draws
+    def __init__(self, laws: Laws, structure: StateStructure, draws: Draws) -> None:
+        self.laws, self.structure, self.draws = laws, structure, draws
 
     def start(self, copies: int) -> Units:
         """Units with states N(0, 1), independent between copies."""
-        offsets, weights = fixed_biases(self.laws, self.draws, self.probe.steering)
+        offsets, weights = fixed_biases(self.laws, self.draws, self.structure.retention_gates)
         names = self.laws.cell.states
         normal = torch.special.ndtri(self.draws.uniform(copies * len(names))).split(copies)
         return Units(dict(zip(names, normal, strict=True)), offsets, weights)
@@ -64,7 +64,7 @@ class Dynamics:
     def step(self, units: Units, field: Field, correlation: Tensor | None = None) -> Units:
         """The units one step later; ``field`` follows at its gain."""
         laws, draws = self.laws, self.draws
-        units = units.taken(draws.order(arrangement(units, self.probe.live)))
+        units = units.taken(draws.order(arrangement(units, self.structure.persistent)))
         u, x = draw_gates(laws, units, field, draws.uniform(variates(laws, units.copies)), correlation)
         new = laws.cell.update(Values(**units.states), u, x)
         shape = next(iter(units.states.values())).shape
@@ -76,20 +76,20 @@ class Dynamics:
 
     def slow_laws(self, units: Units, field: Field) -> dict[str, SlowLaw]:
         """The laws of the slow states under the present gate law."""
-        feeding = self.probe.feeding
+        feeding = self.structure.feeding
         if units.offsets and not one_variate(self.laws, units) and not self._any_slow(units, field):
             return {}
         return {
             name: SlowLaw.of(self.laws, self.draws, units, field.held(), name, feeding[name])
-            for name in self.probe.slow
+            for name in self.structure.slow
         }
 
     def _any_slow(self, units: Units, field: Field) -> bool:
         """Whether any unit forgets so slowly that steps would not settle it soon."""
-        one, steering = units.one_copy(), self.probe.steering
+        one, steering = units.one_copy(), self.structure.retention_gates
         return any(
             bool((loss_by_bias(self.laws, one, field.held(), name, steering) < _SOON_SETTLED).any())
-            for name in self.probe.slow
+            for name in self.structure.slow
         )
 
     def loss(self, units: Units, field: Field, slow: SlowLaws) -> Tensor | None:
@@ -97,13 +97,13 @@ class Dynamics:
 
         None if units do not keep biases, or do not carry one affine state alone, or one that changes its sign.
         """
-        if not units.offsets or self.probe.live != self.probe.slow or len(self.probe.slow) != 1:
+        if not units.offsets or self.structure.persistent != self.structure.slow or len(self.structure.slow) != 1:
             return None
-        name = self.probe.slow[0]
+        name = self.structure.slow[0]
         if name in slow and slow[name].exact_pair:
             loss = slow[name].loss
         else:
-            loss = loss_by_bias(self.laws, units, field.held(), name, self.probe.steering)
+            loss = loss_by_bias(self.laws, units, field.held(), name, self.structure.retention_gates)
         return loss if falls(loss) else None
 
     def refreshed(self, units: Units, slow: SlowLaws) -> Units:
@@ -155,13 +155,13 @@ class Dynamics:
                 units = self.refreshed(units, slow)
             field.gain = 1.0 if follow else 1.0 / max(1, step - steps // 4)
             units = self.step(units, field)
-            record.append(torch.cat([self.measure(units), *(units.moments(name) for name in self.probe.slow)], -1))
+            record.append(torch.cat([self.measure(units), *(units.moments(name) for name in self.structure.slow)], -1))
         return units, torch.stack(record if follow else record[steps // 2 :]).mean(0)
 
     def _beyond(self, found: Tensor, units: Units, slow: SlowLaws) -> list[Tensor]:
         """How far the sampled moments ``found`` of slow states are from those known: noisy as what is measured is."""
         gaps = []
-        for place, name in enumerate(self.probe.slow):
+        for place, name in enumerate(self.structure.slow):
             if name in slow and slow[name].exact and bool(slow[name].known.all()):
                 law = slow[name].of_units(units)
                 square = law.mean.square()
@@ -180,7 +180,7 @@ class Dynamics:
         for _ in range(2):
             units = self.step(units, field)
         slow: SlowLaws = {}
-        if not self.probe.slow:
+        if not self.structure.slow:
             return units, slow
         last = self.measure(units)
         for _ in range(_WARM_ROUNDS):

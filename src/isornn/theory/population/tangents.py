@@ -20,7 +20,7 @@ from torch import Tensor
 
 from isornn.cells import Values
 from isornn.theory.population.late import BURN, WINDOW, binned, grid
-from isornn.theory.population.probing import Derivatives, Probe, linearise, linearise_read
+from isornn.theory.population.probing import Derivatives, StateStructure, linearise, linearise_read
 from isornn.theory.population.units import (
     Draws,
     Field,
@@ -29,8 +29,6 @@ from isornn.theory.population.units import (
     arrangement,
     bounded,
     draw_gates,
-    reader,
-    stand_ins,
     variates,
 )
 
@@ -71,14 +69,19 @@ class Cohort:
     """
 
     def __init__(
-        self, laws: Laws, probe: Probe, units: Units, field: Field, draws: Draws, loss: Tensor | None = None
+        self,
+        laws: Laws,
+        structure: StateStructure,
+        units: Units,
+        field: Field,
+        draws: Draws,
+        loss: Tensor | None = None,
     ) -> None:
-        self.laws, self.probe, self.field, self.draws = laws, probe, field.held(), draws
+        self.laws, self.structure, self.field, self.draws = laws, structure, field.held(), draws
         self.units = units
         self._loss, self._late = loss, torch.zeros(())
-        blank = stand_ins(laws, units)
-        self._class = {gate: reader(laws, gate, Values(**units.states), blank)[0] for gate in laws.weighted}
-        self.classes = ["", *(name for name in self._class.values() if name)]
+        self._class = {gate: laws.read_name(gate) for gate in laws.weighted}
+        self.classes = ["", *laws.gated]
         self.effective_share = torch.ones(draws.shape[:2], dtype=torch.float64)
         self._m: Tangents = {}
         self._displace()
@@ -132,7 +135,7 @@ class Cohort:
 
     def _displace(self) -> None:
         """Take one step; then ``m_ab = (J_ac / J_cc)_a (J_bc / J_cc)_b`` summed over the carrying states c."""
-        laws, cell, carrying = self.laws, self.laws.cell, self.probe.carrying
+        laws, cell, carrying = self.laws, self.laws.cell, self.structure.self_coupled
         self._reorder()
         with torch.no_grad():
             u, x = draw_gates(laws, self.units, self.field, self.draws.uniform(variates(laws, self.units.copies)))
@@ -157,7 +160,7 @@ class Cohort:
         _add(m, pair, whole)
 
     def _reorder(self) -> None:
-        self._take(self.draws.order(arrangement(self.units, self.probe.live)))
+        self._take(self.draws.order(arrangement(self.units, self.structure.persistent)))
 
     def _take(self, order: Tensor) -> None:
         self.units = self.units.taken(order)
@@ -209,7 +212,7 @@ class Cohort:
         return result
 
     def _is_wanted(self, a: str, b: str) -> bool:
-        return a == b or len(self.classes) > 1 or (a in self.probe.live and b in self.probe.live)
+        return a == b or len(self.classes) > 1 or (a in self.structure.persistent and b in self.structure.persistent)
 
     def _add_births(self, m: Tangents, push: Derivatives) -> None:
         """``sum_k weight_var_k D_k,a D_k,b^T`` into the type of the class that gate k reads."""
@@ -232,7 +235,7 @@ class Cohort:
 
     def _resample(self) -> None:
         """Where few paths carry m, draw paths in proportion to it (systematic resampling) and weight them back."""
-        traces = [value for (a, b), value in self._m.items() if a == b and a in self.probe.live]
+        traces = [value for (a, b), value in self._m.items() if a == b and a in self.structure.persistent]
         if not traces:
             return
         trace = torch.stack(traces).sum(0).abs()

@@ -16,6 +16,7 @@ from torch.quasirandom import SobolEngine
 
 from isornn.cells import BiasLaw, Cell, Gate, Spec, Values, initial_parameters
 from isornn.cells.spec import Ensemble
+from isornn.cells.trace import graph_of
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.reasons import NOT_POINTWISE
 
@@ -82,6 +83,15 @@ class Laws:
     def weighted(self) -> list[str]:
         """Gates with a recurrent matrix that is not zero throughout the batch."""
         return [name for name, value in self.weight.items() if bool((value > 0).any())]
+
+    @property
+    def gated(self) -> list[str]:
+        """Weighted gates whose matrix reads anything but the first state itself."""
+        return [gate for gate in self.weighted if self.read_name(gate)]
+
+    def read_name(self, gate: str) -> str:
+        """The name under which ``Field`` keeps what ``gate`` reads: all plain reads share one."""
+        return "" if gate in graph_of(self.cell).plain_reads else gate
 
     def spread(self, gate: str, field: Field) -> Tensor:
         """Standard deviation over time of the gate's pre-activation, given the unit's bias where it is fixed."""
@@ -254,19 +264,6 @@ class Field:
         return own, pair
 
 
-def reader(laws: Laws, gate: str, states: Values, u: Values) -> tuple[str, Tensor]:
-    """The name under which ``Field`` keeps what ``gate`` reads, and its values."""
-    value = laws.cell.read(gate, states, u)
-    plain = getattr(states, laws.cell.states[0])
-    return ("" if value is plain else gate), value
-
-
-def stand_ins(laws: Laws, units: Units) -> Values:
-    """Something in place of the pre-activations, where only the identity of what a gate reads matters."""
-    any_value = units.states[laws.cell.states[0]]
-    return Values(**dict.fromkeys(laws.cell.gates, any_value), **initial_parameters(laws.cell))
-
-
 def draw_gates(
     laws: Laws,
     units: Units,
@@ -294,8 +291,7 @@ def draw_gates(
         if not laws.fixed:
             variance = variance + laws.bias_var[gate]
         if gate in weighted:
-            name, value = reader(laws, gate, states, u)
-            own, pair = field.read(name, units, value)
+            own, pair = field.read(laws.read_name(gate), units, laws.cell.read(gate, states, u))
             variance, gap = variance + laws.weight[gate] * own, gap + laws.weight[gate] * (own - pair)
         mean = laws.bias_mean[gate]
         law = laws.bias_law[gate]

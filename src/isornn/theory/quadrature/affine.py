@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
+from isornn.cells.polynomial import INPUT, NotPolynomial, Polynomial, Structure, Term
 from isornn.theory.quadrature.bias_nodes import bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
-from isornn.theory.quadrature.structure import INPUT, NotPolynomial, Polynomial, Structure, Term
 
 Laws = dict[str, GateLaw]
 FROZEN = 1 - 1e-14  # a carry above this is 1 to rounding: the state stays what it was

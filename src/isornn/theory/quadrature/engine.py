@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
+from isornn.cells.polynomial import Structure
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.quadrature import affine
 from isornn.theory.quadrature.affine import AffineTheory, Moments
 from isornn.theory.quadrature.fixed_point import Settled, SettledPair, settle, settle_pair
 from isornn.theory.quadrature.jacobian import jacobian_moments
 from isornn.theory.quadrature.response import Propagator, profile, propagator, reach, stays_together
-from isornn.theory.quadrature.structure import Structure
 from isornn.theory.quantities import Quantity, time_scale
 from isornn.theory.reasons import FROZEN, NO_SPREAD, NOT_CONVERGED, NOT_EXPONENTIAL, TOO_LARGE, UNENDING
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isornn.cells.polynomial import Factors, GateFunction
 from isornn.theory.quadrature.gaussian import hermite_table, power_series, standard_nodes
-from isornn.theory.quadrature.structure import Factors, GateFunction
 
 ORDER = 64  # Hermite coefficients of the correlation series
 STEEPEST = 3.5  # standard deviations up to which the Hermite grid resolves the logistic function and tanh

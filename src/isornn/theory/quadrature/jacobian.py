@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from isornn.cells.polynomial import Polynomial
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.matrix_law import fourth_cumulant
 from isornn.theory.quadrature.affine import AffineTheory, Laws, Moments
-from isornn.theory.quadrature.structure import Polynomial
 
 Mean = Callable[[Polynomial], Tensor]
 

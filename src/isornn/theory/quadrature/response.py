@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from isornn.cells.polynomial import Polynomial
 from isornn.theory.quadrature.affine import AffineTheory, Laws, Moments
-from isornn.theory.quadrature.structure import Polynomial
 
 LONGEST = 2.0**50  # steps; a response that has not fallen by then is called unending
 

@@ -14,7 +14,7 @@ from isornn.theory.errors import TheoryMissing
 from isornn.theory.matrix_law import margin_of
 from isornn.theory.population.engine import Population, Stationary
 from isornn.theory.population.probing import linearise, linearise_read
-from isornn.theory.population.units import Laws, Units, draw_gates, reader, stand_ins, variates
+from isornn.theory.population.units import Laws, Units, draw_gates, variates
 from isornn.theory.reasons import NOT_CONVERGED
 from isornn.theory.spectra.chain import Source, Step, carried, joined, product, row_energy
 
@@ -69,8 +69,7 @@ def _fresh(
 def step_of(laws: Laws, units: Units, u: Values, x: Tensor | None) -> Step:
     """A~ and V_k of every unit at given pre-activations; rows and columns as in `isornn.theory.spectra.dyson`."""
     cell, names = laws.cell, laws.cell.states
-    stood = stand_ins(laws, units)
-    gated = [gate for gate in laws.weighted if reader(laws, gate, Values(**units.states), stood)[0]]
+    gated = laws.gated
     column = {gate: len(names) + gated.index(gate) if gate in gated else 0 for gate in laws.weighted}
     sources = {gate: _source(column[gate], gate, laws.ensemble[gate]) for gate in laws.weighted}
     size, shape = len(names) + len(gated), next(iter(units.states.values()))[0].shape

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
+from isornn.cells.polynomial import NotPolynomial, Polynomial, structure_of
 from isornn.theory.matrix_law import margin_of
 from isornn.theory.quadrature.engine import QuadratureEngine
-from isornn.theory.quadrature.structure import NotPolynomial, Polynomial, structure_of
 from isornn.theory.spectra.free_product import product_law
 from isornn.theory.spectra.push import Cells, Law, pushed_forward
 

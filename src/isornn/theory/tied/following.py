@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isornn.theory.population.probing import Derivatives, Probe
+from isornn.theory.population.probing import Derivatives, StateStructure
 from isornn.theory.population.units import HUGE, Draws
 from isornn.theory.tied.inputs import InputMoments
 from isornn.theory.tied.paths import Paths, TiedLaws
@@ -62,13 +62,13 @@ class _Following:
     """Paths, tangents, and what is read off them."""
 
     def __init__(self, laws: TiedLaws, input: InputMoments, draws: Draws, start: int, tilted: bool) -> None:
-        probe = Probe.of(laws.units.cell)
-        self._paths = Paths(laws, input, draws, probe.live)
+        structure = StateStructure.of(laws.units.cell)
+        self._paths = Paths(laws, input, draws, structure.persistent)
         self._tangents = Tangents(self._paths)
         self._start, self._tilted = start, tilted
         self._means: list[Tensor] = []
         self._responses = [self._tangents.log_moments()]
-        self._keeping = dict.fromkeys(probe.carrying, torch.zeros(draws.shape, dtype=torch.float64))
+        self._keeping = dict.fromkeys(structure.self_coupled, torch.zeros(draws.shape, dtype=torch.float64))
         self._share = torch.ones(draws.shape[:2], dtype=torch.float64)
         self._unbounded = torch.zeros(draws.shape[0], dtype=torch.bool)
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from isornn.cells import Spec, Values, initial_parameters
 from isornn.theory.errors import TheoryMissing
-from isornn.theory.population.units import Draws, Laws, Units, arrangement, bounded, fixed_biases, reader
+from isornn.theory.population.units import Draws, Laws, Units, arrangement, bounded, fixed_biases
 from isornn.theory.reasons import IDENTITY
 from isornn.theory.tied.inputs import InputMoments
 from isornn.theory.tied.process import GaussianProcess, Reads, root
@@ -105,8 +105,9 @@ class Paths:
         for gate in cell.gates:
             past, now = self._driven(gate)
             if gate in self._weighted:
-                name, value = reader(laws, gate, states, u)
+                name = laws.read_name(gate)
                 if name not in read:
+                    value = cell.read(gate, states, u)
                     read[name] = self._reads.setdefault(name, Reads()).met(value, self.units.weights)
                 before, within = read[name]
                 weight = laws.weight[gate][..., None]

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from isornn.cells import Values
 from isornn.theory.population.probing import Derivatives, linearise, linearise_read
-from isornn.theory.population.units import reader
 from isornn.theory.tied.paths import Paths
 from isornn.theory.tied.process import GaussianProcess, Reads
 
@@ -73,12 +72,11 @@ class Tangents:
     def _moved_gates(self, u: Values) -> dict[str, Tensor]:
         """Tangents of the weighted pre-activations."""
         paths, laws = self._paths, self._paths.laws.units
-        states = paths.units.states
         fresh = iter(paths.normals(len(laws.weighted)).split(paths.input.copies)) if laws.weighted else iter(())
         read: dict[str, tuple[Tensor, Tensor]] = {}
         moved: dict[str, Tensor] = {}
         for gate in laws.weighted:
-            name, _ = reader(laws, gate, Values(**states), u)
+            name = laws.read_name(gate)
             if name not in read:
                 value = self._moved_read(gate, u, moved)
                 read[name] = self._reads.setdefault(name, Reads()).met(value, paths.units.weights)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.theory.population.moments import Moments
-from isornn.theory.population.probing import Probe
+from isornn.theory.population.probing import StateStructure
 from isornn.theory.population.units import HUGE, Draws
 from isornn.theory.quantities import Quantity
 from isornn.theory.reasons import NO_SPREAD, TOO_LARGE
@@ -44,7 +44,7 @@ def tied_moments(
     input = input_moments(laws, correlations, input_covariance, 2 if initial_variance > 0 else None)
     state = spec.cell.states[0]
     with torch.no_grad():
-        paths = Paths(laws, input, draws, Probe.of(spec.cell).live, initial_variance)
+        paths = Paths(laws, input, draws, StateStructure.of(spec.cell).persistent, initial_variance)
         means = [paths.units.moments(state)]
         for _ in range(steps):
             paths.move(*paths.drawn())
