@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx
 
 from isornn.cells.cell import Cell
-from isornn.cells.trace import INPUT, CellGraph, Leaf, graph_of, values_in
+from isornn.cells.trace import CellGraph, Leaf, graph_of, values_in
 
 
 class NotPolynomial(ValueError):
@@ -307,25 +307,24 @@ _RANGE = torch.linspace(-30.0, 30.0, 1201, dtype=torch.float64)  # where a funct
 
 def _applied(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Polynomial:
     """An operation's result: by arithmetic, as a function of one pre-activation alone, or opaque."""
-    if name in _ARITHMETIC and not kwargs:
-        return _ARITHMETIC[name](*args)
-    args, kwargs = fx.node.map_aggregate((args, kwargs), _simplest)
-    given = values_in(args, kwargs)
+    simple, named = fx.node.map_aggregate((args, dict(kwargs)), _simplest)
+    given = values_in(simple, named)
     mixed = [value for value in given if isinstance(value, Polynomial)]
     functions = [value for value in given if isinstance(value, GateFunction)]
-    gates = {function.gate for function in functions}
-    if not mixed and not gates:
-        return Polynomial.constant(float(function(*args, **kwargs)))
-    if mixed or len(gates) > 1:
+    if not mixed and not functions:
+        return Polynomial.constant(float(function(*simple, **named)))
+    if name in _ARITHMETIC and not kwargs:
+        return _ARITHMETIC[name](*args)
+    if mixed or len({function.gate for function in functions}) > 1:
         expressions = [*mixed, *map(Polynomial.of_gate, functions)]
         return _opaque(_why_mixed(name, expressions), expressions)
-    kinks = _kinks_of(name, functions[0], args, kwargs)
+    kinks = _kinks_of(name, functions[0], simple, named)
     if isinstance(kinks, str):
         return _opaque(kinks, map(Polynomial.of_gate, functions))
 
     def call(u: Tensor) -> Tensor:
-        at, named = fx.node.map_aggregate((args, kwargs), lambda a: a.call(u) if isinstance(a, GateFunction) else a)
-        return function(*at, **named)
+        at, by = fx.node.map_aggregate((simple, named), lambda a: a.call(u) if isinstance(a, GateFunction) else a)
+        return function(*at, **by)
 
     inner = itertools.chain.from_iterable(function.kinks for function in functions)
     return Polynomial.of_gate(GateFunction(functions[0].gate, call, (*inner, *kinks)))
@@ -391,10 +390,11 @@ def _quotient(a: Any, b: Any) -> Polynomial:
 
 
 def _power(a: Any, power: Any) -> Polynomial:
-    if not isinstance(power, (int, float)) or power < 0 or power != int(power):
-        what = "an expression" if isinstance(power, Polynomial) else repr(power)
+    by = _simplest(power)
+    what = "an expression" if isinstance(by, (Polynomial, GateFunction)) else float(by)
+    if isinstance(what, str) or what < 0 or what != int(what):
         return _opaque(f"power {what} of an expression", map(_polynomial, (a, power)))
-    return _polynomial(a) ** int(power)
+    return _polynomial(a) ** int(what)
 
 
 _ARITHMETIC: dict[str, Callable[..., Polynomial]] = {
@@ -411,15 +411,3 @@ _ARITHMETIC: dict[str, Callable[..., Polynomial]] = {
     "zeros_like": lambda a: Polynomial([]),
     "ones_like": lambda a: Polynomial.constant(1.0),
 }
-
-__all__ = [
-    "INPUT",
-    "Factors",
-    "GateFunction",
-    "NotPolynomial",
-    "Opaque",
-    "Polynomial",
-    "Structure",
-    "Term",
-    "structure_of",
-]

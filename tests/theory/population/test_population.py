@@ -28,6 +28,7 @@ from isornn.cells import (
 )
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.population.engine import Effort, Population, Stable
+from isornn.theory.population.probing import StateStructure
 
 LSTM_MILD = Spec(LSTM(), law(i=(1, 0.5, 0, 0), f=(1, 0.5, 0, 1), g=(1, 0.5, 0, 0), o=(1, 0.5, 0, 0)))
 LSTM_STRONG = Spec(LSTM(), law(i=(2, 1, 0, 0.5), f=(4, 0.5, 0.1, 2), g=(3, 0.5, 0, 0), o=(2, 0.5, 0, 0.5)))
@@ -431,3 +432,58 @@ def test_chrono_biases_mirror_each_other_and_spread_time_scales() -> None:
     r = np.linspace(1, 199, 2001)
     decay = np.array([np.mean((r / (1 + r)) ** (2 * t)) for t in range(1, 80)])
     assert float(response.reach) == pytest.approx(float(np.argmax(decay < decay[0] / np.e)), rel=0.08)
+
+
+@dataclass(frozen=True)
+class Guarded(LSTM):
+    """An LSTM that looks at its values, which no trace can follow."""
+
+    name = "guarded"
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        if bool((u.f != u.f).any()):
+            raise ArithmeticError("NaN")
+        return super().update(s, u, x)
+
+
+def test_an_update_that_cannot_be_traced_is_followed_all_the_same() -> None:
+    guarded = StateStructure.of(Guarded())
+    assert (guarded.persistent, guarded.self_coupled) == (("c",), ("c",))
+    assert (guarded.slow, guarded.retention_gates) == ((), ("i", "f", "g", "o"))
+    found, expected = (
+        population(Spec(cell, LSTM_MILD.gates), units=64, replicates=16).stable() for cell in (Guarded(), LSTM())
+    )
+    for name in ("chi", "reach"):
+        value, error = getattr(expected.response, name), expected.response.stderr[name]
+        assert close(getattr(found.response, name), found.response.stderr[name] + error, float(value))
+    assert found.stationary.converged
+
+
+@pytest.mark.parametrize(
+    ("update", "structure"),
+    [
+        (
+            lambda s, u: {"h": torch.tanh(s.c) * torch.sigmoid(u.f), "c": torch.tanh(u.n)},
+            StateStructure(("c",), (), ("c",), {"c": ("n",)}, ()),
+        ),
+        (
+            lambda s, u: {"h": torch.sigmoid(u.f + u.n) * s.h + s.c, "c": 0.5 * s.c + u.n},
+            StateStructure(("h", "c"), ("h", "c"), ("c",), {"c": ("n",)}, ("f", "n")),
+        ),
+        (
+            lambda s, u: {"h": torch.tanh(u.f + s.h) + 0 * s.c, "c": s.h * u.n},
+            StateStructure(("h",), ("h",), (), {}, ("f",)),
+        ),
+    ],
+)
+def test_how_an_update_depends_on_its_states(update: Any, structure: StateStructure) -> None:
+    @dataclass(frozen=True)
+    class Two(Cell):
+        name = "two"
+        states = ("h", "c")
+        gates = {"f": Reads(), "n": Reads()}
+
+        def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+            return update(s, u)
+
+    assert StateStructure.of(Two()) == structure

@@ -7,6 +7,7 @@ population engine these are births like any others, in what a further matrix of 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,6 +79,7 @@ def _gates(spec: Spec) -> dict[str, Gate]:
     return gates
 
 
+@functools.cache
 def _laid_open(cell: Cell) -> Cell:
     """``cell`` with further gates that read a state that is 0, and its output among its states."""
     sources = Reads(state=True, input=False)

@@ -86,9 +86,9 @@ class Dynamics:
 
     def _any_slow(self, units: Units, field: Field) -> bool:
         """Whether any unit forgets so slowly that steps would not settle it soon."""
-        one, steering = units.one_copy(), self.structure.retention_gates
+        one, retaining = units.one_copy(), self.structure.retention_gates
         return any(
-            bool((loss_by_bias(self.laws, one, field.held(), name, steering) < _SOON_SETTLED).any())
+            bool((loss_by_bias(self.laws, one, field.held(), name, retaining) < _SOON_SETTLED).any())
             for name in self.structure.slow
         )
 

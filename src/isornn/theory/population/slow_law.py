@@ -137,9 +137,9 @@ def one_variate(laws: Laws, units: Units) -> bool:
     return not normal or (len(normal) == 1 and not by_law)
 
 
-def loss_by_bias(laws: Laws, units: Units, held: Field, name: str, steering: Sequence[str]) -> Tensor:
+def loss_by_bias(laws: Laws, units: Units, held: Field, name: str, retaining: Sequence[str]) -> Tensor:
     """``1 - E[A_a A_b]`` in the order of ``SlowLaw.of``: cheaper than the whole law, as fewer gates matter."""
-    points, weight, _ = _rule(laws, held, units.copies, steering, _PER_UNIT // units.copies**2)
+    points, weight, _ = _rule(laws, held, units.copies, retaining, _PER_UNIT // units.copies**2)
     kept = _averages(laws, units, held, name, points[0], weight[0])[5]
     return (1 - kept).gather(-1, _own_bias(units).argsort(-1))
 

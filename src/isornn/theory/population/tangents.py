@@ -134,18 +134,18 @@ class Cohort:
             self._resample()
 
     def _displace(self) -> None:
-        """Take one step; then ``m_ab = (J_ac / J_cc)_a (J_bc / J_cc)_b`` summed over the carrying states c."""
-        laws, cell, carrying = self.laws, self.laws.cell, self.structure.self_coupled
+        """Take one step; then ``m_ab = (J_ac / J_cc)_a (J_bc / J_cc)_b`` summed over the coupled states c."""
+        laws, cell, coupled = self.laws, self.laws.cell, self.structure.self_coupled
         self._reorder()
         with torch.no_grad():
             u, x = draw_gates(laws, self.units, self.field, self.draws.uniform(variates(laws, self.units.copies)))
         new, carry, _ = linearise(cell, self.units.states, u, x)
         self.units = Units(bounded(new), self.units.offsets, self.units.weights)
         one = torch.ones_like(next(iter(new.values())))
-        for c in carrying or cell.states:
+        for c in coupled or cell.states:
             along = {c: one}
             for a in cell.states:
-                if carrying and a not in carrying and (a, c) in carry:
+                if coupled and a not in coupled and (a, c) in carry:
                     kept = carry[c, c].abs() > _TINY
                     along[a] = torch.where(kept, carry[a, c] / torch.where(kept, carry[c, c], one), 0.0)
             for a, slope_a in along.items():

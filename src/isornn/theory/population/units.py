@@ -193,15 +193,15 @@ class Draws:
         return key.argsort(-1)
 
 
-def arrangement(units: Units, live: Sequence[str]) -> Tensor | None:
+def arrangement(units: Units, persistent: Sequence[str]) -> Tensor | None:
     """Sort key ``(G, R, n)`` that puts units of like state side by side: one copy, then the other within groups.
 
     Neighbours then meet evenly spread variates (array quasi Monte Carlo, L'Ecuyer, Lecot & Tuffin 2008), which
     takes the standard error of stationary moments down 4 to 6 times against independent draws.
     """
-    if not live:
+    if not persistent:
         return None
-    state = units.states[live[0]]
+    state = units.states[persistent[0]]
     if len(state) == 1:
         return state[0]
     count = state.shape[-1]

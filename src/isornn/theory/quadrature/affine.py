@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
-from isornn.cells.polynomial import INPUT, NotPolynomial, Polynomial, Structure, Term
+from isornn.cells.polynomial import NotPolynomial, Polynomial, Structure, Term
+from isornn.cells.trace import INPUT
 from isornn.theory.quadrature.bias_nodes import bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
 

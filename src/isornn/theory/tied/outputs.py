@@ -40,7 +40,7 @@ def output_moments(
         TooLarge: a state grew beyond what is followed.
     """
     cell = laws.units.cell
-    paths = SequencePaths(laws, GivenInput(gram), Draws(1, replicates, units, generator), live=())
+    paths = SequencePaths(laws, GivenInput(gram), Draws(1, replicates, units, generator), persistent=())
     total = gram.new_zeros(())
     for _ in range(len(gram)):
         u, x = paths.drawn()

@@ -70,7 +70,7 @@ class Paths:
         laws: the networks' law.
         input: second moments of the input; it says how many copies (sequences) there are.
         draws: random numbers; units of different replicates share nothing.
-        live: states that carry over, by which units are put in order (see ``arrangement``).
+        persistent: states that carry over, by which units are put in order (see ``arrangement``).
         initial_variance: the states start at N(0, initial_variance), independent in copies, states and units.
     """
 
@@ -79,10 +79,10 @@ class Paths:
         laws: TiedLaws,
         input: InputMoments,
         draws: Draws,
-        live: tuple[str, ...],
+        persistent: tuple[str, ...],
         initial_variance: float = 0.0,
     ) -> None:
-        self.laws, self.input, self.draws, self._live = laws, input, draws, live
+        self.laws, self.input, self.draws, self._persistent = laws, input, draws, persistent
         self.time = 0
         offsets, weights = fixed_biases(laws.units, draws, None)
         names = laws.units.cell.states
@@ -98,7 +98,7 @@ class Paths:
         laws, cell = self.laws.units, self.laws.units.cell
         columns = len(cell.gates) + cell.input_enters_pointwise
         # Units of like state meet evenly spread variates; at first all are alike.
-        key = arrangement(self.units, self._live) if self.time else None
+        key = arrangement(self.units, self._persistent) if self.time else None
         fresh = iter(self.normals(columns, key).split(self.input.copies))
         states, u = Values(**self.units.states), Values(**initial_parameters(cell))
         read: dict[str, tuple[Tensor, Tensor]] = {}
