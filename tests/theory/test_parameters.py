@@ -102,3 +102,18 @@ def test_a_step_takes_one_value_per_unit() -> None:
     new, _ = step(Named(), states, drive, lambda gate, r: 0 * r, parameters={"keep": keep, "slope": slope})
     torch.testing.assert_close(new.h, torch.tensor([-1.0, 0.5]))
     assert gates_on_plain_state(Named()) == ("h",)
+
+
+def test_numbers_made_of_parameters_alone_are_numbers_however_they_are_made() -> None:
+    @dataclass(frozen=True)
+    class Modulus(Cell):
+        name = "modulus"
+        gates = {"z": Reads(state=False)}
+        parameters = {"a": 0.3, "b": 0.4}
+
+        def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+            keep = torch.stack([torch.hypot(u.a, u.b), u.a]).amax(0)
+            return {"h": keep**1.5 * s.h + u.z / (2 * u.a)}
+
+    update = structure_of(Modulus()).update["h"]
+    assert [term.coefficient for term in update.terms] == pytest.approx([0.5**1.5, 1 / 0.6])

@@ -288,7 +288,21 @@ def _identity(gate: str) -> Polynomial:
 
 # What is smooth wherever it is defined; what is not defined everywhere is in _ABOVE_ZERO.
 _SMOOTH = {
-    *("sigmoid", "tanh", "exp", "expm1", "erf", "erfc", "sin", "cos", "atan", "softplus", "log_sigmoid", "silu"),
+    *(
+        "sigmoid",
+        "tanh",
+        "exp",
+        "exp2",
+        "expm1",
+        "erf",
+        "erfc",
+        "sin",
+        "cos",
+        "atan",
+        "softplus",
+        "log_sigmoid",
+        "silu",
+    ),
     *("gelu", "mish", "sinh", "cosh", "asinh", "tanhshrink", "sinc", "add", "sub", "mul"),
 }
 _ABOVE_ZERO = {"sqrt", "rsqrt", "log"}
@@ -302,17 +316,17 @@ _BOUNDED = {
     **{"clamp": ("min", "max"), "hardtanh": ("min_val", "max_val")},
     **dict.fromkeys(("maximum", "minimum", "fmax", "fmin", "max", "min"), ("other",)),
 }
-_RANGE = torch.linspace(-30.0, 30.0, 1201, dtype=torch.float64)  # where a function is looked at for zeros
 
 
-def _applied(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Polynomial:
-    """An operation's result: by arithmetic, as a function of one pre-activation alone, or opaque."""
+def _applied(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """An operation's result: a number, by arithmetic, as a function of one pre-activation alone, or opaque."""
     simple, named = fx.node.map_aggregate((args, dict(kwargs)), _simplest)
     given = values_in(simple, named)
     mixed = [value for value in given if isinstance(value, Polynomial)]
     functions = [value for value in given if isinstance(value, GateFunction)]
     if not mixed and not functions:
-        return Polynomial.constant(float(function(*simple, **named)))
+        found = function(*simple, **named)
+        return Polynomial.constant(float(found)) if isinstance(found, Tensor) and not found.dim() else found
     if name in _ARITHMETIC and not kwargs:
         return _ARITHMETIC[name](*args)
     if mixed or len({function.gate for function in functions}) > 1:
@@ -375,7 +389,7 @@ def _kinks_of(
 
 
 def _is_above_zero(function: Callable[[Tensor], Tensor]) -> bool:
-    return bool((function(_RANGE) > 0).all())
+    return bool((function(torch.linspace(-30.0, 30.0, 1201, dtype=torch.float64)) > 0).all())
 
 
 def _quotient(a: Any, b: Any) -> Polynomial:
