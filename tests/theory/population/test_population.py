@@ -459,6 +459,25 @@ def test_an_update_that_cannot_be_traced_is_followed_all_the_same() -> None:
     assert found.stationary.converged
 
 
+def test_a_read_that_cannot_be_traced_is_a_gated_one() -> None:
+    @dataclass(frozen=True)
+    class Guarded(MGU):
+        name = "guarded"
+
+        def read(self, gate: str, s: Values, u: Values) -> Any:
+            return super().read(gate, s, u) if bool((s.h == s.h).all()) else s.h
+
+    found, expected = (
+        population(Spec(cell, {"f": Gate(1, 1), "n": Gate(1, 1)}), units=64, replicates=16)
+        for cell in (Guarded(), MGU())
+    )
+    assert (found.laws.gated, expected.laws.gated) == (["f", "n"], ["n"])
+    chi, other = found.stable().response, expected.stable().response
+    assert close(chi.chi, chi.stderr["chi"] + other.stderr["chi"], float(other.chi))
+    with pytest.raises(TheoryMissing, match="need a cell that can be traced"):
+        found.jacobian(found.settle("identical"))
+
+
 @pytest.mark.parametrize(
     ("update", "structure"),
     [

@@ -58,14 +58,14 @@ class JacobianSums:
         graph, gated = graph_of(cell), laws.gated
         if not gated:
             return None
+        if {"read", "update"} & graph.untraced.keys():
+            raise TheoryMissing(f"{cell.name}: Jacobian moments of a gated read need a cell that can be traced")
         if len(gated) > 1:
             raise TheoryMissing(f"{cell.name}: Jacobian moments allow one gated read, found {', '.join(gated)}")
         if len(cell.states) > 1:
             raise TheoryMissing(
                 f"{cell.name}: Jacobian moments of a gated read allow one state, found {', '.join(cell.states)}"
             )
-        if {"read", "update"} & graph.untraced.keys():
-            raise TheoryMissing(f"{cell.name}: Jacobian moments of a gated read need a cell that can be traced")
         inside = graph.depends_on(graph.reads[gated[0]]) & graph.depends_on(graph.update[cell.states[0]])
         for gate in laws.weighted:
             if Leaf("gate", gate) in inside:

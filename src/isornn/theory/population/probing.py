@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Cell, Values, initial_parameters
-from isornn.cells.polynomial import Polynomial, structure_of
-from isornn.cells.trace import graph_of
+from isornn.cells.polynomial import NotPolynomial, Polynomial, structure_of
 
 Derivatives = dict[tuple[str, str], Tensor]
 
@@ -85,7 +84,7 @@ class StateStructure:
     def of(cell: Cell) -> StateStructure:
         """Read off the cell's polynomial form.
 
-        An update that could not be traced can still be differentiated. That shows which states matter, though neither
+        A cell that could not be traced can still be differentiated. That shows which states matter, though neither
         that one is slow nor what its retention depends on: none and all gates are assumed.
 
         >>> from isornn.cells import LSTM
@@ -93,9 +92,10 @@ class StateStructure:
         >>> found.persistent, found.slow, found.feeding, found.retention_gates
         (('c',), ('c',), {'c': ('i', 'f', 'g')}, ('f',))
         """
-        if "update" in graph_of(cell).untraced:
+        try:
+            update = structure_of(cell).update
+        except NotPolynomial:
             return _differentiated(cell)
-        update = structure_of(cell).update
         persistent = tuple(name for name in cell.states if any(name in new.variables for new in update.values()))
         coupled = tuple(name for name in persistent if name in update[name].variables)
         slow = tuple(name for name in persistent if _is_affine(cell, name, update[name]))
