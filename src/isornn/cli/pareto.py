@@ -63,12 +63,12 @@ def pareto(
     json: AsJson = False,
 ) -> None:
     """What the specs of a cell that see T steps cost against each other: their Pareto front, and which one to take."""
-    from isornn.cells import cell_named
     from isornn.cli.ask import input_law, needed, needed_length
+    from isornn.cli.own_code import typed_cell
     from isornn.theory import chosen, pareto_front, subspace
 
     check_writable("--output", output, (".png", ".pdf", ".svg"))
-    steps, kind = needed_length(length), cell_named(needed("--cell", cell))
+    steps, kind = needed_length(length), typed_cell(needed("--cell", cell))
     objective = objective_of(preference, ranges, specs)
     fixed = dict(map(fixed_field, fix or []))
     spec, free = subspace(
