@@ -82,7 +82,8 @@ def _matrices(graph: CellGraph, gate: str) -> Iterator[str]:
     """The products that the pre-activation adds."""
     reads = graph.cell.gates[gate]
     if reads.state:
-        yield f"W ({_spelled(graph, graph.reads).get(gate, 'what read returns')})"
+        what = _spelled(graph, graph.reads).get(gate, "what read returns")
+        yield f"W {what}" if what.isidentifier() else f"W ({what})"
     if reads.input:
         yield "U x_t"
     if reads.previous_input:

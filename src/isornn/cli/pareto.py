@@ -218,6 +218,8 @@ def _progress(specs: int) -> Iterator[Callable[[int], None]]:
 
 def _as_json(front: ParetoFront, objective: Objective, taken: int) -> dict[str, Any]:
     """Costs that are no number are null; why stands under ``undefined``, with how many points lack it so."""
+    from isornn.cells import full_name
+
     paths = [r.path for r in front.ranges]
     score = objective.score(front.costs)
     undefined = {
@@ -238,7 +240,7 @@ def _as_json(front: ParetoFront, objective: Objective, taken: int) -> dict[str, 
             }
         )
     return {
-        "cell": front.spec.cell.name,
+        "cell": full_name(front.spec.cell),
         "length": front.length,
         "biases": front.spec.biases,
         "ranges": {r.path: {"low": r.low, "high": r.high, "log": r.log} for r in front.ranges},
