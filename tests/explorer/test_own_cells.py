@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+import isornn
 from isornn.cells import Cell, Spec
 from isornn.cells.catalogue import cell_named
 from isornn.explorer import work
@@ -18,7 +19,8 @@ from isornn.explorer.access import new_token
 from isornn.explorer.controls import choices_of, fields_of, moved, opening
 from isornn.explorer.latest import Latest
 from isornn.explorer.server import explorer
-from own_cells import MGU, Gated, Leaky, Many
+from isornn.theory.critical_points.python_line import spec_line
+from own_cells import MGU, Gated, Leaky, Many, Outer
 
 TOKEN, PORT = new_token(), 8123
 HOST = f"127.0.0.1:{PORT}"
@@ -54,13 +56,22 @@ def test_options_of_the_cell_move() -> None:
     assert moved(opening(Gated()), {"options.gate": "hard_sigmoid"}).cell == Gated("hard_sigmoid")
 
 
+@pytest.mark.parametrize("cell", [Leaky(0.25), Gated("hard_sigmoid"), Outer.Inner()], ids=repr)
+def test_the_line_runs_as_it_is(cell: Cell) -> None:
+    module, spec = isornn.nn.RNN(cell, 4, 64), moved(opening(cell), {"f.bias_mean": 3.5})
+    exec(spec_line(spec), {"isornn": isornn, "module": module})
+    found = isornn.init.spec_of(module)
+    assert found.cell == cell and found.gates["f"].bias_mean == 3.5
+
+
 def called(client: FlaskClient, outputs: list[str], inputs: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
     """What a callback answers, by output."""
 
+    def target(name: str) -> dict[str, Any]:
+        return dict(zip(("id", "property"), name.split("."), strict=True))
+
     def listed(values: dict[str, Any]) -> list[dict[str, Any]]:
-        return [
-            dict(zip(("id", "property"), name.split("."), strict=True)) | {"value": v} for name, v in values.items()
-        ]
+        return [target(name) | {"value": value} for name, value in values.items()]
 
     body = {
         "output": f"..{'...'.join(outputs)}..",
