@@ -137,6 +137,25 @@ class Clashing(MGU):
 
 
 @dataclass(frozen=True)
+class Wordy(MGU):
+    """A parameter that starts at no number."""
+
+    name = "own_wordy"
+    parameters = {"scale": "one"}  # type: ignore[dict-item]
+
+
+@dataclass(frozen=True)
+class Raising(MGU):
+    """Cannot say which parameters it has."""
+
+    name = "own_raising"
+
+    @property
+    def parameters(self) -> Mapping[str, float]:
+        raise KeyError("scale")
+
+
+@dataclass(frozen=True)
 class Gateless(Cell):
     """Without gates."""
 

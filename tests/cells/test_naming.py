@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import own_cells
 from isornn.cells import CELLS, FURTHER_CELLS, GRU, SCRN, Cell, CellError, Gate, OptionError, Spec, SpecError
@@ -116,6 +119,13 @@ def test_what_is_no_name_of_a_cell_is_refused(name: str, options: dict[str, obje
         cell_named(name, options)
 
 
+@given(st.text(), st.dictionaries(st.text(), st.text()))
+def test_any_text_is_a_name_or_refused(text: str, options: dict[str, str]) -> None:
+    for name in (text, f"own_cells:{text}", f"own_cells:Leaky({text})", f"{text}:Leaky"):
+        with suppress(OptionError, CellError):
+            assert isinstance(cell_named(name, options), Cell)
+
+
 def test_values_that_cannot_be_hashed_are_refused() -> None:
     with pytest.raises(OptionError, match=r"hashable \(unhashable type: 'dict'\)"):
         cell_named("own_cells:Many(rates=[], label={})")
@@ -129,6 +139,8 @@ def test_values_that_cannot_be_hashed_are_refused() -> None:
         ("Summing", "own_summing.update: mean acts on several units together"),
         ("Undefined", "own_undefined.update: NameError: name 'nothing' is not defined"),
         ("Clashing", "own_clashing.parameters: 'f' is a gate's name too"),
+        ("Wordy", "own_wordy.parameters: {'scale': 'one'} is not a mapping from names to numbers"),
+        ("Raising", "own_raising: KeyError: 'scale'"),
         ("Gateless", "own_gateless.gates: None is not a mapping"),
     ],
 )

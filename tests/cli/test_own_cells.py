@@ -241,6 +241,7 @@ def test_train_and_go_on(mine: Path, tmp_path: Path) -> None:
     assert "mine:Mine(3)" in shown
     known = json.loads(Path("run/configuration.json").read_text())["model"]
     assert (known["name"], known["rate"]) == ("mine:Mine", 0.25)
+    assert "mine:Mine" in done("diagnose", "run/weights.safetensors", "--cell", "mine:Mine", "--no-theory")
     sys.modules.pop("mine")
     assert "'mine' is not imported" in refusal(*calls)
     assert done(*calls, "--allow-import", "mine") == shown

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,11 @@ def test_the_page_and_its_callbacks(mine: Cell) -> None:
 
         assert begun("cell.value", "mine:Mine", "torch")["base"]["data"]["spec"] == work.to_text(opening(type(mine)()))
         assert "'absent' is not imported" in begun("cell.value", "absent:Cell", "torch")["message"]["children"]
+
+
+def test_the_command_serves_the_cell(served: Callable[..., Any]) -> None:
+    with served("--cell", "own_cells:Leaky(rate=0.25)") as (_, address), urllib.request.urlopen(address) as answer:
+        assert answer.status == 200
 
 
 def test_processes_know_the_cell(mine: Cell) -> None:

@@ -55,7 +55,12 @@ it first, or allow it by name (--allow-import antigravity)
         raise OptionError(f"options.{twice[0]}: {given[twice[0]]!r} is not allowed beside that in {name!r}")
     cell = with_options(kind, within | given)
     if not in_catalogue(kind):
-        _check_definition(cell)
+        try:
+            _check_definition(cell)
+        except (CellError, OptionError):
+            raise
+        except Exception as error:  # the class is the user's own
+            raise CellError(f"{cell.name}: {type(error).__name__}: {error}") from error
     return cell
 
 
@@ -201,7 +206,10 @@ def _check_definition(cell: Cell) -> None:
         raise CellError(f"{cell.name}.states: {states!r} is not a tuple of names")
     if not (isinstance(gates, Mapping) and gates and all(isinstance(reads, Reads) for reads in gates.values())):
         raise CellError(f"{cell.name}.gates: {gates!r} is not a mapping from names to isornn.cells.Reads")
-    both = [name for name in cell.parameters if name in gates]
+    numbers = cell.parameters
+    if not (isinstance(numbers, Mapping) and all(isinstance(value, int | float) for value in numbers.values())):
+        raise CellError(f"{cell.name}.parameters: {numbers!r} is not a mapping from names to numbers")
+    both = [name for name in numbers if name in gates]
     if both:
         raise CellError(f"{cell.name}.parameters: {both[0]!r} is a gate's name too")
     try:
