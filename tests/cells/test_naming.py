@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import isornn.cells
 import own_cells
 from isornn.cells import CELLS, FURTHER_CELLS, GRU, SCRN, Cell, CellError, Gate, OptionError, Spec, SpecError
-from isornn.cells.catalogue import by_name, cell_named, full_name, with_options
+from isornn.cells.catalogue import _defined, by_name, cell_named, full_name, with_options
 from isornn.theory.analysis import analyze
 from own_cells import MGU, Leaky, Many
 
@@ -54,6 +55,17 @@ def test_the_nine_and_the_others() -> None:
     assert {"lstm_gers", "lstm_coupled", "t_mr", "scrn"} <= FURTHER_CELLS.keys()
     assert not CELLS.keys() & FURTHER_CELLS.keys()
     assert all(kind.name == name and full_name(kind()) == name for name, kind in (CELLS | FURTHER_CELLS).items())
+
+
+def test_a_cell_in_a_file_of_its_own_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fresh.py").write_text("from isornn.cells.lstm import LSTM\nclass Fresh(LSTM):\n    name = 'fresh'\n")
+    monkeypatch.setattr(isornn.cells, "__path__", [*isornn.cells.__path__, str(tmp_path)])
+    try:
+        found = by_name(_defined())
+        assert found.keys() == {*CELLS, *FURTHER_CELLS, "fresh"}
+    finally:
+        sys.modules.pop("isornn.cells.fresh", None)
+        vars(isornn.cells).pop("fresh", None)
 
 
 def test_two_cells_of_one_name_are_refused() -> None:
