@@ -1,16 +1,18 @@
 """Verdicts: models that are ill in a known way are told so, healthy ones are not, and remedies mend."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import nn
 
 import isornn
+import own_cells
 import patients
 import patients_held_out
 from isornn.diagnosis import CANNOT_TELL, ILLNESSES, Verdict, fix_, measure, verdicts
+from isornn.diagnosis.illnesses.lines import restart
 from isornn.diagnosis.illnesses.starts import start_of
 from isornn.diagnosis.weights import weight_facts
 from isornn.nn.gate_tensors import recurrent_layers
@@ -194,3 +196,45 @@ def test_what_cannot_be_told():
 def test_a_place_that_is_not_the_models_is_refused():
     with pytest.raises(ValueError, match=r"verdicts: place 'LSTM l3' is not allowed; the model has LSTM l0"):
         fix_(nn.LSTM(2, 3), [Verdict("vanishing", "LSTM l3", "", {}, "")], 50)
+
+
+@dataclass(frozen=True)
+class Named(own_cells.Gated):
+    """A cell of the user's own, in a module that need not be importable."""
+
+    name = "named"
+
+
+@pytest.mark.parametrize("cell", [own_cells.Gated(), own_cells.Gated("hard_sigmoid"), Named()], ids=repr)
+def test_an_own_cells_doubled_bias_is_named_and_mended(cell):
+    torch.manual_seed(0)
+    model = nn.Sequential(isornn.nn.RNN(cell, 4, 64, num_layers=2))
+    for layer in range(2):
+        for bias in model[0].gate_parameters("f", layer).biases:
+            bias.data.fill_(1.0)
+    batch = torch.randn(40, 8, 4)
+    found = [verdict for verdict in verdicts(measure(model, batch, theory=False)) if verdict.illness == "doubled_bias"]
+    assert [verdict.place for verdict in found] == ["0 l0", "0 l1"]
+    for verdict in found:
+        exec(verdict.remedy, {"model": model})
+    assert "doubled_bias" not in names(verdicts(measure(model, batch, theory=False)))
+    for layer in range(2):
+        first, second = model[0].gate_parameters("f", layer).biases
+        assert bool((first == 1).all() and (second == 0).all())
+
+
+def test_records_have_an_own_cells_full_name():
+    model = isornn.nn.RNN(own_cells.Many((0.5, 0.25)), 4, 16)
+    (layer,) = measure(model, torch.randn(20, 2, 4), theory=False).layers
+    assert layer.place.cell == "own_cells:Many" and layer.place.options == {"rates": (0.5, 0.25)}
+    json.dumps(layer.to_json(), allow_nan=False)
+
+
+def test_an_own_cells_nonlinearity_is_not_the_vanilla_networks():
+    @dataclass(frozen=True)
+    class Other(own_cells.Gated):
+        name = "other"
+        nonlinearity: str = "tanh"
+
+    (layer,) = measure(isornn.nn.RNN(Other(nonlinearity="relu"), 4, 16), torch.randn(20, 2, 4), theory=False).layers
+    assert restart(layer).endswith("isornn.init.critical_(model, length)")

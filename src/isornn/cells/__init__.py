@@ -1,12 +1,13 @@
 """What one step of a recurrent cell is, and the hyper-parameters of its random initialisation."""
 
 from isornn.cells.activations import OptionError
-from isornn.cells.catalogue import CELLS, FURTHER_CELLS, cell_named, with_options
+from isornn.cells.catalogue import CELLS, FURTHER_CELLS, cell_named, full_name, with_options
 from isornn.cells.cell import Cell, Reads, Values, initial_parameters
 from isornn.cells.gru import GRU, ChoGRU
 from isornn.cells.lstm import LSTM, CoupledLSTM, GersLSTM, Peephole
 from isornn.cells.minimal import Minimal
 from isornn.cells.spec import BiasLaw, Gate, Input, Spec, SpecError
+from isornn.cells.trace import CellError
 from isornn.cells.type_rules import Typing, typing_of
 from isornn.cells.typed import SCRN, TGRU, TLSTM, TMR, TRNN
 from isornn.cells.vanilla import Vanilla
@@ -23,6 +24,7 @@ __all__ = [
     "TRNN",
     "BiasLaw",
     "Cell",
+    "CellError",
     "ChoGRU",
     "CoupledLSTM",
     "Gate",
@@ -38,6 +40,7 @@ __all__ = [
     "Values",
     "Vanilla",
     "cell_named",
+    "full_name",
     "initial_parameters",
     "typing_of",
     "with_options",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from isornn.cells.activations import OptionError
 from isornn.cells.bias_laws import BiasLaw, bias_law_from_json
-from isornn.cells.catalogue import cell_named
+from isornn.cells.catalogue import cell_named, full_name, importable, with_options
 from isornn.cells.cell import Cell
 
 Number = float | Tensor
@@ -174,27 +174,43 @@ class Spec:
         shapes = [torch.as_tensor(number).shape for number in numbers]
         return torch.Size(np.broadcast_shapes(*shapes))  # torch's own loads sympy, half a second
 
-    def to_json(self) -> dict[str, Any]:
-        """The object that a spec file holds. Only for plain numbers, not batches."""
+    def to_json(self, *, strict: bool = True) -> dict[str, Any]:
+        """The object that a spec file holds. Only for plain numbers, not batches.
+
+        A cell that is not in the catalogue goes by ``package.module:Class``.
+
+        Args:
+            strict: refuse a cell that cannot be read back; a record that only describes does without.
+
+        Raises:
+            SpecError: a class that cannot be imported by name, as one that is defined in a function or in
+                ``__main__``; options that JSON does not hold.
+        """
         options = {
             option.name: getattr(self.cell, option.name)
             for option in fields(self.cell)
-            if option.default != getattr(self.cell, option.name)
+            if option.init and option.default != getattr(self.cell, option.name)
         }
+        if strict:
+            _check_readable(self.cell, options)
         return {
-            "cell": self.cell.name,
+            "cell": full_name(self.cell),
             "input": {"variance": float(self.input.variance), "correlation": float(self.input.correlation)},
             "biases": self.biases,
-            "options": options,
+            "options": {name: listed(value) for name, value in options.items()},
             "gates": {name: _gate_to_json(gate) for name, gate in self.gates.items()},
         }
 
     @staticmethod
-    def from_json(data: Any) -> Spec:
+    def from_json(data: Any, *, allow: Sequence[str] = ()) -> Spec:
         """Read the object that a spec file holds; absent gates and numbers are 0.
 
+        Args:
+            allow: packages that a cell's name may have imported; see `cell_named`.
+
         Raises:
-            SpecError, OptionError: anything unknown, missing or outside its range.
+            SpecError, OptionError: anything unknown, missing or outside its range; a module that is not allowed.
+            CellError: the cell's definition has a mistake.
         """
         _check_keys("spec", data, ("cell", "input", "biases", "options", "gates"))
         if "cell" not in data:
@@ -208,18 +224,22 @@ class Spec:
         for name, value in given.items():
             _check_plain(f"input.{name}", value)
         return Spec(
-            cell=cell_named(data["cell"], options),
+            cell=cell_named(data["cell"], options, allow=allow),
             gates={name: _gate_from_json(f"gates.{name}", gate) for name, gate in gates.items()},
             input=Input(**given),
             biases=data.get("biases", "redrawn"),
         )
 
     @staticmethod
-    def load(path: str | Path) -> Spec:
+    def load(path: str | Path, *, allow: Sequence[str] = ()) -> Spec:
         """Read a spec file.
+
+        Args:
+            allow: as `from_json` has it.
 
         Raises:
             SpecError, OptionError: the file is missing, is not JSON, or is not a spec.
+            CellError: the cell's definition has a mistake.
         """
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -227,7 +247,28 @@ class Spec:
             raise SpecError("file", str(path), f"it must be readable ({error.strerror})") from None
         except (ValueError, RecursionError) as error:
             raise SpecError("file", str(path), f"it must be JSON ({error})") from None
-        return Spec.from_json(data)
+        return Spec.from_json(data, allow=allow)
+
+
+def listed(value: Any) -> Any:
+    """An option as JSON has it: tuples become lists.
+
+    >>> listed((1, (2, 3)))
+    [1, [2, 3]]
+    """
+    return [listed(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _check_readable(cell: Cell, options: Mapping[str, Any]) -> None:
+    if not importable(type(cell)):
+        allowed = "a cell in a file is imported by module and name: define its class at the top of a module"
+        raise SpecError("cell", full_name(cell), allowed)
+    try:
+        again = json.loads(json.dumps({name: listed(value) for name, value in options.items()}, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise SpecError("options", dict(options), f"in a file they are values of JSON ({error})") from None
+    if with_options(type(cell), again) != cell:
+        raise SpecError("options", dict(options), "in a file they are values that JSON gives back")
 
 
 _ENSEMBLES = '"gaussian", "orthogonal", "identity" or {"margin": m} with m >= 0'

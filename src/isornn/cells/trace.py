@@ -276,6 +276,8 @@ class _Tracing:
             return None
         except AttributeError as error:
             raise CellError(f"{self.cell.name}.{method}: {_missing(error)}") from None
+        except Exception as error:
+            raise CellError(f"{self.cell.name}.{method}: {type(error).__name__}: {error}") from error
         if method == "update":
             check_returned(self.cell, found)
             return {name: _node(found[name]) for name in self.cell.states}

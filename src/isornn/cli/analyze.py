@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isornn.cli.options import AsJson, CellName, Correlation, Figure, Hidden, Inputs, Length, Steps, Tied, Variance
+from isornn.cli.options import (
+    AllowImport,
+    AsJson,
+    CellName,
+    Correlation,
+    Figure,
+    Hidden,
+    Inputs,
+    Length,
+    Steps,
+    Tied,
+    Variance,
+)
 from isornn.cli.show import check_writable, errors, print_json, print_table, say, shown
 
 if TYPE_CHECKING:
@@ -46,6 +58,7 @@ def analyze(
     input_correlation: Correlation = None,
     tied: Tied = False,
     steps: Steps = None,
+    allow_import: AllowImport = None,
     json: AsJson = False,
     plot: Figure = None,
 ) -> None:
@@ -58,12 +71,12 @@ def analyze(
     if specs:
         ask.alone(cell=cell, hidden=hidden, inputs=inputs, init=init)
     if specs and len(specs) > 1:
-        _stack(specs, (input_variance, input_correlation), length, tied_steps, json, plot)
+        _stack(specs, (input_variance, input_correlation), allow_import, length, tied_steps, json, plot)
         return
     law = (input_variance, input_correlation)
     with errors().status("analysing"):
         if specs:
-            analysis = ask.ask(ask.loaded(specs[0], *law), length)
+            analysis = ask.ask(ask.loaded(specs[0], *law, allow_import), length)
         else:
             name = "torch" if init is None else init
             analysis = ask.ask_start(name, ask.named_cell(cell), hidden, inputs, length, ask.input_law(*law))
@@ -80,6 +93,7 @@ def analyze(
 def _stack(
     files: list[Path],
     law: tuple[float | None, float | None],
+    allow_import: list[str] | None,
     length: int | None,
     tied_steps: int | None,
     json: bool,
@@ -93,7 +107,10 @@ def _stack(
     if plot is not None:
         raise SpecError("--plot", str(plot), "it is for one layer")
     with errors().status("analysing"):
-        layers = [ask.loaded(files[0], *law), *(ask.loaded(file, None, None) for file in files[1:])]
+        layers = [
+            ask.loaded(files[0], *law, allow_import),
+            *(ask.loaded(file, None, None, allow_import) for file in files[1:]),
+        ]
         stack = ask.ask_stack(layers, length, tied_steps)
     if json:
         print_json(stack.to_json())

@@ -34,7 +34,8 @@ class Commands(TyperGroup):
     """Bad input ends with code 2 and one line on stderr, an interrupt with 130 and one line; neither with a traceback.
 
     Bad input is what the command line itself refuses, and a ValueError of this library's own: those name the field,
-    the value and what is allowed. Any other error is a fault of ours and is shown whole.
+    the value and what is allowed; and a mistake in a cell's definition, a TypeError of this library's own. Any other
+    error is a fault of ours and is shown whole.
     """
 
     def main(self, *args: Any, **options: Any) -> NoReturn:
@@ -44,10 +45,10 @@ class Commands(TyperGroup):
             sys.exit(_ended(REFUSED, getattr(error, "format_message", error.__str__)()))
         except typer.Abort:
             sys.exit(_ended(INTERRUPTED, "interrupted"))
-        except (ValueError, ArithmeticError) as error:
+        except (TypeError, ValueError, ArithmeticError) as error:
             if not type(error).__module__.startswith("isornn."):
                 raise
-            sys.exit(_ended(REFUSED if isinstance(error, ValueError) else FAILED, str(error)))
+            sys.exit(_ended(FAILED if isinstance(error, ArithmeticError) else REFUSED, str(error)))
         except OSError as error:
             sys.exit(_ended(FAILED, str(error)))
         sys.exit(code if isinstance(code, int) else 0)

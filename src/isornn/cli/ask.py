@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from isornn.cells import Cell, Input, Spec, SpecError, cell_named
+from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.starts import STARTS, start
+from isornn.cli.own_code import allowed, typed_cell
 from isornn.theory.analysis import SEED, analyze
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.records import Analysis
@@ -73,13 +74,16 @@ def alone(**options: object) -> None:
             raise SpecError(f"--{name}", value, "SPEC.json says that itself; give SPEC.json or --cell")
 
 
-def loaded(file: Path, variance: float | None, correlation: float | None) -> Spec:
+def loaded(
+    file: Path, variance: float | None, correlation: float | None, allow_import: Sequence[str] | None = None
+) -> Spec:
     """The spec in a file, under another input law where one is given.
 
     Raises:
         SpecError: not a spec file; names the field.
+        OptionError: a cell in a module that is not allowed.
     """
-    spec = Spec.load(file)
+    spec = Spec.load(file, allow=allowed(allow_import))
     return replace(spec, input=input_law(variance, correlation, spec.input))
 
 
@@ -87,11 +91,11 @@ def named_cell(cell: str | None) -> Cell:
     """The cell of ``--cell``, where no SPEC.json is given.
 
     Raises:
-        SpecError: none given, or there is none of this name.
+        SpecError, OptionError: none given, or there is none of this name.
     """
     if cell is None:
         raise SpecError("SPEC.json, --cell", None, "give one of the two")
-    return cell_named(cell)
+    return typed_cell(cell)
 
 
 def ask(spec: Spec, length: int | None) -> Analysis:

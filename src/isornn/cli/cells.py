@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from isornn.cli.show import print_table
 
 if TYPE_CHECKING:
     from isornn.cells import Cell
+    from isornn.cells.trace import CellGraph, Leaf
+
+_COLUMNS = ("cell", "pre-activation: reads", "states", "one step", "options, default first")
+_SIGNS = {"add": ("+", 1), "sub": ("-", 1), "mul": ("*", 2), "div": ("/", 2)}
 
 
-def cells() -> None:
+def cells(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="One cell in detail; your own by package.module:Class(option=1)."),
+    ] = None,
+) -> None:
     """The cells: what each pre-activation reads, the states, the equations of a step, the options."""
+    if name is None:
+        _list()
+    else:
+        _print(name)
+
+
+def _list() -> None:
     from isornn.cells import CELLS, FURTHER_CELLS
 
     rows = []
@@ -19,37 +39,122 @@ def cells() -> None:
         cell = kind()
         reads = "\n".join(f"{gate}: {_reads(cell, gate)}" for gate in cell.gates)
         rows.append((name, reads, ", ".join(cell.states), "\n".join(cell.equations), _options(cell)))
-    columns = ("cell", "pre-activation: reads", "states", "one step", "options, default first")
-    print_table("u = W state + U input + V previous input + bias", columns, rows, lines=True)
+    print_table("u = W state + U input + V previous input + bias", _COLUMNS, rows, lines=True)
+
+
+def _print(name: str) -> None:
+    from isornn.cells import full_name, typing_of
+    from isornn.cells.trace import graph_of
+    from isornn.cli.own_code import typed_cell
+
+    cell = typed_cell(name)
+    graph = graph_of(cell)
+    rows = [
+        ("states", ", ".join(cell.states)),
+        *(("equation", equation) for equation in cell.equations),
+        *((f"gate {gate} reads", ", ".join(_matrices(graph, gate))) for gate in cell.gates),
+        *((f"parameter {own}, one per unit", f"starts at {value:g}") for own, value in cell.parameters.items()),
+        *((f"new {state}", text) for state, text in _spelled(graph, graph.update).items()),
+        *(("output, of the new states", text) for text in _spelled(graph, {"": graph.output}).values()),
+        *((f"{method} is not traced", reason) for method, reason in graph.untraced.items()),
+        ("typing", str(typing_of(cell))),
+        ("engine of the theory", _engine(cell)),
+        *(("option, default first", line) for line in _options(cell).splitlines()),
+    ]
+    print_table(full_name(cell), (type(cell).__name__, "sigma is the logistic function"), rows)
 
 
 def _reads(cell: Cell, gate: str) -> str:
+    from isornn.cells.trace import graph_of
+
+    gated = gate in graph_of(cell).gated_reads
     reads = cell.gates[gate]
     pointwise = reads.input and cell.input_enters_pointwise
     parts = {
-        "gated state" if _gated(cell, gate) else "state": reads.state,
+        "gated state" if gated else "state": reads.state,
         "input (also enters pointwise)" if pointwise else "input": reads.input,
         "previous input": reads.previous_input,
     }
     return ", ".join(part for part, read in parts.items() if read)
 
 
-def _gated(cell: Cell, gate: str) -> bool:
-    """Whether the recurrent matrix multiplies anything but the first state itself."""
-    import torch
+def _matrices(graph: CellGraph, gate: str) -> Iterator[str]:
+    """The products that the pre-activation adds."""
+    reads = graph.cell.gates[gate]
+    if reads.state:
+        what = _spelled(graph, graph.reads).get(gate, "what read returns")
+        yield f"W {what}" if what.isidentifier() else f"W ({what})"
+    if reads.input:
+        yield "U x_t"
+    if reads.previous_input:
+        yield "V x_(t-1)"
+    yield "b"
 
-    from isornn.cells import Values, initial_parameters
 
-    one = torch.ones(())
-    state = Values(**dict.fromkeys(cell.states, one))
-    return cell.read(gate, state, Values(**dict.fromkeys(cell.gates, one), **initial_parameters(cell))) is not one
+def _spelled(graph: CellGraph, wanted: Mapping[str, Any]) -> dict[str, str]:
+    """Expressions of the graph as text; those that were not traced are left out."""
+    traced = {name: value for name, value in wanted.items() if value is not None}
+    spell = graph.interpret(_leaf, _operation, traced.values())
+    return {name: _term(spell(value)).text for name, value in traced.items()}
+
+
+@dataclass(frozen=True)
+class _Term:
+    """An expression, and how strongly its outermost operation binds: 1 a sum, 2 a product, 3 anything in brackets."""
+
+    text: str
+    binding: int = 3
+
+    def within(self, binding: int) -> str:
+        return self.text if self.binding >= binding else f"({self.text})"
+
+
+def _leaf(leaf: Leaf) -> _Term:
+    named = {"gate": f"u_{leaf.name}", "new state": f"{leaf.name}'", "input": "x_t"}
+    return _Term(named.get(leaf.kind, leaf.name))
+
+
+def _operation(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Term:
+    terms = [_term(value) for value in args]
+    if name in _SIGNS and len(terms) == 2 and not kwargs:
+        sign, binding = _SIGNS[name]
+        left, right = terms[0].within(binding), terms[1].within(binding + (name in ("sub", "div")))
+        return _Term(f"{left} {sign} {right}" if binding == 1 else f"{left}{sign}{right}", binding)
+    if name == "neg":
+        return _Term(f"-{terms[0].within(2)}", 1)
+    given = [*(term.text for term in terms), *(f"{key}={_term(value).text}" for key, value in kwargs.items())]
+    return _Term(f"{'sigma' if name == 'sigmoid' else name}({', '.join(given)})")
+
+
+def _term(value: Any) -> _Term:
+    if isinstance(value, _Term):
+        return value
+    return _Term(f"{value:g}" if isinstance(value, float) else str(value))
+
+
+def _engine(cell: Cell) -> str:
+    """Which engine `isornn.analyze` takes, and why not the other."""
+    from isornn.cells import Spec
+    from isornn.theory.quadrature.engine import QuadratureEngine
+    from isornn.theory.quadrature.structure import NotPolynomial, structure_of
+
+    if not cell.pointwise:
+        return "none: the update acts on several units together"
+    try:
+        QuadratureEngine(Spec(cell), structure_of(cell))
+    except NotPolynomial as reason:
+        return f"population, as {reason}"
+    return "quadrature"
 
 
 def _options(cell: Cell) -> str:
-    from dataclasses import fields
-
     from isornn.cells.activations import GATE_FUNCTIONS, SHAPED_TRANSITIONS, TRANSITIONS
 
     named = {"gate": GATE_FUNCTIONS, "nonlinearity": TRANSITIONS | SHAPED_TRANSITIONS}
     allowed = {option: ", ".join(table) for option, table in named.items()}
-    return "\n".join(f"{field.name}: {allowed.get(field.name, field.default)}" for field in fields(cell))
+    rows = []
+    for field in fields(cell):
+        words = field.default in named.get(field.name, ())  # a cell of the user's own may mean something else by it
+        default = "must be given" if field.default is MISSING else str(field.default)
+        rows.append(f"{field.name}: {allowed[field.name] if words else default}")
+    return "\n".join(rows)

@@ -41,14 +41,15 @@ def compare(
     json: AsJson = False,
 ) -> None:
     """All starts side by side for sequences of T steps, best first: the one whose reach is closest to T."""
-    from isornn.cells import cell_named
+    from isornn.cells import full_name
     from isornn.cli.ask import input_law, needed, needed_length
+    from isornn.cli.own_code import typed_cell
 
-    steps, kind = needed_length(length), cell_named(needed("--cell", cell))
+    steps, kind = needed_length(length), typed_cell(needed("--cell", cell))
     law = input_law(input_variance, input_correlation)
     rows = sorted(_rows(kind, hidden, inputs, steps, law), key=lambda row: _miss(row, steps))
     if json:
-        sizes = {"cell": kind.name, "hidden": hidden, "inputs": inputs, "length": steps}
+        sizes = {"cell": full_name(kind), "hidden": hidden, "inputs": inputs, "length": steps}
         print_json({**sizes, "starts": [asdict(row) for row in rows]})
     else:
         _print(rows, f"{kind.name}, N = {hidden}, D = {inputs}, T = {steps}")

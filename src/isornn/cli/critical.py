@@ -42,11 +42,11 @@ def critical(
     json: AsJson = False,
 ) -> None:
     """Hyper-parameters with which a cell sees T steps, what they achieve, and the line of Python that sets them."""
-    from isornn.cells import cell_named
     from isornn.cli.ask import input_law, needed, needed_length, solve
+    from isornn.cli.own_code import typed_cell
 
     check_writable("--output", output, (".json",))
-    steps, kind = needed_length(length), cell_named(needed("--cell", cell))
+    steps, kind = needed_length(length), typed_cell(needed("--cell", cell))
     law, fixed = input_law(input_variance, input_correlation), dict(map(fixed_field, fix or []))
     if preference is None:
         _check_rule(ranges, specs)

@@ -75,17 +75,23 @@ def _of_factory(what: str, data: Path | None, length: int | None, cell: str | No
 def _of_weights(file: Path, data: Path | None, length: int | None, cell: str | None, theory: bool) -> Report:
     from isornn.cells import SpecError
     from isornn.cli.model_files import read_weights
+    from isornn.cli.own_code import typed_cell
     from isornn.reports import Report
-    from isornn.reports.state_dicts import STEPS, layers_of, notes, random_inputs
+    from isornn.reports.state_dicts import KINDS, STEPS, layers_of, notes, random_inputs
 
     if data is not None:
         raise SpecError("--data", str(data), "it is for a factory; of weights alone nobody knows what hears the data")
     if cell is None:
-        raise SpecError("--cell", None, "a file of weights does not say whose they are: lstm, gru or vanilla")
+        raise SpecError(
+            "--cell",
+            None,
+            "a file of weights does not say whose they are: torch's lstm, gru or vanilla, or another cell",
+        )
     steps = STEPS if length is None else length
-    model = layers_of(read_weights(file), cell)
+    kind = cell if cell in KINDS else typed_cell(cell)
+    model = layers_of(read_weights(file), kind)
     found = _diagnosed(str(file), model, random_inputs(model, steps), steps, theory)
-    return Report(found.diagnosis, found.verdicts, model, notes(model, cell, steps))
+    return Report(found.diagnosis, found.verdicts, model, notes(model, kind, steps))
 
 
 def _diagnosed(what: str, model: Any, batch: Any, length: int | None, theory: bool) -> Report:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from isornn.cli.options import CellName, whole
+from isornn.cli.options import AllowImport, CellName, whole
 from isornn.cli.show import say
 
 _LOWEST, _HIGHEST = 1024, 65535
@@ -16,14 +16,16 @@ _LOWEST, _HIGHEST = 1024, 65535
 def explore(
     spec: Annotated[Path | None, typer.Argument(metavar="[SPEC.json]", help="A spec file; or --cell.")] = None,
     cell: CellName = None,
+    allow_import: AllowImport = None,
     port: Annotated[
         int | None, typer.Option("--port", metavar="PORT", parser=whole, help="Any free one unless given.")
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
     """A page on this machine: move a cell's hyper-parameters (an LSTM's unless said), see how far it sees."""
-    from isornn.cells import SpecError, cell_named
+    from isornn.cells import SpecError
     from isornn.cli.ask import alone, loaded
+    from isornn.cli.own_code import typed_cell
 
     if port is not None and not _LOWEST <= port <= _HIGHEST:
         raise SpecError("--port", port, f"it is a whole number from {_LOWEST} to {_HIGHEST}")
@@ -36,5 +38,8 @@ def explore(
         if (missing.name or "").startswith("isornn"):
             raise
         raise SpecError("explore", missing.name, "it needs an extra: pip install 'isornn[explore]'") from None
-    start = opening(cell_named("lstm" if cell is None else cell)) if spec is None else loaded(spec, None, None)
+    if spec is None:
+        start = opening(typed_cell("lstm" if cell is None else cell))
+    else:
+        start = loaded(spec, None, None, allow_import)
     serve(start, port, lambda line: say(f"isornn: {line}"), browser)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import os
 import pickle
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from isornn.cells import SpecError
+from isornn.cli.own_code import import_from_here
 
 
 class TheirError(ValueError):
@@ -86,9 +85,7 @@ def read_weights(file: Path) -> object:
 
 
 def _imported(module: str) -> Any:
-    folder = os.getcwd()
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    import_from_here()
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

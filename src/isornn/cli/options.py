@@ -32,7 +32,14 @@ def number(text: str) -> float:
         raise typer.BadParameter(f"{text!r} is not a number") from None
 
 
-CellName = Annotated[str | None, typer.Option("--cell", metavar="NAME", help="A cell of isornn cells.")]
+CellName = Annotated[
+    str | None,
+    typer.Option("--cell", metavar="NAME", help="A cell of isornn cells, or your own: package.module:Class(option=1)."),
+]
+AllowImport = Annotated[
+    list[str] | None,
+    typer.Option("--allow-import", metavar="PACKAGE", help="A package that a file may name cells of; may be repeated."),
+]
 Hidden = Annotated[int | None, typer.Option("--hidden", metavar="N", parser=whole, help="Hidden units.")]
 Inputs = Annotated[int | None, typer.Option("--inputs", metavar="D", parser=whole, help="Inputs per step.")]
 Length = Annotated[int | None, typer.Option("--length", metavar="T", parser=whole, help="Steps to be bridged.")]

@@ -63,12 +63,12 @@ def pareto(
     json: AsJson = False,
 ) -> None:
     """What the specs of a cell that see T steps cost against each other: their Pareto front, and which one to take."""
-    from isornn.cells import cell_named
     from isornn.cli.ask import input_law, needed, needed_length
+    from isornn.cli.own_code import typed_cell
     from isornn.theory import chosen, pareto_front, subspace
 
     check_writable("--output", output, (".png", ".pdf", ".svg"))
-    steps, kind = needed_length(length), cell_named(needed("--cell", cell))
+    steps, kind = needed_length(length), typed_cell(needed("--cell", cell))
     objective = objective_of(preference, ranges, specs)
     fixed = dict(map(fixed_field, fix or []))
     spec, free = subspace(
@@ -218,6 +218,8 @@ def _progress(specs: int) -> Iterator[Callable[[int], None]]:
 
 def _as_json(front: ParetoFront, objective: Objective, taken: int) -> dict[str, Any]:
     """Costs that are no number are null; why stands under ``undefined``, with how many points lack it so."""
+    from isornn.cells import full_name
+
     paths = [r.path for r in front.ranges]
     score = objective.score(front.costs)
     undefined = {
@@ -238,7 +240,7 @@ def _as_json(front: ParetoFront, objective: Objective, taken: int) -> dict[str, 
             }
         )
     return {
-        "cell": front.spec.cell.name,
+        "cell": full_name(front.spec.cell),
         "length": front.length,
         "biases": front.spec.biases,
         "ranges": {r.path: {"low": r.low, "high": r.high, "log": r.log} for r in front.ranges},

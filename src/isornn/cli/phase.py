@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isornn.cli.options import CellName, Correlation, Hidden, Inputs, Length, Steps, Tied, Variance
+from isornn.cli.options import AllowImport, CellName, Correlation, Hidden, Inputs, Length, Steps, Tied, Variance
 from isornn.cli.show import check_writable, errors, say, shown
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def phase(
     input_correlation: Correlation = None,
     tied: Tied = False,
     steps: Steps = None,
+    allow_import: AllowImport = None,
 ) -> None:
     """A map of what the theory says over two hyper-parameters, with the critical line."""
     from isornn.cells import SpecError
@@ -78,7 +79,7 @@ def phase(
         raise SpecError("--x, --y", f"{len(across[1])} x {len(upward[1])}", f"a map has at most {_MOST} specs")
     if spec is not None:
         alone(cell=cell, hidden=hidden, inputs=inputs, init=init, length=length)
-        base = loaded(spec, input_variance, input_correlation)
+        base = loaded(spec, input_variance, input_correlation, allow_import)
     else:
         base = _from_start(cell, hidden, inputs, init, length, input_law(input_variance, input_correlation))
     begun = time.perf_counter()

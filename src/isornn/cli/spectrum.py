@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isornn.cli.options import AsJson, CellName, Correlation, Hidden, Inputs, Length, Variance
+from isornn.cli.options import AllowImport, AsJson, CellName, Correlation, Hidden, Inputs, Length, Variance
 from isornn.cli.show import check_writable, errors, print_json, print_table, say, shown
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def spectrum(
     steps: Annotated[int, typer.Option("--steps", metavar="K", help="Of the product of K steps' Jacobians.")] = 1,
     input_variance: Variance = None,
     input_correlation: Correlation = None,
+    allow_import: AllowImport = None,
     json: AsJson = False,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the density (.png, .pdf or .svg).")
@@ -43,7 +44,7 @@ def spectrum(
     with errors().status("solving for the spectrum"):
         if spec is not None:
             alone(cell=cell, hidden=hidden, inputs=inputs, init=init, length=length)
-            found = density_of(loaded(spec, *law), steps=steps)
+            found = density_of(loaded(spec, *law, allow_import), steps=steps)
         else:
             name = "torch" if init is None else init
             at_start = started(name, named_cell(cell), hidden, inputs, length, input_law(*law))

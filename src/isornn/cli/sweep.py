@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from isornn.cli.options import AsJson, whole
+from isornn.cli.options import AllowImport, AsJson, whole
 from isornn.cli.show import errors, print_json, print_table, say, shown
 
 if TYPE_CHECKING:
@@ -62,16 +62,19 @@ def run(
         int, typer.Option("--threads", metavar="N", parser=whole, help="Of torch, in each run; results depend on it.")
     ] = 1,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Let runs that failed wait again.")] = False,
+    allow_import: AllowImport = None,
 ) -> None:
     """Take every run of a sweep file to its end; after an interrupt the same call goes on."""
+    from isornn.cli.own_code import allowed
     from isornn.tasks.data_files import data_folder
     from isornn.training.sweep import load_sweep, named_by_hash, run_sweep, train_run
 
     folder = Path(file.stem) if folder is None else folder
     workers = _workers(backend, jobs, threads, address)
-    plan = named_by_hash(load_sweep(file))
+    allow = allowed(allow_import)
+    plan = named_by_hash(load_sweep(file), allow=allow)
     files = data_folder(data)
-    work = partial(train_run, data=None if files is None else files.absolute())
+    work = partial(train_run, data=None if files is None else files.absolute(), allow=allow)
     with _progress() as watch:
         try:
             runs = run_sweep(plan, folder, work, workers, watch=watch, retry_failed=retry_failed)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isornn.cli.options import whole
+from isornn.cli.options import AllowImport, whole
 from isornn.cli.show import errors, print_table, say, shown
 
 if TYPE_CHECKING:
@@ -36,11 +36,12 @@ def train(
     devices: Annotated[
         int, typer.Option("--devices", metavar="N", parser=whole, help="Processes that share each batch.")
     ] = 1,
+    allow_import: AllowImport = None,
 ) -> None:
     """Train a network as a file says; called again after an interrupt, go on where it was."""
     from isornn.training.run import first_process, run
 
-    configuration = _configuration(file, changes or [])
+    configuration = _configuration(file, changes or [], allow_import)
     folder = Path("runs") / configuration.hash if output is None else output
     with _progress(configuration.updates) as told:
         record = run(
@@ -55,8 +56,9 @@ def train(
         raise typer.Exit(1)
 
 
-def _configuration(file: Path, changes: Sequence[str]) -> Configuration:
+def _configuration(file: Path, changes: Sequence[str], allow_import: Sequence[str] | None) -> Configuration:
     from isornn.cells import SpecError
+    from isornn.cli.own_code import allowed
     from isornn.training import Configuration
     from isornn.training.sweep.plan import expand
 
@@ -67,7 +69,7 @@ def _configuration(file: Path, changes: Sequence[str]) -> Configuration:
     except ValueError as error:  # not UTF-8, or not TOML
         raise SpecError("FILE.toml", str(file), f"it is TOML ({error})") from None
     (changed,) = expand({"base": table, "runs": [dict(map(_change, changes))]})
-    return Configuration.from_mapping(changed)
+    return Configuration.from_mapping(changed, allow=allowed(allow_import))
 
 
 def _change(text: str) -> tuple[str, Any]:

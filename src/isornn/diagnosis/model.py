@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from isornn.cells import Cell
+from isornn.cells import Cell, full_name
 from isornn.diagnosis.backward import LastOutput, backward_profile, by_lag
 from isornn.diagnosis.capture import run
 from isornn.diagnosis.forward import forward_profile
@@ -146,7 +146,7 @@ def _place(module: RecurrentModule, found: Heard, one: Replayed) -> Place:
         kind=module.kind,
         layer=place.layer,
         direction=place.direction,
-        cell=place.cell.name,
+        cell=full_name(place.cell),
         options=_options(place.cell),
         inputs=place.inputs,
         hidden=place.hidden,

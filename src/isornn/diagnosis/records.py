@@ -34,7 +34,8 @@ class Place:
         module: dotted name of its module, as ``model.named_modules`` has it; empty where the model itself is it.
         kind: the module's class: ``"LSTM"``, ``"GRUCell"``.
         layer, direction: from 0; direction 1 is the reverse.
-        cell, options: isornn's cell by name, and those options of it that are not its defaults.
+        cell, options: the cell by its name, one of the user's own by ``package.module:Class``, and those options of it
+            that are not its defaults.
         inputs, hidden, projection: D, N, and P or ``None``.
         bias, batch_first, dropout: the module's options; ``batch_first`` is ``None`` for a cell stepped by hand.
         parametrised: whether a parametrisation computes its weights.
@@ -75,7 +76,9 @@ class Place:
 
     def to_json(self) -> dict[str, Any]:
         """One JSON object."""
-        return {"name": self.name, **vars(self), "options": dict(self.options)}
+        plain = {name: isinstance(value, int | float | str) for name, value in self.options.items()}
+        options = {name: value if plain[name] else repr(value) for name, value in self.options.items()}
+        return {"name": self.name, **vars(self), "options": options}
 
 
 @dataclass(frozen=True)

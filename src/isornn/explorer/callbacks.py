@@ -87,7 +87,11 @@ def _connect_starts(app: Dash, latest: Latest) -> None:
         cell: str, _c: int, _s: int, start: str, length: int, hidden: int, inputs: int, text: str, tab: str
     ) -> tuple[Any, Any, str]:
         if ctx.triggered_id == "cell":
-            found: work.Answer = {"spec": work.to_text(opening(cell_named(cell))), "python": None, "unmet": []}
+            try:
+                opened = work.to_text(opening(cell_named(cell)))
+            except ValueError as reason:  # a cell of the user's own that needs options, for instance
+                return no_update, no_update, str(reason)
+            found: work.Answer = {"spec": opened, "python": None, "unmet": []}
             said = ""
         else:
             name = "critical" if ctx.triggered_id == "critical" else start

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from isornn.cells import BiasLaw, Cell, OptionError, Spec, SpecError, cell_named
+from isornn.cells import BiasLaw, Cell, OptionError, Spec, SpecError, with_options
 from isornn.cells.activations import GATE_FUNCTIONS, SHAPED_TRANSITIONS, TRANSITIONS
 from isornn.cells.bias_laws import WITH_ENDS
 from isornn.cells.starts import start
@@ -69,7 +69,8 @@ _GIVEN = "as given"
 def opening(cell: Cell) -> Spec:
     """What a cell opens with: the textbook start of as many inputs as units, Gaussian, whose spectrum is known.
 
-    >>> opening(cell_named("lstm")).gates["f"].bias_mean
+    >>> from isornn.cells import LSTM
+    >>> opening(LSTM()).gates["f"].bias_mean
     1.0
     """
     return _with_ensemble(start("standard", cell, 1, 1), "gaussian")
@@ -96,10 +97,9 @@ def fields_of(spec: Spec) -> Iterator[Field]:
 def choices_of(spec: Spec) -> Iterator[Choice]:
     """The words of ``spec``."""
     for option in fields(spec.cell):
-        if option.name in _OPTIONS:
-            yield Choice(
-                f"options.{option.name}", option.name, getattr(spec.cell, option.name), (*_OPTIONS[option.name],)
-            )
+        value, offered = getattr(spec.cell, option.name), (*_OPTIONS.get(option.name, {}),)
+        if value in offered:  # an option of the user's own cell may have the name and other values
+            yield Choice(f"options.{option.name}", option.name, value, offered)
     yield Choice("biases", "biases", spec.biases, ("redrawn", "fixed"))
     ensembles = {spec.gates[gate].ensemble for gate, reads in spec.cell.gates.items() if reads.state}
     if ensembles:
@@ -121,7 +121,8 @@ def moved(spec: Spec, values: Mapping[str, Any]) -> Spec:
     Raises:
         SpecError, OptionError: no such field, or a value that it cannot have.
 
-    >>> spec = opening(cell_named("minimal"))
+    >>> from isornn.cells import Minimal
+    >>> spec = opening(Minimal())
     >>> moved(spec, {"u.weight_var": 4, "biases": "fixed"}).gates["u"].weight_var
     4.0
     """
@@ -139,7 +140,7 @@ def _with(spec: Spec, path: str, value: Any) -> Spec:
     head, _, name = path.partition(".")
     if head == "options":
         kept = {} if isinstance(value, str) else _options(spec.cell)
-        return replace(spec, cell=cell_named(spec.cell.name, kept | {name: value}))
+        return replace(spec, cell=with_options(type(spec.cell), kept | {name: value}))
     if path == "ensemble":
         return spec if value == _GIVEN else _with_ensemble(spec, value)
     if head == "law":
@@ -148,7 +149,7 @@ def _with(spec: Spec, path: str, value: Any) -> Spec:
 
 
 def _options(cell: Cell) -> dict[str, Any]:
-    return {option.name: getattr(cell, option.name) for option in fields(cell)}
+    return {option.name: getattr(cell, option.name) for option in fields(cell) if option.init}
 
 
 def _number_options(cell: Cell) -> dict[str, float]:
@@ -157,7 +158,7 @@ def _number_options(cell: Cell) -> dict[str, float]:
     for name, value in _options(cell).items():
         if isinstance(value, float):
             with suppress(OptionError):
-                cell_named(cell.name, _options(cell) | {name: value / 2})
+                with_options(type(cell), _options(cell) | {name: value / 2})
                 found[name] = value
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import pickle
 import signal
@@ -9,7 +10,7 @@ import sys
 import threading
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -34,14 +35,19 @@ class Latest:
     server process that has imported torch and nothing else, where the system has such (else each imports it itself).
     Answers are remembered, as many as ``remembered``, the least recently asked for forgotten first.
 
+    Args:
+        modules: what a process imports before its work: those of the user's own cells, which a text then may name.
+        remembered: how many answers.
+
     >>> with Latest() as latest:
     ...     latest.ask("page", round, 2.6)
     3
     """
 
-    def __init__(self, remembered: int = _REMEMBERED) -> None:
+    def __init__(self, modules: Sequence[str] = (), remembered: int = _REMEMBERED) -> None:
         methods = multiprocessing.get_all_start_methods()
         self._context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+        self._modules = tuple(modules)
         self._running: dict[str, BaseProcess] = {}
         self._answers: OrderedDict[bytes, Any] = OrderedDict()
         self._remembered = remembered
@@ -113,19 +119,21 @@ class Latest:
 
     def _started(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[BaseProcess, Connection]:
         ear, mouth = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_answer, args=(mouth, work, arguments), daemon=True)
+        process = self._context.Process(target=_answer, args=(mouth, self._modules, work, arguments), daemon=True)
         process.start()
         mouth.close()
         return process, ear
 
 
-def _answer(mouth: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def _answer(mouth: Connection, modules: Sequence[str], work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     """Runs in the process. Ctrl-C is for the one that serves, which ends this one."""
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)  # the theory's tensors are small
     try:
+        for module in modules:
+            importlib.import_module(module)
         outcome = ("answered", work(*arguments))
     except ValueError as refusal:
         ours = type(refusal).__module__.startswith("isornn.")

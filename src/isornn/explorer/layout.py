@@ -7,7 +7,7 @@ from typing import Any
 
 from dash import dcc, html
 
-from isornn.cells import CELLS, FURTHER_CELLS, Spec
+from isornn.cells import CELLS, FURTHER_CELLS, Spec, full_name
 from isornn.cells.starts import STARTS
 from isornn.explorer.controls import NETWORK, Choice, Field, choices_of, fields_of
 from isornn.explorer.work import nothing, to_text
@@ -51,7 +51,7 @@ def _controls(spec: Spec) -> html.Aside:
         [
             html.Section(
                 [
-                    _labelled("cell", _dropdown("cell", [*CELLS, *FURTHER_CELLS], spec.cell.name)),
+                    _labelled("cell", _dropdown("cell", _cells(spec), full_name(spec.cell))),
                     html.Div(
                         [
                             _labelled("wanted length T", _whole("length", LENGTH, 2, 1_000_000)),
@@ -89,6 +89,11 @@ def _controls(spec: Spec) -> html.Aside:
             html.Div(panel(spec), id="panel"),
         ],
     )
+
+
+def _cells(spec: Spec) -> list[str]:
+    """The catalogue's, and the one that the page opens with where that is the user's own."""
+    return list(dict.fromkeys([*CELLS, *FURTHER_CELLS, full_name(spec.cell)]))
 
 
 def panel(spec: Spec) -> list[Any]:

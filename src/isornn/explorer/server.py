@@ -55,7 +55,7 @@ def serve(spec: Spec, port: int | None, say: Callable[[str], None], browser: boo
     Raises:
         SpecError: the port is in use or not allowed.
     """
-    with _listening(port) as listener, Latest() as latest:
+    with _listening(port) as listener, Latest([type(spec.cell).__module__]) as latest:
         found = listener.getsockname()[1]
         token = new_token()
         app = explorer(spec, token, found, latest)

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from isornn.cells import SpecError
+from isornn.cells import Cell, SpecError, full_name
+from isornn.nn import RNN
+from isornn.nn.layout import Layout
 
 _KINDS: dict[str, tuple[Callable[..., nn.RNNBase], int]] = {
     "lstm": (nn.LSTM, 4),
     "gru": (nn.GRU, 3),
     "vanilla": (nn.RNN, 1),
 }
-_NAME = re.compile(r"(?:(?P<prefix>.*)\.)?(?P<own>(?:weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)_l\d+(?:_reverse)?)")
+_TORCHS = ("weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh")
+_OURS = (*_TORCHS, "weight_ph", "weight_phi", "bias_phi")
+KINDS = tuple(_KINDS)
 SEQUENCES, STEPS, SEED = 8, 200, 0
 
 
 class Layers(nn.Module):
     """Recurrent modules by the names that they have in a state dict, each run on an input of its own."""
 
-    def __init__(self, modules: Mapping[str, nn.RNNBase]) -> None:
+    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
         super().__init__()
         self._in_order = tuple(modules.values())
         for name, module in modules.items():
@@ -44,12 +48,13 @@ class Layers(nn.Module):
             module(x)
 
 
-def layers_of(content: object, cell: str) -> nn.Module:
+def layers_of(content: object, cell: str | Cell) -> nn.Module:
     """The recurrent modules whose ``weight_ih_l*`` and ``weight_hh_l*`` lie in a state dict, by their names in it.
 
     Args:
         content: a state dict, or a mapping that holds one, as trainers save them; the first with such names counts.
-        cell: ``"lstm"``, ``"gru"`` or ``"vanilla"`` (tanh), as torch has them; the names do not say which.
+        cell: ``"lstm"``, ``"gru"`` or ``"vanilla"`` (tanh), as torch has them; the names do not say which. Or a cell,
+            of the library or one's own: the tensors are those of `isornn.nn.RNN` with it.
 
     Raises:
         SpecError: another cell, no such names, or shapes that are not such a cell's.
@@ -60,28 +65,36 @@ def layers_of(content: object, cell: str) -> nn.Module:
       (1): LSTM(3, 4, bidirectional=True)
     )
     """
-    if cell not in _KINDS:
-        raise SpecError("--cell", cell, f"of a bare state dict it is one of {', '.join(_KINDS)}")
-    groups = next(_groups(content), None)
+    if isinstance(cell, str) and cell not in _KINDS:
+        raise SpecError("--cell", cell, f"of a bare state dict it is one of {', '.join(_KINDS)}, or an object")
+    names, needed = (_TORCHS, ("weight_ih", "weight_hh")) if isinstance(cell, str) else _names(cell)
+    groups = next(_groups(content, names, needed), None)
     if groups is None:
-        raise SpecError("state dict", type(content).__name__, "it holds tensors named weight_ih_l0 and weight_hh_l0")
-    modules = {prefix: _module(prefix, tensors, cell) for prefix, tensors in groups.items()}
+        wanted = " and ".join(f"{name}_l0" for name in needed)
+        raise SpecError("state dict", type(content).__name__, f"it holds tensors named {wanted}")
+    modules = {
+        prefix: _module(prefix, tensors, cell) if isinstance(cell, str) else _layer(prefix, tensors, cell)
+        for prefix, tensors in groups.items()
+    }
     return modules[""] if list(modules) == [""] else Layers({name or "recurrent": own for name, own in modules.items()})
 
 
 def random_inputs(model: nn.Module, steps: int) -> tuple[Tensor, ...]:
     """For every module of `layers_of`: 8 sequences of independent Gaussian values of mean 0 and variance 1."""
     generator = torch.Generator().manual_seed(SEED)
-    found = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
+    found = [module for module in model.modules() if isinstance(module, nn.RNNBase | RNN)]
     return tuple(
         torch.randn(steps, SEQUENCES, module.input_size, generator=generator).to(next(module.parameters()).dtype)
         for module in found
     )
 
 
-def notes(model: nn.Module, cell: str, steps: int) -> tuple[str, ...]:
+def notes(model: nn.Module, cell: str | Cell, steps: int) -> tuple[str, ...]:
     """What a state dict leaves open, and what was put in its place."""
-    kind = "torch.nn.RNN with tanh" if cell == "vanilla" else f"torch.nn.{cell.upper()}"
+    if isinstance(cell, Cell):
+        kind = f"isornn.nn.RNN of {full_name(cell)}"
+    else:
+        kind = "torch.nn.RNN with tanh" if cell == "vanilla" else f"torch.nn.{cell.upper()}"
     return (
         f"Built from a state dict alone, taken to be {kind}.",
         f"The inputs are not the model's own: each module hears {SEQUENCES} sequences of {steps:,} steps of "
@@ -91,20 +104,27 @@ def notes(model: nn.Module, cell: str, steps: int) -> tuple[str, ...]:
     )
 
 
-def _groups(content: object) -> Iterator[dict[str, dict[str, Tensor]]]:
+def _names(cell: Cell) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the parameters of a layer of ``cell`` may be called, less the layer's number, and which it cannot lack."""
+    stacks = Layout.of(cell).stacks
+    return (*_OURS, *cell.parameters), tuple(name for name in stacks if stacks[name] and name.startswith("weight"))
+
+
+def _groups(content: object, names: Iterable[str], needed: Iterable[str]) -> Iterator[dict[str, dict[str, Tensor]]]:
     """Tensors by prefix and own name, from every mapping within that has some."""
     if not isinstance(content, Mapping):
         return
+    own_name = re.compile(rf"(?:(?P<prefix>.*)\.)?(?P<own>(?:{'|'.join(map(re.escape, names))})_l\d+(?:_reverse)?)")
     found: dict[str, dict[str, Tensor]] = {}
     for name, value in content.items():
-        fits = _NAME.fullmatch(name) if isinstance(name, str) and isinstance(value, Tensor) else None
+        fits = own_name.fullmatch(name) if isinstance(name, str) and isinstance(value, Tensor) else None
         if fits is not None:
             found.setdefault(fits["prefix"] or "", {})[fits["own"]] = value
-    complete = {prefix: own for prefix, own in found.items() if {"weight_ih_l0", "weight_hh_l0"} <= own.keys()}
+    complete = {prefix: own for prefix, own in found.items() if {f"{name}_l0" for name in needed} <= own.keys()}
     if complete:
         yield complete
     for value in content.values():
-        yield from _groups(value)
+        yield from _groups(value, names, needed)
 
 
 def _module(prefix: str, tensors: Mapping[str, Tensor], cell: str) -> nn.RNNBase:
@@ -118,17 +138,54 @@ def _module(prefix: str, tensors: Mapping[str, Tensor], cell: str) -> nn.RNNBase
     module = kind(
         _shape(prefix, tensors, "weight_ih_l0")[1],
         hidden,
-        num_layers=1 + max(int(re.findall(r"_l(\d+)", name)[0]) for name in tensors),
+        num_layers=_depth(tensors),
         bias="bias_ih_l0" in tensors,
         bidirectional="weight_ih_l0_reverse" in tensors,
         dtype=tensors["weight_ih_l0"].dtype,
         **options,
     )
+    _fill(module, prefix, tensors)
+    return module
+
+
+def _layer(prefix: str, tensors: Mapping[str, Tensor], cell: Cell) -> RNN:
+    """An `RNN` of the cell, of which the shapes say all but how its sequences begin."""
+    stacks = Layout.of(cell).stacks
+    stack = next(name for name in ("weight_hh", "weight_ih", "weight_ph") if stacks[name])
+    rows, gates = _shape(prefix, tensors, f"{stack}_l0")[0], len(stacks[stack])
+    if rows % gates:
+        raise SpecError(_full(prefix, f"{stack}_l0"), rows, f"of {cell.name} it has {gates} rows for each unit")
+    maps, projects = "weight_phi_l0" in tensors, "weight_hr_l0" in tensors
+    inputs = "weight_phi" if maps else "weight_ih" if stacks["weight_ih"] else "weight_ph"
+    try:
+        layer = RNN(
+            cell,
+            _shape(prefix, tensors, f"{inputs}_l0")[1],
+            rows // gates,
+            num_layers=_depth(tensors),
+            bias=any(name.startswith("bias_") for name in tensors),
+            bidirectional=any(name.endswith("_reverse") for name in tensors),
+            proj_size=_shape(prefix, tensors, "weight_hr_l0")[0] if projects else 0,
+            features="linear" if maps else None,
+            dtype=tensors[f"{stack}_l0"].dtype,
+        )
+    except SpecError:
+        raise
+    except ValueError as error:
+        raise SpecError(prefix or "state dict", sorted(tensors), str(error)) from None
+    _fill(layer, prefix, tensors)
+    return layer
+
+
+def _depth(tensors: Mapping[str, Tensor]) -> int:
+    return 1 + max(int(re.findall(r"_l(\d+)", name)[-1]) for name in tensors)
+
+
+def _fill(module: nn.Module, prefix: str, tensors: Mapping[str, Tensor]) -> None:
     try:
         module.load_state_dict(dict(tensors))
     except RuntimeError as error:
         raise SpecError(prefix or "state dict", sorted(tensors), " ".join(str(error).split())) from None
-    return module
 
 
 def _shape(prefix: str, tensors: Mapping[str, Tensor], name: str) -> tuple[int, int]:

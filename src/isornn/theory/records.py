@@ -112,7 +112,7 @@ class Analysis:
             "stderr": {_short(n): q.error() for n, q in self.quantities() if q.error() is not None},
             "undefined": undefined,
             **({} if self.tied is None else {"tied": self.tied.to_json()}),
-            "spec": self.spec.to_json(),
+            "spec": self.spec.to_json(strict=False),
         }
 
 

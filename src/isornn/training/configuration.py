@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
+from dataclasses import Field as DataclassField
 from typing import Any
 
-from isornn.cells import Cell, OptionError, Spec, SpecError, cell_named
-from isornn.cells.catalogue import CELLS, FURTHER_CELLS
+from isornn.cells import CELLS, FURTHER_CELLS, Cell, OptionError, Spec, SpecError, cell_named
+from isornn.cells.catalogue import kind_named, without_options
+from isornn.cells.spec import listed
 from isornn.cells.starts import PRESETS
 from isornn.cells.starts import STARTS as NAMED_STARTS
 from isornn.training.fields import (
+    NEEDED,
     ConfigurationError,
     Field,
     anything,
@@ -52,16 +55,24 @@ _MARGIN: Fields = {
 def _cell_options(kind: type[Cell]) -> Fields:
     """The cell's own; it checks them itself."""
     return {
-        option.name: anything(f"it is an option of {kind.name}", None if option.default is MISSING else option.default)
+        option.name: anything(f"it is an option of {kind.name}", _default(option))
         for option in fields(kind)
+        if option.init
     }
 
 
+def _default(option: DataclassField[Any]) -> Any:
+    if option.default_factory is not MISSING:
+        return listed(option.default_factory())
+    return NEEDED if option.default is MISSING else listed(option.default)
+
+
+_OF_A_LAYER: Fields = {**_SIZES, **_DROPOUT, **_LAYER}
 CELL_OPTIONS: Mapping[str, Fields] = {name: _cell_options(kind) for name, kind in (CELLS | FURTHER_CELLS).items()}
 """Of each of the library's cells."""
 
 MODELS: Mapping[str, Fields] = {
-    **{name: {**_SIZES, **_DROPOUT, **_LAYER, **options} for name, options in CELL_OPTIONS.items()},
+    **{name: {**_OF_A_LAYER, **options} for name, options in CELL_OPTIONS.items()},
     **{name: {**_SIZES, **_DROPOUT, **options} for name, options in _TORCH.items()},
     "spectral": {**_SIZES, **_DROPOUT, **_MARGIN, **CELL_OPTIONS["vanilla"]},
 }
@@ -146,9 +157,10 @@ class Configuration:
 
     Args:
         task: what is learned; ``held_out``: how many items each of the validation and test parts has.
-        model: a cell of `isornn.cells` by its name, ``torch.nn.RNN``, ``LSTM`` or ``GRU``, or ``spectral``, the
-            factorised network; with ``hidden``, ``layers``, and ``embedding`` for symbols (one-hot where it is absent);
-            ``own_steps``: the number of steps, each of which then has parameters of its own.
+        model: a cell of `isornn.cells` by its name, one's own by ``package.module:Class``, ``torch.nn.RNN``, ``LSTM``
+            or ``GRU``, or ``spectral``, the factorised network; with ``hidden``, ``layers``, and ``embedding`` for
+            symbols (one-hot where it is absent); ``own_steps``: the number of steps, each of which then has parameters
+            of its own.
         start: a start of `isornn.init`, a preset, or ``spec`` with ``gates`` as in a spec file; ``length`` is the
             task's where it is absent, and ``critical`` is told how large the task's inputs are.
         optimiser: with its learning ``rate``; ``geodesic`` trains the bases and spectra of ``spectral``, each at
@@ -186,16 +198,21 @@ class Configuration:
     precision: str
 
     @staticmethod
-    def from_mapping(data: Any) -> Configuration:
+    def from_mapping(data: Any, *, allow: Sequence[str] = ()) -> Configuration:
         """Read what `to_mapping`, or a person, has written.
+
+        Args:
+            allow: packages that a model's name may have imported; see `cell_named`.
 
         Raises:
             ConfigurationError: an unknown field, a value that is not allowed, one that is missing; names the field.
+            CellError: the definition of a cell of one's own has a mistake.
         """
         sections = {name: anything("it is a table with a name", default) for name, (_, default) in _CHOICES.items()}
         sections |= {name: anything("it is a table with a name", None) for name in _OPTIONAL}
         values = read_fields("", data, {**sections, **_FIELDS})
-        choices = {name: _choice(name, values[name], kinds) for name, (kinds, _) in _CHOICES.items()}
+        choices = {name: _choice(name, values[name], kinds) for name, (kinds, _) in _CHOICES.items() if name != "model"}
+        choices["model"] = _model(values["model"], allow)
         choices |= {
             name: _choice(name, values[name], kinds) for name, kinds in _OPTIONAL.items() if values[name] is not None
         }
@@ -237,7 +254,40 @@ def spec_of_start(model: Choice, start: Choice) -> Spec:
 
 def cell_options(model: Choice) -> dict[str, Any]:
     """Those of a model's options that are its cell's."""
-    return {name: model[name] for name in CELL_OPTIONS[model.name]}
+    kind, _ = kind_named(model.name)
+    return {name: model[name] for name in _cell_options(kind)}
+
+
+def _model(data: Any, allow: Sequence[str]) -> Choice:
+    """The model, for which a cell of the user's own is imported, as only its class says which options it has."""
+    name = data.get("name") if isinstance(data, Mapping) else None
+    if not isinstance(name, str) or ":" not in name:
+        return _choice("model", data, MODELS)
+    try:
+        return _own_model(name, data, allow)
+    except OptionError as error:
+        raise ConfigurationError("model", name, str(error)) from error
+
+
+def _own_model(name: str, data: Mapping[str, Any], allow: Sequence[str]) -> Choice:
+    """The model by its class's name, with the options that were in ``name`` among the others."""
+    kind, within = kind_named(name, allow=allow)
+    own = _cell_options(kind)
+    for option in own:
+        if option in _OF_A_LAYER:
+            raise OptionError(f"options.{option}: it is a layer's too; the cell's needs another name")
+    for option in within:
+        if option in data:
+            raise OptionError(f"options.{option}: it is given twice, in the name and beside it")
+    plain = without_options(name)
+    given = {**data, **{option: listed(value) for option, value in within.items()}, "name": plain}
+    model = _choice("model", given, {plain: {**_OF_A_LAYER, **own}})
+    cell_named(plain, cell_options(model))
+    try:
+        json.dumps(dict(model.options), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"options: they are values of JSON ({error})") from None
+    return model
 
 
 def _choice(where: str, data: Any, kinds: Mapping[str, Fields]) -> Choice:

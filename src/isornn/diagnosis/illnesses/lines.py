@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isornn.cells.catalogue import cell_named
 from isornn.diagnosis.illnesses.starts import start_of_layer
 from isornn.diagnosis.records import LayerDiagnosis, Place
-from isornn.nn.layout import Layout
 from isornn.nn.rnn import suffix
 
 
@@ -21,7 +19,7 @@ def restart(layer: LayerDiagnosis) -> str:
         notes.append("# Its weights are parametrised: do this before they are.")
     if layer.memory.gate is not None and not place.bias:
         notes.append("# Its gates have no biases to be held open by: build it with bias=True.")
-    is_relu = place.options.get("nonlinearity") == "relu"
+    is_relu = place.cell == "vanilla" and place.options.get("nonlinearity") == "relu"
     line = f"isornn.init.identity_({module})" if is_relu else f"isornn.init.critical_({module}, length)"
     return "\n".join(["import isornn", "", *notes, line])
 
@@ -64,13 +62,13 @@ def orthogonal_by_gate(layer: LayerDiagnosis) -> str:
 def bias_once(layer: LayerDiagnosis, gates: Sequence[str]) -> str:
     """The second of two biases that add set to 0."""
     place = layer.place
-    layout = Layout.of(cell_named(place.cell, place.options))
+    # bias_hh stacks the gates that have a recurrent matrix, in the cell's order.
+    stack = [name for name, gate in layer.weights.gates.items() if len(gate.singular_values) > 0]
+    name = f"{_expression(place.module)}.bias_hh{_suffix(place)}"
     lines = []
     for gate in gates:
-        rows = layout.rows("bias_hh", gate, place.hidden)
-        if rows is not None:
-            name = f"{_expression(place.module)}.bias_hh{_suffix(place)}"
-            lines.append(f"{name}.data[{rows.start}:{rows.stop}] = 0  # gate {gate}: bias_ih has it")
+        start = stack.index(gate) * place.hidden
+        lines.append(f"{name}.data[{start}:{start + place.hidden}] = 0  # gate {gate}: bias_ih has it")
     return "\n".join(lines)
 
 

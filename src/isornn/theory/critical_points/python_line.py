@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from isornn import cells
 from isornn.cells import Cell, Gate, Input, Spec
+from isornn.cells.catalogue import importable
 from isornn.theory.critical_points.front import Objective
 from isornn.theory.critical_points.records import Biases, TimeScales
 
@@ -29,7 +31,7 @@ def objective_line(
     """The layers of `init` solve by the rule, so the spec is solved for by itself and then applied."""
     options = [_named(cell), f"length={_plain(length)}", f"objective=isornn.Objective({_changed(objective)})"]
     options += _options(fixed, input, biases)
-    return f"isornn.init.apply_(module, isornn.critical({', '.join(options)}).spec)"
+    return f"{_imported(cell)}isornn.init.apply_(module, isornn.critical({', '.join(options)}).spec)"
 
 
 def spec_line(spec: Spec) -> str:
@@ -44,11 +46,21 @@ def spec_line(spec: Spec) -> str:
     options += _options({}, spec.input, "fixed")
     if spec.biases != "redrawn":
         options.append(f"biases={spec.biases!r}")
-    return f"isornn.init.apply_(module, isornn.Spec({', '.join(options)}))"
+    return f"{_imported(spec.cell)}isornn.init.apply_(module, isornn.Spec({', '.join(options)}))"
 
 
 def _named(cell: Cell) -> str:
-    return f"isornn.cells.{cell!r}" if type(cell).__module__.startswith("isornn.") else repr(cell)
+    kind = type(cell)
+    if getattr(cells, kind.__name__, None) is kind:
+        return f"isornn.cells.{cell!r}"
+    return f"{kind.__module__}.{cell!r}" if importable(kind) else repr(cell)
+
+
+def _imported(cell: Cell) -> str:
+    """The line before, for a cell of the user's own; one of a notebook is at hand there."""
+    kind = type(cell)
+    own = importable(kind) and not kind.__module__.startswith("isornn.")
+    return f"import {kind.__module__}\n" if own else ""
 
 
 def _changed(record: Any) -> str:

@@ -116,7 +116,7 @@ class SpectralDensity:
             "variance": self.variance,
             "stderr": dict(self.stderr),
             "residual": self.residual,
-            "spec": self.spec.to_json(),
+            "spec": self.spec.to_json(strict=False),
         }
 
     def _ladder(self) -> Tensor:

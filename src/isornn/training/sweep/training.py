@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,12 @@ from isornn.training.sweep.ledger import Progress, RunFailed
 from isornn.training.sweep.plan import Fields, SweepError
 
 
-def named_by_hash(configurations: Iterable[Fields]) -> dict[str, Fields]:
+def named_by_hash(configurations: Iterable[Fields], *, allow: Sequence[str] = ()) -> dict[str, Fields]:
     """All fields of each configuration, defaults included, by its hash.
+
+    Args:
+        configurations: as `Configuration.from_mapping` reads them.
+        allow: packages that a model's name may have imported.
 
     Raises:
         ConfigurationError: a field that is not allowed.
@@ -26,7 +30,7 @@ def named_by_hash(configurations: Iterable[Fields]) -> dict[str, Fields]:
     """
     named: dict[str, Fields] = {}
     for place, fields in enumerate(configurations, start=1):
-        configuration = Configuration.from_mapping(fields)
+        configuration = Configuration.from_mapping(fields, allow=allow)
         if configuration.hash in named:
             first = list(named).index(configuration.hash) + 1
             raise SweepError("runs", f"{first} and {place}", "they are the same run, with the defaults filled in")
@@ -34,13 +38,20 @@ def named_by_hash(configurations: Iterable[Fields]) -> dict[str, Fields]:
     return named
 
 
-def train_run(configuration: Fields, folder: Path, progress: Progress, *, data: Path | None = None) -> dict[str, Any]:
-    """`isornn.training.run` as a sweep calls it.
+def train_run(
+    configuration: Fields,
+    folder: Path,
+    progress: Progress,
+    *,
+    data: Path | None = None,
+    allow: Sequence[str] = (),
+) -> dict[str, Any]:
+    """`isornn.training.run` as a sweep calls it; a worker imports a cell's module where ``allow`` has its package.
 
     Raises:
         RunFailed: training diverged.
     """
-    record = run(Configuration.from_mapping(configuration), folder, data=data, progress=progress)
+    record = run(Configuration.from_mapping(configuration, allow=allow), folder, data=data, progress=progress)
     if record.diverged is not None:
         raise RunFailed(f"diverged: {record.diverged}", record.to_mapping())
     return record.to_mapping()
