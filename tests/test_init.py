@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from isornn.cells import CELLS, GRU, LSTM, BiasLaw, Cell, Gate, Input, Spec, SpecError, Vanilla, cell_named
 from isornn.cells.random_specs import random_spec
+from isornn.cells.roles import roles_of
 from isornn.cells.starts import start
 from isornn.init import (
     ModuleError,
@@ -138,7 +139,7 @@ def test_the_remember_bias_is_one_and_not_doubled_in_every_layer_and_direction(k
     for layer in layers:
         for gate in layer.gates:
             bias = tensors_of(layer, gate)[2]
-            assert bias.eq(1.0 if gate == layer.cell.remember else 0.0).all(), (layer.where, gate)
+            assert bias.eq(1.0 if gate == roles_of(layer.cell).remember else 0.0).all(), (layer.where, gate)
 
 
 @pytest.mark.parametrize("baseline", [standard_, orthogonal_])

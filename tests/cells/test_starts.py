@@ -7,10 +7,11 @@ import math
 import pytest
 import torch
 
-from isornn.cells import CELLS, GRU, LSTM, BiasLaw, Cell, Input, Peephole, Spec, SpecError, Vanilla, cell_named
+from isornn.cells import CELLS, GRU, LSTM, BiasLaw, Cell, ChoGRU, Input, Peephole, Spec, SpecError, Vanilla, cell_named
 from isornn.cells.activations import hard_sigmoid
 from isornn.cells.bias_laws import WITH_ENDS, bias_law_from_json
 from isornn.cells.random_specs import random_spec
+from isornn.cells.roles import roles_of
 from isornn.cells.starts import PRESETS, STARTS, preset, start
 
 N, D = 128, 49
@@ -24,7 +25,7 @@ STARTS_OF_CELLS = [
     (name, cell)
     for name in STARTS
     for cell in cells()
-    if cell.remember is not None or name not in ("chrono", "uniform_gate")
+    if roles_of(cell).remember is not None or name not in ("chrono", "uniform_gate")
 ]
 
 
@@ -46,14 +47,17 @@ def test_torch_counts_the_biases_that_torch_adds() -> None:
     gru = start("torch", GRU(), N, D).gates
     assert {name: gate.bias_var for name, gate in gru.items()} == {"r": two, "z": two, "nx": one, "nh": one}
     assert start("torch", Vanilla(), N, D).gates["h"].bias_var == two
-    assert {g.bias_var for g in start("torch", Peephole(), N, D).gates.values()} == {one}
+    assert {g.bias_var for g in start("torch", Peephole(), N, D).gates.values()} == {two}
+    assert {g.bias_var for g in start("torch", ChoGRU(), N, D).gates.values()} == {two}
+    assert start("torch", cell_named("minimal"), N, D).gates["u"].bias_var == two
+    assert {g.bias_var for g in start("torch", cell_named("t_lstm"), N, D).gates.values()} == {one}
     typed = start("torch", cell_named("t_lstm"), N, D).gates["f"]
     assert typed.previous_input_var == typed.input_var == pytest.approx(D / (3 * N))
 
 
 @pytest.mark.parametrize("cell", cells(), ids=lambda cell: cell.name)
 def test_standard_sets_the_remember_gate_once_and_nothing_else(cell: Cell) -> None:
-    spec, keep = start("standard", cell, N, D), cell.remember
+    spec, keep = start("standard", cell, N, D), roles_of(cell).remember
     for name, gate in spec.gates.items():
         reads = cell.gates[name]
         assert gate.bias_mean == (1.0 if name == keep else 0.0)
@@ -64,7 +68,7 @@ def test_standard_sets_the_remember_gate_once_and_nothing_else(cell: Cell) -> No
 
 
 def test_vanilla_alone_of_the_nine_has_no_remember_gate() -> None:
-    assert [cell.name for cell in cells() if cell.remember is None] == ["vanilla"]
+    assert [cell.name for cell in cells() if roles_of(cell).remember is None] == ["vanilla"]
 
 
 def test_orthogonal_glorot_and_identity_differ_in_the_ensemble_only() -> None:
@@ -137,7 +141,7 @@ def test_random_specs_obey_their_law_and_their_generator(cell: Cell) -> None:
     specs = [random_spec(cell, draw) for _ in range(200)]
     draw.manual_seed(3)
     assert [random_spec(cell, draw) for _ in range(200)] == specs
-    keep = cell.remember
+    keep = roles_of(cell).remember
     for spec in specs:
         assert 0.25 <= float(spec.input.variance) <= 4
         assert 0 <= float(spec.input.correlation) <= 1

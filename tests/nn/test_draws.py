@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from isornn.cells import BiasLaw, Gate
+from isornn.cells import LSTM, BiasLaw, Gate, Spec
 from isornn.nn import draws
 
 
@@ -49,16 +49,16 @@ def test_uniform_entries_have_the_variance_and_the_bound() -> None:
 def test_normal_parts_of_biases_are_independent_between_gates_and_laws_are_shared() -> None:
     law = BiasLaw("timescale", 1.0, 20.0)
     gates = {
-        "a": Gate(bias_mean=2.0, bias_var=4.0),
-        "b": Gate(bias_var=4.0),
-        "c": Gate(bias_law=law),
-        "d": Gate(bias_law=law),
+        "i": Gate(bias_mean=2.0, bias_var=4.0),
+        "g": Gate(bias_var=4.0),
+        "f": Gate(bias_law=law),
+        "o": Gate(bias_law=law),
     }
-    drawn = draws.biases((10_000,), gates, seeded())
-    assert float(drawn["a"].mean()) == pytest.approx(2.0, abs=0.1)
-    assert float(drawn["a"].var()) == pytest.approx(4.0, rel=0.08)
-    assert abs(float(torch.corrcoef(torch.stack([drawn["a"], drawn["b"]]))[0, 1])) < 0.05
-    assert torch.equal(drawn["c"], drawn["d"])
+    drawn = draws.biases((10_000,), Spec(LSTM(), gates), seeded())
+    assert float(drawn["i"].mean()) == pytest.approx(2.0, abs=0.1)
+    assert float(drawn["i"].var()) == pytest.approx(4.0, rel=0.08)
+    assert abs(float(torch.corrcoef(torch.stack([drawn["i"], drawn["g"]]))[0, 1])) < 0.05
+    assert torch.equal(drawn["f"], drawn["o"])
 
 
 def test_identity_is_square() -> None:

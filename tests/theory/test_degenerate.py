@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from isornn.cells import CELLS, Cell, ChoGRU, Gate, Input, Minimal, Peephole, Spec, Vanilla
+from isornn.cells.roles import roles_of
 from isornn.cells.starts import preset
 from isornn.theory import analyze
 from isornn.theory.reasons import FROZEN, IDENTITY, NO_SPREAD, NOT_CONVERGED, UNENDING
@@ -97,10 +98,10 @@ def test_extreme_input_correlations(name: str, correlation: float) -> None:
 @pytest.mark.parametrize("bias", [-50.0, 50.0])
 def test_saturated_gates(name: str, bias: float) -> None:
     record = answered(ordinary(CELLS[name](), bias_mean=bias))
-    if CELLS[name].remember is not None and bias < 0:
+    if roles_of(CELLS[name]()).remember is not None and bias < 0:
         assert record["fixed_point"]["converged"]
         assert record["chi"] == pytest.approx(0, abs=0.05)
-    if CELLS[name].remember is not None and bias > 0:
+    if roles_of(CELLS[name]()).remember is not None and bias > 0:
         # without weights a gate at 1 - 2e-22 forgets nothing: the state is frozen, or it grows
         record = answered(ordinary(CELLS[name](), bias_mean=bias, weight_var=0.0))
         assert record["xi"] is None
@@ -227,7 +228,7 @@ def test_the_papers_start_without_input() -> None:
 @pytest.mark.parametrize("changes", [{"weight_var": 0.0}, {"bias_mean": -50.0}, {"bias_mean": 50.0}], ids=str)
 @pytest.mark.parametrize("cell", [Minimal(), ChoGRU(), Peephole()], ids=lambda c: c.name)
 def test_degenerate_points_with_biases_drawn_once(cell: Cell, changes: dict[str, float]) -> None:
-    spec = ordinary(cell, **changes).replace(f"{cell.remember}.bias_var", 0.3)
+    spec = ordinary(cell, **changes).replace(f"{roles_of(cell).remember}.bias_var", 0.3)
     answered(replace(spec, biases="fixed"))
 
 

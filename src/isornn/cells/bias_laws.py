@@ -22,14 +22,15 @@ WITH_ENDS = (*_SHAPES, *(f"hard_{shape}" for shape in _SHAPES))  # laws whose en
 class BiasLaw:
     """The bias at which a gate is open to ``r / (1 + r)``, r drawn per unit: a unit forgets in about r steps.
 
-    Added to ``bias_mean`` and the normal part ``bias_var``. For the logistic gate the bias is ``sign * log(r)``.
+    Added to ``bias_mean`` and the normal part ``bias_var``. For the logistic gate the bias is ``sign * log(r)``, for
+    `hard_sigmoid` ``sign * (2.5 - 5/(1 + r))``; for others the cell's own inverse (`isornn.cells.openings.bias_of`).
 
     Args:
         kind: ``"chrono"``: r ~ U(1, T-1) (Tallec & Ollivier 2018); ``"timescale"``: r ~ U(low, high), the same
             with both ends free; ``"log_timescale"``: ln r ~ U(ln low, ln high), as many units in each octave of time
             scales; ``"capped_timescale"``: a third of the units so, and the others at r = high: ln r ~ U(ln low,
             ln(high^3 / low^2)), capped at ln high; ``"hard_timescale"``, ``"hard_log_timescale"``,
-            ``"hard_capped_timescale"``: the same for `hard_sigmoid`, bias ``sign * (2.5 - 5/(1 + r))``;
+            ``"hard_capped_timescale"``: the same with the bias of `hard_sigmoid`, whatever the cell's gate is;
             ``"uniform_gate"``: r / (1 + r) ~ U(0, 1) (Gu et al. 2020).
         low, high: the ends of r; unused for the last.
         sign: +1 or -1.
@@ -49,7 +50,7 @@ class BiasLaw:
     sign: int = 1
 
     def quantile(self, v: Tensor) -> Tensor:
-        """The bias of the unit whose uniform variate is ``v`` in (0, 1)."""
+        """``sign ln r`` of the unit with the uniform variate ``v``, a logistic gate's bias; of hard kinds the bias."""
         if self.kind == "uniform_gate":
             return self.sign * (v / (1 - v)).log()
         shape = self.kind.removeprefix("hard_")

@@ -56,9 +56,9 @@ class Cell(ABC):
     finds them in ``u`` beside the pre-activations: ``parameters = {"scale": 1.0}`` is ``u.scale``, (N,) in a layer,
     the same at every step, and the initial value in the theory.
 
-    Three more names tell initialisers what the pre-activations are for, where there are such: ``remember`` multiplies
-    the old state, ``write`` lets new content in (the same gate where they are coupled as f and 1 - f), and
-    ``candidates`` make the content.
+    What the pre-activations are for is derived from the update (`isornn.cells.roles.roles_of`). Three names override
+    it: ``remember``, the gate that starts set so that the state is retained, ``write``, which lets new content in, and
+    ``candidates``, which make the content.
 
     Example: the minimal gated unit, ten lines.
 
@@ -69,7 +69,6 @@ class Cell(ABC):
     ... class MGU(Cell):
     ...     name = "mgu"
     ...     gates = {"f": Reads(), "n": Reads()}
-    ...     write, candidates = "f", ("n",)
     ...     def read(self, gate, s, u):
     ...         return torch.sigmoid(u.f) * s.h if gate == "n" else s.h
     ...     def update(self, s, u, x):
@@ -84,7 +83,7 @@ class Cell(ABC):
     gates: ClassVar[Mapping[str, Reads]]
     remember: ClassVar[str | None] = None
     write: ClassVar[str | None] = None
-    candidates: ClassVar[tuple[str, ...]] = ()
+    candidates: ClassVar[tuple[str, ...] | None] = None
     equations: ClassVar[tuple[str, ...]] = ()
     input_enters_pointwise: ClassVar[bool] = False
 

@@ -20,7 +20,6 @@ class GRU(GatedCell):
 
     name = "gru"
     gates = {"r": Reads(), "z": Reads(), "nx": Reads(state=False), "nh": Reads(input=False)}
-    remember, write, candidates = "z", "z", ("nx",)
     equations = ("r, z = sigma(u_r), sigma(u_z)", "h = z*h + (1-z)*tanh(u_nx + r*u_nh)")
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
@@ -38,7 +37,6 @@ class ChoGRU(GatedCell):
 
     name = "gru_cho"
     gates = {"r": Reads(), "z": Reads(), "n": Reads()}
-    remember, write, candidates = "z", "z", ("n",)
     equations = ("r, z = sigma(u_r), sigma(u_z)", "n reads r*h", "h = z*h + (1-z)*tanh(u_n)")
 
     def read(self, gate: str, s: Values, u: Values) -> Any:

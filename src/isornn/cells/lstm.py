@@ -21,7 +21,6 @@ class LSTM(GatedCell):
     name = "lstm"
     states = ("h", "c")
     gates = {"i": Reads(), "f": Reads(), "g": Reads(), "o": Reads()}
-    remember, write, candidates = "f", "i", ("g",)
     equations = ("c = sigma(u_f)*c + sigma(u_i)*tanh(u_g)", "h = sigma(u_o)*tanh(c)")
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
@@ -39,7 +38,6 @@ class Peephole(GatedCell):
     name = "peephole"
     states = ("c",)
     gates = {"i": Reads(), "f": Reads(), "g": Reads(), "o": Reads()}
-    remember, write, candidates = "f", "i", ("g",)
     equations = ("c = sigma(u_f)*c + sigma(u_i)*tanh(u_g)", "output sigma(u_o)*tanh(c), not fed back")
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
@@ -66,7 +64,6 @@ class GersLSTM(GatedCell):
     states = ("h", "c")
     gates = {"i": Reads(), "f": Reads(), "g": Reads(), "o": Reads()}
     parameters = {"peep_i": 0.0, "peep_f": 0.0, "peep_o": 0.0}
-    remember, write, candidates = "f", "i", ("g",)
     equations = (
         "i, f = sigma(u_i + p_i*c), sigma(u_f + p_f*c)",
         "c' = f*c + i*tanh(u_g)",
@@ -94,7 +91,6 @@ class CoupledLSTM(GatedCell):
     name = "lstm_coupled"
     states = ("h", "c")
     gates = {"f": Reads(), "z": Reads(), "o": Reads()}
-    remember, write, candidates = "f", "f", ("z",)
     equations = ("f = sigma(u_f)", "c = f*c + (1-f)*tanh(u_z)", "h = tanh(u_o)*tanh(c)")
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:

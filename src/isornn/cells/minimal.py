@@ -18,7 +18,6 @@ class Minimal(GatedCell):
 
     name = "minimal"
     gates = {"u": Reads()}
-    remember, write = "u", "u"
     equations = ("f = sigma(u_u)", "h = f*h + (1-f)*x")
     input_enters_pointwise = True
 

@@ -7,6 +7,7 @@ import math
 import torch
 
 from isornn.cells.cell import Cell, Reads
+from isornn.cells.roles import roles_of
 from isornn.cells.spec import Gate, Input, Spec
 
 
@@ -25,7 +26,7 @@ def random_spec(cell: Cell, generator: torch.Generator) -> Spec:
     >>> all(0.01 <= gate.weight_var <= 4 for gate in spec.gates.values())
     True
     """
-    gates = {name: _gate(reads, name == cell.remember, generator) for name, reads in cell.gates.items()}
+    gates = {name: _gate(reads, name == roles_of(cell).remember, generator) for name, reads in cell.gates.items()}
     variance = _log_uniform(0.25, 4.0, generator)
     identical = _uniform(0.0, 1.0, generator) < 0.5
     correlation = 1.0 if identical else _uniform(0.0, 1.0, generator)

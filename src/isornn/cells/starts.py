@@ -8,13 +8,11 @@ from dataclasses import replace
 from isornn.cells.bias_laws import BiasLaw
 from isornn.cells.cell import Cell
 from isornn.cells.lstm import LSTM, Peephole
+from isornn.cells.openings import refusal, retention_signs, write_signs
 from isornn.cells.spec import Gate, Input, Spec, SpecError
 
 STARTS = ("torch", "standard", "orthogonal", "glorot", "identity", "chrono", "uniform_gate")
 PRESETS = ("gilboa-lstm-critical", "gilboa-peephole-critical", "gilboa-standard", "gilboa-peephole-standard")
-
-# torch's modules add b_ih and b_hh to these pre-activations; a GRU's candidate keeps the two apart.
-_TWO_BIASES = {"lstm": ("i", "f", "g", "o"), "gru": ("r", "z"), "vanilla": ("h",)}
 
 _UNIT_INPUT = Input()
 
@@ -35,7 +33,7 @@ def start(
     name           recurrent, per gate    input            biases
     ============== ====================== ================ =====================================================
     torch          uniform, 1/3           D/(3N)           variance 1/(3N) for each bias the pre-activation sums
-    standard       orthogonal, 1          2D/(D+N)         0; remember gate 1
+    standard       orthogonal, 1          2D/(D+N)         0; remember gate 1, or -1 where it retains by 1 - f
     orthogonal     orthogonal, 1          2D/(D+N)         0
     glorot         Glorot, 1              2D/(D+N)         0
     identity       identity, 1            2D/(D+N)         0
@@ -43,24 +41,24 @@ def start(
     uniform_gate   orthogonal, 1          2D/(D+N)         0; sigma(remember gate's) ~ U(0, 1), write gate's mirrored
     ============== ====================== ================ =====================================================
 
-    The remember gate is f of ``lstm``, ``peephole`` and the typed cells, z of the GRUs, u of ``minimal``; ``vanilla``
-    has none, so its standard is its orthogonal. A write gate of its own have ``lstm`` and ``peephole`` only (i).
-    torch's modules have two biases per pre-activation, which add: variance 2/(3N) (the GRU's nx and nh have one each,
-    1/(3N)). ``minimal``, ``gru_cho``, ``peephole`` and the typed cells are not in torch; their "torch" is the same law
-    with one bias, 1/(3N). isornn's own layers of them start with two where a gate reads input and state, as torch's do:
-    `isornn.init.spec_of` reads what a module has. chrono and uniform_gate draw biases once (``biases = "fixed"``); the
-    others are "redrawn".
+    The remember gate is derived from the cell's update (`isornn.cells.roles.roles_of`): f of ``lstm``, ``peephole`` and
+    the typed cells, z of the GRUs, u of ``minimal``; ``vanilla`` has none, so its standard is its orthogonal. A write
+    gate of its own have ``lstm`` and ``peephole`` only (i). A gate that retains by 1 - f has biases of the other sign;
+    several retained states have a remember gate each. chrono and uniform_gate spread what the state keeps of itself,
+    whatever function of the gate that is: ln U(1, T-1) is for a logistic gate. As in torch's modules, a pre-activation
+    that reads the state and an input sums two biases, so its variance is 2/(3N); others have one, 1/(3N). chrono and
+    uniform_gate draw biases once (``biases = "fixed"``); the others are "redrawn".
 
     Args:
         name: one of ``STARTS``.
-        cell: the cell; it names its remember gate and write gate itself.
+        cell: the cell.
         hidden, inputs: N and D, at least 1.
         length: T, the number of steps to bridge; only chrono needs it, T > 2.
         input: the input sequences' law, copied into the spec.
 
     Raises:
         SpecError: unknown name, sizes below 1, chrono without a length above 2, chrono or uniform_gate for a cell
-            without a remember gate.
+            without a remember gate, or whose retention no bias sets.
 
     Sources: Glorot & Bengio 2010; Saxe et al. 2014 (orthogonal); Gers et al. 2000 and Jozefowicz et al. 2015 (forget
     bias); Le et al. 2015 (identity); Tallec & Ollivier 2018 (chrono); Gu et al. 2020 (uniform gate).
@@ -83,7 +81,9 @@ def start(
     if name == "orthogonal":
         return spec
     if name == "standard":
-        return spec.replace(f"{cell.remember}.bias_mean", 1.0) if cell.remember else spec
+        for gate, sign in retention_signs(cell).items():
+            spec = spec.replace(f"{gate}.bias_mean", float(sign))
+        return spec
     if name == "chrono":
         return _with_time_scales(name, spec, BiasLaw("chrono", 1.0, _bridged(length) - 1.0))
     if name == "uniform_gate":
@@ -139,14 +139,13 @@ def _size(field: str, size: int | None) -> int:
 
 def _torch(cell: Cell, hidden: int, inputs: int) -> dict[str, Gate]:
     """Every entry uniform in +-1/sqrt(N), whose variance is 1/(3N)."""
-    both = _TWO_BIASES.get(cell.name, ())
     entry = 1.0 / (3.0 * hidden)
     return {
         name: Gate(
             weight_var=hidden * entry * reads.state,
             input_var=inputs * entry * reads.input,
             previous_input_var=inputs * entry * reads.previous_input,
-            bias_var=(2 if name in both else 1) * entry,
+            bias_var=(1 + (reads.state and (reads.input or reads.previous_input))) * entry,
         )
         for name, reads in cell.gates.items()
     }
@@ -165,12 +164,14 @@ def _textbook(cell: Cell, glorot: float, recurrent: Gate) -> dict[str, Gate]:
 
 
 def _with_time_scales(name: str, spec: Spec, law: BiasLaw) -> Spec:
-    """Spread the remember gate's bias by ``law`` and mirror it on a write gate of its own."""
-    keep, write = spec.cell.remember, spec.cell.write
-    if keep is None:
-        raise SpecError("init", name, f"it spreads the bias of a remember gate, and {spec.cell.name} has none")
-    spec = spec.replace(f"{keep}.bias_law", law).replace("biases", "fixed")
-    return spec.replace(f"{write}.bias_law", replace(law, sign=-law.sign)) if write not in (None, keep) else spec
+    """Spread the remember gates' biases by ``law`` and mirror it on write gates of their own."""
+    reason = refusal(spec.cell)
+    if reason is not None:
+        raise SpecError("init", name, f"it spreads the bias of a remember gate, and {reason}")
+    signs = retention_signs(spec.cell) | {gate: -sign for gate, sign in write_signs(spec.cell).items()}
+    for gate, sign in signs.items():
+        spec = spec.replace(f"{gate}.bias_law", replace(law, sign=sign))
+    return spec.replace("biases", "fixed")
 
 
 def _bridged(length: float | None) -> float:

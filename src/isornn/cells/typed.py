@@ -21,7 +21,6 @@ class TRNN(GatedCell):
 
     name = "t_rnn"
     gates = {"f": _PRESENT, "z": _PRESENT}
-    remember, write, candidates = "f", "f", ("z",)
     equations = ("f = sigma(u_f)", "h = f*h + (1-f)*u_z")
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
@@ -39,7 +38,6 @@ class TLSTM(GatedCell):
     name = "t_lstm"
     states = ("c",)
     gates = {"f": _BOTH, "z": _BOTH, "o": _BOTH}
-    remember, write, candidates = "f", "f", ("z",)
     equations = ("f = sigma(u_f)", "c = f*c + (1-f)*u_z", "output c*tanh(u_o)")
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
@@ -59,7 +57,6 @@ class TGRU(GatedCell):
 
     name = "t_gru"
     gates = {"f": _BOTH, "z": _BOTH, "o": _BOTH}
-    remember, candidates = "f", ("z", "o")
     equations = ("f = sigma(u_f)", "h = f*h + u_z*tanh(u_o)")
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
@@ -82,7 +79,6 @@ class TMR(Cell):
     name = "t_mr"
     gates = {"z": _PRESENT}
     parameters = {"scale": 1.0}
-    candidates = ("z",)
     equations = ("h = relu(scale*h + u_z)",)
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
@@ -108,7 +104,6 @@ class SCRN(Cell):
     name = "scrn"
     states = ("s",)
     gates = {"z": _PRESENT}
-    candidates = ("z",)
     equations = ("s = alpha*s + (1-alpha)*u_z",)
 
     alpha: float = 0.95

@@ -105,16 +105,15 @@ def _measured(
     places = replayed(module, found)
     losses = loss_gradient_norms(module, found, places)
     for number, one in enumerate(places):
-        replay, cell = one.replay, one.place.cell
-        activities = gate_activities(replay)
+        replay = one.replay
         facts = input_facts(one.heard, replay.lengths)
         yield LayerDiagnosis(
             place=_place(module, found, one),
             check=one.check,
             inputs=facts,
             weights=weight_facts(one.place),
-            gates=activities,
-            memory=memory(cell, activities, length),
+            gates=gate_activities(replay),
+            memory=memory(replay, length),
             moments=state_moments(replay),
             forward=forward_profile(replay, generator),
             backward=backward_profile(replay, LastOutput.drawn(replay, generator)),

@@ -91,7 +91,7 @@ class LayerDiagnosis:
         inputs: what it heard.
         weights: its tensors.
         gates: by gate, where the gates stand.
-        memory: time constants of the remember gate, beside ``length``.
+        memory: time constants of the retained state, beside ``length``.
         moments: by state, over time.
         forward: how fast two nearby states come together.
         backward: gradient of a random combination of the layer's own last output with respect to its earlier states.

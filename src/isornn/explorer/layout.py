@@ -8,12 +8,13 @@ from typing import Any
 from dash import dcc, html
 
 from isornn.cells import CELLS, FURTHER_CELLS, Spec, full_name
+from isornn.cells.roles import roles_of
 from isornn.cells.starts import STARTS
 from isornn.explorer.controls import NETWORK, Choice, Field, choices_of, fields_of
 from isornn.explorer.work import nothing, to_text
 
 LENGTH, HIDDEN, INPUTS = 500, 128, 49
-_ROLES = ("remember", "write")
+_ROLES = {"remember": "retention", "write": "write", "candidate": "candidates"}  # fields of `Roles` by their word
 _FIGURES = {
     "fading": "How a change fades",
     "cobweb": "Correlation map",
@@ -109,8 +110,8 @@ def panel(spec: Spec) -> list[Any]:
 def _title(spec: Spec, group: str) -> list[Any]:
     if group == NETWORK:
         return ["network and input"]
-    roles = [role for role in _ROLES if getattr(spec.cell, role) == group]
-    roles += ["candidate"] * (group in spec.cell.candidates)
+    known = roles_of(spec.cell)
+    roles = [word for word, role in _ROLES.items() if group in getattr(known, role)]
     return [html.B(f"gate {group}"), html.Span(", ".join(roles), className="role")]
 
 

@@ -6,13 +6,13 @@ All are drawn in float64 on the generator's device, so that a seed gives the sam
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from isornn.cells import BiasLaw, Gate, Spec
+from isornn.cells import BiasLaw, Cell, Gate, Spec
+from isornn.cells.openings import bias_of
 from isornn.nn.gate_tensors import RecurrentLayer
 
 Generator = torch.Generator | None
@@ -89,14 +89,15 @@ def recurrent(shape: tuple[int, ...], gate: Gate, generator: Generator, entries:
     return scale * (left * singular) @ right.transpose(-2, -1)
 
 
-def biases(shape: tuple[int, ...], gates: Mapping[str, Gate], generator: Generator) -> dict[str, Tensor]:
+def biases(shape: tuple[int, ...], spec: Spec, generator: Generator) -> dict[str, Tensor]:
     """Every gate's biases (..., N): normal, plus the gate's law at the unit's variate, which all gates share.
 
     The uniform gate's law has no finite end, so N units draw their variate on (1/N, 1 - 1/N), as Gu et al. 2020 do.
 
+    >>> from isornn.cells import LSTM
     >>> law = BiasLaw("chrono", 1.0, 99.0)
     >>> mirror = BiasLaw("chrono", 1.0, 99.0, sign=-1)
-    >>> drawn = biases((5,), {"f": Gate(bias_law=law), "i": Gate(bias_law=mirror)}, None)
+    >>> drawn = biases((5,), Spec(LSTM(), {"f": Gate(bias_law=law), "i": Gate(bias_law=mirror)}), None)
     >>> torch.equal(drawn["f"], -drawn["i"])
     True
     """
@@ -104,8 +105,8 @@ def biases(shape: tuple[int, ...], gates: Mapping[str, Gate], generator: Generat
     return {
         name: float(gate.bias_mean)
         + math.sqrt(float(gate.bias_var)) * normal(shape, generator)
-        + (0.0 if gate.bias_law is None else _law(gate.bias_law, shared))
-        for name, gate in gates.items()
+        + (0.0 if gate.bias_law is None else _law(spec.cell, name, gate.bias_law, shared))
+        for name, gate in spec.gates.items()
     }
 
 
@@ -144,17 +145,17 @@ def _redraw_biases(layer: RecurrentLayer, spec: Spec, generator: Generator) -> N
     shape = next((tensors.biases[0].shape for tensors in layer.gates.values() if tensors.biases), None)
     if shape is None:
         return
-    drawn = biases(shape, spec.gates, generator)
+    drawn = biases(shape, spec, generator)
     for name, tensors in layer.gates.items():
         for position, bias in enumerate(tensors.biases):
             bias.copy_(drawn[name] if position == 0 else torch.zeros_like(bias))
 
 
-def _law(law: BiasLaw, variate: Tensor) -> Tensor:
+def _law(cell: Cell, gate: str, law: BiasLaw, variate: Tensor) -> Tensor:
     if law.kind == "uniform_gate":
         end = min(1.0 / variate.shape[-1], 0.5)
         variate = end + (1.0 - 2.0 * end) * variate
-    return law.quantile(variate)
+    return bias_of(cell, gate, law, variate)
 
 
 def _device(generator: Generator) -> torch.device:

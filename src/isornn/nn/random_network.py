@@ -42,7 +42,7 @@ class RandomNetwork:
     @staticmethod
     def drawn(spec: Spec, width: int, input_size: int, generator: torch.Generator | None = None) -> RandomNetwork:
         """A draw of all matrices and biases by ``spec``, which holds plain numbers."""
-        biases = draws.biases((width,), spec.gates, generator)
+        biases = draws.biases((width,), spec, generator)
         return RandomNetwork(spec, width, input_size, *_matrices(spec, width, input_size, generator), biases)
 
     def redrawn(self, generator: torch.Generator | None = None) -> RandomNetwork:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Cell, Values, typing_of
+from isornn.cells.roles import roles_of
 from isornn.nn.rnn import RNN
 
 Features = Mapping[str, Tensor]
@@ -169,7 +170,7 @@ def weights_over_steps(cell: Cell, features: Features) -> Tensor:
     kept: Tensor = torch.func.jvp(update, (blank,), (torch.ones_like(blank),))[1]
     one = torch.ones_like(kept[:1])
     after = torch.cat([kept.flip(0).cumprod(0).flip(0), one])  # a_(s+1) ... a_t at s = 0, ..., t
-    coupled = cell.remember is not None and cell.remember == cell.write
+    coupled = any(state.coupled for state in roles_of(cell).retained)
     return after * torch.cat([one, 1 - kept]) if coupled else after
 
 

@@ -100,9 +100,10 @@ def time_scales_panel(memory: Memory) -> Panel:
     return Panel(
         title,
         drawn,
-        f"-1 / ln of each unit's mean gate {memory.gate}, without what weights pass on: {shares['under']} of the "
-        f"{len(found)} units under T / 2 = {rounded(memory.length / 2)} steps, {shares['near']} near T, "
-        f"{shares['beyond']} beyond 2 T. Median {steps(float(np.median(found)))}, longest {slowest}.",
+        f"-1 / ln of what gate {memory.gate} lets each unit's {memory.state} keep of itself in a step, without what "
+        f"weights pass on: {shares['under']} of the {len(found)} units under T / 2 = {rounded(memory.length / 2)} steps, "
+        f"{shares['near']} near T, {shares['beyond']} beyond 2 T. Median {steps(float(np.median(found)))}, "
+        f"longest {slowest}.",
         ("share of units", "time constant of at least"),
         tuple(
             (f"{part:.0%}", "for ever" if (scale := float(np.quantile(found, 1 - part))) >= _NEVER else steps(scale))

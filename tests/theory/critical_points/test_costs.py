@@ -11,11 +11,12 @@ import torch
 from scipy.stats import wasserstein_distance
 
 from checked import MGU, PEEPHOLE, law
-from isornn.cells import LSTM, BiasLaw, Cell, Gate, Minimal, Peephole, Spec, Vanilla, cell_named
+from isornn.cells import LSTM, BiasLaw, Gate, Minimal, Peephole, Spec, Vanilla, cell_named
+from isornn.cells.roles import roles_of
 from isornn.nn.random_network import RandomNetwork
 from isornn.simulation import simulate
 from isornn.theory import COSTS, Quantity, costs
-from isornn.theory.critical_points.costs import NO_GATES, NO_UNIT_TIME, UNBOUNDED, distance_from_uniform, gates_of
+from isornn.theory.critical_points.gate_statistics import NO_GATES, NO_UNIT_TIME, UNBOUNDED, distance_from_uniform
 from isornn.theory.reasons import NOT_CONVERGED
 
 STRONG = Spec(LSTM(), law(i=(2, 1, 0, 0.5), f=(4, 0.5, 0.1, 2), g=(3, 0.5, 0, 0), o=(2, 0.5, 0, 0.5)))
@@ -166,19 +167,14 @@ def test_a_hard_gate_may_be_open_for_ever() -> None:
     [("minimal", "u"), ("gru", "rz"), ("gru_cho", "rz"), ("lstm", "ifo"), ("peephole", "ifo"), ("lstm_gers", "ifo")],
 )
 def test_gates_are_what_is_squashed(name: str, gates: str) -> None:
-    assert gates_of(cell_named(name)) == tuple(gates)
-    assert gates_of(cell_named(name, {"gate": "hard_sigmoid"})) == tuple(gates)
+    assert tuple(roles_of(cell_named(name)).gates) == tuple(gates)
+    hard = roles_of(cell_named(name, {"gate": "hard_sigmoid"})).gates
+    assert tuple(hard) == tuple(gates) and all(gate.kinks == (-2.5, 2.5) for gate in hard.values())
 
 
 def test_a_users_own_cell() -> None:
-    """The minimal gated unit of Cell's docstring names no gate; its write gate once named is found."""
-
-    class Named(MGU):
-        write = "f"
-
-    cells: tuple[Cell, ...] = (MGU(), Named())
-    assert [gates_of(cell) for cell in cells] == [(), ("f",)]
-    found = costs(Spec(Named(), {"f": Gate(1.0, 0.5, bias_mean=-2), "n": Gate(1.0, 1.0)}), 10, generator=seeded())
+    """The minimal gated unit of Cell's docstring."""
+    found = costs(Spec(MGU(), {"f": Gate(1.0, 0.5, bias_mean=-2), "n": Gate(1.0, 1.0)}), 10, generator=seeded())
     assert all(found[name].number() is not None for name in ("sight", "time_scales", "saturation"))
     # f acts in the update and in what n reads: no moments are known of such a Jacobian
     assert "f" in (found["isometry"].reason() or "") and found["variance"].number() is None

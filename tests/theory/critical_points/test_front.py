@@ -13,6 +13,7 @@ import torch
 
 import isornn
 from isornn.cells import GRU, LSTM, Cell, Gate, Input, Minimal, Peephole, Spec, SpecError, Vanilla, cell_named
+from isornn.cells.roles import roles_of
 from isornn.simulation import simulate
 from isornn.theory import (
     COSTS,
@@ -211,7 +212,10 @@ def slopes_of_network(spec: Spec, steps: int) -> Any:
 def test_the_taken_point_against_networks(cell: Cell) -> None:
     """Costs at the point taken, by networks of 200 units: m1, variance and xi from the same run."""
     length, weighed = 12, Objective(saturation=4.0, specs=64)
-    ranges = (Range(f"{cell.remember}.weight_var", 0.05, 0.5), Range(f"{cell.remember}.bias_mean", 2.0, 6.0))
+    ranges = (
+        Range(f"{roles_of(cell).remember}.weight_var", 0.05, 0.5),
+        Range(f"{roles_of(cell).remember}.bias_mean", 2.0, 6.0),
+    )
     point = critical(cell, length, objective=replace(weighed, ranges=ranges), biases="redrawn")
     found = costs(point.spec, length, generator=seeded(0))
     network = slopes_of_network(point.spec, 20)

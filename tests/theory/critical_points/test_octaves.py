@@ -12,10 +12,13 @@ from torch import Tensor, nn
 
 from isornn import critical, init
 from isornn.cells import CELLS, Cell, Input, Peephole, Spec, SpecError, Vanilla, cell_named
+from isornn.cells.activations import hard_sigmoid
+from isornn.cells.openings import bias_of
+from isornn.cells.roles import roles_of
 from isornn.theory import Objective, analyze
 from isornn.theory.carry import carry_of
 
-REMEMBERING = [cell for cell in map(cell_named, CELLS) if cell.remember is not None]
+REMEMBERING = [cell for cell in map(cell_named, CELLS) if roles_of(cell).remember is not None]
 
 
 def test_two_thirds_of_a_modules_units_only_add_up_and_the_others_are_spread_over_octaves() -> None:
@@ -36,15 +39,16 @@ def test_two_thirds_of_a_modules_units_only_add_up_and_the_others_are_spread_ove
 def test_every_cell_that_remembers_has_the_time_scales_of_the_length(cell: Cell, length: int) -> None:
     point = critical(cell, length, time_scales="octaves")
     assert [c.met for c in point.conditions] == [True, True], point.conditions
-    assert cell.remember is not None
-    law = point.spec.gates[cell.remember].bias_law
+    keep = roles_of(cell).remember
+    assert keep is not None
+    law = point.spec.gates[keep].bias_law
     assert law is not None and law.low == 1.0
     # units one by one: what is left of the squared change of the first step after T more
     v = (torch.arange(100_000, dtype=torch.float64) + 0.5) / 100_000
     r = (math.log(law.high) * (3 * v).clamp(max=1)).exp()
     kept = (r / (1 + r)).square()
     assert float((kept ** (length + 1)).mean() / kept.mean()) == pytest.approx(1 / math.e, rel=1e-3)
-    quiet = Spec.from_json(json.loads(json.dumps(point.spec.replace(f"{cell.remember}.input_var", 0.0).to_json())))
+    quiet = Spec.from_json(json.loads(json.dumps(point.spec.replace(f"{keep}.input_var", 0.0).to_json())))
     # a shaped output, which reads the state with weight, adds to the response of the LSTM
     assert analyze(quiet, length=length).reach.number() == pytest.approx(
         length, rel=0.1 if cell.name == "lstm" else 0.01
@@ -102,8 +106,12 @@ def test_hard_gates_have_the_same_time_scales() -> None:
     law, mirror = spec.gates["f"].bias_law, spec.gates["i"].bias_law
     soft = critical(cell_named("peephole"), 100, time_scales="octaves").spec.gates["f"].bias_law
     assert law is not None and mirror is not None and soft is not None
-    assert law.kind == "hard_capped_timescale" and mirror == replace(law, sign=-1)
+    assert law.kind == "capped_timescale" and mirror == replace(law, sign=-1)
     assert law.high == pytest.approx(soft.high, rel=1e-6)
+    end = torch.ones((), dtype=torch.float64)
+    for gate, share in (("f", law.high / (1 + law.high)), ("i", 1 / (1 + law.high))):
+        bias = bias_of(cell_named("peephole", {"gate": "hard_sigmoid"}), gate, spec.gates[gate].bias_law, end)
+        assert float(hard_sigmoid(bias)) == pytest.approx(share, rel=1e-9)
 
 
 def test_what_has_no_time_scales_of_units_is_solved_for_as_ever() -> None:

@@ -82,18 +82,21 @@ def exploding(layer: LayerDiagnosis, length: int) -> Verdict | None:
 def saturated_forget_gate(layer: LayerDiagnosis, length: int) -> Verdict | None:
     """The forget gate never forgets nor learns to, or it is shut so often that the gradient vanishes."""
     name, scales = layer.memory.gate, layer.memory.time_constants
-    if name is None or scales is None:
+    if name is None or scales is None or name not in layer.gates:
         return None
     gate, found = layer.gates[name], kept(layer.backward, length)
+    wiped, wiping, keeping = gate.closed, f"below {EDGE}", f"above {1 - EDGE}"
+    if layer.memory.sign < 0:
+        wiped, wiping, keeping = gate.open, keeping, wiping
     beyond = float((scales > BEYOND * length).double().mean())
     if beyond > MOST:
         wrong = (
             f"{beyond:.0%} of its units would keep their state for more than {BEYOND} times the {length} steps to "
             f"bridge, so they neither forget nor learn to"
         )
-    elif gate.closed > SHUT and found is not None and found.vanishes:
+    elif wiped > SHUT and found is not None and found.vanishes:
         wrong = (
-            f"{gate.closed:.0%} of its values are below {EDGE}, which wipes a unit every {1 / gate.closed:.1f} steps "
+            f"{wiped:.0%} of its values are {wiping}, which wipes a unit every {1 / wiped:.1f} steps "
             f"on average, and {found.plain} of the gradient is left after {length}"
         )
     else:
@@ -104,8 +107,8 @@ def saturated_forget_gate(layer: LayerDiagnosis, length: int) -> Verdict | None:
         f"The forget gate {name} is saturated: {wrong}; {gate.saturated:.0%} of its values have hardly any slope.",
         {
             f"units that keep for {BEYOND} times the length": f"{beyond:.1%} (bar: {MOST:.0%})",
-            f"gate {name} below {EDGE}": f"{gate.closed:.1%} of values (bar: {SHUT:.0%}, where the gradient vanishes)",
-            f"gate {name} above {1 - EDGE}": f"{gate.open:.1%} of values (no bar: a long memory needs it)",
+            f"gate {name} {wiping}": f"{wiped:.1%} of values (bar: {SHUT:.0%}, where the gradient vanishes)",
+            f"gate {name} {keeping}": f"{gate.saturated - wiped:.1%} of values (no bar: a long memory needs it)",
             f"pre-activation of {name}": f"mean {gate.pre_activation_mean:.3g}, "
             f"standard deviation {gate.pre_activation_std:.3g}",
             **({} if found is None else found.evidence("2^-10")),

@@ -14,6 +14,7 @@ import torch
 from scipy.stats import spearmanr
 
 from isornn.cells import Gate, Input, Spec, cell_named
+from isornn.cells.roles import roles_of
 from isornn.experiments.panels import Curve, HeatMap, Panel, Style
 from isornn.experiments.runs import train_all
 from isornn.experiments.target import Bench, Measured
@@ -90,7 +91,8 @@ def _configuration(
 ) -> dict[str, Any]:
     kind = cell_named(cell)
     gates = {
-        gate: {"weight_var": 1.0, "input_var": 1.0, "bias_mean": bias * (gate == kind.remember)} for gate in kind.gates
+        gate: {"weight_var": 1.0, "input_var": 1.0, "bias_mean": bias * (gate == roles_of(kind).remember)}
+        for gate in kind.gates
     }
     own = {} if tied else {"own_steps": length}
     updates = settings["updates"] if cell == "gru_cho" else settings.get("lstm_updates", settings["updates"])
@@ -111,7 +113,7 @@ def _time_scales(settings: Mapping[str, Any], cell: str, tied: bool) -> dict[str
     """xi of untied networks and, where the networks are tied, of tied ones; with standard errors."""
     kind = cell_named(cell)
     spec = Spec(kind, {gate: Gate(1.0, 1.0) for gate in kind.gates}, Input(1.0, 0.0))
-    path, biases = f"{kind.remember}.bias_mean", settings["bias_means"]
+    path, biases = f"{roles_of(kind).remember}.bias_mean", settings["bias_means"]
     untied = phase_diagram(spec, (path, biases), ("input.correlation", [0.0])).quantities["xi"]
     found = {"xi": untied.listed()[0], "xi_stderr": untied.listed_errors()[0]}
     if tied:

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from isornn.cells import Cell, Input, Spec, SpecError
+from isornn.cells.openings import retention_signs
 from isornn.theory.analysis import SEED, analyze
 from isornn.theory.critical_points.costs import COSTS, costs, sight_name
 from isornn.theory.critical_points.front import LAW_ENDS, Objective, ParetoFront, Range, check_length, pareto_front
 from isornn.theory.critical_points.python_line import objective_line
 from isornn.theory.critical_points.records import Biases, Condition, Critical, shown
-from isornn.theory.critical_points.rule import WEAK, Family, bias_for, family_of, is_hard
+from isornn.theory.critical_points.rule import WEAK, Family, bias_for, family_of
 from isornn.theory.critical_points.solving import by_weights, sight_of
 from isornn.theory.quantities import Quantity
 from isornn.theory.reasons import UNENDING
@@ -49,24 +50,26 @@ def subspace(
     check_length(length)
     fixed = dict(fixed or {})
     family = family_of(cell, input, biases, fixed, float(length))
-    found = _free_weights(family, length) if cell.remember is None else _free_gate(family, length, cell.remember)
-    spec, ranges = found
+    keep = tuple(retention_signs(cell))
+    spec, ranges = _free_gates(family, length, keep) if keep else _free_weights(family, length)
     return spec, tuple(free for free in ranges if free.path not in fixed)
 
 
-def _free_gate(family: Family, length: float, keep: str) -> tuple[Spec, list[Range]]:
+def _free_gates(family: Family, length: float, keep: tuple[str, ...]) -> tuple[Spec, list[Range]]:
     spec = family(1.0, length)
-    gate, kind = spec.gates[keep], "hard_timescale" if is_hard(spec.cell) else "timescale"
-    if spec.biases == "fixed":
-        ranges = [Range(LAW_ENDS[0], 1.0, length, log=True), Range(LAW_ENDS[1], length, 32 * length, log=True)]
-    else:
-        ranges = [Range(f"{keep}.bias_mean", bias_for(kind, length / 8), bias_for(kind, 32 * length))]
-    reads, variance = spec.cell.gates[keep], float(spec.input.variance) or 1.0
-    if reads.state:
-        ranges.append(Range(f"{keep}.weight_var", min(float(gate.weight_var) or WEAK, WEAK), 1.0, log=True))
-    if reads.input:
-        seen = 1e-4 / variance
-        ranges.append(Range(f"{keep}.input_var", min(float(gate.input_var) or seen, seen), 1 / variance, log=True))
+    fixed = spec.biases == "fixed"
+    ranges = [Range(LAW_ENDS[0], 1.0, length, log=True), Range(LAW_ENDS[1], length, 32 * length, log=True)]
+    ranges = ranges if fixed else []
+    for name in keep:
+        gate, reads, variance = spec.gates[name], spec.cell.gates[name], float(spec.input.variance) or 1.0
+        if not fixed:
+            low, high = sorted(bias_for(spec.cell, name, scale) for scale in (length / 8, 32 * length))
+            ranges.append(Range(f"{name}.bias_mean", low, high))
+        if reads.state:
+            ranges.append(Range(f"{name}.weight_var", min(float(gate.weight_var) or WEAK, WEAK), 1.0, log=True))
+        if reads.input:
+            seen = 1e-4 / variance
+            ranges.append(Range(f"{name}.input_var", min(float(gate.input_var) or seen, seen), 1 / variance, log=True))
     return spec, ranges
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from isornn.cells import Spec
+import math
+
+from isornn.cells import Cell
 from isornn.cells.polynomial import NotPolynomial
+from isornn.cells.roles import roles_of
 from isornn.theory.carry import carry_of
 from isornn.theory.critical_points.costs import sight_name
 from isornn.theory.critical_points.records import Biases, Condition, shown
@@ -39,26 +42,24 @@ def conditions_of(analysis: Analysis, length: float, biases: Biases) -> tuple[Co
             ),
         ]
     else:
-        slow = _slow_state(analysis.spec)
-        curve = analysis.state_profiles[slow]
-        kept = float(curve[-1] / curve[1])
-        conditions.append(
-            Condition(
-                f"{slow} to {slow} over T steps",
-                "keeps 1/4 to 1/2 of the first step's mean squared gain",
-                f"{kept:.3g}",
-                0.25 <= kept <= 0.5,
-            )
-        )
+        for slow in _slow_states(analysis.spec.cell):
+            curve = analysis.state_profiles.get(slow)
+            kept = math.nan if curve is None else float(curve[-1] / curve[1])
+            name, wanted = f"{slow} to {slow} over T steps", "keeps 1/4 to 1/2 of the first step's mean squared gain"
+            conditions.append(Condition(name, wanted, f"{kept:.3g}", 0.25 <= kept <= 0.5))
     return tuple(conditions)
 
 
 def conditions_over_octaves(analysis: Analysis, length: float) -> tuple[Condition, ...]:
     """The slow end is set for gates that hear nothing; what becomes of it where they hear the input."""
     reach = analysis.reach.number()
-    carry = carry_of(analysis.spec, analysis.fixed_point.second_moment.number() or 0.0)
-    share = length * carry.heard(length - 1, length)
     wanted = "at least a third of the most, 1/T"
+    try:
+        carry = carry_of(analysis.spec, analysis.fixed_point.second_moment.number() or 0.0)
+        share = length * carry.heard(length - 1, length)
+        heard = f"{share:.3g}"
+    except NotPolynomial as error:
+        share, heard = math.nan, f"none ({error})"
     return (
         Condition(
             "reach = T within a factor 2",
@@ -66,12 +67,10 @@ def conditions_over_octaves(analysis: Analysis, length: float) -> tuple[Conditio
             shown(analysis.reach),
             reach is not None and length / 2 <= reach <= 2 * length,
         ),
-        Condition("the first of T steps is heard", wanted, f"{share:.3g}", share >= HEARD),
+        Condition("the first of T steps is heard", wanted, heard, share >= HEARD),
     )
 
 
-def _slow_state(spec: Spec) -> str:
-    try:
-        return carry_of(spec).state
-    except NotPolynomial:
-        return spec.cell.states[-1]
+def _slow_states(cell: Cell) -> tuple[str, ...]:
+    """The states that retain by gates; the last state where there is none."""
+    return tuple(state.state for state in roles_of(cell).gated) or cell.states[-1:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,7 +55,8 @@ def critical(
       singular values of diag(tanh') W have a variance of about 0.72 / T.
 
     Args:
-        cell: the cell; it names its ``remember``, ``write`` and ``candidates`` gates.
+        cell: the cell; what its gates are for is derived from its update. A gate that retains by 1 - f gets the
+            negative bias; several retained states have a remember gate each, all with the same law.
         length: T >= 2, steps to bridge.
         time_scales: how they are spread over units that keep their biases; nothing else has any.
         fixed: spec fields by path that must have given values, as ``{"f.weight_var": 1.0}``.
@@ -65,7 +67,7 @@ def critical(
 
     Raises:
         SpecError: a length below 2, an unknown field, a fixed field that is what the solver has to set or that the
-            objective varies, or a cell whose memory no start sets.
+            objective varies, or a cell whose memory no start sets; the message names the condition.
 
     Sources: Gilboa et al. 2019 section 5 and D.4 (weak weights, m1 and the variance of the squared singular values);
     Tallec & Ollivier 2018 (time scales uniform over units); octaves are this library's, derived in
@@ -112,7 +114,8 @@ def critical_spec(
 ) -> Spec:
     """The spec of `critical`, which over octaves needs no theory of the whole cell and is known at once.
 
-    Arguments, conventions and errors as there.
+    Arguments, conventions and errors as there. Where a start is not known at once its conditions are checked, and those
+    that it does not meet are warned of.
 
     >>> from isornn.cells import LSTM
     >>> law = critical_spec(LSTM(), 100, time_scales="octaves").gates["f"].bias_law
@@ -124,7 +127,11 @@ def critical_spec(
         check_length(length)
         family = family_of(cell, input, biases, dict(fixed or {}), float(length), time_scales)
         return over_octaves(family, float(length))
-    return critical(cell, length, fixed=fixed, input=input, biases=biases, time_scales=time_scales).spec
+    point = critical(cell, length, fixed=fixed, input=input, biases=biases, time_scales=time_scales)
+    unmet = [f"{c.name}: {c.wanted}, found {c.found}" for c in point.conditions if not c.met]
+    if unmet:
+        warnings.warn(f"critical: {cell.name} at length {length:g} does not meet {'; '.join(unmet)}", stacklevel=2)
+    return point.spec
 
 
 def _check_time_scales(time_scales: str, objective: Objective | None) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from isornn.cells import BiasLaw, Cell, Gate, Input, Spec, SpecError
+from isornn.cells.openings import bias_of, refusal, retention_signs, write_signs
+from isornn.cells.roles import Roles, roles_of
 from isornn.theory.critical_points.records import Biases, TimeScales
 
 WEAK = 1e-5  # recurrent weight variance of gates that need no recurrence (Gilboa et al. 2019, D.4)
@@ -28,62 +30,67 @@ def family_of(
     length: float,
     time_scales: TimeScales = "uniform",
 ) -> Family:
-    """Specs by their time scales (low, high); a cell without remember gate has one number, its weight variance."""
-    template = Spec(cell, {name: _gate(cell, name, input, length) for name in cell.gates}, input, biases)
+    """Specs by their time scales (low, high); a cell without remember gate has one number, its weight variance.
+
+    Several retained states have the same law of time scales, each by its own gate.
+
+    Raises:
+        SpecError: neither a bias nor a matrix on its state sets how long the cell retains; a fixed field is what does.
+    """
+    roles = roles_of(cell)
+    if roles.gated and (reason := refusal(cell)) is not None:
+        raise SpecError("cell", cell.name, reason)
+    template = Spec(cell, {name: _gate(roles, cell, name, input, length) for name in cell.gates}, input, biases)
     if time_scales == "octaves" and scales_are_free(cell, biases):
         seen = SEEN_TO_LEARN / (float(input.variance) or 1.0)
-        template = _with(template, {f"{gate}.input_var": seen for gate in cell.candidates if cell.gates[gate].input})
+        template = _with(template, {f"{gate}.input_var": seen for gate in roles.candidates if cell.gates[gate].input})
     for path, value in fixed.items():
         template = template.replace(path, value)
-    keep, write = cell.remember, cell.write
-    kind = ("hard_" if is_hard(cell) else "") + ("timescale" if time_scales == "uniform" else "capped_timescale")
-    if keep is None:
+    keep, write = retention_signs(cell), write_signs(cell)
+    if not keep:
         free = [f"{gate}.weight_var" for gate, reads in cell.gates.items() if reads.state]
         if not free:
             reason = "it has neither a remember gate nor a matrix on its state, so no start sets how far it sees"
             raise SpecError("cell", cell.name, reason)
         _refuse(fixed, free)
         return lambda low, high: _with(template, dict.fromkeys(free, high))
+    field = "bias_mean" if biases == "redrawn" else "bias_law"
+    _refuse(fixed, [f"{gate}.{field}" for gate in keep])
     if biases == "redrawn":
-        _refuse(fixed, [f"{keep}.bias_mean"])
-        return lambda low, high: template.replace(f"{keep}.bias_mean", bias_for(kind, high))
-    _refuse(fixed, [f"{keep}.bias_law"])
+        return lambda low, high: _with(template, {f"{gate}.bias_mean": bias_for(cell, gate, high) for gate in keep})
+    signs = keep | {gate: -sign for gate, sign in write.items() if f"{gate}.bias_law" not in fixed}
+    kind = "timescale" if time_scales == "uniform" else "capped_timescale"
 
     def spread(low: float, high: float) -> Spec:
-        spec = template.replace(f"{keep}.bias_law", BiasLaw(kind, low, high))
-        if write not in (None, keep) and f"{write}.bias_law" not in fixed:
-            spec = spec.replace(f"{write}.bias_law", BiasLaw(kind, low, high, -1))
-        return spec
+        return _with(template, {f"{gate}.bias_law": BiasLaw(kind, low, high, sign) for gate, sign in signs.items()})
 
     return spread
 
 
 def scales_are_free(cell: Cell, biases: Biases) -> bool:
     """Whether units can have time scales of their own."""
-    return cell.remember is not None and biases == "fixed"
+    return bool(roles_of(cell).gated) and biases == "fixed"
 
 
-def bias_for(kind: str, time_scale: float) -> float:
-    return float(BiasLaw(kind, time_scale, time_scale).quantile(torch.tensor(0.5, dtype=torch.float64)))
+def bias_for(cell: Cell, gate: str, time_scale: float) -> float:
+    """The bias at which the state that ``gate`` retains has this time scale."""
+    law = BiasLaw("timescale", time_scale, time_scale, retention_signs(cell)[gate])
+    return float(bias_of(cell, gate, law, torch.tensor(0.5, dtype=torch.float64)))
 
 
-def is_hard(cell: Cell) -> bool:
-    return getattr(cell, "gate", "sigmoid") == "hard_sigmoid"
-
-
-def _gate(cell: Cell, name: str, input: Input, length: float) -> Gate:
+def _gate(roles: Roles, cell: Cell, name: str, input: Input, length: float) -> Gate:
     """The rule for one gate, before its bias is set."""
     reads = cell.gates[name]
     variance = float(input.variance) or 1.0
-    if cell.remember is None:
+    if not roles.gated:
         faint = FAINT / length**1.5 / variance
         return Gate(input_var=faint * reads.input, ensemble="orthogonal" if reads.state else "gaussian")
-    weight, seen = WEAK, SEEN / variance
-    if is_hard(cell) and name == cell.remember:
+    weight, seen, retains = WEAK, SEEN / variance, name in roles.retention
+    if retains and roles.gates[name].kinks:
         weight, seen = min(WEAK, 0.01 / length**2), seen / length**2
     # A gate of the output that reads no state would be shut for good if it saw no input: tanh(0) = 0 (t_lstm's o).
-    sees = name in (*cell.candidates, cell.write) or (not reads.state and name != cell.remember)
-    output_only = len(cell.states) > 1 and not sees and name != cell.remember
+    sees = name in (*roles.candidates, *roles.write) or not (reads.state or retains)
+    output_only = len(cell.states) > 1 and name in roles.read_out and not sees
     return Gate(weight_var=(1.0 if output_only else weight) * reads.state, input_var=seen * (sees and reads.input))
 
 

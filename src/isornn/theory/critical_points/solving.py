@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
 from isornn.cells import Spec, SpecError
+from isornn.cells.roles import RetainedState, at_start, roles_of
 from isornn.theory.analysis import analyze
-from isornn.theory.carry import carry_of
+from isornn.theory.carry import Carry, carry_of
 from isornn.theory.critical_points.records import Biases
 from isornn.theory.critical_points.rule import SHORTEST, Family
+from isornn.theory.quadrature.bias_nodes import bias_nodes
 from isornn.theory.quantities import Quantity
 from isornn.theory.records import Analysis
 from isornn.theory.scalar_root import brent
@@ -21,18 +24,36 @@ ROUNDS = 12
 
 
 def over_octaves(family: Family, length: float) -> Spec:
-    """Where a change of the slow state alone, kept by gates that hear nothing, falls to 1/e after ``length`` steps.
+    """Where a change of a retained state alone, kept by gates that hear nothing, falls to 1/e after ``length`` steps.
 
-    So the slow end follows from the length, and is the same for every cell.
+    So the slow end follows from the length, and is the same for every cell and for every state that it retains.
+
+    Raises:
+        SpecError: no slow end is found: fixed fields hold the gates open or shut; several states have none in common.
     """
+    states = roles_of(family(SHORTEST, length).cell).gated
 
-    def quiet(low: float, high: float) -> Spec:
-        spec = family(low, high)
-        gate = spec.cell.remember
-        return spec.replace(f"{gate}.input_var", 0.0).replace(f"{gate}.previous_input_var", 0.0)
+    def reach(high: float, state: RetainedState) -> float:
+        return _kept_by_biases(family(SHORTEST, high), state).reach()
 
-    high = _slow_end(quiet, SHORTEST, length, second_moment=0.0)
+    high = _slow_end(lambda high: reach(high, states[0]), SHORTEST, length)
+    for state in states:
+        found = reach(high, state)
+        if abs(found / length - 1) > 0.01:
+            reason = (
+                f"no time scales retain {state.cell.name}'s {state.state} so long; the nearest is {found:.3g} steps"
+            )
+            raise SpecError("length", length, reason)
     return family(SHORTEST, high)
+
+
+def _kept_by_biases(spec: Spec, state: RetainedState) -> Carry:
+    """The carry of ``state`` by gates that hear nothing, units' biases alone."""
+    laws = {name: torch.tensor(float(gate.bias_var)).double().reshape(1, 1, 1) for name, gate in spec.gates.items()}
+    nodes = bias_nodes(spec, laws)
+    u = {name: float(gate.bias_mean) + nodes.offset[name] for name, gate in spec.gates.items()}
+    kept = state.coefficient(at_start(spec.cell, u)).square()
+    return Carry(state.state, kept.reshape(-1), nodes.weight.expand(kept.shape).reshape(-1) / kept.shape[0])
 
 
 def solve(family: Family, length: float, biases: Biases, generator: torch.Generator | None) -> Analysis:
@@ -90,11 +111,11 @@ def _aimed(family: Family, aim: float, length: float, biases: Biases, second_mom
 
     Where units keep their biases, with the shortest time scale such that m1 is close to 1.
     """
-    if family(1.0, 2.0).cell.remember is None:
+    if not roles_of(family(1.0, 2.0).cell).gated:
         return by_weights(family, aim)
 
     def highest(low: float) -> float:
-        return _slow_end(family, low, aim, second_moment)
+        return _slow_end(lambda high: carry_of(family(low, high), second_moment).reach(), low, aim)
 
     if biases == "redrawn":
         return family(SHORTEST, highest(SHORTEST))
@@ -108,12 +129,11 @@ def _aimed(family: Family, aim: float, length: float, biases: Biases, second_mom
     return family(low, highest(low))
 
 
-def _slow_end(family: Family, low: float, aim: float, second_moment: float) -> float:
+def _slow_end(reach: Callable[[float], float], low: float, aim: float) -> float:
     """The longest time scale, given the shortest, at which the carry has the reach ``aim``."""
 
     def miss(log_spread: float) -> float:
-        reach = carry_of(family(low, low + 10**log_spread), second_moment).reach()
-        return math.log(max(reach, 1e-9) / aim)
+        return math.log(max(reach(low + 10**log_spread), 1e-9) / aim)
 
     if miss(-6.0) >= 0 or miss(12.0) <= 0:
         return low if miss(-6.0) >= 0 else low + 1e12

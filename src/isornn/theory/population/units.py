@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from isornn.cells import BiasLaw, Cell, Gate, Spec, Values, initial_parameters
+from isornn.cells.openings import bias_of
 from isornn.cells.spec import Ensemble
 from isornn.cells.trace import graph_of
 from isornn.theory.errors import TheoryMissing
@@ -298,7 +299,7 @@ def draw_gates(
         if gate in units.offsets:
             mean = mean + units.offsets[gate]
         elif law is not None and not laws.fixed:
-            mean = mean + law.quantile(uniform[-1])
+            mean = mean + bias_of(laws.cell, gate, law, uniform[-1])
         setattr(u, gate, mean + variance.sqrt() * correlated(next(columns), gap / variance.clamp(min=1e-300)))
     if not laws.cell.input_enters_pointwise:
         return u, None
@@ -362,7 +363,7 @@ def fixed_biases(laws: Laws, draws: Draws, widened: Iterable[str] | None) -> tup
         law = laws.bias_law[gate]
         if law is not None:
             variate = torch.special.ndtr(normal[""]).clamp(1e-300, 1 - 2.0**-53)
-            offset = offset + law.quantile(variate)
+            offset = offset + bias_of(laws.cell, gate, law, variate)
         if gate in normal:
             offset = offset + laws.bias_var[gate].sqrt() * normal[gate]
         offsets[gate] = offset

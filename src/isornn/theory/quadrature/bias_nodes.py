@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.cells.bias_laws import SPREAD
+from isornn.cells.openings import bias_of
 
 SCRAMBLES = 8
 SCRAMBLED_NODES = 128
@@ -66,7 +67,7 @@ def bias_nodes(spec: Spec, bias_var: dict[str, Tensor]) -> BiasNodes:
     for gate in spec.gates:
         total = zero.expand(columns[0].shape[0], 1, weight.numel())
         if gate in laws:
-            total = total + laws[gate].quantile(columns[0])[:, None]
+            total = total + bias_of(spec.cell, gate, laws[gate], columns[0])[:, None]
         if gate in kept:
             total = total + bias_var[gate].sqrt() * columns[bool(laws) + kept.index(gate)][:, None]
         offset[gate] = total

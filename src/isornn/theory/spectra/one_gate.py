@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
+from isornn.cells.openings import bias_of
 from isornn.cells.polynomial import NotPolynomial, Polynomial, structure_of
 from isornn.theory.matrix_law import margin_of
 from isornn.theory.quadrature.engine import QuadratureEngine
@@ -95,7 +96,7 @@ def _preactivation(spec: Spec, gate: str, variance: float, kinks: list[float]) -
     else:
         count = _SMOOTHED if width > 0 else _NODES
         ranks = (torch.arange(count, dtype=torch.float64) + 0.5) / count
-        means = (float(law.bias_mean) + law.bias_law.quantile(ranks)).sort()[0]
+        means = (float(law.bias_mean) + bias_of(spec.cell, gate, law.bias_law, ranks)).sort()[0]
     if width == 0:
         ends = means if len(means) > 1 else means.repeat(2)
         return ends, torch.full((len(ends) - 1,), 1 / (len(ends) - 1), dtype=torch.float64)
