@@ -202,10 +202,16 @@ def at_start(cell: Cell, u: Mapping[str, Tensor]) -> LeafValues:
 
     def value(leaf: Leaf) -> Tensor:
         if leaf.kind == "parameter":
-            return torch.full_like(like, cell.parameters[leaf.name])
+            return torch.full_like(like, _start_of(cell, leaf.name))
         return u[leaf.name] if leaf.kind == "gate" and leaf.name in u else torch.zeros_like(like)
 
     return value
+
+
+def _start_of(cell: Cell, parameter: str) -> float:
+    """What a parameter starts as; the median over units where they start differently."""
+    start = cell.parameters[parameter]
+    return float(start) if isinstance(start, (int, float)) else float(start.quantile(torch.tensor(0.5).double()))
 
 
 def _evaluate(graph: CellGraph, wanted: Any, leaves: LeafValues, held: bool = False) -> Tensor:
@@ -287,8 +293,10 @@ class _Parts:
     def __init__(self, graph: CellGraph) -> None:
         self.graph = graph
         self.gates: set[str] = set()
-        values = graph.interpret(self._leaf, self._apply)
+        results = (*graph.reads.values(), *graph.update.values(), graph.output)
+        values = graph.interpret(self._leaf, self._apply, results)
         self.of: Callable[[Any], _Sum] = lambda node: _sum(values(node))
+        self.nodes = self._live(results)
 
     def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
         """Pre-activations in the order of the cell."""
@@ -303,9 +311,9 @@ class _Parts:
         steering = self.ordered(gate for term in carried for factor in term for gate in factor.preactivations)
         write, candidates = set[str](), set[str]()
         for term in rest:
-            gating = [factor for factor in term if factor.is_gate and factor.squashed <= self.gates]
+            gating = [factor for factor in term if self._gates(factor, steering)]
             content = [factor for factor in term if factor not in gating]
-            gates = {gate for factor in gating for gate in factor.squashed}
+            gates = {gate for factor in gating for gate in factor.preactivations}
             made = {gate for factor in content for gate in factor.preactivations} - self.gates
             if not any(factor.moving or factor.squashed for factor in content):
                 made, gates = gates - set(steering), gates & set(steering)  # sigmoid(u_i) sigmoid(u_g): all of it
@@ -314,6 +322,12 @@ class _Parts:
         found = RetainedState(cell, state, dict.fromkeys(steering, 0), self.ordered(write), self.ordered(candidates))
         retention = {gate: sign for gate in steering if (sign := _sign(found, gate)) is not None}
         return RetainedState(cell, state, retention, found.write, found.candidates)
+
+    def _gates(self, factor: _Factor, steering: tuple[str, ...]) -> bool:
+        """Whether a factor of B is a gate: squashed, or a function of what the state is retained by."""
+        alone = all(leaf.kind == "gate" for leaf in factor.moving)
+        coupled = alone and factor.preactivations and factor.preactivations <= set(steering)
+        return bool(coupled) or (factor.is_gate and factor.squashed <= self.gates)
 
     def inside(self, state: str) -> frozenset[str]:
         """The pre-activations that a state's new value depends on."""
@@ -325,7 +339,7 @@ class _Parts:
 
     def squash(self, gate: str) -> Squash:
         """The node that squashes a pre-activation, the update's own before one that is only read or given out."""
-        nodes = [node for node in self.graph.nodes if self._squashes(node, gate)]
+        nodes = [node for node in self.nodes if self._squashes(node, gate)]
         node = min(nodes, key=lambda node: self.graph.method_of(node) != "update")
         argument = node.args[0]
         ends = torch.tensor([-5.0, 5.0], dtype=torch.float64)
@@ -334,6 +348,13 @@ class _Parts:
         kinks = () if bounds is None else tuple(sorted((bound - offset) / slope for bound in bounds))
         middle = 0.0 if bounds is None else sum(bounds) / 2
         return Squash(self.graph.cell, gate, node, slope > 0, (middle - offset) / slope, kinks)
+
+    def _live(self, results: Iterable[Any]) -> list[Node]:
+        """The nodes that results depend on, in the order of computation."""
+        live = {node for node in results if isinstance(node, Node)}
+        for node in reversed(self.graph.nodes):
+            live |= set(node.all_input_nodes) if node in live else set()
+        return [node for node in self.graph.nodes if node in live]
 
     def _split(self, state: str) -> tuple[list[tuple[_Factor, ...]], list[tuple[_Factor, ...]]]:
         """The terms of A and of B; no terms of A where the update is not ``A s + B`` with such an A."""

@@ -101,8 +101,8 @@ def time_scales_panel(memory: Memory) -> Panel:
         title,
         drawn,
         f"-1 / ln of what gate {memory.gate} lets each unit's {memory.state} keep of itself in a step, without what "
-        f"weights pass on: {shares['under']} of the {len(found)} units under T / 2 = {rounded(memory.length / 2)} steps, "
-        f"{shares['near']} near T, {shares['beyond']} beyond 2 T. Median {steps(float(np.median(found)))}, "
+        f"weights pass on: {shares['under']} of the {len(found)} units under T / 2 = {rounded(memory.length / 2)} "
+        f"steps, {shares['near']} near T, {shares['beyond']} beyond 2 T. Median {steps(float(np.median(found)))}, "
         f"longest {slowest}.",
         ("share of units", "time constant of at least"),
         tuple(

@@ -86,7 +86,7 @@ def _gate(roles: Roles, cell: Cell, name: str, input: Input, length: float) -> G
         faint = FAINT / length**1.5 / variance
         return Gate(input_var=faint * reads.input, ensemble="orthogonal" if reads.state else "gaussian")
     weight, seen, retains = WEAK, SEEN / variance, name in roles.retention
-    if retains and roles.gates[name].kinks:
+    if retains and name in roles.gates and roles.gates[name].kinks:
         weight, seen = min(WEAK, 0.01 / length**2), seen / length**2
     # A gate of the output that reads no state would be shut for good if it saw no input: tanh(0) = 0 (t_lstm's o).
     sees = name in (*roles.candidates, *roles.write) or not (reads.state or retains)

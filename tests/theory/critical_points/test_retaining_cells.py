@@ -1,0 +1,89 @@
+"""`critical_` of cells of a user's own: how long networks that it draws retain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from checked import MGU
+from isornn import critical, init, nn
+from isornn.cells import Cell, SpecError
+from retaining_cells import Exponential, Refined, Spelled, TwoMemories
+
+LENGTH, WARMUP, NETWORKS = 100, 100, 6
+
+
+@dataclass(frozen=True)
+class Misnamed(MGU):
+    """Its author calls f the remember gate, though the state keeps 1 - f."""
+
+    remember = "f"
+
+
+@dataclass(frozen=True)
+class WriteOnly(MGU):
+    """Its author names the write gate alone."""
+
+    write = "f"
+
+
+def reach_of_networks(cell: Cell, state: str) -> int:
+    """Steps after the first until the mean square of a change of ``state`` has fallen to 1/e of its first value."""
+    generator, total = torch.Generator().manual_seed(0), torch.zeros(2 * LENGTH, dtype=torch.float64)
+    for _ in range(NETWORKS):
+        layer = init.critical_(nn.RNN(cell, 3, 64), LENGTH, generator=generator).double().requires_grad_(False)
+        x = torch.randn(WARMUP + 2 * LENGTH, 8, 3, generator=generator, dtype=torch.float64)
+        _, here = layer(x[:WARMUP])
+        here = here if isinstance(here, tuple) else (here,)
+        place = cell.states.index(state)
+        change = 1e-6 * torch.randn(here[place].shape, generator=generator, dtype=torch.float64)
+        there = tuple(value + change if k == place else value for k, value in enumerate(here))
+        for step in range(2 * LENGTH):
+            now = x[WARMUP + step : WARMUP + step + 1]
+            here, there = ((layer(now, s if len(s) > 1 else s[0])[1]) for s in (here, there))
+            here, there = (s if isinstance(s, tuple) else (s,) for s in (here, there))
+            total[step] += (here[place] - there[place]).square().sum() * 1e12
+    return int((total < total[0] / torch.e).nonzero()[0])
+
+
+@pytest.mark.parametrize(
+    ("cell", "state"),
+    [
+        (MGU(), "h"),
+        (Misnamed(), "h"),
+        (WriteOnly(), "h"),
+        (TwoMemories(), "c"),
+        (TwoMemories(), "d"),
+        (Refined(), "h"),
+        (Exponential(), "h"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else type(part).__name__,
+)
+def test_networks_retain_as_long_as_they_are_asked_to(cell: Cell, state: str) -> None:
+    assert LENGTH / 2 <= reach_of_networks(cell, state) <= 2 * LENGTH
+
+
+def test_the_theory_of_ones_own_cell_says_so_too() -> None:
+    point = critical(MGU(), 30, time_scales="octaves")
+    assert [c.met for c in point.conditions] == [True, True]
+    law = point.spec.gates["f"].bias_law
+    assert law is not None and law.sign == -1
+    redrawn = critical(MGU(), 30, biases="redrawn")
+    assert redrawn.spec.gates["f"].bias_mean < -2 and redrawn.conditions[0].met
+
+
+def test_two_retained_states_have_the_same_law_each() -> None:
+    gates = init.spec_of(init.critical_(nn.RNN(TwoMemories(), 3, 512), 100)).gates
+    assert gates["f"].bias_mean == pytest.approx(-gates["k"].bias_mean, rel=1e-6)
+    assert gates["i"].bias_mean == pytest.approx(-gates["f"].bias_mean, rel=1e-6)
+
+
+def test_conditions_that_are_not_met_are_warned_of_and_what_cannot_be_is_refused() -> None:
+    with pytest.warns(UserWarning, match="mgu at length 20 does not meet m1 = 1"):
+        init.critical_(nn.RNN(MGU(), 3, 8), 20, time_scales="uniform")
+    with pytest.raises(SpecError, match="no bias of f takes what spelled's h keeps"):
+        init.critical_(nn.RNN(Spelled("weak"), 3, 8), 20)
+    with pytest.raises(SpecError, match=r"cell: 'exponential' .* no bias of r takes what exponential's h keeps"):
+        init.critical_(nn.RNN(Exponential(0.5), 3, 8), 20)
