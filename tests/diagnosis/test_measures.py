@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 import isornn
+from checked import MGU
+from isornn.cells import Cell, GersLSTM, Values
 from isornn.diagnosis import measure
 from isornn.diagnosis.backward import LastOutput, gradient_norms
 from isornn.diagnosis.capture import run
@@ -15,6 +17,7 @@ from isornn.diagnosis.heard import heard
 from isornn.diagnosis.jacobians import jacobians, lyapunov
 from isornn.diagnosis.layers import recurrent_modules
 from isornn.diagnosis.replaying import replayed
+from retaining_cells import TwoMemories
 
 
 def replay_of(layer, x):
@@ -132,6 +135,9 @@ def test_gates_moments_inputs_and_weights_are_what_a_loop_finds():
         assert gate.closed == float((value < 0.01).double().mean()) and gate.open == float(
             (value > 0.99).double().mean()
         )
+        own = u[..., :5] if name == "r" else u[..., 5:10]
+        assert abs(gate.pre_activation_mean - float(own.mean())) < 1e-12
+        assert abs(gate.pre_activation_std - float(own.std(correction=0))) < 1e-12
     scales = -1 / z.mean((0, 1)).log()
     torch.testing.assert_close(layer.memory.time_constants, scales.detach())
     assert layer.memory.under.number() == float((scales < 1.5).double().mean())
@@ -145,6 +151,74 @@ def test_gates_moments_inputs_and_weights_are_what_a_loop_finds():
     assert layer.weights.recurrent_default.likely and layer.weights.bias_default.within
     stacked = torch.linalg.svdvals(gru.weight_hh_l0.detach())
     torch.testing.assert_close(layer.weights.stacked_singular_values, stacked)
+
+
+def steps_of(layer: isornn.nn.RNN, x: torch.Tensor) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Old states and pre-activations at every step (T, B, N), by a loop over the cell's own equations."""
+    cell, size = layer.cell, layer.hidden_size
+    states = {name: torch.zeros(x.shape[1], size, dtype=x.dtype) for name in cell.states}
+    known = {name: getattr(layer, f"{name}_l0").detach() for name in cell.parameters}
+    seen, given = [], []
+    for now in x:
+        u = Values(**known)
+        for gate in cell.gates:
+            t = layer.gate_parameters(gate)
+            read = cell.read(gate, Values(**states), u)
+            setattr(u, gate, now @ t.input.T + read @ t.recurrent.T + sum(t.biases))
+        seen.append(states)
+        given.append({gate: getattr(u, gate) for gate in cell.gates})
+        states = cell.update(Values(**states), u, None)
+    return (
+        {name: torch.stack([step[name] for step in steps]).detach() for name in steps[0]} for steps in (seen, given)
+    )
+
+
+def own_layer(cell: Cell) -> tuple[isornn.nn.RNN, torch.Tensor]:
+    torch.manual_seed(0)
+    layer = isornn.nn.RNN(cell, 3, 5, dtype=torch.float64)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.mul_(3)
+    return layer, torch.randn(30, 4, 3, dtype=torch.float64)
+
+
+def test_time_constants_are_of_what_the_state_keeps_with_the_sign_of_its_gate():
+    layer, x = own_layer(MGU())
+    _, u = steps_of(layer, x)
+    found = measure(layer, x, length=3, theory=False).layers[0]
+    f = u["f"].sigmoid()
+    torch.testing.assert_close(found.gates["f"].unit_means, f.mean((0, 1)))
+    assert (found.memory.gate, found.memory.state, found.memory.sign) == ("f", "h", -1)
+    torch.testing.assert_close(found.memory.time_constants, -1 / (1 - f).mean((0, 1)).log())
+    assert found.memory.others == ()
+
+
+def test_each_retained_state_has_its_own_time_constants():
+    layer, x = own_layer(TwoMemories())
+    _, u = steps_of(layer, x)
+    memory = measure(layer, x, length=3, theory=False).layers[0].memory
+    torch.testing.assert_close(memory.time_constants, -1 / u["f"].sigmoid().mean((0, 1)).log())
+    (other,) = memory.others
+    assert (memory.state, other.state, other.gate, other.sign) == ("c", "d", "k", -1)
+    torch.testing.assert_close(other.time_constants, -1 / (1 - u["k"].sigmoid()).mean((0, 1)).log())
+    assert memory.to_json()["others"] == [other.to_json()]
+
+
+def test_trained_peepholes_count_in_the_values_of_gates():
+    layer, x = own_layer(GersLSTM())
+    with torch.no_grad():
+        for name in ("peep_i_l0", "peep_f_l0", "peep_o_l0"):
+            getattr(layer, name).normal_(0, 2)
+    old, u = steps_of(layer, x)
+    found = measure(layer, x, length=3, theory=False).layers[0]
+    f = (u["f"] + layer.peep_f_l0.detach() * old["c"]).sigmoid()
+    i = (u["i"] + layer.peep_i_l0.detach() * old["c"]).sigmoid()
+    new = f * old["c"] + i * u["g"].tanh()
+    o = (u["o"] + layer.peep_o_l0.detach() * new).sigmoid()
+    for name, value in (("i", i), ("f", f), ("o", o)):
+        torch.testing.assert_close(found.gates[name].unit_means, value.mean((0, 1)))
+        assert abs(found.gates[name].pre_activation_mean - float(u[name].mean())) < 1e-12
+    torch.testing.assert_close(found.memory.time_constants, -1 / f.mean((0, 1)).log())
 
 
 def test_the_theory_stands_beside():
