@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from isornn.cells.cell import Cell
 from isornn.cells.trace import CellError, CellGraph, Leaf, Node, graph_of, name_of
@@ -269,6 +269,10 @@ class _Sum:
         return self.whole.preactivations
 
 
+def _is_sum(value: Any) -> bool:
+    return isinstance(value, _Sum)
+
+
 def _sum(value: Any) -> _Sum:
     return value if isinstance(value, _Sum) else _Sum(((),))
 
@@ -388,7 +392,8 @@ class _Parts:
             return _ARITHMETIC[name](self, *args)
         if (gate := self._squashed_alone(name, args, kwargs)) is not None:
             return _Sum(((_Factor(squashed=frozenset({gate})),),))
-        given = [value for value in (*args, *kwargs.values()) if isinstance(value, _Sum)]
+        given: list[_Sum] = []
+        fx.node.map_aggregate((args, dict(kwargs)), lambda value: given.append(value) if _is_sum(value) else None)
         return _Sum(((_Sum(tuple(term for value in given for term in value.terms)).whole,),)) if given else 0.0
 
     def _squashed_alone(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
