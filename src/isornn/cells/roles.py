@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
 from isornn.cells.cell import Cell
-from isornn.cells.trace import CellError, CellGraph, Leaf, Node, graph_of, name_of
+from isornn.cells.trace import CellError, CellGraph, Leaf, Node, graph_of, name_of, values_in
 
 LeafValues = Callable[[Leaf], Tensor]
 
@@ -269,10 +269,6 @@ class _Sum:
         return self.whole.preactivations
 
 
-def _is_sum(value: Any) -> bool:
-    return isinstance(value, _Sum)
-
-
 def _sum(value: Any) -> _Sum:
     return value if isinstance(value, _Sum) else _Sum(((),))
 
@@ -392,8 +388,7 @@ class _Parts:
             return _ARITHMETIC[name](self, *args)
         if (gate := self._squashed_alone(name, args, kwargs)) is not None:
             return _Sum(((_Factor(squashed=frozenset({gate})),),))
-        given: list[_Sum] = []
-        fx.node.map_aggregate((args, dict(kwargs)), lambda value: given.append(value) if _is_sum(value) else None)
+        given = [value for value in values_in(args, kwargs) if isinstance(value, _Sum)]
         return _Sum(((_Sum(tuple(term for value in given for term in value.terms)).whole,),)) if given else 0.0
 
     def _squashed_alone(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
