@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from isornn.cells import Cell, Spec, Values
+from isornn.cells import Cell, Spec, Values, drawn_parameters
 from isornn.cells.activations import GATE_FUNCTIONS
 from isornn.cells.polynomial import GateFunction, NotPolynomial, Polynomial, structure_of
 from isornn.theory.analysis import analyze
@@ -188,8 +188,8 @@ def gates_of(cell: Cell) -> tuple[str, ...]:
     one = torch.ones(1, dtype=torch.float64)
     u = Values(**{gate: one.clone().requires_grad_() for gate in cell.gates})
     leaves = {gate: getattr(u, gate) for gate in cell.gates}
-    for name, value in cell.parameters.items():
-        setattr(u, name, value * one)
+    for name, value in drawn_parameters(cell, 1, torch.Generator().manual_seed(0)).items():
+        setattr(u, name, value)
     states = Values(**dict.fromkeys(cell.states, 0.5 * one))
     with _Squashed() as squashed, torch.enable_grad():
         new = cell.update(states, u, 0.5 * one)
@@ -262,7 +262,7 @@ class _GateStatistics:
             return False
         half = torch.full((1,), 0.5, dtype=torch.float64)
         states = Values(**{state: half.clone() for state in cell.states})
-        u = Values(**dict.fromkeys(cell.gates, half), **{name: value * half for name, value in cell.parameters.items()})
+        u = Values(**dict.fromkeys(cell.gates, half), **drawn_parameters(cell, 1, torch.Generator().manual_seed(0)))
         return cell.read(gate, states, u) is not getattr(states, cell.states[0])
 
     def _with_error(self, statistic: Callable[[Tensor], Tensor], second_moment: Quantity, reason: str) -> Quantity:
