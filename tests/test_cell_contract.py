@@ -11,7 +11,6 @@ import io
 import json
 import math
 import pickle
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +31,7 @@ from isornn.simulation import Simulation, simulate
 from isornn.theory.population.engine import Effort
 from isornn.theory.population.sampled import population_analysis
 from isornn.theory.quadrature.engine import QuadratureEngine
-from isornn.theory.quadrature.structure import structure_of
+from isornn.theory.quadrature.structure import NotPolynomial, structure_of
 from isornn.theory.records import Analysis
 
 D, N, B, T = 3, 4, 2, 5
@@ -130,6 +129,7 @@ def integrated(spec: Spec) -> Analysis:
 def closed_form_is_quadrature(cell: Cell) -> None:
     """Without recurrent weights ``h = A h + B`` has ``Q = (E B^2 + 2 mu E AB) / (1 - E A^2)``, ``chi = E A^2``."""
     spec = spec_for(cell, recurrent=0.0)
+    found = integrated(spec)
     nodes, weights = (torch.from_numpy(part) for part in _hermite(24))
     gates = [name for name, gate in spec.gates.items() if gate.input_var or gate.previous_input_var]
     columns = len(gates) + cell.input_enters_pointwise
@@ -145,7 +145,6 @@ def closed_form_is_quadrature(cell: Cell) -> None:
     mean = (weight * b).sum() / (1 - (weight * a).sum())
     chi = (weight * a * a).sum()
     second = ((weight * b * b).sum() + 2 * mean * (weight * a * b).sum()) / (1 - chi)
-    found = integrated(spec)
     torch.testing.assert_close(found.fixed_point.second_moment.value, second, rtol=1e-4, atol=1e-9)
     torch.testing.assert_close(found.chi_1.value, chi, rtol=1e-4, atol=1e-9)
 
@@ -356,7 +355,7 @@ def command_line(cell: Cell, folder: Path) -> None:
     file = folder / "spec.json"
     file.write_text(json.dumps(unanswered.to_json()), encoding="utf-8")
     found = json.loads(_run("analyze", file, "--json"))
-    assert found["cell"] == name and found["spec"] == unanswered.to_json()
+    assert found["spec"] == unanswered.to_json()
 
 
 def every_named_start(cell: Cell) -> None:
@@ -391,12 +390,51 @@ ROWS: dict[str, Callable[..., None]] = {
     )
 }
 
-# row, cells, why they fail it
-EXCEPTIONS: tuple[tuple[str, str, str], ...] = ()
+# cells, rows that they fail, the error that says so, and why
+EXCEPTIONS: tuple[tuple[str, str, type[Exception], str], ...] = (
+    (
+        "gru min_lstm t_mr",
+        "closed_form_is_quadrature quadrature_is_population",
+        NotPolynomial,
+        "a function of several pre-activations, or of a pre-activation and the state: the population engine answers",
+    ),
+    (
+        "lstm cifg ur_lstm lstm_gers lstm_coupled paired",
+        "closed_form_is_quadrature quadrature_is_population",
+        NotPolynomial,
+        "several states: the population engine answers",
+    ),
+    (
+        "ind_rnn lru rg_lru sru drifting",
+        "closed_form_is_quadrature quadrature_is_population",
+        NotPolynomial,
+        "units start with different parameters: the population engine draws them once per unit",
+    ),
+    (
+        "ind_rnn t_mr",
+        "population_is_finite_network chi_is_finite_networks",
+        AssertionError,
+        "as they start, units near w = 1 accumulate their input: E[h^2] has no stationary value",
+    ),
+    (
+        "lru rg_lru drifting",
+        "chi_is_finite_networks",
+        AssertionError,
+        "units start with different time constants: no one rate, the response profile by lag instead",
+    ),
+    (
+        "lstm_coupled",
+        "critical_start",
+        AssertionError,
+        "the critical start leaves the output gate tanh(u_o) at 0, so the output is 0 before the first update",
+    ),
+)
 
 
-def exceptions() -> dict[tuple[str, str], str]:
-    return {(row, name): reason for row, names, reason in EXCEPTIONS for name in names.split()}
+def exceptions() -> dict[tuple[str, str], type[Exception]]:
+    return {
+        (row, name): error for names, rows, error, _ in EXCEPTIONS for name in names.split() for row in rows.split()
+    }
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -417,9 +455,17 @@ CONTRACT = [
 @pytest.mark.parametrize(("row", "name"), CONTRACT)
 def test_contract(row: str, name: str, tmp_path: Path) -> None:
     arguments = (ALL[name], tmp_path) if row == "command_line" else (ALL[name],)
-    if (row, name.rpartition(":")[2].lower()) not in exceptions():
+    expected = exceptions().get((row, ALL[name].name))
+    if expected is None:
         ROWS[row](*arguments)
-        return
-    with pytest.raises((Exception, AssertionError)), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        ROWS[row](*arguments)
+    else:
+        with pytest.raises(expected):
+            ROWS[row](*arguments)
+
+
+def test_the_documentation_lists_the_exceptions() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "cells.md").read_text(encoding="utf-8")
+    wanted = [
+        f"| {', '.join(names.split())} | {', '.join(rows.split())} | {why} |" for names, rows, _, why in EXCEPTIONS
+    ]
+    assert [line for line in page.splitlines() if any(f" {row}" in line for row in ROWS)] == wanted
