@@ -468,4 +468,5 @@ def test_the_documentation_lists_the_exceptions() -> None:
     wanted = [
         f"| {', '.join(names.split())} | {', '.join(rows.split())} | {why} |" for names, rows, _, why in EXCEPTIONS
     ]
-    assert [line for line in page.splitlines() if any(f" {row}" in line for row in ROWS)] == wanted
+    table = page.partition("| cells | rows | why |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    assert table.splitlines() == wanted
