@@ -297,7 +297,13 @@ def test_proposition_3_3_of_the_lru(cell: LRU) -> None:
     theory = sum(found.moments_of(stationary, part).second_moment.item() for part in ("re", "im"))
     assert theory == pytest.approx(exact, rel=0.01)
     finite = simulate(
-        lru_spec(cell), width=400, steps=40, warmup=80, networks=6, generator=torch.Generator().manual_seed(0)
+        lru_spec(cell),
+        width=200,
+        steps=20,
+        warmup=60,
+        networks=12,
+        tangents=1,
+        generator=torch.Generator().manual_seed(0),
     ).second_moment
     gap = 2 * finite.value.mean() - exact
     assert abs(gap.item()) < 4 * 2 * finite.stderr.mean().item()
@@ -325,7 +331,16 @@ def test_the_memory_of_the_lru_by_lag() -> None:
 def test_the_theory_draws_each_units_parameters_as_networks_do(cell: Cell, gates: dict[str, Gate]) -> None:
     spec = Spec(cell, gates)
     theory = analyze(spec, length=8)
-    finite = simulate(spec, width=300, steps=60, warmup=240, networks=8, generator=torch.Generator().manual_seed(0))
+    finite = simulate(
+        spec,
+        width=150,
+        steps=20,
+        warmup=60,
+        networks=12,
+        tangents=1,
+        initial_variance=theory.fixed_point.second_moment.number(),
+        generator=torch.Generator().manual_seed(0),
+    )
     for name in ("mean", "second_moment"):
         measured, exact = getattr(finite, name), getattr(theory.fixed_point, name)
         gap = measured.value.mean() - exact.value
