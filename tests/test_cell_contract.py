@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 import isornn
 from isornn.cells import CELLS, FURTHER_CELLS, Cell, Gate, ParameterLaw, Reads, Spec, Values
+from isornn.cells.polynomial import NotPolynomial, structure_of
 from isornn.cells.starts import start
 from isornn.cli import app
 from isornn.init import apply_, chrono_, critical_, spec_of
@@ -31,7 +32,6 @@ from isornn.simulation import Simulation, simulate
 from isornn.theory.population.engine import Effort
 from isornn.theory.population.sampled import population_analysis
 from isornn.theory.quadrature.engine import QuadratureEngine
-from isornn.theory.quadrature.structure import NotPolynomial, structure_of
 from isornn.theory.records import Analysis
 
 D, N, B, T = 3, 4, 2, 5

@@ -207,7 +207,10 @@ def _check_definition(cell: Cell) -> None:
     if not (isinstance(gates, Mapping) and gates and all(isinstance(reads, Reads) for reads in gates.values())):
         raise CellError(f"{cell.name}.gates: {gates!r} is not a mapping from names to isornn.cells.Reads")
     numbers = cell.parameters
-    if not (isinstance(numbers, Mapping) and all(isinstance(value, int | float | ParameterLaw) for value in numbers.values())):
+    if not (
+        isinstance(numbers, Mapping)
+        and all(isinstance(value, int | float | ParameterLaw) for value in numbers.values())
+    ):
         raise CellError(f"{cell.name}.parameters: {numbers!r} is not a mapping from names to numbers or laws")
     both = [name for name in numbers if name in gates]
     if both:

@@ -175,8 +175,8 @@ def _term(value: Any) -> _Term:
 def _engine(cell: Cell) -> str:
     """Which engine `isornn.analyze` takes, and why not the other."""
     from isornn.cells import Spec
+    from isornn.cells.polynomial import NotPolynomial, structure_of
     from isornn.theory.quadrature.engine import QuadratureEngine
-    from isornn.theory.quadrature.structure import NotPolynomial, structure_of
 
     if not cell.pointwise:
         return "none: the update acts on several units together"
