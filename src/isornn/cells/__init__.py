@@ -2,7 +2,16 @@
 
 from isornn.cells.activations import OptionError
 from isornn.cells.catalogue import CELLS, FURTHER_CELLS, cell_named, full_name, with_options
-from isornn.cells.cell import Cell, Reads, Values, initial_parameters
+from isornn.cells.cell import (
+    Cell,
+    ParameterLaw,
+    ParametersSpread,
+    Reads,
+    Values,
+    drawn_parameters,
+    initial_parameters,
+    spread_parameters,
+)
 from isornn.cells.gru import GRU, ChoGRU
 from isornn.cells.lstm import LSTM, CoupledLSTM, GersLSTM, Peephole
 from isornn.cells.minimal import Minimal
@@ -32,6 +41,8 @@ __all__ = [
     "Input",
     "Minimal",
     "OptionError",
+    "ParameterLaw",
+    "ParametersSpread",
     "Peephole",
     "Reads",
     "Spec",
@@ -40,8 +51,10 @@ __all__ = [
     "Values",
     "Vanilla",
     "cell_named",
+    "drawn_parameters",
     "full_name",
     "initial_parameters",
+    "spread_parameters",
     "typing_of",
     "with_options",
 ]

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from isornn.cells.activations import OptionError
-from isornn.cells.cell import Cell, Reads
+from isornn.cells.cell import Cell, ParameterLaw, Reads
 from isornn.cells.trace import CellError, graph_of
 
 _OF_THE_PAPERS = ("vanilla", "minimal", "gru", "gru_cho", "lstm", "peephole", "t_rnn", "t_lstm", "t_gru")
@@ -207,8 +207,11 @@ def _check_definition(cell: Cell) -> None:
     if not (isinstance(gates, Mapping) and gates and all(isinstance(reads, Reads) for reads in gates.values())):
         raise CellError(f"{cell.name}.gates: {gates!r} is not a mapping from names to isornn.cells.Reads")
     numbers = cell.parameters
-    if not (isinstance(numbers, Mapping) and all(isinstance(value, int | float) for value in numbers.values())):
-        raise CellError(f"{cell.name}.parameters: {numbers!r} is not a mapping from names to numbers")
+    if not (
+        isinstance(numbers, Mapping)
+        and all(isinstance(value, int | float | ParameterLaw) for value in numbers.values())
+    ):
+        raise CellError(f"{cell.name}.parameters: {numbers!r} is not a mapping from names to numbers or laws")
     both = [name for name in numbers if name in gates]
     if both:
         raise CellError(f"{cell.name}.parameters: {both[0]!r} is a gate's name too")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -42,6 +42,22 @@ class Reads:
 
 
 @dataclass(frozen=True)
+class ParameterLaw:
+    """The start of a trained number that differs from unit to unit: ``quantile(v)``, v uniform on (0, 1).
+
+    Args:
+        quantile: the number of the unit whose variate is v, plain torch operations.
+        variate: laws that name the same variate share it unit by unit, as a normalisation that depends on a modulus.
+
+    >>> ParameterLaw(lambda v: 0.9 + 0.1 * v, variate="decay").quantile(torch.tensor(0.5))
+    tensor(0.9500)
+    """
+
+    quantile: Callable[[Tensor], Tensor]
+    variate: str
+
+
+@dataclass(frozen=True)
 class Cell(ABC):
     """One step of a recurrent network, defined once and pointwise.
 
@@ -54,7 +70,8 @@ class Cell(ABC):
 
     A cell with trained numbers of its own, one per unit, names them in ``parameters`` with their initial values. It
     finds them in ``u`` beside the pre-activations: ``parameters = {"scale": 1.0}`` is ``u.scale``, (N,) in a layer,
-    the same at every step, and the initial value in the theory.
+    the same at every step, and the initial value in the theory. Where units start differently the value is a
+    `ParameterLaw`, from which layers, simulation and theory draw once per unit.
 
     What the pre-activations are for is derived from the update (`isornn.cells.roles.roles_of`). Three names override
     it: ``remember``, the gate that starts set so that the state is retained, ``write``, which lets new content in, and
@@ -88,8 +105,8 @@ class Cell(ABC):
     input_enters_pointwise: ClassVar[bool] = False
 
     @property
-    def parameters(self) -> Mapping[str, float]:
-        """Trained numbers per unit: initial value by name, a name no gate has. A class attribute where it is fixed."""
+    def parameters(self) -> Mapping[str, float | ParameterLaw]:
+        """Trained numbers per unit: start by name, a name no gate has. A class attribute where it is fixed."""
         return {}
 
     @property
@@ -114,10 +131,46 @@ class Cell(ABC):
 
 
 def initial_parameters(cell: Cell) -> dict[str, Tensor]:
-    """The initial values of a cell's parameters as float64 scalars, which is what the theory takes them to be.
+    """The initial values of a cell's parameters as float64 scalars, where all units start alike.
 
-    >>> from isornn.cells import LSTM
-    >>> initial_parameters(LSTM())
-    {}
+    Raises:
+        ParametersSpread: a parameter starts by a `ParameterLaw`, so no one value stands for all units.
+
+    >>> from isornn.cells import GersLSTM
+    >>> initial_parameters(GersLSTM())["peep_i"]
+    tensor(0., dtype=torch.float64)
     """
+    for name in spread_parameters(cell):
+        raise ParametersSpread(f"{cell.name}: units start with different {name}, so no one value stands for them all")
     return {name: torch.tensor(value, dtype=torch.float64) for name, value in cell.parameters.items()}
+
+
+class ParametersSpread(ValueError):
+    """One value is wanted for a parameter that differs from unit to unit."""
+
+
+def spread_parameters(cell: Cell) -> dict[str, ParameterLaw]:
+    """The parameters whose start differs from unit to unit."""
+    return {name: start for name, start in cell.parameters.items() if isinstance(start, ParameterLaw)}
+
+
+def drawn_parameters(cell: Cell, units: int, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+    """A start of a cell's parameters, each (units,) in float64 on the generator's device.
+
+    >>> from isornn.cells import GersLSTM
+    >>> drawn_parameters(GersLSTM(), 2)["peep_f"]
+    tensor([0., 0.], dtype=torch.float64)
+    """
+    device = torch.device("cpu") if generator is None else generator.device
+    names = {law.variate: None for law in spread_parameters(cell).values()}
+    # torch.rand may return 0, where a quantile may be infinite
+    variates = {
+        name: torch.rand(units, dtype=torch.float64, device=device, generator=generator).clamp(min=2.0**-54)
+        for name in names
+    }
+    return {
+        name: start.quantile(variates[start.variate])
+        if isinstance(start, ParameterLaw)
+        else torch.full((units,), start, dtype=torch.float64, device=device)
+        for name, start in cell.parameters.items()
+    }

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from isornn.cells.cell import Cell
+from isornn.cells.cell import Cell, initial_parameters, spread_parameters
 from isornn.cells.trace import CellGraph, Leaf, graph_of, values_in
 
 
@@ -235,7 +235,7 @@ def structure_of(cell: Cell) -> Structure:
     """The polynomial form of a cell's update and of what its recurrent matrices multiply.
 
     Raises:
-        NotPolynomial: the update is not pointwise, or could not be traced.
+        NotPolynomial: the update is not pointwise, units start with different parameters, or it could not be traced.
         CellError: the cell has a mistake.
 
     >>> from isornn.cells import GRU, Minimal
@@ -246,7 +246,9 @@ def structure_of(cell: Cell) -> Structure:
     """
     if not cell.pointwise:
         raise NotPolynomial(f"{cell}: the update acts on several units together")
-    initial = {name: Polynomial.constant(float(value)) for name, value in cell.parameters.items()}
+    if spread_parameters(cell):
+        raise NotPolynomial(f"{cell.name}: units start with different parameters")
+    initial = {name: Polynomial.constant(float(value)) for name, value in initial_parameters(cell).items()}
     return _structure(graph_of(cell), initial)
 
 

@@ -1,8 +1,8 @@
 """A cell's ``read``, ``update`` and ``output`` as one expression graph, which answers what the cell *is*.
 
 The methods are called once with torch.fx's symbols in place of tensors. Whatever asks about the structure of a cell
-(its polynomial form, its typing, its gates' roles, its kernels) interprets this graph; nothing else calls the methods to
-learn about them.
+(its polynomial form, its typing, its gates' roles, its kernels) interprets this graph; nothing else calls the methods
+to learn about them.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ def name_of(node: Node) -> str:
     """The operation's name in torch: operators, functions and methods of one operation share it.
 
     >>> import operator
-    >>> name_of(fx.Graph().call_function(operator.mul, (2.0, 3.0))), name_of(fx.Graph().call_function(torch.mul, (2, 3)))
-    ('mul', 'mul')
+    >>> [name_of(fx.Graph().call_function(spelled, (2.0, 3.0))) for spelled in (operator.mul, torch.mul)]
+    ['mul', 'mul']
     """
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
     return _SYNONYMS.get(name.strip("_"), name.strip("_"))

@@ -11,10 +11,17 @@ import typer
 from isornn.cli.show import print_table
 
 if TYPE_CHECKING:
-    from isornn.cells import Cell
+    from isornn.cells import Cell, ParameterLaw
     from isornn.cells.trace import CellGraph, Leaf
 
-_COLUMNS = ("cell", "pre-activation: reads", "states", "one step", "options, default first")
+_COLUMNS = (
+    "cell",
+    "pre-activation: reads",
+    "states, * carried",
+    "one step",
+    "typing, engine",
+    "options, default first",
+)
 _SIGNS = {"add": ("+", 1), "sub": ("-", 1), "mul": ("*", 2), "div": ("/", 2)}
 
 
@@ -38,8 +45,37 @@ def _list() -> None:
     for name, kind in (CELLS | FURTHER_CELLS).items():
         cell = kind()
         reads = "\n".join(f"{gate}: {_reads(cell, gate)}" for gate in cell.gates)
-        rows.append((name, reads, ", ".join(cell.states), "\n".join(cell.equations), _options(cell)))
+        kind_of_cell = "\n".join(_typing_and_engine(cell))
+        rows.append((name, reads, _states(cell), "\n".join(cell.equations), kind_of_cell, _options(cell)))
     print_table("u = W state + U input + V previous input + bias", _COLUMNS, rows, lines=True)
+
+
+def overview() -> str:
+    """The catalogue as text, three lines a cell: states, typing and engine; what the gates read; the equations."""
+    from isornn.cells import CELLS, FURTHER_CELLS
+
+    lines = []
+    for name, kind in (CELLS | FURTHER_CELLS).items():
+        cell = kind()
+        typing, engine = _typing_and_engine(cell)
+        lines.append(f"{name}: states {_states(cell)}; {typing} typed; {engine}")
+        lines.append("    " + "; ".join(f"{gate}: {_reads(cell, gate)}" for gate in cell.gates))
+        lines.append("    " + "; ".join(cell.equations))
+    return "\n".join(lines)
+
+
+def _states(cell: Cell) -> str:
+    """The states; those whose new value reads the old one unit by unit have a star."""
+    from isornn.cells import typing_of
+
+    carried = typing_of(cell).carried
+    return ", ".join(f"{state}*" if state in carried else state for state in cell.states)
+
+
+def _typing_and_engine(cell: Cell) -> tuple[str, str]:
+    from isornn.cells import typing_of
+
+    return typing_of(cell).verdict, _engine(cell).partition(",")[0]
 
 
 def _print(name: str) -> None:
@@ -53,7 +89,7 @@ def _print(name: str) -> None:
         ("states", ", ".join(cell.states)),
         *(("equation", equation) for equation in cell.equations),
         *((f"gate {gate} reads", ", ".join(_matrices(graph, gate))) for gate in cell.gates),
-        *((f"parameter {own}, one per unit", f"starts at {value:g}") for own, value in cell.parameters.items()),
+        *((f"parameter {own}, one per unit", _start(value)) for own, value in cell.parameters.items()),
         *((f"new {state}", text) for state, text in _spelled(graph, graph.update).items()),
         *(("output, of the new states", text) for text in _spelled(graph, {"": graph.output}).values()),
         *((f"{method} is not traced", reason) for method, reason in graph.untraced.items()),
@@ -62,6 +98,10 @@ def _print(name: str) -> None:
         *(("option, default first", line) for line in _options(cell).splitlines()),
     ]
     print_table(full_name(cell), (type(cell).__name__, "sigma is the logistic function"), rows)
+
+
+def _start(value: float | ParameterLaw) -> str:
+    return f"starts at {value:g}" if isinstance(value, (int, float)) else "starts differently in every unit"
 
 
 def _reads(cell: Cell, gate: str) -> str:

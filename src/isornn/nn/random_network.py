@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from isornn.cells import Gate, Spec, Values, initial_parameters
+from isornn.cells import Gate, Spec, Values, drawn_parameters
 from isornn.nn import draws
 from isornn.nn.step import step
 
@@ -21,7 +21,7 @@ Matrices = Mapping[str, Tensor | None]
 class RandomNetwork:
     """Matrices and biases by gate; ``None`` stands for a matrix of zeros.
 
-    Shapes: recurrent (N, N), inputs and previous (N, D), biases (N,); all float64.
+    Shapes: recurrent (N, N), inputs and previous (N, D), biases and the cell's own parameters (N,); all float64.
 
     >>> from isornn.cells import Vanilla
     >>> spec = Spec(Vanilla(), {"h": Gate(bias_mean=1.0)})
@@ -38,17 +38,24 @@ class RandomNetwork:
     inputs: Matrices
     previous: Matrices
     biases: Mapping[str, Tensor]
+    parameters: Mapping[str, Tensor]
 
     @staticmethod
     def drawn(spec: Spec, width: int, input_size: int, generator: torch.Generator | None = None) -> RandomNetwork:
         """A draw of all matrices and biases by ``spec``, which holds plain numbers."""
         biases = draws.biases((width,), spec, generator)
-        return RandomNetwork(spec, width, input_size, *_matrices(spec, width, input_size, generator), biases)
+        parameters = drawn_parameters(spec.cell, width, generator)
+        matrices = _matrices(spec, width, input_size, generator)
+        return RandomNetwork(spec, width, input_size, *matrices, biases, parameters)
 
     def redrawn(self, generator: torch.Generator | None = None) -> RandomNetwork:
-        """The untied network's next step: fresh matrices; fresh biases too unless ``spec.biases`` is ``"fixed"``."""
+        """The untied network's next step: fresh matrices; fresh biases too unless ``spec.biases`` is ``"fixed"``.
+
+        The cell's own parameters stay.
+        """
         fresh = RandomNetwork.drawn(self.spec, self.width, self.input_size, generator)
-        return replace(fresh, biases=self.biases) if self.spec.biases == "fixed" else fresh
+        biases = self.biases if self.spec.biases == "fixed" else fresh.biases
+        return replace(fresh, biases=biases, parameters=self.parameters)
 
     def advance(self, x: Tensor, before: Tensor) -> Callable[..., State]:
         """The step as a function of the states (N,) alone, given its input and the one before, (D,) each."""
@@ -66,9 +73,7 @@ class RandomNetwork:
 
         def advanced(*states: Tensor) -> State:
             named = Values(**dict(zip(cell.states, states, strict=True)))
-            new, _ = step(
-                cell, named, drive, multiply, x if cell.input_enters_pointwise else None, initial_parameters(cell)
-            )
+            new, _ = step(cell, named, drive, multiply, x if cell.input_enters_pointwise else None, self.parameters)
             return tuple(getattr(new, name) for name in cell.states)
 
         return advanced

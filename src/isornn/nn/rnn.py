@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
-from isornn.cells import Cell
+from isornn.cells import Cell, drawn_parameters
 from isornn.nn.layout import GateTensors, Layout
 from isornn.nn.recurrence import recurrence
 from isornn.nn.sequences import Sequences, last_states
@@ -106,15 +106,16 @@ class RNN(nn.Module):
         """Every entry uniform in +-1/sqrt(N), torch's default: weight_var = 1/3, input_var = D/(3N).
 
         bias_var is 2/(3N) where a gate reads input and state, so has two biases, else 1/(3N).
-        The cell's own parameters get the values that it states.
+        The cell's own parameters get the values that it states, or a draw of the law that it states.
         """
         bound = 1 / math.sqrt(self.hidden_size)
         for name, parameter in self.named_parameters():
-            own = self.cell.parameters.get(name.rpartition("_l")[0])
-            if own is None:
+            if name.rpartition("_l")[0] not in self.cell.parameters:
                 nn.init.uniform_(parameter, -bound, bound)
-            else:
-                nn.init.constant_(parameter, own)
+        for place in self.places():
+            for name, start in drawn_parameters(self.cell, self.hidden_size).items():
+                with torch.no_grad():
+                    getattr(self, name + suffix(*place)).copy_(start)
 
     def flatten_parameters(self) -> None:
         """Nothing to do; torch's layers have it."""

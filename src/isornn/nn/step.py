@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import torch
 from torch import Tensor
 
-from isornn.cells import Cell, Values, initial_parameters
+from isornn.cells import Cell, Values
+from isornn.cells.trace import graph_of
 
 _NONE: Mapping[str, Tensor] = {}
 
@@ -33,6 +33,7 @@ def step(
     Returns:
         The new states and this step's pre-activations, by name; the parameters are among the latter.
 
+    >>> import torch
     >>> from isornn.cells import Vanilla
     >>> new, u = step(Vanilla(), Values(h=torch.ones(3)), {"h": torch.zeros(3)}, lambda gate, r: 0.5 * r)
     >>> u.h
@@ -54,7 +55,4 @@ def gates_on_plain_state(cell: Cell) -> tuple[str, ...]:
     >>> gates_on_plain_state(ChoGRU())
     ('r', 'z')
     """
-    states = Values(**{name: torch.zeros(()) for name in cell.states})
-    u = Values(**{gate: torch.zeros(()) for gate in cell.gates}, **initial_parameters(cell))
-    first = getattr(states, cell.states[0])
-    return tuple(gate for gate, reads in cell.gates.items() if reads.state and cell.read(gate, states, u) is first)
+    return graph_of(cell).plain_reads

@@ -18,6 +18,7 @@ from isornn.theory.quantities import Quantity
 from isornn.theory.reasons import IDENTITY, NOT_CONVERGED, NOT_POINTWISE
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments
 from isornn.theory.tied.analysis import tied_analysis
+from isornn.theory.unit_parameters import with_drawn_parameters
 
 Engine = Literal["quadrature", "population"]
 SEED = 0
@@ -67,6 +68,10 @@ def analyze(
         return _nothing(spec, IDENTITY, length)
     if not spec.cell.pointwise:
         return _nothing(spec, NOT_POINTWISE, length)
+    try:
+        with_drawn_parameters(spec)
+    except TheoryMissing as missing:
+        return _nothing(spec, str(missing), length)
     answer = _untied(spec, engine, length, generator)
     return replace(answer, tied=tied_analysis(spec, steps, generator=generator)) if tied else answer
 

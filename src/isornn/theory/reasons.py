@@ -12,6 +12,7 @@ IDENTITY = "the theory of random matrices does not cover identity matrices; meas
 NOT_POINTWISE = (
     "the update acts on several units together, and the theory is of units that are alike; simulate it instead"
 )
+REDRAWN_BESIDE_SPREAD = 'units keep parameters of their own, so their biases must be drawn once too: biases = "fixed"'
 NOTHING_LEFT = "nothing is left of a displacement: the state does not carry over"
 NEVER_FORGETS = "infinite: the unit keeps all that it has"
 NOT_SETTLED = "the state has not settled within the steps that were followed (see the residual)"

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isornn.cells import Cell, Gate, Reads, Spec, Values
+from isornn.cells import Cell, Gate, ParameterLaw, Reads, Spec, Values
 from isornn.cells.trace import graph_of
 from isornn.theory.population.engine import Population
 from isornn.theory.population.moments import Moments
@@ -100,7 +100,7 @@ def _laid_open(cell: Cell) -> Cell:
         input_enters_pointwise = cell.input_enters_pointwise
 
         @property
-        def parameters(self) -> Mapping[str, float]:
+        def parameters(self) -> Mapping[str, float | ParameterLaw]:
             return cell.parameters
 
         def read(self, gate: str, s: Values, u: Values) -> Any:

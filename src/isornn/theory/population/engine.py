@@ -102,7 +102,7 @@ class Population:
         self.spec = spec
         self.laws = Laws.of(spec)
         self.batch_shape = spec.batch_shape
-        self.structure = StateStructure.of(spec.cell)
+        self.structure = StateStructure.of(self.laws.cell)
         self._draws = Draws(self.laws.batch, replicates, units, generator)
         self._dynamics = Dynamics(self.laws, self.structure, self._draws)
 

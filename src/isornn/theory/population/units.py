@@ -20,6 +20,7 @@ from isornn.cells.spec import Ensemble
 from isornn.cells.trace import graph_of
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.reasons import NOT_POINTWISE
+from isornn.theory.unit_parameters import with_drawn_parameters
 
 # States beyond this have grown without bound; its fourth power is still a finite float64.
 HUGE = 1e60
@@ -51,7 +52,7 @@ class Laws:
         """Flatten the batch of ``spec``.
 
         Raises:
-            TheoryMissing: the cell's update is not pointwise.
+            TheoryMissing: the cell's update is not pointwise, or only some numbers of a unit are drawn once.
         """
         if not spec.cell.pointwise:
             raise TheoryMissing(f"{spec.cell}: {NOT_POINTWISE}")
@@ -60,6 +61,7 @@ class Laws:
             value = torch.as_tensor(number, dtype=torch.float64).detach()
             return value.expand(spec.batch_shape).reshape(-1, 1, 1)
 
+        spec = with_drawn_parameters(spec)
         variance = flat(spec.input.variance)
         gates = spec.gates.items()
         return Laws(

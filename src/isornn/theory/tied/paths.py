@@ -26,6 +26,7 @@ from isornn.theory.population.units import Draws, Laws, Units, arrangement, boun
 from isornn.theory.reasons import IDENTITY
 from isornn.theory.tied.inputs import InputMoments
 from isornn.theory.tied.process import GaussianProcess, Reads, root
+from isornn.theory.unit_parameters import with_drawn_parameters
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,14 @@ class TiedLaws:
         if any(gate.ensemble == "identity" for gate in spec.gates.values()):
             raise TheoryMissing(IDENTITY)
 
+        spec = with_drawn_parameters(replace(spec, biases="fixed"))
+
         def flat(number: float | Tensor) -> Tensor:
             return torch.as_tensor(number, dtype=torch.float64).expand(spec.batch_shape).reshape(-1, 1, 1)
 
         gates = spec.gates.items()
         units = replace(
-            Laws.of(replace(spec, biases="fixed")),
+            Laws.of(spec),
             weight={name: flat(gate.recurrent_var) for name, gate in gates},
             bias_mean={name: flat(gate.bias_mean) for name, gate in gates},
             bias_var={name: flat(gate.bias_var) for name, gate in gates},

@@ -1,0 +1,54 @@
+"""minGRU and minLSTM: the GRU and the LSTM without recurrent matrices, so that a scan computes them.
+
+Source: Feng, Tung, Ahmed, Bengio & Hajimirsadeghi 2024 (arXiv 2410.01201). These are the paper's plain versions. Its
+log-space versions, for float16 and long scans, replace ``u`` in the candidate by ``u + 1/2`` where u > 0 and
+sigma(u) elsewhere, so that states stay positive: other networks, not another way to compute these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.functional import softplus
+
+from isornn.cells.cell import Cell, Reads, Values
+from isornn.cells.gated import GatedCell
+
+_PRESENT = Reads(state=False)
+
+
+@dataclass(frozen=True)
+class MinGRU(GatedCell):
+    """``h = (1-z) h + z u_n``, ``z = sigma(u_z)``; with f = 1 - z it is the T-RNN of Balduzzi & Ghifary 2016.
+
+    Source: arXiv 2410.01201, section 3.1.
+    """
+
+    name = "min_gru"
+    gates = {"z": _PRESENT, "n": _PRESENT}
+    equations = ("z = sigma(u_z)", "h = (1-z)*h + z*u_n")
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        z = self.sigma(u.z)
+        return {"h": (1 - z) * s.h + z * u.n}
+
+
+@dataclass(frozen=True)
+class MinLSTM(Cell):
+    """``h = (f h + i u_n) / (f + i)``, ``f, i = sigma(u_f), sigma(u_i)``.
+
+    ``f / (f + i)`` is computed as ``sigma(softplus(-u_i) - softplus(-u_f))``, which stays finite where both gates are
+    closed.
+
+    Source: arXiv 2410.01201, section 3.2.
+    """
+
+    name = "min_lstm"
+    gates = {"f": _PRESENT, "i": _PRESENT, "n": _PRESENT}
+    equations = ("f, i = sigma(u_f), sigma(u_i)", "h = f/(f+i)*h + i/(f+i)*u_n")
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        keep = torch.sigmoid(softplus(-u.i) - softplus(-u.f))
+        return {"h": keep * s.h + (1 - keep) * u.n}

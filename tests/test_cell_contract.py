@@ -1,0 +1,472 @@
+"""One contract for every cell: the catalogue's, and two that the library has never seen.
+
+Each row is a function of a cell. A cell that fails a row is listed in `EXCEPTIONS` with the reason, and must fail it.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import io
+import json
+import math
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from typer.testing import CliRunner
+
+import isornn
+from isornn.cells import CELLS, FURTHER_CELLS, Cell, Gate, ParameterLaw, Reads, Spec, Values
+from isornn.cells.polynomial import NotPolynomial, structure_of
+from isornn.cells.starts import start
+from isornn.cli import app
+from isornn.init import apply_, chrono_, critical_, spec_of
+from isornn.nn import RNN
+from isornn.simulation import Simulation, simulate
+from isornn.theory.population.engine import Effort
+from isornn.theory.population.sampled import population_analysis
+from isornn.theory.quadrature.engine import QuadratureEngine
+from isornn.theory.records import Analysis
+
+D, N, B, T = 3, 4, 2, 5
+
+
+@dataclass(frozen=True)
+class Drifting(Cell):
+    """A gated read, a number of its own per unit with a law, a hard gate, and an output that is not its state."""
+
+    name = "drifting"
+    gates = {"f": Reads(), "n": Reads(), "o": Reads(state=False)}
+    parameters = {"rate": ParameterLaw(lambda v: 0.2 + 0.6 * v, variate="rate")}
+
+    def read(self, gate: str, s: Values, u: Values) -> Any:
+        return torch.sigmoid(u.f) * s.h if gate == "n" else s.h
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f = u.rate * torch.clamp(0.25 * u.f + 0.5, min=0.0, max=1.0)
+        return {"h": (1 - f) * s.h + f * torch.tanh(u.n)}
+
+    def output(self, s: Values, u: Values) -> Any:
+        return s.h * torch.sigmoid(u.o)
+
+
+@dataclass(frozen=True)
+class Paired(Cell):
+    """Two states that carry over, previous inputs, and an option."""
+
+    name = "paired"
+    states = ("h", "m")
+    gates = {"a": Reads(previous_input=True), "z": Reads(state=False), "k": Reads(input=False)}
+
+    share: float = 0.25
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        a = torch.sigmoid(u.a)
+        m = self.share * s.m + (1 - self.share) * torch.tanh(u.z)
+        return {"h": a * s.h + (1 - a) * m * torch.cos(u.k), "m": m}
+
+
+ALL: dict[str, Cell] = {name: kind() for name, kind in (CELLS | FURTHER_CELLS).items()}
+ALL |= {f"{kind.__module__}:{kind.__name__}": kind() for kind in (Drifting, Paired)}
+
+
+def name_of(cell: Cell) -> str:
+    (name,) = (name for name, known in ALL.items() if known == cell)
+    return name
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def sequence(cell: Cell, *shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(*shape, inputs(cell), dtype=dtype, generator=seeded(1))
+
+
+def inputs(cell: Cell) -> int:
+    return N if cell.input_enters_pointwise else D
+
+
+def layer_of(cell: Cell, **options: Any) -> RNN:
+    torch.manual_seed(0)
+    return RNN(cell, inputs(cell), N, **({"dtype": torch.float64} | options))
+
+
+def flat(state: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return state if isinstance(state, tuple) else (state,)
+
+
+def spec_for(cell: Cell, recurrent: float = 0.5) -> Spec:
+    """Weights of variance ``recurrent``, input matrices of variance 1/2; contracting for every cell here."""
+    gates = {
+        name: Gate(recurrent * reads.state, 0.5 * reads.input, 0.5 * reads.previous_input)
+        for name, reads in cell.gates.items()
+    }
+    return Spec(cell, gates)
+
+
+# -- theory -----------------------------------------------------------------------------------------------------------
+
+_QUICK = Effort(
+    settle_steps=1024, settle_tolerance=0.02, response_steps=64, response_tolerance=0.03, cohorts=2, apart=False
+)
+
+
+def sampled(spec: Spec, length: int = 4) -> Analysis:
+    return population_analysis(spec, length, generator=seeded(), units=128, replicates=16, effort=_QUICK)
+
+
+def integrated(spec: Spec) -> Analysis:
+    return QuadratureEngine(spec, structure_of(spec.cell)).analysis(4)
+
+
+def closed_form_is_quadrature(cell: Cell) -> None:
+    """Without recurrent weights ``h = A h + B`` has ``Q = (E B^2 + 2 mu E AB) / (1 - E A^2)``, ``chi = E A^2``."""
+    spec = spec_for(cell, recurrent=0.0)
+    found = integrated(spec)
+    nodes, weights = (torch.from_numpy(part) for part in _hermite(24))
+    gates = [name for name, gate in spec.gates.items() if gate.input_var or gate.previous_input_var]
+    columns = len(gates) + cell.input_enters_pointwise
+    grids = torch.meshgrid(*[nodes] * columns, indexing="ij") if columns else ()
+    weight = math.prod(torch.meshgrid(*[weights] * columns, indexing="ij"), start=torch.ones(()))
+    blank = torch.zeros_like(weight)
+    u = Values(**dict.fromkeys(cell.gates, blank), **cell.parameters)
+    for name, grid in zip(gates, grids, strict=False):
+        setattr(u, name, math.sqrt(spec.gates[name].input_var + spec.gates[name].previous_input_var) * grid)
+    (state,) = cell.states
+    b, one = (cell.update(Values(**{state: blank + level}), u, grids[-1])[state] for level in (0.0, 1.0))
+    a = one - b
+    mean = (weight * b).sum() / (1 - (weight * a).sum())
+    chi = (weight * a * a).sum()
+    second = ((weight * b * b).sum() + 2 * mean * (weight * a * b).sum()) / (1 - chi)
+    torch.testing.assert_close(found.fixed_point.second_moment.value, second, rtol=1e-4, atol=1e-9)
+    torch.testing.assert_close(found.chi_1.value, chi, rtol=1e-4, atol=1e-9)
+
+
+def _hermite(order: int) -> Any:
+    import numpy as np
+
+    nodes, weights = np.polynomial.hermite_e.hermegauss(order)
+    return nodes, weights / weights.sum()
+
+
+def quadrature_is_population(cell: Cell) -> None:
+    spec = spec_for(cell)
+    exact, found = integrated(spec), sampled(spec)
+    for one, other in (
+        (exact.fixed_point.second_moment, found.fixed_point.second_moment),
+        (exact.chi_1, found.chi_1),
+    ):
+        assert abs(one.number() - other.number()) <= 5 * float(other.stderr) + 0.002 * one.number()  # type: ignore
+
+
+@functools.cache
+def _theory_and_networks(cell: Cell) -> tuple[Analysis, Simulation]:
+    theory = sampled(spec_for(cell))
+    second = theory.fixed_point.second_moment
+    assert second.number() is not None, second.reason()
+    # states start at their stationary size: slow units would take long to reach it
+    return theory, simulate(
+        spec_for(cell),
+        width=96,
+        steps=8,
+        warmup=12,
+        networks=8,
+        tangents=4,
+        initial_variance=second.number(),
+        generator=seeded(),
+    )
+
+
+def population_is_finite_network(cell: Cell) -> None:
+    theory, found = _theory_and_networks(cell)
+    exact, measured = theory.fixed_point.second_moment, found.second_moment
+    assert (measured.value.mean() - exact.value).abs() <= 5 * (measured.stderr.mean() + exact.stderr)
+
+
+def chi_is_finite_networks(cell: Cell) -> None:
+    theory, found = _theory_and_networks(cell)
+    assert theory.chi_1.number() is not None, theory.chi_1.reason()
+    assert (found.chi_1.value - theory.chi_1.value).abs() <= 5 * (found.chi_1.stderr + theory.chi_1.stderr)
+
+
+# -- layer ------------------------------------------------------------------------------------------------------------
+
+
+def layer_is_loop(cell: Cell) -> None:
+    layer, x = layer_of(cell), sequence(cell, T, B)
+    states = {name: torch.zeros(B, N, dtype=torch.float64) for name in cell.states}
+    before, out = torch.zeros_like(x[0]), []
+    for x_t in x:
+        u = Values(**{name: getattr(layer, f"{name}_l0") for name in cell.parameters})
+        for gate, reads in cell.gates.items():
+            own = layer.gate_parameters(gate)
+            total = sum(own.biases)
+            if reads.input:
+                total = total + x_t @ own.input.T  # type: ignore[union-attr]
+            if reads.previous_input:
+                total = total + before @ own.previous_input.T  # type: ignore[union-attr]
+            if reads.state:
+                total = total + cell.read(gate, Values(**states), u) @ own.recurrent.T  # type: ignore[union-attr]
+            setattr(u, gate, total)
+        states, before = cell.update(Values(**states), u, x_t), x_t
+        out.append(cell.output(Values(**states), u))
+    found, last = layer(x)
+    torch.testing.assert_close(found, torch.stack(out), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close([value[0] for value in flat(last)], list(states.values()), rtol=1e-10, atol=1e-12)
+
+
+def _as_function(layer: RNN) -> tuple[Callable[..., tuple[Tensor, ...]], tuple[Tensor, ...]]:
+    names, parameters = zip(*layer.named_parameters(), strict=True)
+
+    def run(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        out, last = torch.func.functional_call(layer, dict(zip(names, weights, strict=True)), (x,))
+        return (out, *flat(last))
+
+    return run, parameters
+
+
+def gradcheck(cell: Cell) -> None:
+    run, parameters = _as_function(layer_of(cell))
+    assert torch.autograd.gradcheck(run, (sequence(cell, 3, 1).requires_grad_(), *parameters), fast_mode=True)
+
+
+def gradgradcheck(cell: Cell) -> None:
+    run, parameters = _as_function(layer_of(cell))
+    assert torch.autograd.gradgradcheck(run, (sequence(cell, 3, 1).requires_grad_(), *parameters), fast_mode=True)
+
+
+def vmap(cell: Cell) -> None:
+    layer, many = layer_of(cell), sequence(cell, 3, T)
+    found = torch.func.vmap(lambda x: layer(x)[0])(many)
+    torch.testing.assert_close(found, torch.stack([layer(x)[0] for x in many]), rtol=0, atol=1e-12)
+
+
+def jacrev(cell: Cell) -> None:
+    layer, x = layer_of(cell), sequence(cell, T)
+    found = torch.func.jacrev(lambda x: layer(x)[0])(x)
+    expected = torch.autograd.functional.jacobian(lambda x: layer(x)[0], x)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def export_with_any_length(cell: Cell) -> None:
+    layer, steps = layer_of(cell).eval(), torch.export.Dim("steps", min=2, max=4096)
+    with torch.no_grad():
+        program = torch.export.export(layer, (sequence(cell, T, B),), dynamic_shapes=({0: steps},))
+        longer = sequence(cell, 11, B)
+        torch.testing.assert_close(program.module()(longer), layer(longer), rtol=0, atol=1e-12)
+
+
+def compile_in_one_graph(cell: Cell) -> None:
+    torch.compiler.reset()
+    layer, x = layer_of(cell), sequence(cell, T, B)
+    found = torch.compile(layer, backend="eager", fullgraph=True)(x)
+    torch.testing.assert_close(found, layer(x), rtol=0, atol=1e-12)
+
+
+def data_parallel(cell: Cell) -> None:
+    layer, x = layer_of(cell), sequence(cell, T, B)
+    layer(x)[0].sum().backward()
+    gradients = [parameter.grad.clone() for parameter in layer.parameters() if parameter.grad is not None]
+    layer.zero_grad()
+    out, _ = torch.nn.parallel.DistributedDataParallel(layer)(x)
+    out.sum().backward()
+    found = [parameter.grad for parameter in layer.parameters() if parameter.grad is not None]
+    torch.testing.assert_close(found, gradients)
+
+
+def copies(cell: Cell) -> None:
+    layer, x = layer_of(cell, num_layers=2), sequence(cell, T, B)
+    expected = layer(x)[0]
+    other, file = RNN(cell, inputs(cell), N, 2, dtype=torch.float64), io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), other):
+        torch.testing.assert_close(twin(x)[0], expected, rtol=0, atol=0)
+
+
+def three_dtypes(cell: Cell) -> None:
+    layer, x = layer_of(cell), sequence(cell, T, B)
+    expected = layer(x)[0]
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 0.1)):
+        out, _ = layer.to(dtype)(x.to(dtype))
+        out.sum().backward()
+        assert out.dtype == dtype and all(
+            bool(parameter.grad.isfinite().all()) for parameter in layer.parameters() if parameter.grad is not None
+        )
+        torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=tolerance)
+        layer.zero_grad()
+        layer.double()
+
+
+# -- starts, diagnosis, files, command line ---------------------------------------------------------------------------
+
+
+def critical_start(cell: Cell) -> None:
+    layer = critical_(RNN(cell, 8, 8), 20, generator=seeded())
+    x = torch.randn(20, 2, 8, generator=seeded(1), requires_grad=True)
+    (gradient,) = torch.autograd.grad(layer(x)[0][-1].square().sum(), x)
+    assert bool((gradient.flatten(1).norm(dim=1) > 0).all())
+
+
+def chrono_start(cell: Cell) -> None:
+    layer = chrono_(RNN(cell, 8, 256, features=None), 100, generator=seeded())
+    assert max(abs(gate.bias_mean) for gate in spec_of(layer).gates.values()) == pytest.approx(3.6, abs=0.2)
+
+
+def reads_back(cell: Cell) -> None:
+    spec = spec_for(cell)
+    found = spec_of(apply_(RNN(cell, 64, 64), spec, generator=seeded()))
+    assert found.cell == cell
+    for name, gate in spec.gates.items():
+        assert found.gates[name].weight_var == pytest.approx(gate.weight_var, rel=0.1)
+        assert found.gates[name].input_var == pytest.approx(gate.input_var, rel=0.1)
+
+
+def diagnosed(cell: Cell) -> None:
+    model = torch.nn.Sequential(RNN(cell, N, N, batch_first=True))
+    report = isornn.diagnose(model, torch.randn(4, 12, N, generator=seeded()), theory=False)
+    assert name_of(cell) in json.dumps(report.to_json())
+
+
+def spec_file(cell: Cell) -> None:
+    spec = spec_for(cell)
+    assert Spec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+def _run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def command_line(cell: Cell, folder: Path) -> None:
+    name = name_of(cell)
+    assert all(f"gate {gate} reads" in _run("cells", name) for gate in cell.gates)
+    # identity matrices: an answer at once, which says that the theory has none
+    unanswered = spec_for(cell).replace(f"{next(iter(cell.gates))}.ensemble", "identity")
+    file = folder / "spec.json"
+    file.write_text(json.dumps(unanswered.to_json()), encoding="utf-8")
+    found = json.loads(_run("analyze", file, "--json"))
+    assert found["spec"] == unanswered.to_json()
+
+
+def every_named_start(cell: Cell) -> None:
+    for name in ("torch", "standard", "orthogonal", "glorot", "identity"):
+        assert start(name, cell, N, D).cell == cell
+
+
+ROWS: dict[str, Callable[..., None]] = {
+    function.__name__: function
+    for function in (
+        closed_form_is_quadrature,
+        quadrature_is_population,
+        population_is_finite_network,
+        chi_is_finite_networks,
+        layer_is_loop,
+        gradcheck,
+        gradgradcheck,
+        vmap,
+        jacrev,
+        export_with_any_length,
+        compile_in_one_graph,
+        data_parallel,
+        copies,
+        three_dtypes,
+        every_named_start,
+        critical_start,
+        chrono_start,
+        reads_back,
+        diagnosed,
+        spec_file,
+        command_line,
+    )
+}
+
+# cells, rows that they fail, the error that says so, and why
+EXCEPTIONS: tuple[tuple[str, str, type[Exception], str], ...] = (
+    (
+        "gru min_lstm t_mr",
+        "closed_form_is_quadrature quadrature_is_population",
+        NotPolynomial,
+        "a function of several pre-activations, or of a pre-activation and the state: the population engine answers",
+    ),
+    (
+        "lstm cifg ur_lstm lstm_gers lstm_coupled paired",
+        "closed_form_is_quadrature quadrature_is_population",
+        NotPolynomial,
+        "several states: the population engine answers",
+    ),
+    (
+        "ind_rnn lru rg_lru sru drifting",
+        "closed_form_is_quadrature quadrature_is_population",
+        NotPolynomial,
+        "units start with different parameters: the population engine draws them once per unit",
+    ),
+    (
+        "ind_rnn t_mr",
+        "population_is_finite_network chi_is_finite_networks",
+        AssertionError,
+        "as they start, units near w = 1 accumulate their input: E[h^2] has no stationary value",
+    ),
+    (
+        "lru rg_lru drifting",
+        "chi_is_finite_networks",
+        AssertionError,
+        "units start with different time constants: no one rate, the response profile by lag instead",
+    ),
+    (
+        "lstm_coupled",
+        "critical_start",
+        AssertionError,
+        "the critical start leaves the output gate tanh(u_o) at 0, so the output is 0 before the first update",
+    ),
+)
+
+
+def exceptions() -> dict[tuple[str, str], type[Exception]]:
+    return {
+        (row, name): error for names, rows, error, _ in EXCEPTIONS for name in names.split() for row in rows.split()
+    }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _process_group() -> Iterator[None]:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+CONTRACT = [
+    (row, name)
+    for row in ROWS
+    for name, cell in ALL.items()
+    if row not in ("critical_start", "chrono_start") or cell.remember is not None
+]
+
+
+@pytest.mark.parametrize(("row", "name"), CONTRACT)
+def test_contract(row: str, name: str, tmp_path: Path) -> None:
+    arguments = (ALL[name], tmp_path) if row == "command_line" else (ALL[name],)
+    expected = exceptions().get((row, ALL[name].name))
+    if expected is None:
+        ROWS[row](*arguments)
+    else:
+        with pytest.raises(expected):
+            ROWS[row](*arguments)
+
+
+def test_the_documentation_lists_the_exceptions() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "cells.md").read_text(encoding="utf-8")
+    wanted = [
+        f"| {', '.join(names.split())} | {', '.join(rows.split())} | {why} |" for names, rows, _, why in EXCEPTIONS
+    ]
+    table = page.partition("| cells | rows | why |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    assert table.splitlines() == wanted
