@@ -90,6 +90,7 @@ class CellGraph:
         leaf: Callable[[Leaf], Any],
         apply: Callable[[str, Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], Any],
         wanted: Iterable[Any] | None = None,
+        given: Mapping[Node, Any] | None = None,
     ) -> Callable[[Any], Any]:
         """Evaluate the graph in any domain: tensors, polynomials, types.
 
@@ -98,6 +99,7 @@ class CellGraph:
             apply: ``apply(name, function, args, kwargs)``, the value of an operation; ``name`` is torch's own ("mul",
                 "sigmoid"), whether it was spelled as an operator, a function or a method.
             wanted: evaluate only what these need; all if not given.
+            given: values of nodes that are not to be evaluated.
 
         Returns:
             The value of a node, or of a number, which is its own.
@@ -108,14 +110,14 @@ class CellGraph:
         >>> spelled(graph.update["c"])
         'add(mul(sigmoid(f), c), mul(sigmoid(i), tanh(g)))'
         """
-        values: dict[Node, Any] = {}
+        values: dict[Node, Any] = dict(given or {})
 
         def value_of(node: Any) -> Any:
             return values[node] if isinstance(node, Node) else node
 
         needed = None if wanted is None else self._needed(wanted)
         for node in self.nodes:
-            if needed is not None and node not in needed:
+            if node in values or (needed is not None and node not in needed):
                 continue
             if node in self.leaves:
                 values[node] = leaf(self.leaves[node])

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Cell
-from isornn.nn.kernels import Given, Kernel, kernel_of
+from isornn.nn.kernels import Kernel, RecurrenceArgs, kernel_of
+from isornn.nn.kernels.steps import outer_products
 from isornn.nn.layout import Layout, cell_of
 from isornn.nn.stepped import Weights, count_results, driven, output_is_first_state, stepped
 
@@ -53,7 +54,7 @@ def operation(
         return stepped(kind, layout, inputs, pointwise, weights, initial)
     with torch.autocast(inputs.device.type, enabled=False):  # what comes is in the precision to compute in
         drive = driven(inputs, matrix, bias)
-        given = Given(_whole(recurrent), offset, _whole(pointwise), _each_whole(units), _each_whole(initial))
+        given = RecurrenceArgs(_whole(recurrent), offset, _whole(pointwise), _each_whole(units), _each_whole(initial))
         results, kept = kernel.forward(drive, given, keep)
     return [*results, *kept]
 
@@ -108,11 +109,10 @@ def _recurrence_backward(
     for place, grad in zip(given, grads, strict=True):
         by_result[place] = grad
     with torch.autocast(inputs.device.type, enabled=False):
-        fixed = Given(_whole(recurrent), offset, _whole(pointwise), _each_whole(units), _each_whole(initial))
+        fixed = RecurrenceArgs(_whole(recurrent), offset, _whole(pointwise), _each_whole(units), _each_whole(initial))
         found = kernel.backward(fixed, results, kept, by_result)
         first = (found.drive @ matrix) if wants_inputs else inputs.new_empty(0)
-        flat = found.drive.flatten(0, 1)
-        own = [flat.mT @ inputs.flatten(0, 1), *([] if bias is None else [flat.sum(0)])]
+        own = [outer_products(found.drive, inputs), *([] if bias is None else [found.drive.sum((0, 1))])]
     rest = [value for value in (found.weight, found.offset, found.x) if value is not None]
     return [first, *own, *rest, *found.units, *found.initial]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from isornn.cells import GRU, LSTM, TGRU, TLSTM, TRNN, Cell, ChoGRU, GersLSTM, Minimal, Peephole, Vanilla
-from isornn.nn.kernels.contract import Given, Gradients, Kernel
+from isornn.nn.kernels.contract import RecurrenceArgs, Gradients, Kernel
 from isornn.nn.kernels.gru import ChoGRUKernel, GRUKernel
 from isornn.nn.kernels.lstm import MemoryKernel, fastest_gers_steps
 from isornn.nn.kernels.minimal import MinimalKernel
 from isornn.nn.kernels.typed import TGRUKernel, TLSTMKernel, TRNNKernel
 from isornn.nn.kernels.vanilla import TRANSITIONS, VanillaKernel
 
-__all__ = ["Given", "Gradients", "Kernel", "kernel_of"]
+__all__ = ["RecurrenceArgs", "Gradients", "Kernel", "kernel_of"]
 
 _KERNELS: dict[Cell, Kernel] = {
     LSTM(): MemoryKernel(memory=1),

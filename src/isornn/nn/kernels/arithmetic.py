@@ -167,6 +167,56 @@ def _tanh(u: Any) -> Any:
 
 
 @jit
+def where(condition: Any, a: Any, b: Any) -> Any:
+    """``a`` if the condition holds, else ``b``."""
+    return a if condition else b
+
+
+def exp(x: Any) -> Any:
+    """``e^x``, in compiled code only: 0 below the smallest normal number."""
+    raise NotImplementedError
+
+
+@overload(exp)
+def _exp(x: Any) -> Any:
+    number = FORMATS[x].type
+    one, zero = number(1), number(0)
+    lowest, highest = number(-FORMATS[x].overflow + 1.5), number(FORMATS[x].overflow)
+
+    def implementation(x: Any) -> Any:
+        y = lowest if x < lowest else x
+        y = highest if y > highest else y
+        p, scale = exponential(y)
+        return zero if x < lowest else scale * (one + p)
+
+    return implementation
+
+
+sqrt, log, log1p, expm1, sin, cos = np.sqrt, np.log, np.log1p, np.expm1, np.sin, np.cos  # as numba compiles them
+
+
+@jit
+def erf(x: Any) -> Any:
+    """The error function."""
+    return math.erf(x)
+
+
+@jit
+def accumulate(total: Array, row: Array, matrix: Array) -> None:
+    """``total += row matrix``, for matrices that are too small for a call of a library to be worth it."""
+    whole = len(row) // 4 * 4
+    for k in range(0, whole, 4):
+        a, b, c, d = row[k], row[k + 1], row[k + 2], row[k + 3]
+        first, second, third, fourth = matrix[k], matrix[k + 1], matrix[k + 2], matrix[k + 3]
+        for n in range(len(total)):
+            total[n] += (a * first[n] + b * second[n]) + (c * third[n] + d * fourth[n])
+    for k in range(whole, len(row)):
+        a, first = row[k], matrix[k]
+        for n in range(len(total)):
+            total[n] += a * first[n]
+
+
+@jit
 def sigmoid_over(row: Array) -> None:
     """``row = sigmoid(row)``."""
     for n in range(row.shape[0]):

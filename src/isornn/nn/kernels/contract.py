@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Given:
+class RecurrenceArgs:
     """What a recurrence takes beside its drive; none of it is written to.
 
     Args:
@@ -30,7 +30,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Gradients of a recurrence: of its ``drive`` (T, B, K N), and of what is `Given`, ``None`` where that is."""
+    """Gradients of a recurrence: of its ``drive`` (T, B, K N), and of what is `RecurrenceArgs`, ``None`` where that is."""
 
     drive: Tensor
     weight: Tensor | None
@@ -54,7 +54,7 @@ class Kernel(Protocol):
         """For each tensor that ``forward`` keeps, (T, B, width N), its width."""
         ...
 
-    def forward(self, drive: Tensor, given: Given, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
+    def forward(self, drive: Tensor, given: RecurrenceArgs, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
         """Results, and what ``backward`` wants kept (nothing unless ``keep``).
 
         Args:
@@ -64,7 +64,7 @@ class Kernel(Protocol):
         ...
 
     def backward(
-        self, given: Given, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
+        self, given: RecurrenceArgs, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
     ) -> Gradients:
         """Gradients of ``sum_k <grads_k, results_k>``; ``None`` in ``grads`` is zero. Nothing is written to."""
         ...

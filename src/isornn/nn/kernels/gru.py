@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isornn.nn.kernels.contract import Given, Gradients, Kernel
+from isornn.nn.kernels.contract import RecurrenceArgs, Gradients, Kernel
 from isornn.nn.kernels.gru_steps import CHO_IN_TORCH, GRU_IN_TORCH, ChoSteps, GRUSteps
 from isornn.nn.kernels.steps import dense, weight_gradient
 
@@ -34,7 +34,7 @@ class GRUKernel(Kernel):
 
     steps: Callable[[torch.device], GRUSteps] = fastest_gru_steps
 
-    def forward(self, drive: Tensor, given: Given, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
+    def forward(self, drive: Tensor, given: RecurrenceArgs, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
         assert given.weight is not None
         (read,) = given.initial
         gates = drive.unflatten(-1, (3, -1))
@@ -49,7 +49,7 @@ class GRUKernel(Kernel):
         return [h], [drive, nh] if keep else []
 
     def backward(
-        self, given: Given, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
+        self, given: RecurrenceArgs, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
     ) -> Gradients:
         assert given.weight is not None
         ((h0,), (h,), (activations, nh)) = given.initial, results, kept
@@ -95,7 +95,7 @@ class ChoGRUKernel(Kernel):
 
     steps: Callable[[torch.device], ChoSteps] = fastest_cho_steps
 
-    def forward(self, drive: Tensor, given: Given, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
+    def forward(self, drive: Tensor, given: RecurrenceArgs, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
         assert given.weight is not None
         (h0,) = given.initial
         gates = drive.unflatten(-1, (3, -1))
@@ -114,7 +114,7 @@ class ChoGRUKernel(Kernel):
         return [h], [drive] if keep else []
 
     def backward(
-        self, given: Given, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
+        self, given: RecurrenceArgs, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
     ) -> Gradients:
         assert given.weight is not None
         ((h0,), (h,), (activations,)) = given.initial, results, kept

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isornn.nn.kernels.contract import Given, Gradients, Kernel
+from isornn.nn.kernels.contract import RecurrenceArgs, Gradients, Kernel
 from isornn.nn.kernels.lstm_steps import GERS_IN_TORCH, MEMORY_IN_TORCH, MemorySteps
 from isornn.nn.kernels.steps import backwards, dense, forwards, weight_gradient
 
@@ -48,7 +48,7 @@ class MemoryKernel(Kernel):
     memory: int
     steps: Callable[[torch.device], MemorySteps] = fastest_memory_steps
 
-    def forward(self, drive: Tensor, given: Given, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
+    def forward(self, drive: Tensor, given: RecurrenceArgs, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
         assert given.weight is not None
         results = [drive.new_empty(len(drive), *given.initial[0].shape) for _ in range(2)]
         c, y = results[self.memory], results[1 - self.memory]
@@ -58,7 +58,7 @@ class MemoryKernel(Kernel):
         return results, [drive] if keep else []
 
     def backward(
-        self, given: Given, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
+        self, given: RecurrenceArgs, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
     ) -> Gradients:
         assert given.weight is not None
         c, y = self.memory, 1 - self.memory

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isornn.nn.kernels.contract import Given, Gradients, Kernel
+from isornn.nn.kernels.contract import RecurrenceArgs, Gradients, Kernel
 from isornn.nn.kernels.minimal_steps import MINIMAL_IN_TORCH, MinimalSteps
 from isornn.nn.kernels.steps import backwards, dense, forwards, weight_gradient
 
@@ -34,7 +34,7 @@ class MinimalKernel(Kernel):
 
     steps: Callable[[torch.device], MinimalSteps] = fastest_minimal_steps
 
-    def forward(self, drive: Tensor, given: Given, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
+    def forward(self, drive: Tensor, given: RecurrenceArgs, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
         assert given.weight is not None
         assert given.x is not None
         (h0,) = given.initial
@@ -43,7 +43,7 @@ class MinimalKernel(Kernel):
         return [h], [drive] if keep else []
 
     def backward(
-        self, given: Given, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
+        self, given: RecurrenceArgs, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
     ) -> Gradients:
         assert given.weight is not None
         assert given.x is not None

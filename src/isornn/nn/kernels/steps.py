@@ -56,6 +56,12 @@ def dense(grads: Sequence[Tensor | None], state: Tensor) -> list[Tensor]:
     return [zeros if grad is None else grad.contiguous() for grad in grads]
 
 
+def outer_products(du: Tensor, read: Tensor) -> Tensor:
+    """``sum_tb du_tb read_tb^T``, (M, P), for (T, B, M) and (T, B, P)."""
+    # The wider one second: with few columns there MKL takes up to ten times as long.
+    return (read.flatten(0, 1).t() @ du.flatten(0, 1)).t().contiguous()
+
+
 def weight_gradient(du: Tensor, initial: Tensor, read: Tensor) -> Tensor:
     """``sum_t du_t^T s_(t-1)``, in two products: one would need a copy of the states, moved by a step.
 
@@ -64,5 +70,5 @@ def weight_gradient(du: Tensor, initial: Tensor, read: Tensor) -> Tensor:
         initial: the state before the first step, (B, N).
         read: the states after each step, (T, B, N).
     """
-    first = du[0].t() @ initial
-    return first.addmm_(du[1:].flatten(0, 1).t(), read[:-1].flatten(0, 1))
+    first = initial.t() @ du[0]
+    return first.addmm_(read[:-1].flatten(0, 1).t(), du[1:].flatten(0, 1)).t().contiguous()

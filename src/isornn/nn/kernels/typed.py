@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from isornn.nn.kernels.contract import Given, Gradients
+from isornn.nn.kernels.contract import RecurrenceArgs, Gradients
 from isornn.nn.kernels.device import scan_on_device
 from isornn.nn.kernels.steps import dense
 from isornn.nn.kernels.threads import shared
@@ -26,14 +26,14 @@ class _Typed(ABC):
     kept_widths: tuple[int, ...]
     results = 1
 
-    def forward(self, drive: Tensor, given: Given, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
+    def forward(self, drive: Tensor, given: RecurrenceArgs, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
         """See `Kernel`."""
         (start,) = given.initial
         run = self._run if drive.device.type == "cpu" else self._run_by_scan
         return run(_by_gate(drive, start), start), [drive] if keep else []
 
     def backward(
-        self, given: Given, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
+        self, given: RecurrenceArgs, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
     ) -> Gradients:
         """See `Kernel`."""
         (start,), (drive,) = given.initial, kept

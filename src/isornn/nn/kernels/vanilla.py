@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isornn.nn.kernels.contract import Given, Gradients, Kernel
+from isornn.nn.kernels.contract import RecurrenceArgs, Gradients, Kernel
 from isornn.nn.kernels.steps import dense, weight_gradient
 
 
@@ -40,7 +40,7 @@ class VanillaKernel(Kernel):
 
     transition: Transition
 
-    def forward(self, drive: Tensor, given: Given, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
+    def forward(self, drive: Tensor, given: RecurrenceArgs, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
         assert given.weight is not None
         (read,), matrix = given.initial, given.weight.t()
         for u in drive.unbind():
@@ -48,7 +48,7 @@ class VanillaKernel(Kernel):
         return [drive], []
 
     def backward(
-        self, given: Given, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
+        self, given: RecurrenceArgs, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
     ) -> Gradients:
         assert given.weight is not None
         (h0,), (h,) = given.initial, results

@@ -1,0 +1,233 @@
+"""The recurrence of any cell whose step can be printed: arrays, matrix products, and the printed loops between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from isornn.cells import Cell
+from isornn.cells.trace import graph_of
+from isornn.nn.kernels.contract import Gradients, Kernel, RecurrenceArgs
+from isornn.nn.kernels.schedule import Product, Schedule, Stage, schedule_of
+from isornn.nn.kernels.steps import dense, outer_products, weight_gradient
+from isornn.nn.kernels.threads import shared
+
+# Multiplications and additions in a step's recurrent products up to which compiled loops beat a call of the library.
+_SMALL = 1 << 18
+
+Arrays = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class GeneratedKernel(Kernel):
+    """The `Kernel` that is printed from a cell's own `update`, `read` and `output`.
+
+    Args:
+        cell: the cell.
+
+    Raises:
+        NotPrintable: by ``of``; the cell is then stepped.
+    """
+
+    cell: Cell
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        return schedule_of(self.cell)
+
+    @property
+    def kept_widths(self) -> tuple[int, ...]:
+        """See `Kernel`."""
+        driven = [len(self.schedule.layout.driven)]
+        return (*driven, *([self.schedule.saved] if self.schedule.saved else []))
+
+    def forward(self, drive: Tensor, given: RecurrenceArgs, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
+        """See `Kernel`."""
+        schedule, (steps, batch), hidden = self.schedule, drive.shape[:2], given.initial[0].shape[-1]
+
+        def blank(*shape: int) -> Tensor:
+            return drive.new_empty(*shape, hidden)
+
+        arrays = self._arrays(given)
+        arrays["drive"] = drive.unflatten(-1, (-1, hidden))
+        arrays["saved"] = blank(steps if keep else 1, batch, schedule.saved)
+        arrays["product"] = blank(batch, len(schedule.buffered))
+        arrays["read"] = blank(batch)
+        arrays |= {f"new.{name}": blank(steps, batch) for name in schedule.program.new}
+        undriven = len(schedule.layout.undriven)
+        offset = drive.new_zeros(undriven * hidden) if given.offset is None else given.offset
+        arrays["offset"] = offset.view(undriven, hidden)
+        matrices = self._matrices(given.weight, schedule.forward_products, hidden, transposed=True)
+        _Run(schedule, "forward", arrays, matrices).run()
+        kept = [drive, *([arrays["saved"].flatten(2)] if schedule.saved else [])]
+        return [arrays[f"new.{name}"] for name in schedule.program.new], kept if keep else []
+
+    def backward(
+        self, given: RecurrenceArgs, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
+    ) -> Gradients:
+        """See `Kernel`."""
+        schedule, first = self.schedule, given.initial[0]
+        (steps, batch), hidden = results[0].shape[:2], first.shape[-1]
+        program, layout = schedule.program, schedule.layout
+        arrays = self._arrays(given)
+        arrays["drive"] = kept[0].unflatten(-1, (-1, hidden))
+        if schedule.saved:
+            arrays["saved"] = kept[1].unflatten(-1, (-1, hidden))
+        arrays |= {f"new.{name}": value for name, value in zip(program.new, results, strict=True)}
+        arrays |= {f"direct.{name}": value for name, value in zip(program.new, dense(grads, first), strict=True)}
+        arrays |= {f"carried.{name}": torch.zeros_like(first) for name in self.cell.states}
+        arrays |= {f"dunit.{place}": torch.zeros_like(first) for place in range(len(program.units))}
+        arrays |= {f"reads.{gate}": torch.empty_like(results[0]) for gate in schedule.gated}
+        arrays["du"] = first.new_empty(steps, batch, len(layout.driven), hidden)
+        arrays["du_alone"] = first.new_empty(steps, batch, len(layout.undriven), hidden)
+        arrays["of_read"] = torch.empty_like(first)
+        if given.x is not None:
+            arrays["dx"] = torch.empty_like(given.x)
+        matrices = self._matrices(given.weight, schedule.backward_products, hidden, transposed=False)
+        _Run(schedule, "backward", arrays, matrices).run()
+        return Gradients(
+            drive=arrays["du"].flatten(2),
+            weight=None if given.weight is None else self._of_weight(arrays),
+            offset=None if given.offset is None else arrays["du_alone"].sum((0, 1)).flatten(),
+            x=arrays.get("dx"),
+            units=self._of_units(given.units, [arrays[f"dunit.{place}"].sum(0) for place in range(len(program.units))]),
+            initial=[arrays[f"carried.{name}"] for name in self.cell.states],
+        )
+
+    def _arrays(self, given: RecurrenceArgs) -> Arrays:
+        """What both directions start from."""
+        arrays = {f"initial.{name}": value for name, value in zip(self.cell.states, given.initial, strict=True)}
+        arrays |= {f"unit.{place}": value for place, value in enumerate(self._units(given.units))}
+        return arrays if given.x is None else arrays | {"x": given.x}
+
+    def _units(self, parameters: Sequence[Tensor]) -> list[Tensor]:
+        """The expressions in the cell's parameters alone, (N,) each."""
+        if not parameters:
+            return []
+        named = dict(zip(self.cell.parameters, parameters, strict=True))
+        units = self.schedule.program.units
+        value = graph_of(self.cell).interpret(
+            lambda leaf: named[leaf.name], lambda _, function, args, kwargs: function(*args, **kwargs), units
+        )
+        return [value(node).contiguous() for node in units]
+
+    def _of_units(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Tensor]:
+        """Gradients of the cell's parameters from those of the expressions in them."""
+        if not parameters:
+            return []
+        with torch.enable_grad():
+            leaves = [value.detach().requires_grad_() for value in parameters]
+            units = self._units(leaves)
+        found = torch.autograd.grad(units, leaves, gradients, allow_unused=True)
+        return [torch.zeros_like(p) if g is None else g for p, g in zip(leaves, found, strict=True)]
+
+    def _matrices(
+        self, weight: Tensor | None, products: Sequence[Product], hidden: int, *, transposed: bool
+    ) -> dict[str, Tensor]:
+        """By the first gate of a product, the matrices of its gates in one."""
+        if weight is None:
+            return {}
+        parts = dict(zip(self.schedule.layout.stacks["weight_hh"], weight.split(hidden), strict=True))
+        matrices = {}
+        for product in products:
+            matrix = torch.cat([parts[gate] for gate in product.gates])
+            matrices[product.gates[0]] = matrix.t() if transposed else matrix
+        return matrices
+
+    def _of_weight(self, arrays: Arrays) -> Tensor:
+        first, parts = self.cell.states[0], []
+        for product in self.schedule.backward_products:
+            du = _columns(arrays, product)
+            if product.gates[0] in self.schedule.gated:
+                parts.append(outer_products(du, arrays[f"reads.{product.gates[0]}"]))
+            else:
+                parts.append(weight_gradient(du, arrays[f"initial.{first}"], arrays[f"new.{first}"]))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _columns(arrays: Arrays, product: Product) -> Tensor:
+    """A product's rows, (..., count N)."""
+    start = product.target.part or 0
+    return arrays[product.target.array][..., start : start + len(product.gates), :].flatten(-2)
+
+
+class _Run:
+    """One pass over a sequence: step by step with the library's products, or wholly in compiled code."""
+
+    def __init__(self, schedule: Schedule, direction: str, arrays: Arrays, matrices: Mapping[str, Tensor]) -> None:
+        self.schedule, self.direction, self.arrays, self.matrices = schedule, direction, arrays, matrices
+        self.first = schedule.program.cell.states[0]
+        new = arrays[f"new.{self.first}"]
+        self.steps, self.batch = new.shape[:2]
+        self.on_cpu = new.device.type == "cpu"
+
+    def run(self) -> None:
+        work = 2 * self.batch * sum(matrix.numel() for matrix in self.matrices.values())
+        if self.on_cpu and work <= _SMALL:
+            self._compiled()
+        elif self.direction == "forward":
+            self._forward()
+        else:
+            self._backward()
+
+    def _compiled(self) -> None:
+        from isornn.nn.kernels.compiled import compiled
+        from isornn.nn.kernels.numba_source import run_arrays
+
+        arrays = self.arrays | {f"matrix.{gate}": matrix.contiguous() for gate, matrix in self.matrices.items()}
+        given = [arrays[name] for name in run_arrays(self.schedule, self.direction)]
+        shared(getattr(compiled(self.schedule.program.cell), self.direction), *given, over=self.batch)
+
+    def _forward(self) -> None:
+        read, states = self.arrays[f"initial.{self.first}"], self.arrays[f"new.{self.first}"].unbind()
+        stages = [(stage.gate, self._bound(stage)) for stage in self.schedule.forward]
+        products = {product.gates[0]: self._product(product) for product in self.schedule.forward_products}
+        plain = products[self.schedule.layout.plain[0]] if self.schedule.layout.plain else None
+        for t in range(self.steps):
+            if plain is not None:
+                plain(t, read)
+            for gate, stage in stages:
+                stage(t)
+                if gate is not None:
+                    products[gate](t, self.arrays["read"])
+            read = states[t]
+
+    def _product(self, product: Product) -> Callable[[int, Tensor], object]:
+        """The product at step t of what is read: added to the drive, or written to the buffer."""
+        matrix, columns = self.matrices[product.gates[0]], _columns(self.arrays, product)
+        if product.target.array == "product":
+            return lambda t, read: torch.mm(read, matrix, out=columns)
+        each = columns.unbind()
+        return lambda t, read: each[t].addmm_(read, matrix)
+
+    def _backward(self) -> None:
+        carried, of_read = self.arrays[f"carried.{self.first}"], self.arrays["of_read"]
+        stages = [(stage.gate, self._bound(stage)) for stage in self.schedule.backward]
+        found = {product.gates[0]: _columns(self.arrays, product).unbind() for product in self.schedule.backward_products}
+        gated = {gate: found.pop(gate) for gate in self.schedule.gated}
+        plain = [(self.matrices[gate], du) for gate, du in found.items()]
+        for t in reversed(range(self.steps)):
+            for gate, stage in stages:
+                if gate is not None:
+                    torch.mm(gated[gate][t], self.matrices[gate], out=of_read)
+                stage(t)
+            for matrix, du in plain:
+                carried.addmm_(du[t], matrix)
+
+    def _bound(self, stage: Stage) -> Callable[[int], object]:
+        """The pointwise part of step t, on arrays that it already knows."""
+        if not self.on_cpu:
+            from isornn.nn.kernels.torch_steps import stepped_in_torch
+
+            return stepped_in_torch(stage, self.arrays)
+        from isornn.nn.kernels.compiled import compiled
+        from isornn.nn.kernels.numba_source import arrays_of, step_name
+
+        function = getattr(compiled(self.schedule.program.cell), step_name(self.direction, stage.gate))
+        arrays = [self.arrays[name].detach().numpy() for name in arrays_of(stage)]
+        return lambda t: function(*arrays, t, 0, self.batch)
+

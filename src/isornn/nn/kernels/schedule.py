@@ -1,0 +1,472 @@
+"""Where the values of one step live, and in which order they are computed: a cell's program as statements on rows.
+
+A row is what one sequence has of one quantity at one step, (N,) numbers. Every statement writes one row, with one loop
+over units: with more, and with more than `_MOST_ROWS` to read, LLVM does not vectorise it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from isornn.cells import Cell
+from isornn.cells.trace import Leaf, Node
+from isornn.nn.kernels.program import COSTLY, ONE, OUTPUT, PREDICATES, ZERO, Program, aten, program_of
+from isornn.nn.layout import Layout
+
+_MOST_ROWS = 7
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of an array: ``drive[k]`` is that of the k-th driven gate; arrays with one row have part ``None``."""
+
+    array: str
+    part: int | None = None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """``function(*args)``; arguments are rows, operations, numbers."""
+
+    function: Any
+    args: tuple[Any, ...]
+
+
+Expression = Row | Operation | float
+Wanted = tuple[Any, Row, bool]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """``target = value``, or ``target += value``."""
+
+    target: Row
+    value: Expression
+    adds: bool = False
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product of the recurrence, for several gates in one.
+
+    Args:
+        gates: whose matrices.
+        target: the first of as many rows: where the product goes, or backwards the gradients that are multiplied.
+    """
+
+    gates: tuple[str, ...]
+    target: Row
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A matrix product, then what is pointwise until the next.
+
+    Args:
+        gate: whose gated read the statements compute (forwards) or differentiate (backwards); ``None``: the update.
+        statements: in order.
+    """
+
+    gate: str | None
+    statements: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A cell's step, laid out.
+
+    Arrays, each (T, B, ., N) unless said otherwise; *results* are the states and, where it is no state, the output:
+
+    - ``drive``: by driven gate, the pre-activation but for the recurrent product; then what is saved of it.
+    - ``product``: (B, ., N), recurrent products that are not added to the drive in place, by gate of ``buffered``.
+    - ``offset``: (J, N), biases of the undriven gates.
+    - ``saved``: further values for the backward pass.
+    - ``old.s``, ``new.r``: states before, results after; ``x``, the input; ``unit.i``: (N,), per-unit numbers.
+    - ``read``: (B, N), what a gated matrix multiplies; ``reads.k``: the same, of all steps, in the backward pass.
+    - ``du``, ``du_alone``: gradients of driven and undriven pre-activations; ``dx``.
+    - ``carried.s``: (B, N), gradient of a state that comes from later steps; ``direct.r``: of a result itself.
+    - ``dunit.i``: (B, N), sums over steps; ``of_read``: (B, N).
+
+    Args:
+        program: what is computed.
+        layout: the cell's.
+        in_place: whether the plain product is added to the drive itself.
+        buffered: gates whose products go to ``product``.
+        saved: how many rows ``saved`` has.
+        forward, backward: stages in order; backwards the update comes first.
+    """
+
+    program: Program
+    layout: Layout
+    in_place: bool
+    buffered: tuple[str, ...]
+    saved: int
+    forward: tuple[Stage, ...]
+    backward: tuple[Stage, ...]
+
+    @property
+    def gated(self) -> tuple[str, ...]:
+        """Gates whose matrix reads a gated state."""
+        return tuple(self.program.reads)
+
+    @functools.cached_property
+    def forward_products(self) -> tuple[Product, ...]:
+        """What is multiplied at every step: the first state by the plain gates' matrices, then each gated read."""
+        found = []
+        if self.layout.plain:
+            place = self.layout.driven.index(self.layout.plain[0]) if self.in_place else 0
+            found.append(Product(self.layout.plain, Row("drive" if self.in_place else "product", place)))
+        for gate in self.gated:
+            driven = gate in self.layout.driven
+            place = (self.layout.driven if driven else self.buffered).index(gate)
+            found.append(Product((gate,), Row("drive" if driven else "product", place)))
+        return tuple(found)
+
+    @functools.cached_property
+    def backward_products(self) -> tuple[Product, ...]:
+        """Backwards: runs of gates that are neighbours both among the matrices and among the gradients."""
+        runs: list[Product] = []
+        for gate in self.layout.stacks["weight_hh"]:
+            row, last = self.gradient_row(gate), runs[-1] if runs else None
+            if last is not None and not {gate, last.gates[-1]} & set(self.gated):
+                if row == Row(last.target.array, (last.target.part or 0) + len(last.gates)):
+                    runs[-1] = Product((*last.gates, gate), last.target)
+                    continue
+            runs.append(Product((gate,), row))
+        return tuple(runs)
+
+    def gradient_row(self, gate: str) -> Row:
+        """Where the gradient of a pre-activation goes."""
+        return gradient_row(self.layout, gate)
+
+
+def gradient_row(layout: Layout, gate: str) -> Row:
+    if gate in layout.driven:
+        return Row("du", layout.driven.index(gate))
+    return Row("du_alone", layout.undriven.index(gate))
+
+
+@functools.cache
+def schedule_of(cell: Cell) -> Schedule:
+    """Lay out a cell's step.
+
+    Raises:
+        NotPrintable: see `program_of`.
+    """
+    return _Planner(program_of(cell), Layout.of(cell)).schedule()
+
+
+class _Planner:
+    def __init__(self, program: Program, layout: Layout) -> None:
+        self.program, self.layout = program, layout
+        places = [layout.driven.index(gate) for gate in layout.plain if gate in layout.driven]
+        consecutive = places == list(range(places[0], places[0] + len(places))) if places else True
+        self.in_place = consecutive and len(places) == len(layout.plain)
+        undriven = [gate for gate in program.reads if gate not in layout.driven]
+        self.buffered = (*(() if self.in_place else layout.plain), *undriven)
+        self.leaf = {leaf: node for node, leaf in program.leaves.items()}
+        self.kept = self._kept_values()
+
+    def schedule(self) -> Schedule:
+        slots, extra = self._slots()
+        return Schedule(
+            self.program,
+            self.layout,
+            self.in_place,
+            self.buffered,
+            extra,
+            self._forward(slots),
+            self._backward(slots),
+        )
+
+    # -- what is saved ------------------------------------------------------------------------------------------------
+
+    def _kept_values(self) -> list[Node]:
+        """What the backward pass cannot compute cheaply from states, results, input and units, in order."""
+        program, kept, seen = self.program, set(), set()
+        leaves, results = program.leaves, set(program.new.values())
+        gradients = [*program.update_gradients.values()]
+        gradients += [node for found in program.read_gradients.values() for node in found.values()]
+        fresh = [*gradients, *program.reads.values()]
+        while fresh:
+            node = fresh.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if node in leaves:
+                if leaves[node].kind == "gate":
+                    kept.add(node)
+            elif node in results and node not in gradients:
+                continue
+            elif node.target in COSTLY and not self._of_gradients(node) and self._rests_on_a_gate(node):
+                kept.add(node)
+            else:
+                fresh += node.all_input_nodes
+        return [node for node in self.order if node in kept]
+
+    @functools.cached_property
+    def order(self) -> list[Node]:
+        return list(next(iter(self.program.leaves)).graph.nodes)
+
+    @functools.cached_property
+    def _gradient_nodes(self) -> set[Node]:
+        found: set[Node] = set()
+        for node in self.order:
+            leaf = self.program.leaves.get(node)
+            if (leaf is not None and "gradient" in leaf.kind) or any(n in found for n in node.all_input_nodes):
+                found.add(node)
+        return found
+
+    def _of_gradients(self, node: Node) -> bool:
+        return node in self._gradient_nodes
+
+    def _rests_on_a_gate(self, node: Node) -> bool:
+        """Whether it takes a pre-activation to compute it, results being known."""
+        results = set(self.program.new.values())
+        fresh, seen = list(node.all_input_nodes), set()
+        while fresh:
+            one = fresh.pop()
+            if one in results or one in seen:
+                continue
+            seen.add(one)
+            leaf = self.program.leaves.get(one)
+            if leaf is not None and leaf.kind == "gate":
+                return True
+            fresh += one.all_input_nodes
+        return False
+
+    def _slots(self) -> tuple[dict[Node, Row], int]:
+        """Where each saved value goes: over a pre-activation that is used for nothing else, or to a row of its own."""
+        driven = self.layout.driven
+        rows: dict[Node, Row] = {}
+        for node in self.kept:
+            leaf = self.program.leaves.get(node)
+            if leaf is not None and leaf.name in driven:
+                rows[node] = Row("drive", driven.index(leaf.name))
+        for node in self.kept:
+            if node not in rows:
+                free = (
+                    Row("drive", place)
+                    for place, gate in enumerate(driven)
+                    if Row("drive", place) not in rows.values() and self._ends_in(self.leaf.get(Leaf("gate", gate)), node)
+                )
+                slot = next(free, None)
+                if slot is not None:
+                    rows[node] = slot
+        others = [node for node in self.kept if node not in rows]
+        rows |= {node: Row("saved", place) for place, node in enumerate(others)}
+        return rows, len(others)
+
+    def _ends_in(self, gate: Node | None, value: Node) -> bool:
+        """Whether the forward pass uses the pre-activation on its way to ``value`` only."""
+        node = gate
+        while node is not None and node is not value:
+            users = [user for user in node.users if user in self._forward_nodes]
+            node = users[0] if len(users) == 1 else None
+        return node is value
+
+    @functools.cached_property
+    def _forward_nodes(self) -> set[Node]:
+        found: set[Node] = set()
+        fresh = [*self.program.new.values(), *self.program.reads.values()]
+        while fresh:
+            node = fresh.pop()
+            if node not in found:
+                found.add(node)
+                fresh += node.all_input_nodes
+        return found
+
+    # -- stages -------------------------------------------------------------------------------------------------------
+
+    def _forward(self, slots: Mapping[Node, Row]) -> tuple[Stage, ...]:
+        rows = self._common() | self._pre_activations()
+        writer = _Writer(rows, slots)
+        stages = []
+        for gate, read in self.program.reads.items():
+            stages.append(Stage(gate, writer.statements([(read, Row("read"), False)])))
+        wanted = [(node, Row(f"new.{name}"), False) for name, node in self.program.new.items()]
+        # What is saved and was not needed yet; a pre-activation whose row holds it already is left.
+        wanted += [(node, row, False) for node, row in slots.items() if rows.get(node) != row]
+        stages.append(Stage(None, writer.statements(wanted)))
+        return tuple(stages)
+
+    def _pre_activations(self) -> dict[Node, Expression]:
+        found: dict[Node, Expression] = {}
+        for node, leaf in self.program.leaves.items():
+            if leaf.kind == "gate":
+                gate, terms = leaf.name, []
+                if gate in self.layout.driven:
+                    terms.append(Row("drive", self.layout.driven.index(gate)))
+                if gate in self.buffered:
+                    terms.append(Row("product", self.buffered.index(gate)))
+                if gate in self.layout.undriven:
+                    terms.append(Row("offset", self.layout.undriven.index(gate)))
+                found[node] = functools.reduce(lambda a, b: Operation(aten.add.Tensor, (a, b)), terms)
+        return found
+
+    def _common(self) -> dict[Node, Expression]:
+        """States before the step, input and units."""
+        rows = {"state": "old.", "unit": "unit."}
+        found: dict[Node, Expression] = {}
+        for node, leaf in self.program.leaves.items():
+            if leaf.kind in rows:
+                found[node] = Row(rows[leaf.kind] + leaf.name)
+            elif leaf.kind == "input":
+                found[node] = Row("x")
+        return found
+
+    def _backward(self, slots: Mapping[Node, Row]) -> tuple[Stage, ...]:
+        program, cell = self.program, self.program.cell
+        rows: dict[Node, Expression] = self._common() | dict(slots)
+        for name, node in program.new.items():
+            if node not in rows:
+                rows[node] = Row(f"new.{name}")
+        arriving = []
+        for name in program.new:
+            direct = Row(f"direct.{name}")
+            leaf = self.leaf.get(Leaf("gradient", name))
+            if leaf is None:
+                continue
+            if name == OUTPUT:
+                rows[leaf] = direct
+            else:
+                total = Row(f"scratch_d_{name}")
+                arriving.append(Statement(total, Operation(aten.add.Tensor, (Row(f"carried.{name}"), direct))))
+                rows[leaf] = total
+        writer = _Writer(rows, {})
+        wanted: list[Wanted] = []
+        gradients = program.update_gradients
+        for gate in cell.gates:
+            wanted.append((gradients.get(Leaf("gate", gate), 0.0), gradient_row(self.layout, gate), False))
+        wanted += self._other_gradients(gradients)
+        for name in cell.states:
+            wanted.append((gradients.get(Leaf("state", name), 0.0), Row(f"carried.{name}"), False))
+        stages = [Stage(None, (*arriving, *writer.statements(wanted)))]
+        for gate in reversed(program.reads):
+            leaf = self.leaf[Leaf("read gradient", gate)]
+            writer.rows[leaf] = Row("of_read")
+            gradients = program.read_gradients[gate]
+            wanted = [(program.reads[gate], Row(f"reads.{gate}"), False)]
+            for source, node in gradients.items():
+                if source.kind == "gate":
+                    wanted.append((node, gradient_row(self.layout, source.name), True))
+                elif source.kind == "state":
+                    wanted.append((node, Row(f"carried.{source.name}"), True))
+            wanted += self._other_gradients(gradients, always=False)
+            stages.append(Stage(gate, writer.statements(wanted)))
+        return tuple(stages)
+
+    def _other_gradients(self, gradients: Mapping[Leaf, Node], always: bool = True) -> list[Wanted]:
+        found: list[Wanted] = []
+        for leaf, node in gradients.items():
+            if leaf.kind == "unit":
+                found.append((node, Row(f"dunit.{leaf.name}"), True))
+        if self.program.cell.input_enters_pointwise:
+            entering = gradients.get(Leaf("input", "x"))
+            if entering is not None or always:
+                found.append((entering or 0.0, Row("dx"), not always))
+        return found
+
+
+class _Writer:
+    """Turns wanted values into statements; what one stage has computed the next may use, scratch rows excepted.
+
+    Args:
+        rows: by node, the row where it is, or the expression of rows that it comes from.
+        slots: by node, the row that it is to be kept in once it is computed.
+    """
+
+    def __init__(self, rows: dict[Node, Expression], slots: Mapping[Node, Row]) -> None:
+        self.rows, self.slots = rows, slots
+        self._scratch = 0
+        self._start([])
+
+    def _start(self, wanted: Sequence[Wanted]) -> None:
+        self._done: list[Statement] = []
+        self._local: dict[Node, Row] = {}
+        self._targets = {node: row for node, row, adds in reversed(wanted) if _is_computed(node) and not adds}
+        self._uses = self._counted(wanted)
+
+    def statements(self, wanted: Sequence[Wanted]) -> tuple[Statement, ...]:
+        """Statements that compute each ``(value, row, whether to add)``, in this order: rows are then written in the
+        order in which they lie, which is a third faster."""
+        self._start(wanted)
+        for node, row, adds in wanted:
+            if not _is_computed(node):
+                if not adds:
+                    self._done.append(Statement(row, 0.0))
+                continue
+            value = self._expression(node)
+            if value != row:
+                self._done.append(Statement(row, self._limited(value), adds))
+            if row == self.slots.get(node):
+                self.rows[node] = row
+        return tuple(self._done)
+
+    def _counted(self, wanted: Sequence[Wanted]) -> dict[Node, int]:
+        """How often each node is used that has yet to be computed."""
+        uses: dict[Node, int] = {}
+        fresh = [node for node, _, _ in wanted if _is_computed(node)]
+        while fresh:
+            node = fresh.pop()
+            uses[node] = uses.get(node, 0) + 1
+            if uses[node] == 1 and node not in self.rows:
+                fresh += node.all_input_nodes
+        return uses
+
+    def _expression(self, node: Any) -> Any:
+        """The row of a node, which is computed if it is to have one, else its expression."""
+        if not isinstance(node, Node):
+            return node
+        known = self._local.get(node) or self.rows.get(node)
+        if known is not None:
+            return known
+        row = self.slots.get(node) or self._targets.get(node)
+        if row is None and self._uses.get(node, 0) > 1 and self._worth_a_row(node):
+            row = self._fresh()
+        if row is None:
+            return self._inlined(node)
+        self._done.append(Statement(row, self._limited(self._inlined(node))))
+        self._local[node] = row
+        if row == self.slots.get(node) or row.array.startswith("new."):
+            self.rows[node] = row
+        return row
+
+    def _worth_a_row(self, node: Node) -> bool:
+        if node.target in PREDICATES:
+            return False
+        return node.target in COSTLY or any(n not in self.rows and n not in self._local for n in node.all_input_nodes)
+
+    def _inlined(self, node: Node) -> Expression:
+        if node.target in (ONE, ZERO):
+            return 1.0 if node.target is ONE else 0.0
+        return Operation(node.target, tuple(self._expression(arg) for arg in node.args))
+
+    def _limited(self, value: Expression) -> Expression:
+        """The same with few enough rows to read; what is too much goes to rows of its own first."""
+        while len(rows_of(value)) > _MOST_ROWS and isinstance(value, Operation):
+            widest = max(value.args, key=lambda arg: len(rows_of(arg)))
+            row = self._fresh()
+            self._done.append(Statement(row, self._limited(widest)))
+            value = Operation(value.function, tuple(row if a is widest else a for a in value.args))
+        return value
+
+    def _fresh(self) -> Row:
+        self._scratch += 1
+        return Row(f"scratch_{self._scratch}")
+
+
+def _is_computed(value: Node | float) -> bool:
+    return isinstance(value, Node) and value.target is not ZERO
+
+
+def rows_of(value: Any) -> set[Row]:
+    """The rows that an expression reads."""
+    if isinstance(value, Row):
+        return {value}
+    if isinstance(value, Operation):
+        return set().union(*map(rows_of, value.args))
+    return set()
