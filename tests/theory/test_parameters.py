@@ -10,7 +10,8 @@ import torch
 
 from isornn.cells import LSTM, Cell, Gate, GersLSTM, Reads, Spec, Values
 from isornn.cells.polynomial import structure_of
-from isornn.nn import gates_on_plain_state, step
+from isornn.cells.trace import graph_of
+from isornn.nn import step
 from isornn.simulation import simulate
 from isornn.theory import analyze
 
@@ -101,7 +102,7 @@ def test_a_step_takes_one_value_per_unit() -> None:
     states = Values(h=torch.ones(2))
     new, _ = step(Named(), states, drive, lambda gate, r: 0 * r, parameters={"keep": keep, "slope": slope})
     torch.testing.assert_close(new.h, torch.tensor([-1.0, 0.5]))
-    assert gates_on_plain_state(Named()) == ("h",)
+    assert graph_of(Named()).plain_reads == ("h",)
 
 
 def test_numbers_made_of_parameters_alone_are_numbers_however_they_are_made() -> None:

@@ -174,9 +174,15 @@ def graph_of(cell: Cell) -> CellGraph:
 def name_of(node: Node) -> str:
     """The operation's name in torch: operators, functions and methods of one operation share it.
 
-    >>> import operator
-    >>> [name_of(fx.Graph().call_function(spelled, (2.0, 3.0))) for spelled in (operator.mul, torch.mul)]
-    ['mul', 'mul']
+        >>> import operator
+    <<<<<<< HEAD
+        >>> [name_of(fx.Graph().call_function(spelled, (2.0, 3.0))) for spelled in (operator.mul, torch.mul)]
+        ['mul', 'mul']
+    =======
+        >>> graph = fx.Graph()
+        >>> name_of(graph.call_function(operator.mul, (2.0, 3.0))), name_of(graph.call_function(torch.mul, (2.0, 3.0)))
+        ('mul', 'mul')
+    >>>>>>> f007689 (Hand-written kernels go; the contract over all cells, in every way)
     """
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
     return _SYNONYMS.get(name.strip("_"), name.strip("_"))

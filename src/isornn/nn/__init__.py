@@ -22,7 +22,7 @@ from isornn.nn.rnn import RNN
 from isornn.nn.scan import linear_scan
 from isornn.nn.spectral import parametrize_spectral_
 from isornn.nn.spectral_rnn import SpectralRNN
-from isornn.nn.step import gates_on_plain_state, step
+from isornn.nn.step import step
 
 __all__ = [
     "GRU",
@@ -42,7 +42,6 @@ __all__ = [
     "PeepholeLSTM",
     "SpectralRNN",
     "VanillaRNN",
-    "gates_on_plain_state",
     "linear_scan",
     "parametrize_spectral_",
     "soft_constraints",

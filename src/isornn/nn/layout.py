@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Cell
-from isornn.nn.step import gates_on_plain_state
+from isornn.cells.trace import graph_of
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Layout:
         }
         kind = type(cell)
         key = json.dumps({"module": kind.__module__, "name": kind.__qualname__, "options": asdict(cell)}, default=repr)
-        return Layout(stacks, gates_on_plain_state(cell), key)
+        return Layout(stacks, graph_of(cell).plain_reads, key)
 
     @property
     def driven(self) -> tuple[str, ...]:

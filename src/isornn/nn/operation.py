@@ -17,7 +17,7 @@ from isornn.cells import Cell
 from isornn.nn.kernels import Kernel, RecurrenceArgs, kernel_of
 from isornn.nn.kernels.steps import outer_products
 from isornn.nn.layout import Layout, cell_of
-from isornn.nn.stepped import Weights, count_results, driven, output_is_first_state, stepped
+from isornn.nn.stepped import Weights, count_results, driven, stepped
 
 _TENSORS = 6  # inputs, matrix, bias, recurrent, offset, pointwise
 
@@ -75,7 +75,7 @@ def _(
 ) -> list[Tensor]:
     kind, layout = _cell(cell)
     hidden = matrix.shape[0] // max(len(layout.driven), 1)
-    sizes = [value.shape[-1] for value in initial] + [hidden] * (not output_is_first_state(kind))
+    sizes = [value.shape[-1] for value in initial] + [hidden] * (count_results(kind) - len(initial))
     kernel = kernel_for(kind, projection)
     if keep and kernel is not None:
         sizes += [width * hidden for width in kernel.kept_widths]

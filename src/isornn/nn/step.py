@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from torch import Tensor
 
 from isornn.cells import Cell, Values
-from isornn.cells.trace import graph_of
 
 _NONE: Mapping[str, Tensor] = {}
 
@@ -46,13 +45,3 @@ def step(
             value = value + multiply(gate, cell.read(gate, states, u))
         setattr(u, gate, value)
     return Values(**cell.update(states, u, x)), u
-
-
-def gates_on_plain_state(cell: Cell) -> tuple[str, ...]:
-    """The gates whose matrix multiplies the first state itself: one product serves them all.
-
-    >>> from isornn.cells import ChoGRU
-    >>> gates_on_plain_state(ChoGRU())
-    ('r', 'z')
-    """
-    return graph_of(cell).plain_reads

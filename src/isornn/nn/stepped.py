@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from isornn.cells import Cell, Values
+from isornn.cells.trace import graph_of
 from isornn.nn.layout import Layout
 from isornn.nn.step import step
 
@@ -84,15 +85,12 @@ def stepped(
 
 def _results(cell: Cell, states: Values, u: Values) -> list[Tensor]:
     values = [getattr(states, name) for name in cell.states]
-    return values if output_is_first_state(cell) else [*values, cell.output(states, u)]
-
-
-def output_is_first_state(cell: Cell) -> bool:
-    return type(cell).output is Cell.output
+    return values if graph_of(cell).output_is_first_state else [*values, cell.output(states, u)]
 
 
 def count_results(cell: Cell) -> int:
-    return len(cell.states) + (not output_is_first_state(cell))
+    """The states, and the output where that is not the first of them."""
+    return len(cell.states) + (not graph_of(cell).output_is_first_state)
 
 
 def driven(inputs: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:

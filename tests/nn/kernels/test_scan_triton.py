@@ -13,12 +13,12 @@ from collections.abc import Callable
 import numpy
 import pytest
 import torch
+from isornn.nn.kernels.typed import TGRUKernel, TLSTMKernel, TRNNKernel
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from isornn.nn import scan
 from isornn.nn.kernels import device
-from isornn.nn.kernels.typed import TGRUKernel, TLSTMKernel, TRNNKernel
 from isornn.nn.scan import linear_scan
 
 pytest.importorskip("triton", reason="Triton is not installed")

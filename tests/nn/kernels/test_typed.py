@@ -7,12 +7,12 @@ from typing import NoReturn
 
 import pytest
 import torch
+from isornn.nn.kernels.typed import TGRUKernel, TLSTMKernel, TRNNKernel
 from torch import Tensor
 
 from isornn.cells import TGRU, TLSTM, TRNN, Cell, Values
 from isornn.nn.kernels import threads
 from isornn.nn.kernels.contract import Given, Gradients, Kernel
-from isornn.nn.kernels.typed import TGRUKernel, TLSTMKernel, TRNNKernel
 from isornn.nn.step import step
 
 KERNELS: dict[Cell, type[TRNNKernel] | type[TLSTMKernel] | type[TGRUKernel]] = {

@@ -1,31 +1,33 @@
-"""Hand-written recurrences, optional accelerators of a layer: see `contract.Kernel`."""
+"""Recurrences in machine code, printed from a cell's own definition: see `contract.Kernel`."""
 
 from __future__ import annotations
 
-from isornn.cells import GRU, LSTM, TGRU, TLSTM, TRNN, Cell, ChoGRU, GersLSTM, Minimal, Peephole, Vanilla
-from isornn.nn.kernels.contract import RecurrenceArgs, Gradients, Kernel
-from isornn.nn.kernels.gru import ChoGRUKernel, GRUKernel
-from isornn.nn.kernels.lstm import MemoryKernel, fastest_gers_steps
-from isornn.nn.kernels.minimal import MinimalKernel
-from isornn.nn.kernels.typed import TGRUKernel, TLSTMKernel, TRNNKernel
-from isornn.nn.kernels.vanilla import TRANSITIONS, VanillaKernel
+import functools
 
-__all__ = ["RecurrenceArgs", "Gradients", "Kernel", "kernel_of"]
+from isornn.cells import Cell
+from isornn.nn.kernels.contract import Gradients, Kernel, RecurrenceArgs
+from isornn.nn.kernels.generated import GeneratedKernel
+from isornn.nn.kernels.program import NotPrintable, program_of
 
-_KERNELS: dict[Cell, Kernel] = {
-    LSTM(): MemoryKernel(memory=1),
-    GersLSTM(): MemoryKernel(memory=1, steps=fastest_gers_steps),
-    Peephole(): MemoryKernel(memory=0),
-    GRU(): GRUKernel(),
-    ChoGRU(): ChoGRUKernel(),
-    Minimal(): MinimalKernel(),
-    TRNN(): TRNNKernel(),
-    TLSTM(): TLSTMKernel(),
-    TGRU(): TGRUKernel(),
-    **{Vanilla(name): VanillaKernel(transition) for name, transition in TRANSITIONS.items()},
-}
+__all__ = ["Gradients", "Kernel", "RecurrenceArgs", "kernel_of", "why_no_kernel"]
 
 
 def kernel_of(cell: Cell) -> Kernel | None:
-    """The kernel for ``cell``, or ``None`` where the cell has to be stepped."""
-    return _KERNELS.get(cell)
+    """The kernel of ``cell``, or ``None`` where the cell has to be stepped."""
+    return GeneratedKernel(cell) if why_no_kernel(cell) is None else None
+
+
+@functools.cache
+def why_no_kernel(cell: Cell) -> str | None:
+    """Why no kernel can be printed of ``cell``; ``None`` where one can.
+
+    >>> from isornn.cells import LSTM, Vanilla
+    >>> why_no_kernel(LSTM())
+    >>> why_no_kernel(Vanilla("oplu"))
+    'vanilla is not pointwise'
+    """
+    try:
+        program_of(cell)
+    except NotPrintable as reason:
+        return str(reason)
+    return None

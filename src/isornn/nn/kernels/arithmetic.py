@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar, cast
 
 import numba
@@ -19,7 +18,6 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic, overload
-from torch import Tensor
 
 from isornn.nn.kernels import steps
 
@@ -33,16 +31,6 @@ def jit(function: F) -> F:
     with suppress(RuntimeError):  # no folder to keep machine code in: each process compiles its own
         machine.enable_caching()
     return cast(F, machine)
-
-
-def compiled(function: Callable[..., None]) -> steps.Step:
-    """``function(*arrays, t)`` in machine code, as ``bind(*tensors)(t)`` on the tensors' own memory."""
-    machine = jit(function)
-
-    def bind(*tensors: Tensor) -> steps.BoundStep:
-        return partial(machine, *(tensor.detach().numpy() for tensor in tensors))
-
-    return bind
 
 
 before = jit(steps.before)
@@ -214,17 +202,3 @@ def accumulate(total: Array, row: Array, matrix: Array) -> None:
         a, first = row[k], matrix[k]
         for n in range(len(total)):
             total[n] += a * first[n]
-
-
-@jit
-def sigmoid_over(row: Array) -> None:
-    """``row = sigmoid(row)``."""
-    for n in range(row.shape[0]):
-        row[n] = sigmoid(row[n])
-
-
-@jit
-def tanh_over(row: Array) -> None:
-    """``row = tanh(row)``."""
-    for n in range(row.shape[0]):
-        row[n] = tanh(row[n])

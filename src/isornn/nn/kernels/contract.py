@@ -1,4 +1,4 @@
-"""What a hand-written recurrence promises: the same numbers as the cell's own steps, forwards and backwards, faster."""
+"""What a recurrence in machine code promises: the numbers of the cell's own steps, forwards and backwards, faster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RecurrenceArgs:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Gradients of a recurrence: of its ``drive`` (T, B, K N), and of what is `RecurrenceArgs`, ``None`` where that is."""
+    """Gradients of a recurrence: of its ``drive`` (T, B, K N) and of its `RecurrenceArgs`, ``None`` where these are."""
 
     drive: Tensor
     weight: Tensor | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from isornn.nn.kernels.threads import shared
 _SMALL = 1 << 18
 
 Arrays = dict[str, Tensor]
+Way = Literal["compiled", "stepwise", "torch"]
 
 
 @dataclass(frozen=True)
@@ -27,13 +29,13 @@ class GeneratedKernel(Kernel):
     """The `Kernel` that is printed from a cell's own `update`, `read` and `output`.
 
     Args:
-        cell: the cell.
-
-    Raises:
-        NotPrintable: by ``of``; the cell is then stepped.
+        cell: one of which a program can be printed.
+        way: all steps in one compiled loop (``"compiled"``), each step by itself with the library's matrix products
+            (``"stepwise"``), or that with torch's own operations (``"torch"``); by device and size if not given.
     """
 
     cell: Cell
+    way: Way | None = None
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -42,8 +44,8 @@ class GeneratedKernel(Kernel):
     @property
     def kept_widths(self) -> tuple[int, ...]:
         """See `Kernel`."""
-        driven = [len(self.schedule.layout.driven)]
-        return (*driven, *([self.schedule.saved] if self.schedule.saved else []))
+        widths = (len(self.schedule.layout.driven) * self.schedule.keeps_drive, self.schedule.saved)
+        return tuple(width for width in widths if width)
 
     def forward(self, drive: Tensor, given: RecurrenceArgs, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
         """See `Kernel`."""
@@ -62,9 +64,10 @@ class GeneratedKernel(Kernel):
         offset = drive.new_zeros(undriven * hidden) if given.offset is None else given.offset
         arrays["offset"] = offset.view(undriven, hidden)
         matrices = self._matrices(given.weight, schedule.forward_products, hidden, transposed=True)
-        _Run(schedule, "forward", arrays, matrices).run()
-        kept = [drive, *([arrays["saved"].flatten(2)] if schedule.saved else [])]
-        return [arrays[f"new.{name}"] for name in schedule.program.new], kept if keep else []
+        _Run(schedule, "forward", arrays, matrices, self.way).run()
+        results = [arrays[f"new.{name}"] for name in schedule.program.new]
+        whole = [drive] * schedule.keeps_drive + [arrays["saved"].flatten(2)] * bool(schedule.saved)
+        return results, whole if keep else []
 
     def backward(
         self, given: RecurrenceArgs, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
@@ -74,9 +77,8 @@ class GeneratedKernel(Kernel):
         (steps, batch), hidden = results[0].shape[:2], first.shape[-1]
         program, layout = schedule.program, schedule.layout
         arrays = self._arrays(given)
-        arrays["drive"] = kept[0].unflatten(-1, (-1, hidden))
-        if schedule.saved:
-            arrays["saved"] = kept[1].unflatten(-1, (-1, hidden))
+        names = ["drive"] * schedule.keeps_drive + ["saved"] * bool(schedule.saved)
+        arrays |= {name: value.unflatten(-1, (-1, hidden)) for name, value in zip(names, kept, strict=True)}
         arrays |= {f"new.{name}": value for name, value in zip(program.new, results, strict=True)}
         arrays |= {f"direct.{name}": value for name, value in zip(program.new, dense(grads, first), strict=True)}
         arrays |= {f"carried.{name}": torch.zeros_like(first) for name in self.cell.states}
@@ -88,7 +90,7 @@ class GeneratedKernel(Kernel):
         if given.x is not None:
             arrays["dx"] = torch.empty_like(given.x)
         matrices = self._matrices(given.weight, schedule.backward_products, hidden, transposed=False)
-        _Run(schedule, "backward", arrays, matrices).run()
+        _Run(schedule, "backward", arrays, matrices, self.way).run()
         return Gradients(
             drive=arrays["du"].flatten(2),
             weight=None if given.weight is None else self._of_weight(arrays),
@@ -158,16 +160,19 @@ def _columns(arrays: Arrays, product: Product) -> Tensor:
 class _Run:
     """One pass over a sequence: step by step with the library's products, or wholly in compiled code."""
 
-    def __init__(self, schedule: Schedule, direction: str, arrays: Arrays, matrices: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, schedule: Schedule, direction: str, arrays: Arrays, matrices: Mapping[str, Tensor], way: Way | None
+    ) -> None:
         self.schedule, self.direction, self.arrays, self.matrices = schedule, direction, arrays, matrices
         self.first = schedule.program.cell.states[0]
         new = arrays[f"new.{self.first}"]
         self.steps, self.batch = new.shape[:2]
-        self.on_cpu = new.device.type == "cpu"
+        work = 2 * self.batch * sum(matrix.numel() for matrix in matrices.values())
+        chosen: Way = "torch" if new.device.type != "cpu" else "compiled" if work <= _SMALL else "stepwise"
+        self.way = way or chosen
 
     def run(self) -> None:
-        work = 2 * self.batch * sum(matrix.numel() for matrix in self.matrices.values())
-        if self.on_cpu and work <= _SMALL:
+        if self.way == "compiled":
             self._compiled()
         elif self.direction == "forward":
             self._forward()
@@ -207,7 +212,9 @@ class _Run:
     def _backward(self) -> None:
         carried, of_read = self.arrays[f"carried.{self.first}"], self.arrays["of_read"]
         stages = [(stage.gate, self._bound(stage)) for stage in self.schedule.backward]
-        found = {product.gates[0]: _columns(self.arrays, product).unbind() for product in self.schedule.backward_products}
+        found = {
+            product.gates[0]: _columns(self.arrays, product).unbind() for product in self.schedule.backward_products
+        }
         gated = {gate: found.pop(gate) for gate in self.schedule.gated}
         plain = [(self.matrices[gate], du) for gate, du in found.items()]
         for t in reversed(range(self.steps)):
@@ -220,7 +227,7 @@ class _Run:
 
     def _bound(self, stage: Stage) -> Callable[[int], object]:
         """The pointwise part of step t, on arrays that it already knows."""
-        if not self.on_cpu:
+        if self.way == "torch":
             from isornn.nn.kernels.torch_steps import stepped_in_torch
 
             return stepped_in_torch(stage, self.arrays)
@@ -230,4 +237,3 @@ class _Run:
         function = getattr(compiled(self.schedule.program.cell), step_name(self.direction, stage.gate))
         arrays = [self.arrays[name].detach().numpy() for name in arrays_of(stage)]
         return lambda t: function(*arrays, t, 0, self.batch)
-

@@ -26,7 +26,17 @@ def source_of(schedule: Schedule) -> str:
 
     >>> from isornn.cells import SCRN
     >>> from isornn.nn.kernels.schedule import schedule_of
-    >>> print(source_of(schedule_of(SCRN())).split("@jit")[1])
+    >>> print(source_of(schedule_of(SCRN())).split("@jit")[1].strip())
+    def forward_update(drive, initial_s, new_s, t, start, stop):
+        real, width = drive.dtype.type, drive.shape[-1]
+        number_0 = real(0.95)
+        number_1 = real(0.050000000000000044)
+        for b in range(start, stop):
+            drive_row_0 = drive[t, b, 0]
+            new_s_row = new_s[t, b]
+            old_s_row = before(initial_s, new_s, t)[b]
+            for n in range(width):
+                new_s_row[n] = ((old_s_row[n] * number_0) + (drive_row_0[n] * number_1))
     """
     stages = [
         _function(step_name(direction, stage.gate), stage)
@@ -178,12 +188,12 @@ def _run(schedule: Schedule, direction: str, steps: str, body: list[str]) -> str
     products = schedule.forward_products if direction == "forward" else schedule.backward_products
     example = f"new_{schedule.program.cell.states[0]}"
     flat = sorted({product.target.array for product in products})
-    leading = {array: ", ".join(f"{array}.shape[{axis}]" for axis in range(1 if array == "product" else 2)) for array in flat}
+    leading = {array: "" if array == "product" else f"{array}.shape[1], " for array in flat}
     return "\n".join(
         [
             f"@jit\ndef {direction}({', '.join(map(variable, arrays))}, start, stop):",
             f"    steps, width = len({example}), {example}.shape[-1]",
-            *(f"    flat_{array} = {array}.reshape({leading[array]}, {array}.shape[-2] * width)" for array in flat),
+            *(f"    flat_{a} = {a}.reshape(len({a}), {leading[a]}{a}.shape[-2] * width)" for a in flat),
             f"    for t in {steps}:",
             *(f"        {line}" for line in body),
         ]

@@ -64,10 +64,10 @@ def program_of(cell: Cell) -> Program:
     ['mul_2', 'add']
     """
     graph = graph_of(cell)
-    for method, reason in graph.untraced.items():
-        raise NotPrintable(f"{cell.name}.{method} cannot be traced ({reason})")
     if not cell.pointwise:
         raise NotPrintable(f"{cell.name} is not pointwise")
+    for method, reason in graph.untraced.items():
+        raise NotPrintable(f"{cell.name}.{method} cannot be traced ({reason})")
     # In a thread of its own: autograd, inference mode and the like are set per thread, and may be off in this one.
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(lambda: _Recording(graph).program()).result()
@@ -205,7 +205,7 @@ class _Symbol(Tensor):
     tape: Tape
     node: Node
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__: Any = torch._C._disabled_torch_function_impl
 
     @staticmethod
     def __new__(cls, tape: Tape, node: Node, *, requires_grad: bool = False, dtype: Any = torch.float64) -> _Symbol:
@@ -217,9 +217,7 @@ class _Symbol(Tensor):
         pass
 
     @classmethod
-    def __torch_dispatch__(
-        cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         kept = {name: value for name, value in (kwargs or {}).items() if name not in _PLACES}
         name, _, overload = function.name().removeprefix("aten::").partition(".")
         if name.endswith("_"):  # in place: the symbol stands for another value from now on

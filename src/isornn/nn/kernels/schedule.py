@@ -95,7 +95,7 @@ class Schedule:
         layout: the cell's.
         in_place: whether the plain product is added to the drive itself.
         buffered: gates whose products go to ``product``.
-        saved: how many rows ``saved`` has.
+        slots: where the values are that the backward pass takes from the forward pass.
         forward, backward: stages in order; backwards the update comes first.
     """
 
@@ -103,9 +103,19 @@ class Schedule:
     layout: Layout
     in_place: bool
     buffered: tuple[str, ...]
-    saved: int
+    slots: frozenset[Row]
     forward: tuple[Stage, ...]
     backward: tuple[Stage, ...]
+
+    @property
+    def saved(self) -> int:
+        """How many rows ``saved`` has."""
+        return sum(row.array == "saved" for row in self.slots)
+
+    @property
+    def keeps_drive(self) -> bool:
+        """Whether the backward pass takes anything from the rows of the drive."""
+        return any(row.array == "drive" for row in self.slots)
 
     @property
     def gated(self) -> tuple[str, ...]:
@@ -171,13 +181,13 @@ class _Planner:
         self.kept = self._kept_values()
 
     def schedule(self) -> Schedule:
-        slots, extra = self._slots()
+        slots = self._slots()
         return Schedule(
             self.program,
             self.layout,
             self.in_place,
             self.buffered,
-            extra,
+            frozenset(slots.values()),
             self._forward(slots),
             self._backward(slots),
         )
@@ -238,7 +248,7 @@ class _Planner:
             fresh += one.all_input_nodes
         return False
 
-    def _slots(self) -> tuple[dict[Node, Row], int]:
+    def _slots(self) -> dict[Node, Row]:
         """Where each saved value goes: over a pre-activation that is used for nothing else, or to a row of its own."""
         driven = self.layout.driven
         rows: dict[Node, Row] = {}
@@ -246,23 +256,20 @@ class _Planner:
             leaf = self.program.leaves.get(node)
             if leaf is not None and leaf.name in driven:
                 rows[node] = Row("drive", driven.index(leaf.name))
+        free = [row for place in range(len(driven)) if (row := Row("drive", place)) not in rows.values()]
         for node in self.kept:
             if node not in rows:
-                free = (
-                    Row("drive", place)
-                    for place, gate in enumerate(driven)
-                    if Row("drive", place) not in rows.values() and self._ends_in(self.leaf.get(Leaf("gate", gate)), node)
-                )
-                slot = next(free, None)
+                slot = next((row for row in free if self._ends_in(row, node)), None)
                 if slot is not None:
                     rows[node] = slot
+                    free.remove(slot)
         others = [node for node in self.kept if node not in rows]
         rows |= {node: Row("saved", place) for place, node in enumerate(others)}
-        return rows, len(others)
+        return rows
 
-    def _ends_in(self, gate: Node | None, value: Node) -> bool:
-        """Whether the forward pass uses the pre-activation on its way to ``value`` only."""
-        node = gate
+    def _ends_in(self, slot: Row, value: Node) -> bool:
+        """Whether the forward pass uses the pre-activation in this row of the drive on its way to ``value`` only."""
+        node = self.leaf.get(Leaf("gate", self.layout.driven[slot.part or 0]))
         while node is not None and node is not value:
             users = [user for user in node.users if user in self._forward_nodes]
             node = users[0] if len(users) == 1 else None
@@ -297,7 +304,7 @@ class _Planner:
         found: dict[Node, Expression] = {}
         for node, leaf in self.program.leaves.items():
             if leaf.kind == "gate":
-                gate, terms = leaf.name, []
+                gate, terms = leaf.name, list[Expression]()
                 if gate in self.layout.driven:
                     terms.append(Row("drive", self.layout.driven.index(gate)))
                 if gate in self.buffered:
@@ -339,13 +346,11 @@ class _Planner:
         writer = _Writer(rows, {})
         wanted: list[Wanted] = []
         gradients = program.update_gradients
-        for gate in cell.gates:
-            wanted.append((gradients.get(Leaf("gate", gate), 0.0), gradient_row(self.layout, gate), False))
+        wanted += [(gradients.get(Leaf("gate", g), 0.0), gradient_row(self.layout, g), False) for g in cell.gates]
         wanted += self._other_gradients(gradients)
-        for name in cell.states:
-            wanted.append((gradients.get(Leaf("state", name), 0.0), Row(f"carried.{name}"), False))
+        wanted += [(gradients.get(Leaf("state", name), 0.0), Row(f"carried.{name}"), False) for name in cell.states]
         stages = [Stage(None, (*arriving, *writer.statements(wanted)))]
-        for gate in reversed(program.reads):
+        for gate in reversed(list(program.reads)):
             leaf = self.leaf[Leaf("read gradient", gate)]
             writer.rows[leaf] = Row("of_read")
             gradients = program.read_gradients[gate]

@@ -1,53 +1,16 @@
-"""What the kernels' loops over time share: how a step's pointwise half is given, and sums over all steps."""
+"""What recurrences share: states before a step, gradients that are absent, sums over all steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
-
-# The pointwise half of step t on arrays that it already knows, so that a step costs no more than it computes.
-BoundStep = Callable[[int], None]
-Step = Callable[..., BoundStep]
-
-
-def in_torch(function: Callable[..., None]) -> Step:
-    """``function(*tensors, t)``, bound to tensors first, ``step(*tensors)(t)``, as `arithmetic.compiled` steps are."""
-
-    def bind(*tensors: Tensor) -> BoundStep:
-        return partial(function, *tensors)
-
-    return bind
 
 
 def before(initial: Any, states: Any, t: int) -> Any:
     """The state before step ``t``; compiled as well."""
     return initial if t == 0 else states[t - 1]
-
-
-def forwards(drive: Tensor, weight: Tensor, initial: Tensor, read: Tensor, pointwise: BoundStep) -> None:
-    """At every step the recurrent product, added to the drive's, and the pointwise half.
-
-    Args:
-        drive: (T, B, M N), where all M gates have a matrix and add its product to what is driven.
-        weight: (M N, N).
-        initial: what the matrices read at the first step, (B, N).
-        read: what they read at the next, which the pointwise half writes, (T, B, N).
-    """
-    matrix, old = weight.t(), initial
-    for t, (u, new) in enumerate(zip(drive.unbind(), read.unbind(), strict=True)):
-        u.addmm_(old, matrix)
-        pointwise(t)
-        old = new
-
-
-def backwards(du: Tensor, weight: Tensor, carried: Tensor, pointwise: BoundStep) -> None:
-    """Back through `forwards`: the pointwise half writes du_t, whose way through the matrices is carried on."""
-    for t, du_t in reversed(list(enumerate(du.unbind()))):
-        pointwise(t)
-        carried.addmm_(du_t, weight)
 
 
 def dense(grads: Sequence[Tensor | None], state: Tensor) -> list[Tensor]:

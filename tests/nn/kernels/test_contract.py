@@ -1,50 +1,57 @@
-"""The contract of `Kernel` where matrices read a state: the numbers of the cell's own steps, there and back."""
+"""The contract of `Kernel`: the numbers of the cell's own steps, there and back, for every cell and in every way."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from isornn.cells import GRU, LSTM, Cell, ChoGRU, GersLSTM, Minimal, Peephole, Values, Vanilla
-from isornn.nn.kernels import kernel_of
-from isornn.nn.kernels.contract import Given, Gradients, Kernel
-from isornn.nn.kernels.gru_steps import CHO_IN_TORCH, GRU_IN_TORCH
-from isornn.nn.kernels.lstm_steps import GERS_IN_TORCH, MEMORY_IN_TORCH
-from isornn.nn.kernels.minimal_steps import MINIMAL_IN_TORCH
-from isornn.nn.kernels.vanilla import TRANSITIONS
+from isornn.cells import CELLS, FURTHER_CELLS, GRU, LSTM, Cell, ChoGRU, GersLSTM, Peephole, Reads, Values, Vanilla
+from isornn.cells.trace import graph_of
+from isornn.nn.kernels import kernel_of, why_no_kernel
+from isornn.nn.kernels.contract import Gradients, Kernel, RecurrenceArgs
+from isornn.nn.kernels.generated import GeneratedKernel
 from isornn.nn.step import step
 
-IN_TORCH_OF = {
-    LSTM(): MEMORY_IN_TORCH,
-    GersLSTM(): GERS_IN_TORCH,
-    Peephole(): MEMORY_IN_TORCH,
-    GRU(): GRU_IN_TORCH,
-    ChoGRU(): CHO_IN_TORCH,
-    Minimal(): MINIMAL_IN_TORCH,
-}
+
+@dataclass(frozen=True)
+class GatedTwice(Cell):
+    """A cell of no paper: two gated reads, one of them by a gate that reads the state alone; two states."""
+
+    name = "gated_twice"
+    states = ("h", "m")
+    gates = {"a": Reads(), "b": Reads(input=False), "n": Reads(), "o": Reads(input=False)}
+    parameters = {"scale": 0.5}
+
+    def read(self, gate: str, s: Values, u: Values) -> Any:
+        if gate == "n":
+            return torch.sigmoid(u.a) * s.h
+        return s.m * torch.tanh(u.b) if gate == "o" else s.h
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f = torch.sigmoid(u.a + torch.nn.functional.softplus(u.scale) * s.m)
+        m = torch.clamp(f * s.m + (1 - f) * torch.tanh(u.n), -0.8, 0.9)
+        return {"h": torch.maximum(m, 0.1 * u.b) / (1 + u.o.square()).sqrt(), "m": m + 0.1 * torch.exp(-u.o.abs())}
+
+    def output(self, s: Values, u: Values) -> Any:
+        return torch.where(u.o > 0, s.h, s.m * u.scale)
+
+
+CATALOGUE = [kind() for kind in (CELLS | FURTHER_CELLS).values()]
+OPTIONS = [LSTM("hard_sigmoid"), GRU("hard_sigmoid"), ChoGRU("hard_sigmoid")]
+TRANSITIONS = [Vanilla(name) for name in ("sigmoid", "relu", "identity", "prelu", "leaky_relu", "modrelu")]
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
-
-
-def compiled(cell: Cell) -> Kernel:
-    kernel = kernel_of(cell)
-    assert kernel is not None
-    return kernel
-
-
-def in_torch(cell: Cell) -> Kernel:
-    kernel: Any = compiled(cell)
-    return replace(kernel, steps=lambda device: IN_TORCH_OF[cell])
 
 
 def arguments(cell: Cell, shape: tuple[int, int, int], dtype: torch.dtype) -> dict[str, Any]:
     """What a kernel takes, drawn at random."""
     (T, B, N), gates = shape, cell.gates.values()
-    driven, recurrent = sum(reads.input for reads in gates), sum(reads.state for reads in gates)
+    driven = sum(reads.input or not reads.state for reads in gates)
+    recurrent = sum(reads.state for reads in gates)
     undriven = len(gates) - driven
     generator = torch.Generator().manual_seed(T + 10 * B + 100 * N)
 
@@ -53,7 +60,7 @@ def arguments(cell: Cell, shape: tuple[int, int, int], dtype: torch.dtype) -> di
 
     return {
         "drive": normal(T, B, driven * N),
-        "weight": normal(recurrent * N, N) / N**0.5,
+        "weight": normal(recurrent * N, N) / N**0.5 if recurrent else None,
         "offset": normal(undriven * N) if undriven else None,
         "x": normal(T, B, N) if cell.input_enters_pointwise else None,
         "units": [normal(N) for _ in cell.parameters],
@@ -64,7 +71,7 @@ def arguments(cell: Cell, shape: tuple[int, int, int], dtype: torch.dtype) -> di
 def stepped(
     cell: Cell,
     drive: Tensor,
-    weight: Tensor,
+    weight: Tensor | None,
     offset: Tensor | None,
     x: Tensor | None,
     units: Sequence[Tensor],
@@ -72,10 +79,11 @@ def stepped(
 ) -> list[Tensor]:
     """The results that a kernel promises, by the cell's own steps."""
     N = initial[0].shape[-1]
-    driven = [gate for gate, reads in cell.gates.items() if reads.input]
+    driven = [gate for gate, reads in cell.gates.items() if reads.input or not reads.state]
     undriven = [gate for gate in cell.gates if gate not in driven]
     fixed = dict(zip(undriven, offset.split(N), strict=True)) if offset is not None else {}
-    matrices = dict(zip([gate for gate, reads in cell.gates.items() if reads.state], weight.split(N), strict=True))
+    parts = () if weight is None else weight.split(N)
+    matrices = dict(zip([gate for gate, reads in cell.gates.items() if reads.state], parts, strict=True))
     own = dict(zip(cell.parameters, units, strict=True))
     states, record = Values(**dict(zip(cell.states, initial, strict=True))), []
     for t, now in enumerate(drive):
@@ -83,7 +91,7 @@ def stepped(
         x_t = None if x is None else x[t]
         states, u = step(cell, states, u_drive, lambda gate, r: r @ matrices[gate].t(), x_t, own)
         values, output = [getattr(states, name) for name in cell.states], cell.output(states, u)
-        record.append(values if output is values[0] else [*values, output])
+        record.append(values if graph_of(cell).output_is_first_state else [*values, output])
     return [torch.stack(values) for values in zip(*record, strict=True)]
 
 
@@ -126,9 +134,9 @@ def run(kernel: Kernel, given: dict[str, Any], grads: Sequence[Tensor | None]) -
     return results, found
 
 
-def parted(given: dict[str, Any]) -> tuple[Tensor, Given]:
+def parted(given: dict[str, Any]) -> tuple[Tensor, RecurrenceArgs]:
     """A drive to write over, and the rest."""
-    return given["drive"].clone(), Given(**{name: value for name, value in given.items() if name != "drive"})
+    return given["drive"].clone(), RecurrenceArgs(**{name: value for name, value in given.items() if name != "drive"})
 
 
 def _tensors(values: Iterable[Any]) -> list[Tensor]:
@@ -138,7 +146,7 @@ def _tensors(values: Iterable[Any]) -> list[Tensor]:
 
 
 def count_results(cell: Cell) -> int:
-    return len(cell.states) + isinstance(cell, Peephole)
+    return len(cell.states) + (not graph_of(cell).output_is_first_state)
 
 
 def assert_agrees(kernel: Kernel, cell: Cell, given: dict[str, Any], grads: Sequence[Tensor | None]) -> None:
@@ -155,20 +163,29 @@ def assert_agrees(kernel: Kernel, cell: Cell, given: dict[str, Any], grads: Sequ
         torch.testing.assert_close(value, wanted, rtol=0, atol=TOLERANCE[wanted.dtype] * scale)
 
 
-kernels = pytest.mark.parametrize("kernel", [compiled, in_torch])
-cells = pytest.mark.parametrize("cell", IN_TORCH_OF, ids=lambda cell: cell.name)
-transitions = pytest.mark.parametrize("cell", [Vanilla(name) for name in TRANSITIONS], ids=lambda c: c.nonlinearity)
+def compiled(cell: Cell) -> Kernel:
+    return GeneratedKernel(cell, "compiled")
+
+
+def stepwise(cell: Cell) -> Kernel:
+    return GeneratedKernel(cell, "stepwise")
+
+
+def in_torch(cell: Cell) -> Kernel:
+    return GeneratedKernel(cell, "torch")
+
+
+kernels = pytest.mark.parametrize("kernel", [compiled, stepwise, in_torch])
+cells = pytest.mark.parametrize("cell", [*CATALOGUE, GatedTwice()], ids=lambda cell: cell.name)
 dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float64", "float32"])
 
 
 @kernels
 @cells
 @dtypes
-@pytest.mark.parametrize("N", [1, 5, 16])
-@pytest.mark.parametrize("B", [1, 3])
-@pytest.mark.parametrize("T", [1, 2, 7])
+@pytest.mark.parametrize(("T", "B", "N"), [(1, 1, 1), (2, 3, 5), (7, 3, 16), (7, 1, 5), (2, 1, 16)])
 def test_results_and_gradients_are_those_of_the_cells_steps(
-    kernel: Any, cell: Cell, dtype: torch.dtype, N: int, B: int, T: int
+    kernel: Any, cell: Cell, dtype: torch.dtype, T: int, B: int, N: int
 ) -> None:
     grads = [torch.randn(T, B, N, dtype=dtype) for _ in range(count_results(cell))]
     assert_agrees(kernel(cell), cell, arguments(cell, (T, B, N), dtype), grads)
@@ -223,21 +240,33 @@ def test_the_gru_needs_no_offset() -> None:
     assert found.offset is None
 
 
-@transitions
+@kernels
+@pytest.mark.parametrize("cell", [*OPTIONS, *TRANSITIONS], ids=repr)
 @dtypes
-@pytest.mark.parametrize("T", [1, 2, 7])
-def test_vanilla_is_its_own_steps(cell: Vanilla, dtype: torch.dtype, T: int) -> None:
-    gradient = torch.randn(5, 3, T, dtype=dtype).permute(2, 1, 0)
-    assert_agrees(compiled(cell), cell, arguments(cell, (T, 3, 5), dtype), [gradient])
+def test_options_are_printed_too(kernel: Any, cell: Cell, dtype: torch.dtype) -> None:
+    gradient = [torch.randn(5, 3, 7, dtype=dtype).permute(2, 1, 0) for _ in range(count_results(cell))]
+    assert_agrees(kernel(cell), cell, arguments(cell, (7, 3, 5), dtype), gradient)
 
 
-@transitions
-def test_vanilla_keeps_nothing_but_its_results(cell: Vanilla) -> None:
-    results, kept = compiled(cell).forward(*parted(arguments(cell, (3, 2, 5), torch.float64)), keep=True)
+@kernels
+@pytest.mark.parametrize("cell", [Vanilla(), *TRANSITIONS[:3]], ids=repr)
+def test_vanilla_keeps_nothing_but_its_results(kernel: Any, cell: Cell) -> None:
+    results, kept = kernel(cell).forward(*parted(arguments(cell, (3, 2, 5), torch.float64)), keep=True)
     assert (len(results), kept) == (1, [])
 
 
-@pytest.mark.parametrize("cell", [*IN_TORCH_OF, Vanilla()], ids=lambda cell: cell.name)
+@pytest.mark.parametrize("kept", [({"lstm"}, (4,)), ({"gru"}, (3, 1)), ({"minimal"}, (1,)), ({"t_rnn"}, (2,))], ids=str)
+def test_what_is_kept_is_no_more_than_is_needed(kept: tuple[set[str], tuple[int, ...]]) -> None:
+    names, widths = kept
+    for cell in CATALOGUE:
+        if cell.name in names:
+            given = arguments(cell, (7, 3, 5), torch.float32)
+            _, found = compiled(cell).forward(*parted(given), keep=True)
+            assert [tensor.shape for tensor in found] == [(7, 3, width * 5) for width in widths]
+            assert GeneratedKernel(cell).kept_widths == widths
+
+
+@cells
 def test_no_gradient_at_all_is_zeros(cell: Cell) -> None:
     given = arguments(cell, (3, 2, 5), torch.float64)
     _, found = run(compiled(cell), given, [None] * count_results(cell))
@@ -246,6 +275,52 @@ def test_no_gradient_at_all_is_zeros(cell: Cell) -> None:
     assert all(torch.equal(value, torch.zeros_like(value)) for value in own)
 
 
-@pytest.mark.parametrize("cell", [LSTM(gate="hard_sigmoid"), Vanilla("prelu"), Vanilla("oplu")], ids=repr)
-def test_other_functions_have_no_kernels(cell: Cell) -> None:
+@dataclass(frozen=True)
+class Branching(Cell):
+    """What is done depends on a value."""
+
+    name = "branching"
+    gates = {"h": Reads()}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": u.h if bool((u.h > 0).all()) else s.h}
+
+
+@dataclass(frozen=True)
+class Unknown(Cell):
+    """An operation that is not arithmetic."""
+
+    name = "unknown"
+    gates = {"h": Reads()}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.special.bessel_j0(u.h)}
+
+
+@pytest.mark.parametrize(
+    ("cell", "reason"),
+    [
+        (Vanilla("oplu"), "vanilla is not pointwise"),
+        (Branching(), "branching.update cannot be traced"),
+        (Unknown(), "special_bessel_j0"),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_what_cannot_be_printed_says_why(cell: Cell, reason: str) -> None:
     assert kernel_of(cell) is None
+    assert reason in str(why_no_kernel(cell))
+
+
+def test_programs_do_not_depend_on_the_modes_of_the_caller() -> None:
+    @dataclass(frozen=True)
+    class Fresh(Cell):
+        name = "fresh"
+        gates = {"h": Reads()}
+
+        def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+            return {"h": torch.tanh(u.h) * s.h}
+
+    with torch.inference_mode(), torch.autocast("cpu"):
+        assert why_no_kernel(Fresh()) is None
+    grads = [torch.randn(4, 2, 3, dtype=torch.float64)]
+    assert_agrees(in_torch(Fresh()), Fresh(), arguments(Fresh(), (4, 2, 3), torch.float64), grads)
