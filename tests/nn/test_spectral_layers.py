@@ -110,13 +110,16 @@ def test_a_layer_may_have_no_storage() -> None:
 def test_threads_compose_for_themselves() -> None:
     # One with gradients and one without, at the same time, through the same torch layer.
     layer = layer_of(nn.LSTM)
-    expected, wrong = layer(x_of())[0].detach(), []
+    wrong = []
+    with torch.no_grad():  # not to the bit what it is with gradients: on some CPUs torch has another kernel for each
+        expected = {False: layer(x_of())[0]}
+    expected[True] = layer(x_of())[0].detach()
 
     def run(wanted: bool) -> None:
         for _ in range(20):
             with torch.set_grad_enabled(wanted):
                 out = layer(x_of())[0]
-            if out.requires_grad != wanted or not torch.equal(out.detach(), expected):
+            if out.requires_grad != wanted or not torch.equal(out.detach(), expected[wanted]):
                 wrong.append(wanted)
 
     threads = [threading.Thread(target=run, args=(wanted,)) for wanted in (True, False)]

@@ -153,6 +153,11 @@ class CellGraph:
         return found
 
 
+def evaluate(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The operation itself: `CellGraph.interpret` with tensors."""
+    return function(*args, **kwargs)
+
+
 @functools.cache
 def graph_of(cell: Cell) -> CellGraph:
     """The cell's graph; cells that are equal share one.
@@ -174,15 +179,9 @@ def graph_of(cell: Cell) -> CellGraph:
 def name_of(node: Node) -> str:
     """The operation's name in torch: operators, functions and methods of one operation share it.
 
-        >>> import operator
-    <<<<<<< HEAD
-        >>> [name_of(fx.Graph().call_function(spelled, (2.0, 3.0))) for spelled in (operator.mul, torch.mul)]
-        ['mul', 'mul']
-    =======
-        >>> graph = fx.Graph()
-        >>> name_of(graph.call_function(operator.mul, (2.0, 3.0))), name_of(graph.call_function(torch.mul, (2.0, 3.0)))
-        ('mul', 'mul')
-    >>>>>>> f007689 (Hand-written kernels go; the contract over all cells, in every way)
+    >>> import operator
+    >>> [name_of(fx.Graph().call_function(spelled, (2.0, 3.0))) for spelled in (operator.mul, torch.mul)]
+    ['mul', 'mul']
     """
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
     return _SYNONYMS.get(name.strip("_"), name.strip("_"))
@@ -324,11 +323,11 @@ def _check_pointwise(graph: CellGraph) -> None:
     """
     generator = torch.Generator().manual_seed(0)
     drawn = {leaf: torch.rand(2, _UNITS, dtype=torch.float64, generator=generator) for leaf in graph.leaves.values()}
-    evaluate = functools.partial(_evaluate, graph.cell.name)
-    whole = graph.interpret(drawn.__getitem__, evaluate)
+    checked = functools.partial(_evaluate, graph.cell.name)
+    whole = graph.interpret(drawn.__getitem__, checked)
     for units in _PARTS:
         part = {leaf: value[:, units] for leaf, value in drawn.items()}
-        alone = graph.interpret(part.__getitem__, evaluate)
+        alone = graph.interpret(part.__getitem__, checked)
         for node in graph.nodes:
             if not _same_units(whole(node), alone(node), units):
                 raise CellError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -39,12 +40,14 @@ class Layout:
         stacks: by parameter: ``weight_ih`` has the gates that read the input, ``weight_ph`` the previous input,
             ``weight_hh`` and ``bias_hh`` the state, ``bias_ih`` all but those that read the state alone.
         plain: the gates whose matrix multiplies the first state itself.
+        results: how many sequences a layer computes: the states, and the output where that is not the first of them.
         key: the cell as a text, which is what a torch operation can take: its class by name, as pickles have it, and
             its options.
     """
 
     stacks: Mapping[str, tuple[str, ...]]
     plain: tuple[str, ...]
+    results: int
     key: str
 
     @staticmethod
@@ -65,9 +68,8 @@ class Layout:
             "bias_ih": tuple(name for name, reads in gates if reads.input or reads.previous_input or not reads.state),
             "bias_hh": tuple(name for name, reads in gates if reads.state),
         }
-        kind = type(cell)
-        key = json.dumps({"module": kind.__module__, "name": kind.__qualname__, "options": asdict(cell)}, default=repr)
-        return Layout(stacks, graph_of(cell).plain_reads, key)
+        graph = graph_of(cell)
+        return Layout(stacks, graph.plain_reads, len(cell.states) + (not graph.output_is_first_state), _key_of(cell))
 
     @property
     def driven(self) -> tuple[str, ...]:
@@ -121,6 +123,19 @@ class Layout:
         return bias_ih + torch.cat(added, -1), offset
 
 
+_CELLS: dict[str, Cell] = {}  # by key, as an operation is given a text
+
+
+def _key_of(cell: Cell) -> str:
+    kind = type(cell)
+    name = {"module": kind.__module__, "name": kind.__qualname__, "options": asdict(cell)}
+    for version in itertools.count():  # a class may be defined again under its name, as in a notebook
+        key = json.dumps(name | ({"version": version} if version else {}), default=repr)
+        if _CELLS.setdefault(key, cell) == cell:
+            return key
+    raise AssertionError
+
+
 def cell_of(key: str) -> Cell:
     """The cell whose `Layout.key` this is.
 
@@ -128,6 +143,8 @@ def cell_of(key: str) -> Cell:
     >>> cell_of(Layout.of(GRU()).key)
     GRU(gate='sigmoid')
     """
+    if key in _CELLS:
+        return _CELLS[key]
     found = json.loads(key)
     cell: Cell = attrgetter(found["name"])(import_module(found["module"]))(**found["options"])
     return cell

@@ -17,7 +17,7 @@ from isornn.cells import Cell
 from isornn.nn.kernels import Kernel, RecurrenceArgs, kernel_of
 from isornn.nn.kernels.steps import outer_products
 from isornn.nn.layout import Layout, cell_of
-from isornn.nn.stepped import Weights, count_results, driven, stepped
+from isornn.nn.stepped import Weights, driven, stepped
 
 _TENSORS = 6  # inputs, matrix, bias, recurrent, offset, pointwise
 
@@ -75,7 +75,7 @@ def _(
 ) -> list[Tensor]:
     kind, layout = _cell(cell)
     hidden = matrix.shape[0] // max(len(layout.driven), 1)
-    sizes = [value.shape[-1] for value in initial] + [hidden] * (count_results(kind) - len(initial))
+    sizes = [value.shape[-1] for value in initial] + [hidden] * (layout.results - len(initial))
     kernel = kernel_for(kind, projection)
     if keep and kernel is not None:
         sizes += [width * hidden for width in kernel.kept_widths]
@@ -158,7 +158,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     if kernel_for(_cell(cell)[0], projection) is None:
         return
     ctx.set_materialize_grads(False)
-    results = count_results(_cell(cell)[0])
+    results = _cell(cell)[1].results
     ctx.cell, ctx.kept_any = cell, keep
     ctx.counts = _TENSORS, len(units), len(initial), results, len(output) - results
     ctx.save_for_backward(*tensors, *units, *initial, *output)

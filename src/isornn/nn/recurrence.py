@@ -10,7 +10,7 @@ from torch import Tensor
 from isornn.cells import Cell
 from isornn.nn.layout import Layout
 from isornn.nn.operation import kernel_for, operation
-from isornn.nn.stepped import Weights, count_results, stepped
+from isornn.nn.stepped import Weights, stepped
 
 
 def recurrence(
@@ -59,7 +59,7 @@ def recurrence(
         [value.to(working) for value in initial],
         torch.is_grad_enabled(),
     )
-    return [value.to(dtype) for value in found[: count_results(cell)]]
+    return [value.to(dtype) for value in found[: layout.results]]
 
 
 def _transformed() -> bool:

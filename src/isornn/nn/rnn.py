@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
 from isornn.cells import Cell, drawn_parameters
+from isornn.nn.kernels import kernel_of
 from isornn.nn.layout import GateTensors, Layout
 from isornn.nn.recurrence import recurrence
 from isornn.nn.sequences import Sequences, last_states
@@ -91,6 +92,7 @@ class RNN(nn.Module):
     ) -> None:
         super().__init__()
         self.cell, self.layout = cell, Layout.of(cell)
+        kernel_of(cell)  # now, since torch.compile could not look it up
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
         self.dropout, self.proj_size, self.features, self.before = float(dropout), proj_size, features, before
@@ -201,6 +203,10 @@ class RNN(nn.Module):
             return None
         part: Tensor = whole[rows]
         return part
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        kernel_of(self.cell)
 
     def forward(
         self,

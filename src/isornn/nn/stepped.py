@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from isornn.cells import Cell, Values
-from isornn.cells.trace import graph_of
 from isornn.nn.layout import Layout
 from isornn.nn.step import step
 
@@ -79,18 +78,13 @@ def stepped(
         if weights.projection is not None:
             first = nn.functional.linear(getattr(states, cell.states[0]), weights.projection)
             setattr(states, cell.states[0], first)
-        record.append(_results(cell, states, u))
+        record.append(_results(cell, layout, states, u))
     return [torch.stack(values) for values in zip(*record, strict=True)]
 
 
-def _results(cell: Cell, states: Values, u: Values) -> list[Tensor]:
+def _results(cell: Cell, layout: Layout, states: Values, u: Values) -> list[Tensor]:
     values = [getattr(states, name) for name in cell.states]
-    return values if graph_of(cell).output_is_first_state else [*values, cell.output(states, u)]
-
-
-def count_results(cell: Cell) -> int:
-    """The states, and the output where that is not the first of them."""
-    return len(cell.states) + (not graph_of(cell).output_is_first_state)
+    return values if layout.results == len(values) else [*values, cell.output(states, u)]
 
 
 def driven(inputs: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:

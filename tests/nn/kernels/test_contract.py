@@ -102,7 +102,9 @@ def reference(cell: Cell, given: dict[str, Any], grads: Sequence[Tensor | None])
         return None if value is None else value.clone().requires_grad_()
 
     def gradient(value: Tensor | None) -> Any:
-        return None if value is None else value.grad
+        if value is None:
+            return None
+        return torch.zeros_like(value) if value.grad is None else value.grad
 
     leaves = _each(leaf, given)
     results = stepped(cell, **leaves)
@@ -159,8 +161,8 @@ def assert_agrees(kernel: Kernel, cell: Cell, given: dict[str, Any], grads: Sequ
     for value, wanted in pairs:
         assert value.shape == wanted.shape
         assert value.is_contiguous()
-        scale = max(1.0, float(wanted.abs().max()))  # of what is summed, where the sum cancels
-        torch.testing.assert_close(value, wanted, rtol=0, atol=TOLERANCE[wanted.dtype] * scale)
+        scale = max(1.0, float(wanted.nan_to_num().abs().max()))  # of what is summed, where the sum cancels
+        torch.testing.assert_close(value, wanted, rtol=0, atol=TOLERANCE[wanted.dtype] * scale, equal_nan=True)
 
 
 def compiled(cell: Cell) -> Kernel:
@@ -302,7 +304,7 @@ class Unknown(Cell):
     [
         (Vanilla("oplu"), "vanilla is not pointwise"),
         (Branching(), "branching.update cannot be traced"),
-        (Unknown(), "special_bessel_j0"),
+        (Unknown(), "bessel_j0"),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )

@@ -12,9 +12,14 @@ from isornn.nn.kernels.program import NotPrintable, program_of
 __all__ = ["Gradients", "Kernel", "RecurrenceArgs", "kernel_of", "why_no_kernel"]
 
 
+_KERNELS: dict[Cell, Kernel | None] = {}  # a plain table, which torch.compile can look into
+
+
 def kernel_of(cell: Cell) -> Kernel | None:
     """The kernel of ``cell``, or ``None`` where the cell has to be stepped."""
-    return GeneratedKernel(cell) if why_no_kernel(cell) is None else None
+    if cell not in _KERNELS:
+        _KERNELS[cell] = GeneratedKernel(cell) if why_no_kernel(cell) is None else None
+    return _KERNELS[cell]
 
 
 @functools.cache

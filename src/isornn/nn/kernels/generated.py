@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Cell
-from isornn.cells.trace import graph_of
+from isornn.cells.trace import evaluate, graph_of
 from isornn.nn.kernels.contract import Gradients, Kernel, RecurrenceArgs
+from isornn.nn.kernels.program import in_fresh_modes
 from isornn.nn.kernels.schedule import Product, Schedule, Stage, schedule_of
 from isornn.nn.kernels.steps import dense, outer_products, weight_gradient
 from isornn.nn.kernels.threads import shared
@@ -108,24 +109,25 @@ class GeneratedKernel(Kernel):
 
     def _units(self, parameters: Sequence[Tensor]) -> list[Tensor]:
         """The expressions in the cell's parameters alone, (N,) each."""
-        if not parameters:
-            return []
         named = dict(zip(self.cell.parameters, parameters, strict=True))
         units = self.schedule.program.units
-        value = graph_of(self.cell).interpret(
-            lambda leaf: named[leaf.name], lambda _, function, args, kwargs: function(*args, **kwargs), units
-        )
+        value = graph_of(self.cell).interpret(lambda leaf: named[leaf.name], evaluate, units)
         return [value(node).contiguous() for node in units]
 
     def _of_units(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Tensor]:
         """Gradients of the cell's parameters from those of the expressions in them."""
-        if not parameters:
-            return []
-        with torch.enable_grad():
+        graph, units = graph_of(self.cell), self.schedule.program.units
+        if all(node in graph.leaves for node in units):
+            by_name = {graph.leaves[node].name: value for node, value in zip(units, gradients, strict=True)}
+            named = zip(self.cell.parameters, parameters, strict=True)
+            return [by_name[name] if name in by_name else torch.zeros_like(value) for name, value in named]
+
+        def differentiated() -> list[Tensor]:
             leaves = [value.detach().requires_grad_() for value in parameters]
-            units = self._units(leaves)
-        found = torch.autograd.grad(units, leaves, gradients, allow_unused=True)
-        return [torch.zeros_like(p) if g is None else g for p, g in zip(leaves, found, strict=True)]
+            found = torch.autograd.grad(self._units(leaves), leaves, gradients, allow_unused=True)
+            return [torch.zeros_like(p) if g is None else g for p, g in zip(leaves, found, strict=True)]
+
+        return in_fresh_modes(differentiated)
 
     def _matrices(
         self, weight: Tensor | None, products: Sequence[Product], hidden: int, *, transposed: bool

@@ -11,15 +11,16 @@ import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, fx
 
 from isornn.cells import Cell
-from isornn.cells.trace import CellGraph, Leaf, Node, graph_of
+from isornn.cells.trace import CellGraph, Leaf, Node, evaluate, graph_of
 
 OUTPUT = "output"
+T = TypeVar("T")
 
 
 class NotPrintable(ValueError):
@@ -61,16 +62,25 @@ def program_of(cell: Cell) -> Program:
 
     >>> from isornn.cells import LSTM
     >>> [node.name for node in program_of(LSTM()).new.values()]
-    ['mul_2', 'add']
+    ['mul_tensor_2', 'add_tensor']
     """
     graph = graph_of(cell)
     if not cell.pointwise:
         raise NotPrintable(f"{cell.name} is not pointwise")
     for method, reason in graph.untraced.items():
         raise NotPrintable(f"{cell.name}.{method} cannot be traced ({reason})")
-    # In a thread of its own: autograd, inference mode and the like are set per thread, and may be off in this one.
+    return in_fresh_modes(lambda: _Recording(graph).program())
+
+
+def in_fresh_modes(call: Callable[[], T]) -> T:
+    """What ``call`` returns where no mode is on: autograd, inference mode and the like are set per thread.
+
+    >>> with torch.inference_mode():
+    ...     in_fresh_modes(torch.is_grad_enabled)
+    True
+    """
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: _Recording(graph).program()).result()
+        return thread.submit(call).result()
 
 
 class _Recording:
@@ -108,12 +118,9 @@ class _Recording:
                 return None if new is None else new[of.name]
             return self._symbol(of)
 
-        def apply(name: str, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-            return function(*args, **kwargs)
-
         graph = self.graph
         wanted = [*graph.update.values(), *graph.reads.values()] if new is None else [graph.output]
-        return graph.interpret(leaf, apply, wanted, constants)
+        return graph.interpret(leaf, evaluate, wanted, constants)
 
     def _symbol(self, leaf: Leaf) -> _Symbol:
         if leaf not in self.symbols:
@@ -245,6 +252,7 @@ def _argument(value: Any) -> Any:
 
 _PLACES = ("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking")  # change no value
 _COPIES = {aten.detach.default, aten.alias.default, aten.clone.default, aten.view.default, aten.expand.default}
+_CONVERSIONS = {aten._to_copy.default, aten.to.dtype}
 _AS_OTHERS = {
     aten.add.Scalar: aten.add.Tensor,
     aten.sub.Scalar: aten.sub.Tensor,
@@ -287,10 +295,10 @@ def _simplified(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     """
     function = _AS_OTHERS.get(function, function)
     first = args[0]
-    if function in _COPIES or (function is aten._to_copy.default and first.dtype != torch.bool):
+    if function in _CONVERSIONS:
+        return (aten.where.self, (first, 1.0, 0.0)) if first.dtype == torch.bool else (None, (first,))
+    if function in _COPIES:
         return None, (first,)
-    if function is aten._to_copy.default:
-        return aten.where.self, (first, 1.0, 0.0)
     if function in (aten.ones_like.default, aten.zeros_like.default):
         tape = first.tape
         return None, (_Symbol(tape, tape.node(ONE if function is aten.ones_like.default else ZERO)),)
