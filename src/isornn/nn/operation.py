@@ -1,4 +1,4 @@
-"""The hand-written kernels as one torch operation, ``isornn::recurrence``.
+"""The recurrence of a layer as one torch operation, ``isornn::recurrence``.
 
 Compilers and exporters take the loop over time as a whole, whatever its length; second derivatives go through the
 cell's own steps.
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Cell
+from isornn.nn.eager import eager
 from isornn.nn.kernels import Kernel, RecurrenceArgs, kernel_of
 from isornn.nn.kernels.steps import outer_products
 from isornn.nn.layout import Layout, cell_of
@@ -31,8 +32,7 @@ def _cell(key: str) -> tuple[Cell, Layout]:
     return cell, Layout.of(cell)
 
 
-@torch.library.custom_op("isornn::recurrence", mutates_args=())
-def operation(
+def _forward(
     cell: str,
     inputs: Tensor,
     matrix: Tensor,
@@ -59,6 +59,9 @@ def operation(
     return [*results, *kept]
 
 
+operation = torch.library.custom_op("isornn::recurrence", _forward, mutates_args=())
+
+
 @operation.register_fake
 def _(
     cell: str,
@@ -82,8 +85,7 @@ def _(
     return [inputs.new_empty(*inputs.shape[:2], size) for size in sizes]
 
 
-@torch.library.custom_op("isornn::recurrence_backward", mutates_args=())
-def _recurrence_backward(
+def _backward(
     cell: str,
     inputs: Tensor,
     matrix: Tensor,
@@ -117,7 +119,10 @@ def _recurrence_backward(
     return [first, *own, *rest, *found.units, *found.initial]
 
 
-@_recurrence_backward.register_fake
+backward_operation = torch.library.custom_op("isornn::recurrence_backward", _backward, mutates_args=())
+
+
+@backward_operation.register_fake
 def _(
     cell: str,
     inputs: Tensor,
@@ -159,7 +164,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
         return
     ctx.set_materialize_grads(False)
     results = _cell(cell)[1].results
-    ctx.cell, ctx.kept_any = cell, keep
+    ctx.cell, ctx.kept_any, ctx.wants_inputs = cell, keep, tensors[0].requires_grad
     ctx.counts = _TENSORS, len(units), len(initial), results, len(output) - results
     ctx.save_for_backward(*tensors, *units, *initial, *output)
 
@@ -171,8 +176,8 @@ def _differentiate(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     grads = grads[: len(results)]
     given = [place for place, grad in enumerate(grads) if grad is not None]
     present = [grad for grad in grads if grad is not None]
-    wants = ctx.needs_input_grad[1]
-    found = _recurrence_backward(ctx.cell, *tensors, units, initial, results, kept, present, given, wants)
+    wants = ctx.wants_inputs
+    found = backward_recurrence(ctx.cell, *tensors, units, initial, results, kept, present, given, wants)
     first, *others = found
     ordered = iter(others)
     optional = [None if tensor is None else next(ordered) for tensor in tensors[1:]]
@@ -181,6 +186,7 @@ def _differentiate(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
 
 
 operation.register_autograd(_differentiate, setup_context=_remember)
+forward_recurrence = eager(operation, _forward, _remember, _differentiate)
 
 
 def _remember_backward(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
@@ -222,4 +228,5 @@ def _differentiate_twice(ctx: Any, seconds: list[Tensor | None]) -> tuple[Any, .
     return None, *of_tensors, of_units, of_initial, results, kept, of_given, None, None
 
 
-_recurrence_backward.register_autograd(_differentiate_twice, setup_context=_remember_backward)
+backward_operation.register_autograd(_differentiate_twice, setup_context=_remember_backward)
+backward_recurrence = eager(backward_operation, _backward, _remember_backward, _differentiate_twice)

@@ -1,4 +1,4 @@
-"""A whole sequence through one layer and direction: by a hand-written kernel, or cell step by cell step."""
+"""A whole sequence through one layer and direction: by a kernel, or cell step by cell step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from isornn.cells import Cell
 from isornn.nn.layout import Layout
-from isornn.nn.operation import kernel_for, operation
+from isornn.nn.operation import forward_recurrence, kernel_for
 from isornn.nn.stepped import Weights, stepped
 
 
@@ -46,7 +46,7 @@ def recurrence(
     def cast(tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else tensor.to(working)
 
-    found = operation(
+    found = forward_recurrence(
         layout.key,
         inputs.to(working),
         weights.matrix.to(working),
