@@ -25,6 +25,18 @@ def tanh_over(row: np.ndarray) -> None:
         row[n] = arithmetic.tanh(row[n])
 
 
+@arithmetic.jit
+def log1p_over(row: np.ndarray) -> None:
+    for n in range(len(row)):
+        row[n] = arithmetic.log1p(row[n])
+
+
+@arithmetic.jit
+def exp_over(row: np.ndarray) -> None:
+    for n in range(len(row)):
+        row[n] = arithmetic.exp(row[n])
+
+
 FUNCTIONS = {"sigmoid": (sigmoid_over, torch.sigmoid), "tanh": (tanh_over, torch.tanh)}
 functions = pytest.mark.parametrize("name", FUNCTIONS)
 dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -82,6 +94,28 @@ def test_saturates(name: str, dtype: type) -> None:
 @dtypes
 def test_not_a_number_stays_that(name: str, dtype: type) -> None:
     assert np.isnan(computed(name, np.full(33, np.nan, dtype))).all()
+
+
+@dtypes
+def test_logarithms_and_exponentials_are_right_to_a_few_units_in_the_last_place(dtype: type) -> None:
+    x = np.concatenate([arguments(dtype), np.geomspace(1e-3, np.finfo(dtype).max / 2, 5_001, dtype=dtype)])
+    x = np.concatenate([x[x > -1], -np.geomspace(np.finfo(dtype).tiny, 0.999, 5_001, dtype=dtype)])
+    for compiled, exact in ((log1p_over, np.log1p), (exp_over, np.exp)):
+        u = x if compiled is log1p_over else x[np.abs(x) < {np.float32: 87.0, np.float64: 708.0}[dtype]]
+        found, wanted = u.copy(), exact(u.astype(np.longdouble))
+        compiled(found)
+        unit = np.spacing(np.abs(wanted).astype(dtype)).astype(np.longdouble)
+        assert (np.abs(found - wanted) / unit).max() < 4
+
+
+@dtypes
+def test_logarithms_and_exponentials_at_the_ends(dtype: type) -> None:
+    row = np.array([-1, np.inf, -2, np.nan, 0], dtype)
+    log1p_over(row)
+    np.testing.assert_array_equal(row, np.array([-np.inf, np.inf, np.nan, np.nan, 0], dtype))
+    row = np.array([-np.inf, np.inf, -2000, 2000, np.nan, 0], dtype)
+    exp_over(row)
+    np.testing.assert_array_equal(row, np.array([0, np.inf, 0, np.inf, np.nan, 1], dtype))
 
 
 @dtypes

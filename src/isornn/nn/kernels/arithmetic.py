@@ -180,7 +180,72 @@ def _exp(x: Any) -> Any:
     return implementation
 
 
-sqrt, log, log1p, expm1, sin, cos = np.sqrt, np.log, np.log1p, np.expm1, np.sin, np.cos  # as numba compiles them
+@intrinsic
+def _binary_exponent(context: Any, x: Any) -> Any:
+    """``floor(log2 x)`` of a normal number: where the exponent's bits are."""
+    numbers = FORMATS[x]
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        integer = ir.IntType(x.bitwidth)
+        bits = builder.lshr(builder.bitcast(arguments[0], integer), ir.Constant(integer, numbers.mantissa))
+        return builder.sitofp(builder.sub(bits, ir.Constant(integer, numbers.bias)), arguments[0].type)
+
+    return x(x), build
+
+
+@intrinsic
+def _significand(context: Any, x: Any) -> Any:
+    """``x / 2^floor(log2 x)`` of a normal number, in [1, 2): the other bits."""
+    numbers = FORMATS[x]
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        integer = ir.IntType(x.bitwidth)
+        bits = builder.and_(builder.bitcast(arguments[0], integer), ir.Constant(integer, 2**numbers.mantissa - 1))
+        one = ir.Constant(integer, numbers.bias << numbers.mantissa)
+        return builder.bitcast(builder.or_(bits, one), arguments[0].type)
+
+    return x(x), build
+
+
+binary_exponent: Callable[[Any], Any] = cast(Any, _binary_exponent)
+significand: Callable[[Any], Any] = cast(Any, _significand)
+
+
+def log1p(x: Any) -> Any:
+    """``log(1 + x)``, in compiled code only: relatively accurate however small x is."""
+    raise NotImplementedError
+
+
+@overload(log1p)
+def _log1p(x: Any) -> Any:
+    """``log u = e log 2 + 2 artanh s`` with ``s = (m - 1)/(m + 1)`` for ``u = 1 + x = 2^e m``, m about 1."""
+    numbers = FORMATS[x]
+    number, terms = numbers.type, numbers.degree - 2
+    series = tuple(number(2 / (2 * k + 1)) for k in range(terms, 0, -1))
+    zero, half, one, two = number(0), number(0.5), number(1), number(2)
+    root, log2 = number(math.sqrt(2)), number(math.log(2))
+    huge, nothing, unknown = number(np.inf), number(-np.inf), number(np.nan)
+
+    def implementation(x: Any) -> Any:
+        u = one + x
+        lost = x - (u - one) if x < one else one - (u - x)  # what 1 + x was rounded by
+        m, e = significand(u), binary_exponent(u)
+        wide = m > root
+        m, e = (m * half if wide else m), (e + one if wide else e)
+        s = (m - one) / (m + one)
+        squared = s * s
+        total = series[0]
+        for k in range(1, len(series)):
+            total = total * squared + series[k]
+        found = e * log2 + (two * s + s * squared * total) + lost / u
+        found = huge if u == huge else found
+        found = nothing if u == zero else found
+        return found if u >= zero else unknown
+
+    return implementation
+
+
+sqrt, log, expm1, sin, cos = np.sqrt, np.log, np.expm1, np.sin, np.cos  # as numba compiles them
 
 
 @jit

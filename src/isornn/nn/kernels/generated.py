@@ -13,7 +13,7 @@ from torch import Tensor
 from isornn.cells import Cell
 from isornn.cells.trace import evaluate, graph_of
 from isornn.nn.kernels.contract import Gradients, Kernel, RecurrenceArgs
-from isornn.nn.kernels.program import in_fresh_modes
+from isornn.nn.kernels.program import with_autograd
 from isornn.nn.kernels.schedule import Product, Schedule, Stage, schedule_of
 from isornn.nn.kernels.steps import dense, outer_products, weight_gradient
 from isornn.nn.kernels.threads import shared
@@ -127,7 +127,7 @@ class GeneratedKernel(Kernel):
             found = torch.autograd.grad(self._units(leaves), leaves, gradients, allow_unused=True)
             return [torch.zeros_like(p) if g is None else g for p, g in zip(leaves, found, strict=True)]
 
-        return in_fresh_modes(differentiated)
+        return with_autograd(differentiated)
 
     def _matrices(
         self, weight: Tensor | None, products: Sequence[Product], hidden: int, *, transposed: bool

@@ -72,6 +72,14 @@ def program_of(cell: Cell) -> Program:
     return in_fresh_modes(lambda: _Recording(graph).program())
 
 
+def with_autograd(call: Callable[[], T]) -> T:
+    """What ``call`` returns with autograd on, also where torch has switched it off as a whole, in an operation."""
+    if torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradCPU):
+        return in_fresh_modes(call)
+    with torch.inference_mode(False), torch.enable_grad():
+        return call()
+
+
 def in_fresh_modes(call: Callable[[], T]) -> T:
     """What ``call`` returns where no mode is on: autograd, inference mode and the like are set per thread.
 
