@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -13,25 +14,25 @@ import torch
 from isornn.nn.kernels import arithmetic
 
 
-@arithmetic.jit
+@numba.njit(fastmath={"contract"}, error_model="numpy")  # not kept: what it is made of changes
 def sigmoid_over(row: np.ndarray) -> None:
     for n in range(len(row)):
         row[n] = arithmetic.sigmoid(row[n])
 
 
-@arithmetic.jit
+@numba.njit(fastmath={"contract"}, error_model="numpy")  # not kept: what it is made of changes
 def tanh_over(row: np.ndarray) -> None:
     for n in range(len(row)):
         row[n] = arithmetic.tanh(row[n])
 
 
-@arithmetic.jit
+@numba.njit(fastmath={"contract"}, error_model="numpy")  # not kept: what it is made of changes
 def log1p_over(row: np.ndarray) -> None:
     for n in range(len(row)):
         row[n] = arithmetic.log1p(row[n])
 
 
-@arithmetic.jit
+@numba.njit(fastmath={"contract"}, error_model="numpy")  # not kept: what it is made of changes
 def exp_over(row: np.ndarray) -> None:
     for n in range(len(row)):
         row[n] = arithmetic.exp(row[n])
