@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
 from isornn.cells import Cell, drawn_parameters
+from isornn.nn.cudnn import recurrence_by_cudnn, runs_cudnn
 from isornn.nn.kernels import kernel_of
 from isornn.nn.layout import GateTensors, Layout
 from isornn.nn.recurrence import recurrence
@@ -315,6 +316,8 @@ class RNN(nn.Module):
         lengths: Tensor | None,
         detached: Tensor | None,
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        if detached is None and runs_cudnn(self.cell, inputs, weights, lengths):
+            return recurrence_by_cudnn(self.cell, inputs, weights, initial)
         results = recurrence(self.cell, self.layout, inputs, pointwise, weights, initial, detached)
         states = zip(results, initial, strict=False)
         last = tuple(last_states(values, start, lengths) for values, start in states)

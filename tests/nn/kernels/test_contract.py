@@ -1,7 +1,15 @@
-"""The contract of `Kernel`: the numbers of the cell's own steps, there and back, for every cell and in every way."""
+"""The contract of `Kernel`: the numbers of the cell's own steps, there and back, for every cell and in every way.
+
+Triton's kernels run on a CUDA device, or by Triton's interpreter on this one: Triton reads where to run when it is
+first imported, so the interpreter has a process of its own.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +18,44 @@ import pytest
 import torch
 from torch import Tensor
 
-from isornn.cells import CELLS, FURTHER_CELLS, GRU, LSTM, Cell, ChoGRU, GersLSTM, Peephole, Reads, Values, Vanilla
+from isornn.cells import (
+    CELLS,
+    FURTHER_CELLS,
+    GRU,
+    LSTM,
+    TLSTM,
+    Cell,
+    ChoGRU,
+    GersLSTM,
+    Peephole,
+    Reads,
+    Values,
+    Vanilla,
+)
 from isornn.cells.trace import graph_of
-from isornn.nn.kernels import kernel_of, why_no_kernel
+from isornn.nn.kernels import device, kernel_of, threads, why_no_kernel
 from isornn.nn.kernels.contract import Gradients, Kernel, RecurrenceArgs
 from isornn.nn.kernels.generated import GeneratedKernel
+from isornn.nn.kernels.scan_steps import carries_affinely
 from isornn.nn.step import step
+
+
+@dataclass(frozen=True)
+class TwoScans(Cell):
+    """A cell of no paper: two states, each affine in itself alone, one of them only where a gate is open."""
+
+    name = "two_scans"
+    states = ("h", "m")
+    gates = {"a": Reads(state=False), "b": Reads(state=False)}
+    parameters = {"scale": 0.5}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f = torch.sigmoid(u.a)
+        h = (s.h - u.b) / (1 + u.b.square()) + 0.5 * s.h
+        return {"h": h, "m": torch.where(u.b > 0, s.m, f * (1 - s.m) * u.scale)}
+
+    def output(self, s: Values, u: Values) -> Any:
+        return torch.tanh(s.h) * s.m * u.scale
 
 
 @dataclass(frozen=True)
@@ -165,6 +205,36 @@ def assert_agrees(kernel: Kernel, cell: Cell, given: dict[str, Any], grads: Sequ
         torch.testing.assert_close(value, wanted, rtol=0, atol=TOLERANCE[wanted.dtype] * scale, equal_nan=True)
 
 
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+ON_GPU = not INTERPRETED and torch.cuda.is_available() and device.runs_triton(torch.device("cuda"))
+WHY_NOT = "no CUDA device here, or no Triton: test_triton_by_its_interpreter runs it where Triton is"
+
+
+@dataclass(frozen=True)
+class OnGPU(Kernel):
+    """A kernel that runs on a CUDA device with what is on the CPU."""
+
+    kernel: GeneratedKernel
+
+    @property
+    def kept_widths(self) -> tuple[int, ...]:
+        return self.kernel.kept_widths
+
+    def forward(self, drive: Tensor, given: RecurrenceArgs, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
+        results, kept = self.kernel.forward(drive.cuda(), self._moved(given), keep)
+        return [value.cpu() for value in results], [value.cpu() for value in kept]
+
+    def backward(
+        self, given: RecurrenceArgs, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
+    ) -> Gradients:
+        moved = [[None if value is None else value.cuda() for value in values] for values in (results, kept, grads)]
+        found = self.kernel.backward(self._moved(given), *moved)  # type: ignore[arg-type]
+        return Gradients(**_each(lambda value: None if value is None else value.cpu(), vars(found)))
+
+    def _moved(self, given: RecurrenceArgs) -> RecurrenceArgs:
+        return RecurrenceArgs(**_each(lambda value: None if value is None else value.cuda(), vars(given)))
+
+
 def compiled(cell: Cell) -> Kernel:
     return GeneratedKernel(cell, "compiled")
 
@@ -177,13 +247,49 @@ def in_torch(cell: Cell) -> Kernel:
     return GeneratedKernel(cell, "torch")
 
 
-kernels = pytest.mark.parametrize("kernel", [compiled, stepwise, in_torch])
-cells = pytest.mark.parametrize("cell", [*CATALOGUE, GatedTwice()], ids=lambda cell: cell.name)
+def by_scan(cell: Cell) -> Kernel:
+    return GeneratedKernel(cell, "scan")
+
+
+def by_triton(cell: Cell) -> Kernel:
+    kernel = GeneratedKernel(cell, "triton")
+    return OnGPU(kernel) if ON_GPU else kernel
+
+
+def in_every_way(cells: Iterable[Cell]) -> pytest.MarkDecorator:
+    """Every kernel of every cell: scans of the cells that have one."""
+    ways = [compiled, stepwise, in_torch, by_scan, by_triton]
+    pairs = [(way, cell) for cell in cells for way in ways if way is not by_scan or carries_affinely(cell)]
+    marks = {by_triton: [pytest.mark.skipif(not (ON_GPU or INTERPRETED), reason=WHY_NOT)]}
+    named = [
+        pytest.param(way, cell, marks=marks.get(way, ()), id=f"{way.__name__}-{cell.name if named else cell!r}")
+        for way, cell in pairs
+        for named in [cell in EVERY_CELL]
+    ]
+    return pytest.mark.parametrize(("kernel", "cell"), named)
+
+
+EVERY_CELL = [*CATALOGUE, GatedTwice(), TwoScans()]
+SCANNED = [cell for cell in EVERY_CELL if carries_affinely(cell)]
+cells = pytest.mark.parametrize("cell", EVERY_CELL, ids=lambda cell: cell.name)
+scanned = pytest.mark.parametrize("cell", SCANNED, ids=lambda cell: cell.name)
 dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float64", "float32"])
+# The interpreter computes in the elements beyond the last too, and takes arrays of one number for numbers.
+OF_INTERPRETER = ("Conversion of an array", "overflow", "divide by", "invalid value")
+pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in OF_INTERPRETER if INTERPRETED]
 
 
-@kernels
-@cells
+@pytest.mark.skipif(INTERPRETED, reason="this is the interpreter's process")
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_triton_by_its_interpreter() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "by_triton"]
+    done = subprocess.run(
+        [*command, __file__], env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@in_every_way(EVERY_CELL)
 @dtypes
 @pytest.mark.parametrize(("T", "B", "N"), [(1, 1, 1), (2, 3, 5), (7, 3, 16), (7, 1, 5), (2, 1, 16)])
 def test_results_and_gradients_are_those_of_the_cells_steps(
@@ -193,25 +299,22 @@ def test_results_and_gradients_are_those_of_the_cells_steps(
     assert_agrees(kernel(cell), cell, arguments(cell, (T, B, N), dtype), grads)
 
 
-@kernels
+@in_every_way([LSTM(), GersLSTM(), Peephole(), TLSTM()])
 @pytest.mark.parametrize("absent", [0, 1])
-@pytest.mark.parametrize("cell", [LSTM(), GersLSTM(), Peephole()], ids=lambda cell: cell.name)
 def test_a_results_gradient_may_be_absent(kernel: Any, cell: Cell, absent: int) -> None:
     grads: list[Tensor | None] = [torch.randn(4, 2, 6, dtype=torch.float64) for _ in range(2)]
     grads[absent] = None
     assert_agrees(kernel(cell), cell, arguments(cell, (4, 2, 6), torch.float64), grads)
 
 
-@kernels
-@cells
+@in_every_way(EVERY_CELL)
 def test_gradients_of_results_may_have_any_strides(kernel: Any, cell: Cell) -> None:
     grads = [torch.randn(6, 4, 3, dtype=torch.float64).permute(1, 2, 0) for _ in range(count_results(cell))]
     grads[0] = torch.ones(1, 1, 1, dtype=torch.float64).expand(4, 3, 6)
     assert_agrees(kernel(cell), cell, arguments(cell, (4, 3, 6), torch.float64), grads)
 
 
-@kernels
-@cells
+@in_every_way(EVERY_CELL)
 @dtypes
 def test_gates_wide_open_and_shut(kernel: Any, cell: Cell, dtype: torch.dtype) -> None:
     given = arguments(cell, (5, 2, 16), dtype)
@@ -220,8 +323,7 @@ def test_gates_wide_open_and_shut(kernel: Any, cell: Cell, dtype: torch.dtype) -
     assert_agrees(kernel(cell), cell, given, grads)
 
 
-@kernels
-@cells
+@in_every_way(EVERY_CELL)
 def test_nothing_is_kept_unless_asked_for(kernel: Any, cell: Cell) -> None:
     given = arguments(cell, (3, 2, 5), torch.float64)
     expected = stepped(cell, **given)
@@ -242,16 +344,14 @@ def test_the_gru_needs_no_offset() -> None:
     assert found.offset is None
 
 
-@kernels
-@pytest.mark.parametrize("cell", [*OPTIONS, *TRANSITIONS], ids=repr)
+@in_every_way([*OPTIONS, *TRANSITIONS])
 @dtypes
 def test_options_are_printed_too(kernel: Any, cell: Cell, dtype: torch.dtype) -> None:
     gradient = [torch.randn(5, 3, 7, dtype=dtype).permute(2, 1, 0) for _ in range(count_results(cell))]
     assert_agrees(kernel(cell), cell, arguments(cell, (7, 3, 5), dtype), gradient)
 
 
-@kernels
-@pytest.mark.parametrize("cell", [Vanilla(), *TRANSITIONS[:3]], ids=repr)
+@in_every_way([Vanilla(), *TRANSITIONS[:3]])
 def test_vanilla_keeps_nothing_but_its_results(kernel: Any, cell: Cell) -> None:
     results, kept = kernel(cell).forward(*parted(arguments(cell, (3, 2, 5), torch.float64)), keep=True)
     assert (len(results), kept) == (1, [])
@@ -268,13 +368,105 @@ def test_what_is_kept_is_no_more_than_is_needed(kept: tuple[set[str], tuple[int,
             assert GeneratedKernel(cell).kept_widths == widths
 
 
-@cells
-def test_no_gradient_at_all_is_zeros(cell: Cell) -> None:
+@in_every_way(EVERY_CELL)
+def test_no_gradient_at_all_is_zeros(kernel: Any, cell: Cell) -> None:
     given = arguments(cell, (3, 2, 5), torch.float64)
-    _, found = run(compiled(cell), given, [None] * count_results(cell))
+    _, found = run(kernel(cell), given, [None] * count_results(cell))
     own = _tensors(getattr(found, name) for name in given)
     assert [value.shape for value in own] == [value.shape for value in _tensors(given.values())]
     assert all(torch.equal(value, torch.zeros_like(value)) for value in own)
+
+
+@in_every_way(SCANNED)
+def test_what_is_kept_has_the_width_that_is_promised(kernel: Any, cell: Cell) -> None:
+    _, kept = kernel(cell).forward(*parted(arguments(cell, (7, 3, 5), torch.float32)), keep=True)
+    assert [value.shape for value in kept] == [(7, 3, width * 5) for width in kernel(cell).kept_widths]
+
+
+@in_every_way(cell for cell in SCANNED if cell.name in ("t_rnn", "t_lstm", "t_gru"))
+def test_a_shut_cell_keeps_its_state_to_the_bit(kernel: Any, cell: Cell) -> None:
+    given = arguments(cell, (50, 2, 3), torch.float32)
+    given["drive"][:, :, :3], given["drive"][:, :, 6:] = 1000.0, 0.0
+    (state, *_), _ = kernel(cell).forward(*parted(given), keep=True)
+    assert torch.equal(state, given["initial"][0].expand_as(state))
+
+
+@in_every_way(SCANNED)
+def test_the_backward_pass_may_be_run_again(kernel: Any, cell: Cell) -> None:
+    given = arguments(cell, (7, 3, 5), torch.float64)
+    grads = [torch.randn(7, 3, 5, dtype=torch.float64) for _ in range(count_results(cell))]
+    drive, fixed = parted(given)
+    results, kept = kernel(cell).forward(drive, fixed, keep=True)
+    first, second = (kernel(cell).backward(fixed, results, kept, grads) for _ in range(2))
+    pairs = zip(_tensors(vars(first).values()), _tensors(vars(second).values()), strict=True)
+    assert all(torch.equal(value, again) for value, again in pairs)
+
+
+@scanned
+def test_other_devices_scan(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The meta device has shapes and no memory, so a loop over memory would fail; the steps one by one are not taken.
+    monkeypatch.setattr("isornn.nn.kernels.torch_steps.stepped_in_torch", None)
+    given = _each(lambda v: None if v is None else v.to("meta"), arguments(cell, (7, 3, 5), torch.float32))
+    drive, fixed = parted(given)
+    results, kept = GeneratedKernel(cell).forward(drive, fixed, keep=True)
+    found = GeneratedKernel(cell).backward(fixed, results, kept, [torch.empty_like(value) for value in results])
+    own = _tensors(getattr(found, name) for name in given)
+    assert {value.device.type for value in (*results, *kept, *own)} == {"meta"}
+    assert [value.shape for value in own] == [value.shape for value in _tensors(given.values())]
+
+
+def test_what_is_carried_affinely() -> None:
+    expected = {"t_rnn", "t_lstm", "t_gru", "min_gru", "min_lstm", "rg_lru", "scrn", "two_scans"}
+    assert {cell.name for cell in SCANNED} == expected
+
+
+@cells
+def test_threads_share_the_work_and_change_nothing(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_WORTH_A_THREAD", 1)
+    given = arguments(cell, (7, 8, 5), torch.float32)
+    grads = [torch.randn(7, 8, 5) for _ in range(count_results(cell))]
+    found = []
+    for count in (1, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda count=count: count)
+        results, gradients = run(compiled(cell), given, grads)
+        found.append([*results, *_tensors(vars(gradients).values())])
+    assert all(torch.equal(alone, together) for alone, together in zip(*found, strict=True))
+
+
+@dataclass(frozen=True)
+class SignOfItself(Cell):
+    """The derivative is the same everywhere, and yet the state is not affine in the one before."""
+
+    name = "sign_of_itself"
+    gates = {"z": Reads(state=False)}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": 0.5 * s.h + torch.sign(s.h) * u.z}
+
+
+@dataclass(frozen=True)
+class Crossed(Cell):
+    """Each state is affine in the other."""
+
+    name = "crossed"
+    states = ("h", "m")
+    gates = {"z": Reads(state=False)}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": u.z + s.m, "m": 0.5 * s.h}
+
+
+@pytest.mark.parametrize("cell", [SignOfItself(), Crossed()], ids=lambda cell: cell.name)
+def test_what_is_not_affine_in_itself_alone_is_not_scanned(cell: Cell) -> None:
+    assert not carries_affinely(cell)
+
+
+def test_without_a_file_there_is_no_module_for_triton(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    from isornn.nn.kernels.compiled import compiled_for_gpu
+
+    (tmp_path / "isornn").write_text("")  # a file where the folder would be
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert compiled_for_gpu.__wrapped__(LSTM()) is None
 
 
 @dataclass(frozen=True)

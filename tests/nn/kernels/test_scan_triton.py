@@ -13,12 +13,14 @@ from collections.abc import Callable
 import numpy
 import pytest
 import torch
-from isornn.nn.kernels.typed import TGRUKernel, TLSTMKernel, TRNNKernel
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
+from isornn.cells import TGRU, TLSTM, TRNN, Cell
 from isornn.nn import scan
 from isornn.nn.kernels import device
+from isornn.nn.kernels.contract import RecurrenceArgs
+from isornn.nn.kernels.generated import GeneratedKernel
 from isornn.nn.scan import linear_scan
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -183,18 +185,18 @@ def test_compiled_as_one_graph() -> None:
 
 @runs
 @pytest.mark.usefixtures("by_triton")
-@pytest.mark.parametrize(
-    "kernel", [TRNNKernel(), TLSTMKernel(), TGRUKernel()], ids=lambda kernel: type(kernel).__name__
-)
-def test_strongly_typed_cells_scan_by_it(kernel: TRNNKernel | TLSTMKernel | TGRUKernel) -> None:
+@pytest.mark.parametrize("cell", [TRNN(), TLSTM(), TGRU()], ids=lambda cell: cell.name)
+def test_strongly_typed_cells_scan_by_it(cell: Cell) -> None:
     generator = torch.Generator().manual_seed(0)
-    gates, start = (torch.randn(*shape, generator=generator) for shape in ((9, 2, kernel.kept_widths[0], 3), (2, 3)))
-    grads = [torch.randn(9, 2, 3, generator=generator) for _ in range(kernel.results)]
-    there = gates.clone(), gates.to(DEVICE, copy=True)
-    results = kernel._run(there[0], start), kernel._run_by_scan(there[1], start.to(DEVICE))
-    back = (
-        kernel._run_back(there[0], start, results[0][0], grads),
-        kernel._run_back_by_scan(there[1], start.to(DEVICE), results[1][0], [grad.to(DEVICE) for grad in grads]),
-    )
-    for expected, found in [*zip(*results, strict=True), *zip(*back, strict=True)]:
-        assert_close(found.cpu(), expected)
+    drive, start = (torch.randn(*shape, generator=generator) for shape in ((9, 2, 3 * len(cell.gates)), (2, 3)))
+    results, found = [], []
+    for way, place in (("compiled", torch.device("cpu")), ("scan", DEVICE)):
+        kernel = GeneratedKernel(cell, way)  # type: ignore[arg-type]
+        given = RecurrenceArgs(None, None, None, [], [start.to(place)])
+        states, kept = kernel.forward(drive.to(place, copy=True), given, keep=True)
+        grads = [value.cos() for value in states]
+        gradients = kernel.backward(given, states, kept, grads)
+        results.append(states)
+        found.append([gradients.drive, *gradients.initial])
+    for there, on_device in [*zip(*results, strict=True), *zip(*found, strict=True)]:
+        assert_close(on_device.cpu(), there)

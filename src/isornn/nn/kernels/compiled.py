@@ -14,21 +14,34 @@ from types import ModuleType
 
 from isornn.cells import Cell
 from isornn.files import replacing
-from isornn.nn.kernels import arithmetic
-from isornn.nn.kernels.numba_source import source_of
+from isornn.nn.kernels import arithmetic, numba_source, triton_source
 from isornn.nn.kernels.schedule import schedule_of
 
 
 @functools.cache
 def compiled(cell: Cell) -> ModuleType:
     """The module of the cell's loops, which are compiled at their first call and then kept beside it."""
-    source = source_of(schedule_of(cell))
+    source = numba_source.source_of(schedule_of(cell))
     # Numba does not see when the functions change that it has compiled into a loop: they are part of the name.
-    parts = (source, inspect.getsource(arithmetic))
-    name = f"isornn_{cell.name}_{hashlib.sha256(''.join(parts).encode()).hexdigest()[:16]}"
+    name = _name_of(cell, source + inspect.getsource(arithmetic))
     path = _kept(name, source)
-    if path is None:
-        return _in_memory(name, source)
+    return _in_memory(name, source) if path is None else _loaded(name, path)
+
+
+@functools.cache
+def compiled_for_gpu(cell: Cell) -> ModuleType | None:
+    """The module of the cell's Triton kernels; ``None`` where no file can be written, from which Triton reads them."""
+    source = triton_source.source_of(schedule_of(cell))
+    name = _name_of(cell, source)
+    path = _kept(name, source)
+    return None if path is None else _loaded(name, path)
+
+
+def _name_of(cell: Cell, content: str) -> str:
+    return f"isornn_{cell.name}_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+
+
+def _loaded(name: str, path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

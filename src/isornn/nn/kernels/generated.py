@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,16 +13,19 @@ from torch import Tensor
 from isornn.cells import Cell
 from isornn.cells.trace import evaluate, graph_of
 from isornn.nn.kernels.contract import Gradients, Kernel, RecurrenceArgs
+from isornn.nn.kernels.device import runs_triton
 from isornn.nn.kernels.program import with_autograd
+from isornn.nn.kernels.scan_steps import carries_affinely, run_by_scan
 from isornn.nn.kernels.schedule import Product, Schedule, Stage, schedule_of
 from isornn.nn.kernels.steps import dense, outer_products, weight_gradient
 from isornn.nn.kernels.threads import shared
+from isornn.nn.kernels.triton_source import one_launch
 
 # Multiplications and additions in a step's recurrent products up to which compiled loops beat a call of the library.
 _SMALL = 1 << 18
 
 Arrays = dict[str, Tensor]
-Way = Literal["compiled", "stepwise", "torch"]
+Way = Literal["compiled", "stepwise", "triton", "scan", "torch"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,10 @@ class GeneratedKernel(Kernel):
 
     Args:
         cell: one of which a program can be printed.
-        way: all steps in one compiled loop (``"compiled"``), each step by itself with the library's matrix products
-            (``"stepwise"``), or that with torch's own operations (``"torch"``); by device and size if not given.
+        way: all steps in one compiled loop (``"compiled"``); each step by itself with the library's matrix products and
+            compiled code between them (``"stepwise"``), Triton's (``"triton"``: one launch a pass where there are no
+            products) or torch's own operations (``"torch"``); or whole sequences by torch's operations, where states
+            are carried affinely (``"scan"``). By device and size if not given.
     """
 
     cell: Cell
@@ -167,19 +172,41 @@ class _Run:
     ) -> None:
         self.schedule, self.direction, self.arrays, self.matrices = schedule, direction, arrays, matrices
         self.first = schedule.program.cell.states[0]
-        new = arrays[f"new.{self.first}"]
-        self.steps, self.batch = new.shape[:2]
-        work = 2 * self.batch * sum(matrix.numel() for matrix in matrices.values())
-        chosen: Way = "torch" if new.device.type != "cpu" else "compiled" if work <= _SMALL else "stepwise"
-        self.way = way or chosen
+        self.new = arrays[f"new.{self.first}"]
+        self.steps, self.batch = self.new.shape[:2]
+        self.way = way or self._chosen()
+
+    def _chosen(self) -> Way:
+        if self.new.device.type == "cpu":
+            work = 2 * self.batch * sum(matrix.numel() for matrix in self.matrices.values())
+            return "compiled" if work <= _SMALL else "stepwise"
+        if runs_triton(self.new.device) and self._for_gpu() is not None:
+            return "triton"
+        return "scan" if carries_affinely(self.schedule.program.cell) else "torch"
 
     def run(self) -> None:
         if self.way == "compiled":
             self._compiled()
+        elif self.way == "scan":
+            run_by_scan(self.schedule, self.direction, self.arrays)
+        else:
+            with torch.cuda.device_of(self.new):  # Triton launches on the current device
+                self._by_steps()
+
+    def _by_steps(self) -> None:
+        if self.way == "triton" and one_launch(self.schedule):
+            from isornn.nn.kernels.triton_steps import launch_all_steps
+
+            launch_all_steps(self._for_gpu(), self.schedule, self.direction, self.arrays)
         elif self.direction == "forward":
             self._forward()
         else:
             self._backward()
+
+    def _for_gpu(self) -> Any:
+        from isornn.nn.kernels.compiled import compiled_for_gpu
+
+        return compiled_for_gpu(self.schedule.program.cell)
 
     def _compiled(self) -> None:
         from isornn.nn.kernels.compiled import compiled
@@ -233,6 +260,10 @@ class _Run:
             from isornn.nn.kernels.torch_steps import stepped_in_torch
 
             return stepped_in_torch(stage, self.arrays)
+        if self.way == "triton":
+            from isornn.nn.kernels.triton_steps import launched_at_each_step
+
+            return launched_at_each_step(self._for_gpu(), self.schedule, self.direction, stage, self.arrays)
         from isornn.nn.kernels.compiled import compiled
         from isornn.nn.kernels.numba_source import arrays_of, step_name
 

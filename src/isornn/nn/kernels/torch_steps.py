@@ -12,6 +12,7 @@ from isornn.nn.kernels.program import aten
 from isornn.nn.kernels.schedule import Operation, Row, Stage
 
 _TAKES_NUMBERS = {aten.where.self: torch.where}
+OF_ALL_STEPS = ("drive", "du", "du_alone", "saved", "new", "x", "dx", "reads", "direct")
 
 
 def stepped_in_torch(stage: Stage, arrays: Mapping[str, Tensor]) -> Callable[[int], None]:
@@ -19,38 +20,51 @@ def stepped_in_torch(stage: Stage, arrays: Mapping[str, Tensor]) -> Callable[[in
 
     def step(t: int) -> None:
         scratch: dict[Row, Tensor] = {}
+
+        def row(of: Row) -> Tensor:
+            return scratch[of] if of in scratch else _row(of, arrays, t)
+
         for statement in stage.statements:
-            value = _value(statement.value, arrays, scratch, t)
+            value = value_of(statement.value, row)
             if statement.target.array.startswith("scratch"):
                 scratch[statement.target] = value
             elif statement.adds:
-                _row(statement.target, arrays, scratch, t).add_(value)
+                row(statement.target).add_(value)
             else:
-                target = _row(statement.target, arrays, scratch, t)
-                target.copy_(value) if isinstance(value, Tensor) else target.fill_(value)
+                written(row(statement.target), value)
 
     return step
 
 
-def _value(value: Any, arrays: Mapping[str, Tensor], scratch: Mapping[Row, Tensor], t: int) -> Any:
+def value_of(value: Any, row: Callable[[Row], Any], apply: Callable[..., Any] | None = None) -> Any:
+    """An expression's value from those of its rows; ``apply(function, *args)`` does its operations."""
     if isinstance(value, Row):
-        return _row(value, arrays, scratch, t)
-    if isinstance(value, Operation):
-        function = _TAKES_NUMBERS.get(value.function, value.function)
-        return function(*(_value(arg, arrays, scratch, t) for arg in value.args))
-    return value
+        return row(value)
+    if not isinstance(value, Operation):
+        return value
+    args = [value_of(arg, row, apply) for arg in value.args]
+    return called(value.function, *args) if apply is None else apply(value.function, *args)
 
 
-def _row(row: Row, arrays: Mapping[str, Tensor], scratch: Mapping[Row, Tensor], t: int) -> Tensor:
-    """The row of all sequences, (B, N) or (N,)."""
+def called(function: Any, *args: Any) -> Any:
+    """An operation of tensors and numbers."""
+    return _TAKES_NUMBERS.get(function, function)(*args)
+
+
+def written(target: Tensor, value: Tensor | float) -> None:
+    """Write a value, or a number for all."""
+    target.copy_(value) if isinstance(value, Tensor) else target.fill_(value)
+
+
+def _row(row: Row, arrays: Mapping[str, Tensor], t: int) -> Tensor:
+    """The row of all sequences at step t, (B, N) or (N,)."""
     kind, _, name = row.array.partition(".")
     if kind == "old":
         return arrays[f"initial.{name}"] if t == 0 else arrays[f"new.{name}"][t - 1]
-    if kind.startswith("scratch"):
-        return scratch[row]
     array = arrays[row.array]
-    if kind in ("drive", "du", "du_alone", "saved", "new", "x", "dx", "reads", "direct"):
-        array = array[t % len(array)]
-    if row.part is None:
-        return array
-    return array[row.part] if kind == "offset" else array[:, row.part]
+    return part_of(array[t % len(array)] if kind in OF_ALL_STEPS else array, row)
+
+
+def part_of(array: Tensor, row: Row) -> Tensor:
+    """Of an array (..., parts, N) the row's part."""
+    return array if row.part is None else array[..., row.part, :]

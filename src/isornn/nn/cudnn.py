@@ -1,0 +1,152 @@
+"""The LSTM, GRU and tanh or ReLU network with torch's equations, on a CUDA device: by cuDNN, as torch.nn calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isornn.cells import GRU, LSTM, Cell, Vanilla
+from isornn.nn.layout import Layout
+from isornn.nn.stepped import Weights, stepped
+
+_MOST_STEPS = 65_535  # in one call; cuDNN fails beyond
+_MODES: Mapping[Cell, str] = {LSTM(): "lstm", GRU(): "gru", Vanilla("tanh"): "rnn_tanh", Vanilla("relu"): "rnn_relu"}
+_OF_WEIGHTS = ("matrix", "bias", "recurrent", "offset", "projection")
+
+
+def runs_cudnn(cell: Cell, inputs: Tensor, weights: Weights, lengths: Tensor | None) -> bool:
+    """Whether cuDNN computes this; of sequences of unequal length it would not say the last c."""
+    mode = _MODES.get(cell)
+    if mode is None or not weights.tied or not inputs.shape[1] or not _acceptable(inputs):
+        return False
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    return lengths is None and (weights.projection is None or mode == "lstm")
+
+
+def _acceptable(inputs: Tensor) -> bool:
+    return inputs.is_cuda and torch.backends.cudnn.is_acceptable(inputs)
+
+
+def recurrence_by_cudnn(
+    cell: Cell, inputs: Tensor, weights: Weights, initial: Sequence[Tensor]
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Outputs (T, B, N) and last states (B, N), differentiable any number of times; N is P where it is projected."""
+    given = [inputs, *(getattr(weights, name) for name in _OF_WEIGHTS), *initial]
+    out, *last = _Recurrence.apply(cell, *given)
+    return out, tuple(last)
+
+
+class _Recurrence(torch.autograd.Function):
+    """torch's recurrence with its own derivative; second ones go through the cell's steps, since cuDNN has none."""
+
+    @staticmethod
+    def forward(ctx: Any, cell: Cell, *given: Tensor | None) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.cell = cell
+        inputs, matrix, bias, recurrent, offset, projection, *initial = given
+        assert inputs is not None
+        wanted = any(ctx.needs_input_grad)
+        ctx.leaves = leaves = [value.detach() for value in (inputs, *initial) if value is not None]
+        ctx.flat = flat = _flat(cell, matrix, bias, recurrent, offset, projection)
+        for value in (*leaves, *flat):
+            value.requires_grad_(wanted)
+        with torch.set_grad_enabled(wanted), torch.autocast(inputs.device.type, enabled=False):
+            ctx.results = _run(_MODES[cell], leaves[0], flat, bias is not None, leaves[1:], wanted)
+        ctx.save_for_backward(*given)
+        return tuple(value.detach() for value in ctx.results)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        if all(grad is None for grad in grads):
+            return (None,) * len(ctx.needs_input_grad)
+        further = torch.is_grad_enabled() or torch._C._are_functorch_transforms_active()
+        if further or ctx.results is None:  # freed: torch says so where what was saved is asked for
+            return None, *_differentiated_by_steps(ctx.cell, ctx.saved_tensors, grads)
+        pairs = [(value, grad) for value, grad in zip(ctx.results, grads, strict=True) if grad is not None]
+        results, arriving = zip(*pairs, strict=True)
+        found = torch.autograd.grad(results, [*ctx.leaves, *ctx.flat], arriving, retain_graph=True, allow_unused=True)
+        of_inputs, *of_initial = found[: len(ctx.leaves)]
+        of_weights = _of_weights(ctx.cell, found[len(ctx.leaves) :], ctx.needs_input_grad[2:])
+        if not torch._C._autograd._get_current_graph_task_keep_graph():
+            ctx.leaves = ctx.flat = ctx.results = None
+        return None, of_inputs, *of_weights, *of_initial
+
+
+def _flat(cell: Cell, matrix: Any, bias: Any, recurrent: Any, offset: Any, projection: Any) -> list[Tensor]:
+    """The weights as torch has them, apart from everything that they come from; on a GPU in one piece of memory."""
+    tensors = [matrix, recurrent]
+    if bias is not None:
+        missing = len(recurrent) - (0 if offset is None else len(offset))
+        tensors += [bias, torch.cat([bias.new_zeros(missing), *([] if offset is None else [offset])])]
+    tensors += [] if projection is None else [projection]
+    if not matrix.is_cuda:
+        return [value.detach() for value in tensors]
+    flat = [value.detach().clone() for value in tensors]
+    hidden, projected = recurrent.shape[0] // len(Layout.of(cell).stacks["weight_hh"]), recurrent.shape[1]
+    with torch.no_grad():
+        torch._cudnn_rnn_flatten_weight(
+            flat,
+            4 if bias is not None else 2,
+            matrix.shape[1],
+            torch.backends.cudnn.rnn.get_cudnn_mode(_MODES[cell].upper()),
+            hidden,
+            0 if projection is None else projected,
+            1,
+            False,
+            False,
+        )
+    return flat
+
+
+def _of_weights(cell: Cell, of_flat: Sequence[Tensor | None], wanted: Sequence[bool]) -> list[Tensor | None]:
+    """Gradients of matrix, bias, recurrent, offset and projection from those of `_flat`."""
+    of_matrix, of_recurrent, *rest = of_flat
+    of_bias, of_offset, of_projection = None, None, None
+    if len(rest) >= 2:
+        of_bias, of_second, *rest = rest
+        undriven = len(Layout.of(cell).undriven)
+        if undriven and of_second is not None:
+            stacks = Layout.of(cell).stacks["bias_hh"]
+            of_offset = of_second[len(of_second) // len(stacks) * (len(stacks) - undriven) :]
+    if rest:
+        (of_projection,) = rest
+    found = [of_matrix, of_bias, of_recurrent, of_offset, of_projection]
+    return [value if asked else None for value, asked in zip(found, wanted, strict=False)]
+
+
+def _run(
+    mode: str, inputs: Tensor, flat: list[Tensor], biases: bool, initial: Sequence[Tensor], train: bool
+) -> tuple[Tensor, ...]:
+    function: Any = getattr(torch._VF, mode)
+    state: Any = [value.unsqueeze(0).contiguous() for value in initial]
+    outputs = []
+    for part in inputs.split(_MOST_STEPS):
+        hidden = state if mode == "lstm" else state[0]
+        out, *state = function(part, hidden, flat, biases, 1, 0.0, train, False, False)
+        outputs.append(out)
+    whole = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+    return whole, *(value.squeeze(0) for value in state)
+
+
+def _differentiated_by_steps(
+    cell: Cell, given: Sequence[Tensor | None], grads: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    with torch.enable_grad():
+        # Fresh names for the same values: what is differentiated for must not be behind another in the graph.
+        fresh = [None if t is None else t.view_as(t).requires_grad_(True) for t in given]
+        inputs, matrix, bias, recurrent, offset, projection, *initial = fresh
+        assert inputs is not None
+        assert matrix is not None
+        states = [value for value in initial if value is not None]
+        weights = Weights(matrix, bias, recurrent, offset, projection, {})
+        found = stepped(cell, Layout.of(cell), inputs, None, weights, states)
+        results = [found[0], *(value[-1] for value in found)]
+        pairs = [(value, grad) for value, grad in zip(results, grads, strict=True) if grad is not None]
+        chosen, arriving = zip(*pairs, strict=True)
+        present = [value for value in fresh if value is not None]
+        gradients = iter(torch.autograd.grad(chosen, present, arriving, create_graph=True, allow_unused=True))
+    return [None if value is None else next(gradients) for value in fresh]
