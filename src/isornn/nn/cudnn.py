@@ -19,10 +19,10 @@ _OF_WEIGHTS = ("matrix", "bias", "recurrent", "offset", "projection")
 
 def runs_cudnn(cell: Cell, inputs: Tensor, weights: Weights, lengths: Tensor | None) -> bool:
     """Whether cuDNN computes this; of sequences of unequal length it would not say the last c."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
     mode = _MODES.get(cell)
     if mode is None or not weights.tied or not inputs.shape[1] or not _acceptable(inputs):
-        return False
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False
     return lengths is None and (weights.projection is None or mode == "lstm")
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy
 import pytest
 import torch
+from numpy.lib import NumpyVersion
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -23,7 +24,7 @@ from isornn.nn.kernels.contract import RecurrenceArgs
 from isornn.nn.kernels.generated import GeneratedKernel
 from isornn.nn.scan import linear_scan
 
-pytest.importorskip("triton", reason="Triton is not installed")
+triton = pytest.importorskip("triton", reason="Triton is not installed")
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = torch.device("cuda" if not INTERPRETED and torch.cuda.is_available() else "cpu")
@@ -39,7 +40,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim
 
 @pytest.mark.skipif(INTERPRETED, reason="this is the interpreter's process")
 @pytest.mark.skipif(
-    numpy.lib.NumpyVersion(numpy.__version__) >= "2.4.0", reason="Triton's interpreter does not run with numpy 2.4"
+    NumpyVersion(numpy.__version__) >= "2.4.0" and NumpyVersion(triton.__version__) < "3.9.0",
+    reason="Triton's interpreter runs with numpy 2.4 from Triton 3.9 on",
 )
 def test_by_the_interpreter() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", __file__]
