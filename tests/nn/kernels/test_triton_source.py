@@ -38,7 +38,7 @@ def test_kernels_compile_for_an_h100(cell: Cell, kind: str) -> None:
     for kernel in kernels.values():
         signature: dict[str, Any] = {name: _type(name, kind) for name in kernel.arg_names}
         source = triton.compiler.ASTSource(kernel, signature, {"block": 64})
-        code = triton.compile(source, target=compiler.GPUTarget("cuda", 90, 32))
+        code = triton.compile(source, target=compiler.GPUTarget("cuda", 90, 32), options={"enable_fp_fusion": True})
         assert (".f64" in code.asm["ptx"]) == (kind == "fp64")
 
 
