@@ -27,6 +27,7 @@ from isornn.cells.openings import retention_signs, set_by
 from isornn.cells.polynomial import NotPolynomial, structure_of
 from isornn.cells.roles import at_start, roles_of
 from isornn.cells.starts import start
+from isornn.cells.trace import graph_of
 from isornn.cli import app
 from isornn.init import apply_, chrono_, critical_, spec_of, standard_, uniform_gate_
 from isornn.nn import RNN
@@ -400,6 +401,19 @@ def command_line(cell: Cell, folder: Path) -> None:
     assert found["spec"] == unanswered.to_json()
 
 
+def known_on_any_device(cell: Cell) -> None:
+    """A layer may be built first where tensors have no values: what the caches then hold is the same."""
+    with torch.device("meta"):
+        graph, roles = graph_of.__wrapped__(cell), roles_of.__wrapped__(cell)
+        assert all(parameter.is_meta for parameter in RNN(cell, inputs(cell), N).parameters())
+    assert graph.reads.keys() == graph_of(cell).reads.keys() and graph.untraced == graph_of(cell).untraced
+    assert (roles.retained, roles.candidates, roles.read_out) == (
+        roles_of(cell).retained,
+        roles_of(cell).candidates,
+        roles_of(cell).read_out,
+    )
+
+
 def every_named_start(cell: Cell) -> None:
     for name in ("torch", "standard", "orthogonal", "glorot", "identity"):
         assert start(name, cell, N, D).cell == cell
@@ -423,6 +437,7 @@ ROWS: dict[str, Callable[..., None]] = {
         copies,
         three_dtypes,
         every_named_start,
+        known_on_any_device,
         critical_start,
         chrono_start,
         uniform_gate_start,

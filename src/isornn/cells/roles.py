@@ -162,8 +162,12 @@ def roles_of(cell: Cell) -> Roles:
     >>> tuple(roles_of(GRU()).gates), roles_of(GRU()).candidates
     (('r', 'z'), ('nx', 'nh'))
     """
-    graph = graph_of(cell)
-    parts = _Parts(graph)
+    with torch.device("cpu"):  # signs are found by values, whatever the default device
+        return _derived(graph_of(cell))
+
+
+def _derived(graph: CellGraph) -> Roles:
+    cell, parts = graph.cell, _Parts(graph)
     derived = [state for name in cell.states if (state := parts.retained(name)) is not None]
     retained = _overridden(cell, derived, parts)
     content = {gate for state in derived for gate in state.candidates}
