@@ -15,6 +15,8 @@ from isornn.cells.starts import STARTS, start
 from isornn.cli import app, ask
 from isornn.cli.reading import left_after, sentence, verdict
 from isornn.cli.show import shown
+from isornn.nn.kernels.numba_source import source_of
+from isornn.nn.kernels.schedule import schedule_of
 from isornn.theory.analysis import analyze
 
 SIZES = ("--hidden", "128", "--inputs", "49")
@@ -210,6 +212,16 @@ def test_cells_lists_all_nine() -> None:
     assert "nonlinearity: tanh, sigmoid, relu, identity" in result.stdout
 
 
+def test_cells_print_their_kernel_or_why_there_is_none() -> None:
+    source = run("cells", "lstm", "--kernel").stdout
+    compile(source, "kernel", "exec")
+    assert source == source_of(schedule_of(LSTM()))
+    pairs = run("cells", "isornn.cells.vanilla:Vanilla(nonlinearity='oplu')", "--kernel")
+    assert (pairs.exit_code, pairs.stdout) == (0, "no kernel: vanilla is not pointwise\n")
+    refused = run("cells", "--kernel")
+    assert refused.exit_code == 2 and "it is for one cell, as isornn cells lstm --kernel" in refused.stderr
+
+
 # -- analyze ----------------------------------------------------------------------------------------------------------
 
 
@@ -351,7 +363,9 @@ def test_people_get_the_line_that_applies_it() -> None:
 def test_critical_over_octaves_gives_the_line_of_the_default_start() -> None:
     result = run("critical", "--cell", "peephole", "--length", "50", "--time-scales", "octaves")
     assert result.exit_code == 0
-    assert "isornn.init.critical_(module, length=50)" in result.stdout and "is heard" in result.stdout
+    assert (
+        "isornn.init.critical_(module, length=50)" in result.stdout and "share of the first of T steps" in result.stdout
+    )
 
 
 # -- demo -------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from isornn.cells import CELLS, GRU, LSTM, BiasLaw, Cell, Gate, Input, Spec, SpecError, Vanilla, cell_named
 from isornn.cells.random_specs import random_spec
+from isornn.cells.refine import URGRU, URLSTM
 from isornn.cells.roles import roles_of
 from isornn.cells.starts import start
 from isornn.init import (
@@ -198,6 +199,13 @@ def test_chrono_has_its_law_and_its_mirror() -> None:
     distance = (uniform.sort().values - torch.arange(hidden) / hidden).abs().max()
     assert float(distance) < 1.63 / math.sqrt(hidden), "Kolmogorov-Smirnov at 1 %"
     assert spec_of(lstm).biases == "fixed"
+
+
+@pytest.mark.parametrize("cell", [URLSTM(), URGRU()], ids=lambda cell: cell.name)
+def test_uniform_gate_mirrors_the_refine_gate_unit_by_unit(cell: Cell) -> None:
+    layer = uniform_gate_(RNN(cell, 2, 64), generator=seeded())
+    f, r = (sum(layer.gate_parameters(gate).biases).detach() for gate in ("f", "r"))
+    assert torch.equal(r, -f) and 0.4 < float(f.sigmoid().mean()) < 0.6
 
 
 def test_uniform_gate_is_uniform_and_finite_at_every_width() -> None:

@@ -89,9 +89,10 @@ def critical_(
     """Start every recurrent layer so that it sees ``length`` steps: `apply_` of `isornn.critical`'s spec.
 
     ``weight_var`` 1e-5 but on a gate that only shapes the output (1); candidates see the input with variance 4, the
-    write gate with 1; the remember gate's bias is ``ln r`` per unit (an LSTM's b_i = -b_f), with ``ln r ~ U(0, ln
-    high)`` for a third of the units and ``r = high`` for the others, which only add up; high, 2.5 to 3 T, is such that
-    what gates that hear nothing keep of a change has fallen to 1/e after ``length`` steps.
+    write gate with 1, as does an output gate that is 0 at ``u = 0`` (tanh); the remember gate's bias is ``ln r`` per
+    unit (an LSTM's b_i = -b_f), with ``ln r ~ U(0, ln high)`` for a third of the units and ``r = high`` for the others;
+    high, 2.5 to 3 T, is such that with no input to the remember gate the response to a change falls to 1/e after
+    ``length`` steps.
     ``time_scales="uniform"``: ``r ~ U(low, high)``, near isometry.
 
     Args:
@@ -104,7 +105,8 @@ def critical_(
         generator: source of all draws.
 
     Raises:
-        SpecError: length; a field of ``fixed`` that does not exist or is what sets the length.
+        SpecError: length; a field of ``fixed`` that does not exist or is what sets the length; a cell whose memory no
+            bias or recurrent matrix sets, as ``rg_lru``, whose own start is the one to use.
         ModuleError: as `apply_`; among others ``bias=False``.
 
     >>> lstm = critical_(nn.LSTM(3, 4), 100, generator=torch.Generator().manual_seed(0))
@@ -219,7 +221,8 @@ def chrono_(module: Module, length: float, *, generator: torch.Generator | None 
 def uniform_gate_(module: Module, *, generator: torch.Generator | None = None) -> Module:
     """`standard_` with the remember gate's bias ``ln(v/(1-v))``, ``v ~ U(1/N, 1 - 1/N)``; an LSTM's b_i = -b_f.
 
-    The gate's value is then uniform over the units.
+    The gate's value is then uniform over the units. A gate that only modulates the remember gate, as the refine gate of
+    ``ur_lstm`` and ``ur_gru``, has the mirrored bias too.
 
     Raises:
         SpecError: a cell without a remember gate (vanilla).

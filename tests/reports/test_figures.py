@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from isornn.cells.min_rnn import MinLSTM
 from isornn.diagnosis import measure
 from isornn.diagnosis.profiles import profile_of
+from isornn.nn.rnn import RNN
 from isornn.reports.decades import decades, left_after
 from isornn.reports.layer import panels
 from isornn.reports.overview import overview
@@ -72,6 +74,13 @@ def test_gates_and_time_constants() -> None:
     bars = {trace.name: dict(zip(trace.y, trace.x, strict=True)) for trace in shown["Gates"].figure.data}
     assert bars["open, above 0.99"] == {"r": 0.0, "z": 0.5}
     assert bars["mean value"]["r"] == pytest.approx(0.5)
+
+
+def test_mixed_gates_have_no_values_and_the_page_says_why() -> None:
+    shown = panels_of(RNN(MinLSTM(), 2, 4), torch.randn(10, 2, 2))
+    assert shown["Gates"].figure is None
+    assert shown["Gates"].caption.startswith("One function of several pre-activations makes the cell's gates")
+    assert shown["Time constants of units"].figure is not None
 
 
 def test_what_there_is_not_has_a_reason_instead_of_a_figure(linear: nn.RNN) -> None:

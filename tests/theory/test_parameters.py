@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from isornn.cells import LSTM, Cell, Gate, GersLSTM, Reads, Spec, Values
+from isornn.cells.linear import LRU
 from isornn.cells.polynomial import structure_of
 from isornn.cells.trace import graph_of
 from isornn.nn import step
 from isornn.simulation import simulate
 from isornn.theory import analyze
+from isornn.theory.tied.analysis import tied_analysis
 
 SLOPE, KEEP = 0.25, 0.7
 
@@ -118,3 +120,13 @@ def test_numbers_made_of_parameters_alone_are_numbers_however_they_are_made() ->
 
     update = structure_of(Modulus()).update["h"]
     assert [term.coefficient for term in update.terms] == pytest.approx([0.5**1.5, 1 / 0.6])
+
+
+def test_tied_networks_draw_parameters_once_per_unit() -> None:
+    half, steps = Gate(input_var=0.5), 8
+    cell = LRU(low=0.5, high=0.9)
+    found = tied_analysis(Spec(cell, {"re": half, "im": half}), steps, generator=torch.Generator().manual_seed(0))
+    # E Re(x_t)^2 = (1 - E |lambda|^2t) / 2, with |lambda|^2 uniform from low^2 to high^2
+    low, high, t = cell.low**2, cell.high**2, torch.arange(1, steps + 1)
+    exact = (1 - (high ** (t + 1) - low ** (t + 1)) / ((t + 1) * (high - low))) / 2
+    torch.testing.assert_close(found.second_moment.value, exact.double(), rtol=0.02, atol=0)

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from isornn.cells.activations import hard_sigmoid
 from isornn.cells.bias_laws import BiasLaw
-from isornn.cells.cell import Cell
+from isornn.cells.cell import Cell, spread_parameters
 from isornn.cells.roles import RetainedState, at_start, roles_of
 from isornn.cells.spec import SpecError
+from isornn.cells.trace import graph_of
 
 FARTHEST = 60.0  # of biases that are searched: there a logistic gate is shut to 1e-26
 SHUT = 1e-9  # 1 - A at which a state counts as kept for good
@@ -66,7 +67,28 @@ def refusal(cell: Cell) -> str | None:
     >>> from isornn.cells import GRU, Vanilla
     >>> refusal(GRU()), refusal(Vanilla())
     (None, 'vanilla has none')
+    >>> from isornn.cells.linear import LRU
+    >>> refusal(LRU())
+    'lru has none; a new layer has its start already, by the law of nu_log, gamma_log, theta_log: leave it as it is'
     """
+    reason = _unset(cell)
+    return None if reason is None else reason + own_start(cell)
+
+
+def own_start(cell: Cell) -> str:
+    """The advice for a cell that no rule starts: its new states depend on numbers whose start is a law of their own.
+
+    >>> from isornn.cells import Vanilla
+    >>> own_start(Vanilla())
+    ''
+    """
+    graph = graph_of(cell)
+    used = {leaf.name for new in graph.update.values() for leaf in graph.depends_on(new) if leaf.kind == "parameter"}
+    laws = ", ".join(name for name in spread_parameters(cell) if name in used)
+    return f"; a new layer has its start already, by the law of {laws}: leave it as it is" if laws else ""
+
+
+def _unset(cell: Cell) -> str | None:
     roles = roles_of(cell)
     if roles.unknown is not None:
         return f"what {cell.name} retains is not known, as its update cannot be traced ({roles.unknown})"
@@ -105,6 +127,26 @@ def write_signs(cell: Cell) -> dict[str, int]:
     roles = roles_of(cell)
     own = {gate for state in roles.gated for gate in state.own_write} - set(roles.retention)
     return {gate: 1 if squash.rises else -1 for gate, squash in roles.gates.items() if gate in own}
+
+
+def modulating_signs(cell: Cell) -> dict[str, int]:
+    """By gate that modulates how far a state is retained, but not where the gates that set it are open or shut: the
+    sign with which it retains.
+
+    >>> from isornn.cells import LSTM
+    >>> from isornn.cells.refine import URLSTM
+    >>> modulating_signs(LSTM()), modulating_signs(URLSTM())  # the refine gate
+    ({}, {'r': 1})
+    """
+    ends, moved = torch.tensor([-FARTHEST, FARTHEST], dtype=torch.float64), torch.tensor([-5.0, 5.0]).double()[:, None]
+    found: dict[str, int] = {}
+    for state in roles_of(cell).gated:
+        chosen = {gate: state.retention[gate] * ends for gate in set_by(state)}
+        for gate, sign in state.retention.items():
+            if chosen and sign and gate not in chosen:
+                kept = state.coefficient(at_start(cell, chosen | {gate: moved}))
+                found |= {gate: sign} if torch.allclose(kept[0], kept[1], rtol=0, atol=SHUT) else {}
+    return found
 
 
 @functools.cache

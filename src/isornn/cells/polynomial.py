@@ -37,7 +37,7 @@ class GateFunction:
         call: the function, plain torch operations.
         kinks: where it is not smooth.
         line: (a, b) if the function is a u + b, else None.
-        serial: tells functions apart.
+        serial: distinguishes functions.
     """
 
     gate: str

@@ -14,6 +14,7 @@ from isornn.cells.cell import Cell
 from isornn.cells.trace import CellError, CellGraph, Leaf, Node, graph_of, name_of, values_in
 
 LeafValues = Callable[[Leaf], Tensor]
+NO_GATES = "the cell has no gates"
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,21 @@ class Roles:
         """The first pre-activation that retains."""
         return next(iter(self.retention), None)
 
+    @property
+    def no_gates(self) -> str | None:
+        """Why no gate has a value of its own; ``None`` where one has.
+
+        >>> from isornn.cells.min_rnn import MinLSTM
+        >>> roles_of(MinLSTM()).no_gates
+        'the cell has no gates of one pre-activation each: one function mixes u_f, u_i'
+        """
+        if self.gates:
+            return None
+        if not self.retention:
+            return NO_GATES
+        mixed = ", ".join(f"u_{gate}" for gate in self.retention)
+        return f"the cell has no gates of one pre-activation each: one function mixes {mixed}"
+
 
 @functools.cache
 def roles_of(cell: Cell) -> Roles:
@@ -146,8 +162,12 @@ def roles_of(cell: Cell) -> Roles:
     >>> tuple(roles_of(GRU()).gates), roles_of(GRU()).candidates
     (('r', 'z'), ('nx', 'nh'))
     """
-    graph = graph_of(cell)
-    parts = _Parts(graph)
+    with torch.device("cpu"):  # signs are found by values, whatever the default device
+        return _derived(graph_of(cell))
+
+
+def _derived(graph: CellGraph) -> Roles:
+    cell, parts = graph.cell, _Parts(graph)
     derived = [state for name in cell.states if (state := parts.retained(name)) is not None]
     retained = _overridden(cell, derived, parts)
     content = {gate for state in derived for gate in state.candidates}
@@ -206,6 +226,28 @@ def at_start(cell: Cell, u: Mapping[str, Tensor]) -> LeafValues:
         return u[leaf.name] if leaf.kind == "gate" and leaf.name in u else torch.zeros_like(like)
 
     return value
+
+
+def silences(cell: Cell, gate: str) -> bool:
+    """Whether a new state or the output is 0, whatever the rest, where the pre-activation of ``gate`` is 0.
+
+    >>> from isornn.cells import LSTM, TLSTM
+    >>> silences(TLSTM(), "o"), silences(LSTM(), "o")  # tanh(0) and sigmoid(0)
+    (True, False)
+    """
+    graph, generator = graph_of(cell), torch.Generator().manual_seed(0)
+    like = torch.zeros(8, dtype=torch.float64)
+
+    @functools.cache
+    def drawn(leaf: Leaf) -> Tensor:
+        if leaf.kind == "parameter":
+            return torch.full_like(like, _start_of(cell, leaf.name))
+        return like if leaf == Leaf("gate", gate) else torch.randn(8, dtype=torch.float64, generator=generator)
+
+    values = [
+        value for value in (graph.output, *graph.update.values()) if Leaf("gate", gate) in graph.depends_on(value)
+    ]
+    return any(not bool(_evaluate(graph, value, drawn).any()) for value in values)
 
 
 def _start_of(cell: Cell, parameter: str) -> float:

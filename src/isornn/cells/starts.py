@@ -8,7 +8,7 @@ from dataclasses import replace
 from isornn.cells.bias_laws import BiasLaw
 from isornn.cells.cell import Cell
 from isornn.cells.lstm import LSTM, Peephole
-from isornn.cells.openings import refusal, retention_signs, write_signs
+from isornn.cells.openings import modulating_signs, refusal, retention_signs, write_signs
 from isornn.cells.spec import Gate, Input, Spec, SpecError
 
 STARTS = ("torch", "standard", "orthogonal", "glorot", "identity", "chrono", "uniform_gate")
@@ -46,8 +46,9 @@ def start(
     gate of its own have ``lstm`` and ``peephole`` only (i). A gate that retains by 1 - f has biases of the other sign;
     several retained states have a remember gate each. chrono and uniform_gate spread what the state keeps of itself,
     whatever function of the gate that is: ln U(1, T-1) is for a logistic gate. As in torch's modules, a pre-activation
-    that reads the state and an input sums two biases, so its variance is 2/(3N); others have one, 1/(3N). chrono and
-    uniform_gate draw biases once (``biases = "fixed"``); the others are "redrawn".
+    that reads the state and an input sums two biases, so its variance is 2/(3N); others have one, 1/(3N). uniform_gate
+    also mirrors the law on a gate that only modulates the remember gate, as its authors do: r of ``ur_lstm`` and
+    ``ur_gru``. chrono and uniform_gate draw biases once (``biases = "fixed"``); the others are "redrawn".
 
     Args:
         name: one of ``STARTS``.
@@ -87,7 +88,11 @@ def start(
     if name == "chrono":
         return _with_time_scales(name, spec, BiasLaw("chrono", 1.0, _bridged(length) - 1.0))
     if name == "uniform_gate":
-        return _with_time_scales(name, spec, BiasLaw("uniform_gate"))
+        law = BiasLaw("uniform_gate")
+        spec = _with_time_scales(name, spec, law)
+        for gate, sign in modulating_signs(cell).items():
+            spec = spec.replace(f"{gate}.bias_law", replace(law, sign=-sign))
+        return spec
     raise SpecError("init", name, f"starts are {', '.join(STARTS)}")
 
 

@@ -173,7 +173,8 @@ def graph_of(cell: Cell) -> CellGraph:
     >>> graph_of(GRU()).plain_reads, graph_of(GRU()).output_is_first_state
     (('r', 'z', 'nh'), True)
     """
-    return _Tracing(cell).graph()
+    with torch.device("cpu"):  # the check has values, which a default device, "meta" above all, may not have
+        return _Tracing(cell).graph()
 
 
 def name_of(node: Node) -> str:

@@ -160,7 +160,7 @@ def _is_product(value: Any) -> bool:
 
 
 class _Type(int):
-    """A type's number, which tells a value from the plain numbers in an expression."""
+    """A type's number, which distinguishes a value from the plain numbers in an expression."""
 
 
 @dataclass

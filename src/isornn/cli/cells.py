@@ -19,7 +19,7 @@ _COLUMNS = (
     "pre-activation: reads",
     "states, * carried",
     "one step",
-    "typing, engine",
+    "typing, engine, kernel",
     "options, default first",
 )
 _SIGNS = {"add": ("+", 1), "sub": ("-", 1), "mul": ("*", 2), "div": ("/", 2)}
@@ -30,10 +30,19 @@ def cells(
         str | None,
         typer.Argument(metavar="[NAME]", help="One cell in detail; your own by package.module:Class(option=1)."),
     ] = None,
+    kernel: Annotated[
+        bool, typer.Option("--kernel", help="Print the generated CPU kernel of NAME as source, or why there is none.")
+    ] = False,
 ) -> None:
     """The cells: what each pre-activation reads, the states, the equations of a step, the options."""
+    from isornn.cells import SpecError
+
+    if name is None and kernel:
+        raise SpecError("--kernel", True, "it is for one cell, as isornn cells lstm --kernel")
     if name is None:
         _list()
+    elif kernel:
+        _print_kernel(name)
     else:
         _print(name)
 
@@ -45,20 +54,20 @@ def _list() -> None:
     for name, kind in (CELLS | FURTHER_CELLS).items():
         cell = kind()
         reads = "\n".join(f"{gate}: {_reads(cell, gate)}" for gate in cell.gates)
-        kind_of_cell = "\n".join(_typing_and_engine(cell))
+        kind_of_cell = "\n".join((*_typing_and_engine(cell), _kernel(cell).partition(":")[0]))
         rows.append((name, reads, _states(cell), "\n".join(cell.equations), kind_of_cell, _options(cell)))
     print_table("u = W state + U input + V previous input + bias", _COLUMNS, rows, lines=True)
 
 
 def overview() -> str:
-    """The catalogue as text, three lines a cell: states, typing and engine; what the gates read; the equations."""
+    """The catalogue as text: states, typing, engine and kernel; what the gates read; the equations."""
     from isornn.cells import CELLS, FURTHER_CELLS
 
     lines = []
     for name, kind in (CELLS | FURTHER_CELLS).items():
         cell = kind()
         typing, engine = _typing_and_engine(cell)
-        lines.append(f"{name}: states {_states(cell)}; {typing} typed; {engine}")
+        lines.append(f"{name}: states {_states(cell)}; {typing} typed; {engine}; {_kernel(cell).partition(':')[0]}")
         lines.append("    " + "; ".join(f"{gate}: {_reads(cell, gate)}" for gate in cell.gates))
         lines.append("    " + "; ".join(cell.equations))
     return "\n".join(lines)
@@ -95,9 +104,30 @@ def _print(name: str) -> None:
         *((f"{method} is not traced", reason) for method, reason in graph.untraced.items()),
         ("typing", str(typing_of(cell))),
         ("engine of the theory", _engine(cell)),
+        ("layers run", _kernel(cell)),
         *(("option, default first", line) for line in _options(cell).splitlines()),
     ]
     print_table(full_name(cell), (type(cell).__name__, "sigma is the logistic function"), rows)
+
+
+def _kernel(cell: Cell) -> str:
+    """Whether layers run the cell in generated code, or why not."""
+    from isornn.nn.kernels import why_no_kernel
+
+    reason = why_no_kernel(cell)
+    return "generated kernel" if reason is None else f"no kernel: {reason}"
+
+
+def _print_kernel(name: str) -> None:
+    """The generated source as it is, without a table."""
+    from isornn.cli.own_code import typed_cell
+    from isornn.nn.kernels import why_no_kernel
+    from isornn.nn.kernels.numba_source import source_of
+    from isornn.nn.kernels.schedule import schedule_of
+
+    cell = typed_cell(name)
+    reason = why_no_kernel(cell)
+    print(source_of(schedule_of(cell)).rstrip() if reason is None else f"no kernel: {reason}")
 
 
 def _start(value: float | ParameterLaw) -> str:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from isornn.cells import Cell, Values
+from isornn.cells.trace import graph_of
 from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
 from isornn.nn.layout import Layout
 from isornn.nn.rnn import suffix
@@ -150,7 +151,7 @@ class LayerStep:
     @property
     def gives_state(self) -> bool:
         """Whether the output is the first state."""
-        return type(self.cell).output is Cell.output
+        return graph_of(self.cell).output_is_first_state
 
 
 def _weights(place: RecurrentLayer) -> Weights:

@@ -19,7 +19,8 @@ def gates_panel(layer: LayerDiagnosis) -> Panel:
     """Shares of closed and open gates, and their means."""
     title = "Gates"
     if not layer.gates:
-        return Panel(title, None, "The cell has no gates.")
+        mixed = "One function of several pre-activations makes the cell's gates, so none has a value of its own."
+        return Panel(title, None, "The cell has no gates." if layer.memory.gate is None else mixed)
     names = list(layer.gates)
     gates = [layer.gates[name] for name in names]
     drawn = figure("share of values", "gate", barmode="stack", showlegend=True, legend={**LEGEND, "entrywidth": 110})

@@ -44,19 +44,19 @@ class Carry:
             return 0.0 if excess(-6.0) <= 0 else LONGEST
         return 10 ** brent(excess, -6.0, 12.0, xtol=1e-12)
 
-    def heard(self, lag: float, length: float) -> float:
+    def share_of(self, lag: float, length: float) -> float:
         """``sum_b weight_b (1 - rates_b) rates_b^lag / (1 - rates_b^length)``: of what ``length`` steps of independent
         input have left in a unit, the share that came in ``lag`` steps before the last; mean over units.
 
-        A unit that only adds up hears all steps alike, 1/length.
+        An accumulating unit, rate 1, has the same share of all steps, 1/length.
         """
         return float(self._shares(torch.tensor([lag], dtype=torch.float64), length)[:, 0] @ self.weight)
 
     def memory(self, length: int) -> Tensor:
         """``sum_b weight_b phi_b(k) phi_b(l)`` for lags k and l below ``length``, with ``phi_b(k)^2`` the share that
-        unit b hears of lag k: the kernel of a linear readout, trace 1."""
-        heard = self._shares(torch.arange(length, dtype=torch.float64), length).sqrt()
-        return heard.T @ (heard * self.weight[:, None])
+        lag k has in unit b: the kernel of a linear readout, trace 1."""
+        roots = self._shares(torch.arange(length, dtype=torch.float64), length).sqrt()
+        return roots.T @ (roots * self.weight[:, None])
 
     def _shares(self, lags: Tensor, length: float) -> Tensor:
         log_rates = self.rates.clamp(1e-300, 1 - 1e-16).log()[:, None]

@@ -89,7 +89,7 @@ def test_what_is_heard_of_one_step_is_what_a_network_hears() -> None:
         error = math.hypot(
             float(shares.std()) / math.sqrt(units), float(shares.mean()) * math.sqrt(2 / inputs / copies)
         )
-        expected = carry_of(point.spec).heard(lag, length)
+        expected = carry_of(point.spec).share_of(lag, length)
         assert float(shares.mean()) == pytest.approx(expected, abs=4 * error)
         assert 4 * error < 0.5 * expected
 
@@ -143,7 +143,7 @@ def test_the_kernel_of_memory_has_what_is_heard_on_its_diagonal() -> None:
     kernel = carry.memory(30)
     torch.testing.assert_close(kernel, kernel.T)
     assert float(kernel.trace()) == pytest.approx(1.0)
-    assert [float(kernel[k, k]) for k in (0, 29)] == pytest.approx([carry.heard(k, 30) for k in (0, 29)])
+    assert [float(kernel[k, k]) for k in (0, 29)] == pytest.approx([carry.share_of(k, 30) for k in (0, 29)])
     # a readout needs units of several kinds: one kind hears one thing, and slow ones alone hear nearly one
     uniform = carry_of(critical(Peephole(), 30).spec).memory(30)
     assert float(torch.linalg.eigvalsh(kernel)[-2]) > 2 * float(torch.linalg.eigvalsh(uniform)[-2])

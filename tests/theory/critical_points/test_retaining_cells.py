@@ -9,7 +9,9 @@ import torch
 
 from checked import MGU
 from isornn import critical, init, nn
-from isornn.cells import Cell, SpecError
+from isornn.cells import LSTM, Cell, CoupledLSTM, SpecError
+from isornn.cells.linear import RGLRU
+from isornn.cells.sru import SRU
 from retaining_cells import Exponential, Refined, Spelled, TwoMemories
 
 LENGTH, WARMUP, NETWORKS = 100, 100, 6
@@ -80,10 +82,20 @@ def test_two_retained_states_have_the_same_law_each() -> None:
     assert gates["i"].bias_mean == pytest.approx(-gates["f"].bias_mean, rel=1e-6)
 
 
+def test_an_output_gate_that_would_silence_the_output_has_an_input() -> None:
+    gates = critical(CoupledLSTM(), 20, time_scales="octaves").spec.gates
+    assert gates["o"].input_var == 1 and gates["o"].weight_var == 1
+    assert critical(LSTM(), 20, time_scales="octaves").spec.gates["o"].input_var == 0
+
+
 def test_conditions_that_are_not_met_are_warned_of_and_what_cannot_be_is_refused() -> None:
     with pytest.warns(UserWarning, match="mgu at length 20 does not meet m1 = 1"):
         init.critical_(nn.RNN(MGU(), 3, 8), 20, time_scales="uniform")
     with pytest.raises(SpecError, match="no bias of f takes what spelled's h keeps"):
         init.critical_(nn.RNN(Spelled("weak"), 3, 8), 20)
+    with pytest.raises(SpecError, match="rg_lru's h keeps .* a new layer has its start already, by the law of Lambda"):
+        init.critical_(nn.RNN(RGLRU(), 8, 8), 20)
+    with pytest.raises(SpecError, match='start with different parameters; time_scales="octaves" has a start for it'):
+        critical(SRU(), 20)
     with pytest.raises(SpecError, match=r"cell: 'exponential' .* no bias of r takes what exponential's h keeps"):
         init.critical_(nn.RNN(Exponential(0.5), 3, 8), 20)

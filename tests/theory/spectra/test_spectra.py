@@ -2,12 +2,28 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 
 from checked import CHO, PEEPHOLE, law
-from isornn.cells import LSTM, TLSTM, TRNN, ChoGRU, Gate, Peephole, Spec, SpecError, Vanilla
+from isornn.cells import (
+    LSTM,
+    TLSTM,
+    TRNN,
+    Cell,
+    ChoGRU,
+    Gate,
+    ParameterLaw,
+    Peephole,
+    Reads,
+    Spec,
+    SpecError,
+    Values,
+    Vanilla,
+)
 from isornn.nn.random_network import RandomNetwork
 from isornn.simulation import simulate
 from isornn.theory import TheoryMissing, analyze
@@ -41,6 +57,18 @@ def test_moments_are_those_of_analyze(name: str, found: dict[str, SpectralDensit
     assert second == pytest.approx(moments.second_moment.number(), rel=1e-3)
     assert density.variance == pytest.approx(moments.variance.number(), rel=1e-2)
     assert density.residual < 3e-3
+
+
+@dataclass(frozen=True)
+class Leaking(Cell):
+    """``h' = (1 - rate) h + rate tanh(u_n)`` with a rate for each unit."""
+
+    name = "leaking"
+    gates = {"n": Reads()}
+    parameters = {"rate": ParameterLaw(lambda v: 0.2 + 0.6 * v, variate="rate")}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": (1 - u.rate) * s.h + u.rate * torch.tanh(u.n)}
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -252,3 +280,22 @@ def test_what_has_no_theory_is_refused_with_the_reason(spec: Spec, why: str) -> 
 def test_steps_are_few_and_whole(steps: int) -> None:
     with pytest.raises(SpecError, match="steps: .* from 1 to 16"):
         spectrum(PEEPHOLE, steps=steps)
+
+
+def test_units_with_parameters_of_their_own_have_the_spectrum_of_networks() -> None:
+    spec = Spec(Leaking(), law(n=(0.5, 0.5, 0, 0)))
+    density = spectrum(spec)
+    run = simulate(
+        spec,
+        width=WIDTH,
+        steps=1,
+        warmup=30,
+        networks=1,
+        tangents=1,
+        singular_values=True,
+        generator=torch.Generator().manual_seed(1),
+    )
+    assert run.spectrum is not None
+    values = run.spectrum.singular_values.square().flatten().sort()[0]
+    ranks = (torch.arange(len(values)) + 0.5) / len(values)
+    assert float((density.distribution(values) - ranks).abs().max()) < 1 / math.sqrt(WIDTH)

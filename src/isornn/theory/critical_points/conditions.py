@@ -13,7 +13,7 @@ from isornn.theory.critical_points.records import Biases, Condition, shown
 from isornn.theory.critical_points.solving import sight_of
 from isornn.theory.records import Analysis
 
-HEARD = 1 / 3  # of what a unit can hear of the farthest step at most
+FARTHEST_SHARE = 1 / 3  # of 1/T, the largest share that the farthest step can have in a unit
 
 
 def conditions_of(analysis: Analysis, length: float, biases: Biases) -> tuple[Condition, ...]:
@@ -51,15 +51,15 @@ def conditions_of(analysis: Analysis, length: float, biases: Biases) -> tuple[Co
 
 
 def conditions_over_octaves(analysis: Analysis, length: float) -> tuple[Condition, ...]:
-    """The slow end is set for gates that hear nothing; what becomes of it where they hear the input."""
+    """The slow end is set for gates without input; the reach and the farthest step's share where they have one."""
     reach = analysis.reach.number()
     wanted = "at least a third of the most, 1/T"
     try:
         carry = carry_of(analysis.spec, analysis.fixed_point.second_moment.number() or 0.0)
-        share = length * carry.heard(length - 1, length)
-        heard = f"{share:.3g}"
+        share = length * carry.share_of(length - 1, length)
+        found = f"{share:.3g}"
     except NotPolynomial as error:
-        share, heard = math.nan, f"none ({error})"
+        share, found = math.nan, f"none ({error})"
     return (
         Condition(
             "reach = T within a factor 2",
@@ -67,7 +67,7 @@ def conditions_over_octaves(analysis: Analysis, length: float) -> tuple[Conditio
             shown(analysis.reach),
             reach is not None and length / 2 <= reach <= 2 * length,
         ),
-        Condition("the first of T steps is heard", wanted, heard, share >= HEARD),
+        Condition("share of the first of T steps", wanted, found, share >= FARTHEST_SHARE),
     )
 
 

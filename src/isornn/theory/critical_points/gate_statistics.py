@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from isornn.cells import Spec
+from isornn.cells import Spec, spread_parameters
 from isornn.cells.polynomial import GateFunction, Polynomial, structure_of
 from isornn.cells.roles import Squash, roles_of
 from isornn.cells.trace import graph_of
@@ -18,8 +19,8 @@ from isornn.theory.quantities import Quantity
 from isornn.theory.reasons import NOT_CONVERGED
 
 NO_UNIT_TIME = "the cell has no remember gate, so its units have no time scales of their own"
-NO_GATES = "the cell has no gates"
 MIXED_RETENTION = "what the state keeps of itself is no sum of products of one-gate functions"
+UNITS_DIFFER = "its units start with different parameters, so no one law holds for all of them"
 GATED_READ = "what its gates read is gated itself, so their law does not follow from the state's moments"
 UNBOUNDED = "some units' remember gate is entirely open or closed, so their time scale is infinite or 0"
 CLOSED = "a gate's slope is 0 to rounding"
@@ -44,6 +45,8 @@ class GateStatistics:
         if not roles.gated:
             return self._nothing(NO_UNIT_TIME)
         state = roles.gated[0].state
+        if self._spread(graph_of(self.spec.cell).update[state]):
+            return self._nothing(UNITS_DIFFER)
         carry = structure_of(self.spec.cell).update[state].part(state, 1)
         if carry.obstacle():
             return self._nothing(MIXED_RETENTION)
@@ -53,15 +56,23 @@ class GateStatistics:
 
     def saturation(self, second_moment: Quantity) -> Quantity:
         """See `costs`."""
-        gates = roles_of(self.spec.cell).gates
-        if not gates:
-            return self._nothing(NO_GATES)
+        roles = roles_of(self.spec.cell)
+        gates = roles.gates
+        if roles.no_gates is not None:
+            return self._nothing(roles.no_gates)
+        if any(self._spread(squash.node) for squash in gates.values()):
+            return self._nothing(UNITS_DIFFER)
         if self._reads_gated(gates):
             return self._nothing(GATED_READ)
         return self._with_error(lambda second: self._flatness(gates, second), second_moment, CLOSED)
 
     def _nothing(self, reason: str) -> Quantity:
         return Quantity.of(torch.zeros(self.spec.batch_shape, dtype=torch.float64), reasons={reason: True})
+
+    def _spread(self, node: Any) -> bool:
+        """Whether a node of the cell's graph depends on parameters that units start with differently."""
+        laws = spread_parameters(self.spec.cell)
+        return any(leaf.kind == "parameter" and leaf.name in laws for leaf in graph_of(self.spec.cell).depends_on(node))
 
     def _reads_gated(self, gates: Iterable[str]) -> bool:
         """Whether one of the gates' matrices reads something else than the state itself."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from isornn.cells import Cell, Input, Spec, SpecError
+from isornn.cells.polynomial import NotPolynomial
 from isornn.theory.analysis import analyze
 from isornn.theory.critical_points.choice import preferred
 from isornn.theory.critical_points.conditions import conditions_of, conditions_over_octaves
@@ -92,7 +93,11 @@ def critical(
         analysis = analyze(spec, length=math.ceil(length), generator=generator)
         conditions = conditions_over_octaves(analysis, length)
     else:
-        analysis = solve(family_of(cell, input, biases, fixed, length), length, biases, generator)
+        family = family_of(cell, input, biases, fixed, length)
+        try:
+            analysis = solve(family, length, biases, generator)
+        except NotPolynomial as reason:
+            raise SpecError("cell", cell.name, f'{reason}; time_scales="octaves" has a start for it') from None
         conditions = conditions_of(analysis, length, biases)
     return Critical(
         spec=analysis.spec,

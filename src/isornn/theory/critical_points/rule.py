@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from isornn.cells import BiasLaw, Cell, Gate, Input, Spec, SpecError
-from isornn.cells.openings import bias_of, refusal, retention_signs, write_signs
-from isornn.cells.roles import Roles, roles_of
+from isornn.cells.openings import bias_of, own_start, refusal, retention_signs, write_signs
+from isornn.cells.roles import Roles, roles_of, silences
 from isornn.theory.critical_points.records import Biases, TimeScales
 
 WEAK = 1e-5  # recurrent weight variance of gates that need no recurrence (Gilboa et al. 2019, D.4)
@@ -51,7 +51,7 @@ def family_of(
         free = [f"{gate}.weight_var" for gate, reads in cell.gates.items() if reads.state]
         if not free:
             reason = "it has neither a remember gate nor a matrix on its state, so no start sets how far it sees"
-            raise SpecError("cell", cell.name, reason)
+            raise SpecError("cell", cell.name, reason + own_start(cell))
         _refuse(fixed, free)
         return lambda low, high: _with(template, dict.fromkeys(free, high))
     field = "bias_mean" if biases == "redrawn" else "bias_law"
@@ -88,9 +88,11 @@ def _gate(roles: Roles, cell: Cell, name: str, input: Input, length: float) -> G
     weight, seen, retains = WEAK, SEEN / variance, name in roles.retention
     if retains and name in roles.gates and roles.gates[name].kinks:
         weight, seen = min(WEAK, 0.01 / length**2), seen / length**2
-    # A gate of the output that reads no state would be shut for good if it saw no input: tanh(0) = 0 (t_lstm's o).
-    sees = name in (*roles.candidates, *roles.write) or not (reads.state or retains)
-    output_only = len(cell.states) > 1 and name in roles.read_out and not sees
+    writes = name in (*roles.candidates, *roles.write)
+    # Without an input, a gate tanh(u_o) would leave the output at tanh(0) = 0 (lstm_coupled), for good if no
+    # recurrent matrix moves it (t_lstm).
+    sees = writes or not (reads.state or retains) or silences(cell, name)
+    output_only = len(cell.states) > 1 and name in roles.read_out and not writes
     return Gate(weight_var=(1.0 if output_only else weight) * reads.state, input_var=seen * (sees and reads.input))
 
 

@@ -24,7 +24,7 @@ ROUNDS = 12
 
 
 def over_octaves(family: Family, length: float) -> Spec:
-    """Where a change of a retained state alone, kept by gates that hear nothing, falls to 1/e after ``length`` steps.
+    """Where a change of a retained state alone, kept by gates without input, falls to 1/e after ``length`` steps.
 
     So the slow end follows from the length, and is the same for every cell and for every state that it retains.
 
@@ -48,7 +48,7 @@ def over_octaves(family: Family, length: float) -> Spec:
 
 
 def _kept_by_biases(spec: Spec, state: RetainedState) -> Carry:
-    """The carry of ``state`` by gates that hear nothing, units' biases alone."""
+    """The carry of ``state`` by gates without input, units' biases alone."""
     laws = {name: torch.tensor(float(gate.bias_var)).double().reshape(1, 1, 1) for name, gate in spec.gates.items()}
     nodes = bias_nodes(spec, laws)
     u = {name: float(gate.bias_mean) + nodes.offset[name] for name, gate in spec.gates.items()}

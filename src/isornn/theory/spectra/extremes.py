@@ -53,24 +53,25 @@ def extremes(spec: Spec, steps: int) -> Extremes:
 
 def _driven(spec: Spec, scale: float, length: int, steps: int) -> list[Step]:
     generator, laws = torch.Generator().manual_seed(_SEED), Laws.of(spec)
-    gates = [gate for gate in spec.cell.gates if _moves(laws, gate)]
+    cell = laws.cell
+    gates = [gate for gate in cell.gates if _moves(laws, gate)]
     kept = torch.arange(_PROBED) % 2 == 0
 
     def drive() -> tuple[dict[str, Tensor], Tensor]:
-        draws = scale * torch.randn(len(spec.cell.gates) + 1, _PROBED, dtype=torch.float64, generator=generator)
+        draws = scale * torch.randn(len(cell.gates) + 1, _PROBED, dtype=torch.float64, generator=generator)
         values = {
             gate: laws.bias_mean[gate] + (value if gate in gates else torch.zeros_like(value)).expand(1, 1, 1, -1)
-            for gate, value in zip(spec.cell.gates, draws, strict=False)
+            for gate, value in zip(cell.gates, draws, strict=False)
         }
         return values, laws.input_variance.sqrt() * draws[-1].expand(1, 1, 1, -1)
 
-    states = {name: torch.zeros(1, 1, 1, _PROBED, dtype=torch.float64) for name in spec.cell.states}
-    (same, same_x), parameters = drive(), initial_parameters(spec.cell)
+    states = {name: torch.zeros(1, 1, 1, _PROBED, dtype=torch.float64) for name in cell.states}
+    (same, same_x), parameters = drive(), initial_parameters(cell)
     for _ in range(length):
         values, x = drive()
         mixed = {gate: torch.where(kept, same[gate], value) for gate, value in values.items()}
         u, mixed_x = Values(**mixed, **parameters), torch.where(kept, same_x, x)
-        new = spec.cell.update(Values(**states), u, mixed_x)
+        new = cell.update(Values(**states), u, mixed_x)
         states = {name: value.expand(states[name].shape) for name, value in new.items()}
     found = []
     for _ in range(_LAST_DRAWS):

@@ -44,7 +44,7 @@ def tied_moments(
     input = input_moments(laws, correlations, input_covariance, 2 if initial_variance > 0 else None)
     state = spec.cell.states[0]
     with torch.no_grad():
-        paths = Paths(laws, input, draws, StateStructure.of(spec.cell).persistent, initial_variance)
+        paths = Paths(laws, input, draws, StateStructure.of(laws.units.cell).persistent, initial_variance)
         means = [paths.units.moments(state)]
         for _ in range(steps):
             paths.move(*paths.drawn())
