@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import platform
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -10,26 +10,25 @@ from pathlib import Path
 
 import torch
 
+from isornn.modes import denormal_mode, processor
+
 RESULTS = Path(__file__).parent / "results"
 
 
 def heading(title: str) -> None:
-    """The benchmark's name, the device and the number of threads."""
+    """The benchmark's name, the device, the number of threads, and what they do with denormal numbers: 0 from here on.
+
+    Networks from torch's default start are slow with them on many CPUs, and a comparison of code would compare starts.
+    """
+    torch.set_flush_denormal(True)
     print(f"{title}\n{device()}\n")
 
 
 def device() -> str:
-    """Processor, number of threads, torch's version."""
-    return f"{_processor()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0]} ({len(names)} cores)" if names else platform.processor() or platform.machine()
+    """Processor, number of threads, torch's version, denormal numbers."""
+    threads = torch.get_num_threads()
+    cpu = f"{processor()} ({os.cpu_count()} cores), {threads} threads"
+    return f"{cpu}, torch {torch.__version__}, denormal numbers {denormal_mode()}"
 
 
 def show(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
+from isornn.modes import usual_modes
 from isornn.nn import draws
 from isornn.nn.random_network import RandomNetwork, State
 
@@ -67,6 +68,7 @@ class Simulation:
     spectrum: Spectrum | None
 
 
+@usual_modes()
 def simulate(
     spec: Spec,
     *,

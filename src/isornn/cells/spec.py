@@ -140,7 +140,7 @@ class Spec:
             ("previous_input_var", reads.previous_input),
         ):
             value = getattr(gate, number)
-            if not read and bool((torch.as_tensor(value) != 0).any()):
+            if not read and bool((torch.as_tensor(value, device="cpu") != 0).any()):
                 raise SpecError(
                     f"gates.{name}.{number}", value, f"it is 0: {self.cell.name}'s {name} does not read that"
                 )

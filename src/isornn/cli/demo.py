@@ -35,12 +35,15 @@ def demo(
 ) -> None:
     """How far four starts of nn.LSTM see by the theory, and which learn to tell digits over T steps of noise."""
     from isornn.experiments import demo as experiment
+    from isornn.modes import denormal_mode, denormals_flushed
     from isornn.plots.demo import draw_demo
     from isornn.tasks import load_digits
 
     length = experiment.LENGTH if length is None else length
     updates = experiment.UPDATES if updates is None else updates
     _check(length, updates, seed, out)
+    with denormals_flushed():
+        denormal_mode()  # starts torch's threads before the theory does
     predicted = _predict(experiment.STARTS, load_digits(data).pixels, length)
     reaches = {name: answer.reach.number() for name, answer in predicted.items()}
     with _progress(updates) as callback:
@@ -117,5 +120,6 @@ def _print(result: DemoResult, predicted: dict[str, Analysis]) -> None:
     ]
     settings = result.settings
     title = f"nn.LSTM({settings.hidden}), {settings.data}, T = {settings.length}, {settings.updates} updates"
+    title += f", {result.device}"
     columns = ("start", "predicted reach, steps", "chi", "training loss", "seconds", "test accuracy")
     print_table(title, columns, rows)

@@ -1,5 +1,6 @@
 """Measure a model that the user already has, on the user's data: how far it sees, and what the theory says to that."""
 
+from isornn.diagnosis.denormals import Denormals
 from isornn.diagnosis.gates import GateActivity, Memory
 from isornn.diagnosis.illnesses import CANNOT_TELL, ILLNESSES, Verdict, verdicts
 from isornn.diagnosis.inputs import InputFacts
@@ -20,6 +21,7 @@ __all__ = [
     "ILLNESSES",
     "Check",
     "DefaultDraw",
+    "Denormals",
     "Diagnosis",
     "GateActivity",
     "GateWeights",

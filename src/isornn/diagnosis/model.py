@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -12,7 +11,8 @@ from torch.nn.utils import parametrize
 
 from isornn.cells import Cell, full_name
 from isornn.diagnosis.backward import LastOutput, backward_profile, by_lag
-from isornn.diagnosis.capture import run
+from isornn.diagnosis.capture import Captured, run
+from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.forward import forward_profile
 from isornn.diagnosis.gates import gate_activities, memory
 from isornn.diagnosis.heard import Heard, heard
@@ -25,6 +25,7 @@ from isornn.diagnosis.predicted import NOT_ASKED, Predicted, predicted
 from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, Place, Unmeasured
 from isornn.diagnosis.replaying import Replayed, replayed
 from isornn.diagnosis.weights import weight_facts
+from isornn.modes import flushes_denormals, unhindered, usual_modes
 
 SEED = 0
 
@@ -74,8 +75,23 @@ def measure(
     if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 2):
         raise ValueError(f"length: {length!r} is not allowed; it is a whole number of steps, at least 2")
     generator = torch.Generator().manual_seed(SEED) if generator is None else generator
+    flushes = flushes_denormals()
     modules = recurrent_modules(model)
-    captured = run(model, modules, batch, None if target is None else loss_of(target))
+    with unhindered():
+        captured = run(model, modules, batch, None if target is None else loss_of(target))
+    with usual_modes():
+        return _diagnosis(type(model).__name__, modules, captured, length, theory, generator, flushes)
+
+
+def _diagnosis(
+    model: str,
+    modules: list[RecurrentModule],
+    captured: Captured,
+    length: int | None,
+    theory: bool,
+    generator: torch.Generator,
+    flushes: bool,
+) -> Diagnosis:
     unmeasured = [reason for module in modules if (reason := _unmeasured(module, captured.calls[module.module]))]
     named = {reason.module for reason in unmeasured}
     sequences = {
@@ -86,8 +102,8 @@ def measure(
     layers: list[LayerDiagnosis] = []
     for module in modules:
         if module.name not in named:
-            layers += _measured(module, sequences.pop(module.name), wanted, theory, generator)
-    return Diagnosis(type(model).__name__, wanted, tuple(layers), tuple(unmeasured), captured.loss)
+            layers += _measured(module, sequences.pop(module.name), wanted, theory, generator, flushes)
+    return Diagnosis(model, wanted, tuple(layers), tuple(unmeasured), captured.loss)
 
 
 def _unmeasured(module: RecurrentModule, calls: list[Any]) -> Unmeasured | None:
@@ -100,29 +116,34 @@ def _unmeasured(module: RecurrentModule, calls: list[Any]) -> Unmeasured | None:
 
 
 def _measured(
-    module: RecurrentModule, found: Heard, length: int, theory: bool, generator: torch.Generator
-) -> Iterator[LayerDiagnosis]:
+    module: RecurrentModule, found: Heard, length: int, theory: bool, generator: torch.Generator, flushes: bool
+) -> list[LayerDiagnosis]:
     places = replayed(module, found)
     losses = loss_gradient_norms(module, found, places)
+    layers: list[LayerDiagnosis] = []
     for number, one in enumerate(places):
         replay = one.replay
         facts = input_facts(one.heard, replay.lengths)
-        yield LayerDiagnosis(
-            place=_place(module, found, one),
-            check=one.check,
-            inputs=facts,
-            weights=weight_facts(one.place),
-            gates=gate_activities(replay),
-            memory=memory(replay, length),
-            moments=state_moments(replay),
-            forward=forward_profile(replay, generator),
-            backward=backward_profile(replay, LastOutput.drawn(replay, generator)),
-            loss=None if losses is None else by_lag(replay, losses[number]),
-            loss_steps=_share_read(found),
-            jacobians=jacobians(replay),
-            lyapunov=lyapunov(replay, generator),
-            predicted=predicted(one.place, facts.law) if theory else Predicted(None, None, NOT_ASKED),
+        layers.append(
+            LayerDiagnosis(
+                place=_place(module, found, one),
+                check=one.check,
+                inputs=facts,
+                weights=weight_facts(one.place),
+                gates=gate_activities(replay),
+                memory=memory(replay, length),
+                moments=state_moments(replay),
+                forward=forward_profile(replay, generator),
+                backward=backward_profile(replay, LastOutput.drawn(replay, generator)),
+                loss=None if losses is None else by_lag(replay, losses[number]),
+                loss_steps=_share_read(found),
+                jacobians=jacobians(replay),
+                lyapunov=lyapunov(replay, generator),
+                predicted=predicted(one.place, facts.law) if theory else Predicted(None, None, NOT_ASKED),
+            )
         )
+    small = denormals(module, found, places, losses or [layer.backward.log_norm for layer in layers], flushes)
+    return [replace(layer, denormals=small) for layer in layers]
 
 
 def _share_read(found: Heard) -> float | None:

@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from isornn.diagnosis.denormals import Denormals
 from isornn.diagnosis.layers import RecurrentModule, recurrent_modules
-from isornn.diagnosis.listening import Ear
+from isornn.diagnosis.listening import Ear, Overheard
 from isornn.diagnosis.sights import Sight, sights
 from isornn.diagnosis.watching import Watch
+from isornn.modes import flushes_denormals
 from isornn.nn.gate_tensors import RecurrentLayer
 
 EVERY = 100
@@ -55,6 +57,9 @@ class Monitor:
       one; xi does not depend on it. A scale that overflows leaves a row without gradients, and says so.
     - several calls of one module (a cell in the user's loop, a shared encoder): as `isornn.diagnosis.measure` has it.
 
+    Where a watched gradient holds denormal numbers, a short pass is timed once with and once without them; what they
+    cost is in ``record.findings``. A process that flushes them already has none.
+
     Copies and pickles of the model that are made within a watched step do not watch. A model that is compiled does
     not call hooks, and is refused: compile it without its recurrent part. In a model that is sharded over processes
     no process has the weights; it has to be watched elsewhere.
@@ -92,6 +97,7 @@ class Monitor:
         self._names = [_name(module, place) for module in modules for place in module.places]
         self._every, self._log, self._writer = every, log, writer
         self._seen: dict[int, list[Sight]] = {}
+        self._denormals: dict[str, Denormals] = {}
         self._kept_every = 1
         self._updates: int | None = None
         self._listening = self._closed = False
@@ -100,7 +106,8 @@ class Monitor:
     @property
     def record(self) -> Watch:
         """What was seen so far. Of more than 1024 looks every second is dropped, and from then on every second kept."""
-        return Watch.of(self._names, self._seen)
+        findings = [f"{name}: {found.sentence}" for name, found in self._denormals.items() if found.costly]
+        return Watch.of(self._names, self._seen, findings)
 
     def step(self, update: int | None = None) -> None:
         """To be called after each update of the model.
@@ -137,13 +144,20 @@ class Monitor:
         heard = self._ear.hush()
         # Within autocast the replay would be as rough as the model.
         with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-            found = [sight for module in self._modules for sight in sights(module, heard[module.name])]
+            found = [sight for module in self._modules for sight in self._sights(module, heard[module.name])]
         if (iteration // self._every) % self._kept_every == 0:
             self._seen[iteration] = found
         if len(self._seen) > ROWS:
             self._seen = dict(list(self._seen.items())[::2])
             self._kept_every *= 2
         self._tell(iteration, found)
+
+    def _sights(self, module: RecurrentModule, overheard: Overheard) -> list[Sight]:
+        name = _name(module, module.places[0])
+        found = sights(module, overheard, not flushes_denormals() and name not in self._denormals)
+        if found[0].denormals is not None:
+            self._denormals[name] = found[0].denormals
+        return found
 
     def _tell(self, iteration: int, found: Sequence[Sight]) -> None:
         if self._log is None and self._writer is None:
@@ -178,6 +192,9 @@ def _numbers(sight: Sight) -> Iterator[tuple[str, float]]:
     for gate, spectrum in sight.spectra.items():
         for name in ("mean", "std", "smallest", "largest"):
             yield f"singular_values/{gate}/{name}", getattr(spectrum, name)
+    if sight.denormals is not None:
+        for name in ("gradients", "states", "seconds", "flushed_seconds"):
+            yield f"denormals/{name}", getattr(sight.denormals, name)
     if sight.gradients is None:
         return
     xi, error = sight.gradients.xi.number(), sight.gradients.xi.error()

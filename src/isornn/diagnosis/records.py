@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from isornn.diagnosis.denormals import Denormals
 from isornn.diagnosis.gates import GateActivity, Memory
 from isornn.diagnosis.inputs import InputFacts
 from isornn.diagnosis.jacobians import JacobianAt, Lyapunov
@@ -104,6 +105,7 @@ class LayerDiagnosis:
         jacobians: singular values of one step at several times; empty where states are wider than 4096.
         lyapunov: the leading exponents.
         predicted: what the theory expects of a layer with these hyper-parameters.
+        denormals: of its module's pass; ``None`` where there are none, or the device computes with them at full speed.
     """
 
     place: Place
@@ -120,6 +122,7 @@ class LayerDiagnosis:
     jacobians: tuple[JacobianAt, ...]
     lyapunov: Lyapunov
     predicted: Predicted
+    denormals: Denormals | None = None
 
     def to_json(self) -> dict[str, Any]:
         """One JSON object; what does not exist is null, and a single number's reason stands beside it."""
@@ -138,6 +141,7 @@ class LayerDiagnosis:
             "jacobians": [jacobian.to_json() for jacobian in self.jacobians],
             "lyapunov": self.lyapunov.to_json(),
             "predicted": self.predicted.to_json(),
+            "denormals": None if self.denormals is None else self.denormals.to_json(),
         }
 
 

@@ -21,7 +21,11 @@ from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable
 from isornn.theory.critical_points.point import critical_spec
 
 _OF_MEMORY = ("default_start", "exploding", "saturated_forget_gate", "vanishing")
-_OF_DATA = ("padding", "unnormalised_input")
+_NOT_WEIGHTS = {
+    "padding": "lies in the data",
+    "unnormalised_input": "lies in the data",
+    "denormals": "is torch's mode, not the weights",
+}
 
 
 @torch.no_grad()
@@ -35,7 +39,8 @@ def fix_(
       well.
     - stacked_orthogonal: each gate's own matrix is drawn again, orthogonal.
     - doubled_bias: the second of two vectors that add is set to 0 in the gates that have both.
-    - padding, unnormalised_input lie in the data, cannot_tell in too little of it: what to do is in the remedy.
+    - padding, unnormalised_input lie in the data, cannot_tell in too little of it, denormals in torch's mode: what to
+      do is in the remedy.
 
     A layer that looks trained (`start_of` finds no trace of a draw) is left alone, whatever ails it; so is one whose
     weights cannot be written to.
@@ -86,25 +91,25 @@ def _mended(
     bridging: Callable[[Cell], Spec],
     generator: torch.Generator | None,
 ) -> list[str]:
-    of_data = [f"left alone, {name} lies in the data: see the remedy." for name in illnesses if name in _OF_DATA]
-    of_weights = [name for name in illnesses if name not in _OF_DATA]
+    others = [f"left alone, {name} {_NOT_WEIGHTS[name]}: see the remedy." for name in illnesses if name in _NOT_WEIGHTS]
+    of_weights = [name for name in illnesses if name not in _NOT_WEIGHTS]
     if not of_weights:
-        return of_data
+        return others
     named = ", ".join(of_weights)
     try:
         check_writable(place)
     except ModuleError as refused:
-        return [*of_data, f"left alone ({named}): {refused}."]
+        return [*others, f"left alone ({named}): {refused}."]
     if start_of(weight_facts(place)) is None:
-        return [*of_data, f"left alone ({named}): it looks trained; a new start would throw away what it has learnt."]
+        return [*others, f"left alone ({named}): it looks trained; a new start would throw away what it has learnt."]
     if any(name in _OF_MEMORY for name in of_weights):
         found = _new_start(place, bridging)
         if found is None:
-            return [*of_data, f"left alone ({named}): its gates have no biases to be held open by; build it with some."]
+            return [*others, f"left alone ({named}): its gates have no biases to be held open by; build it with some."]
         name, spec = found
         draws.redraw(place, spec, generator)
-        return [*of_data, f"drawn again by the {name} start ({named})."]
-    return [*of_data, *(_mended_tensors(place, name, generator) for name in of_weights)]
+        return [*others, f"drawn again by the {name} start ({named})."]
+    return [*others, *(_mended_tensors(place, name, generator) for name in of_weights)]
 
 
 def _new_start(place: RecurrentLayer, bridging: Callable[[Cell], Spec]) -> tuple[str, Spec] | None:

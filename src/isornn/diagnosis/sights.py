@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.utils import parametrize
 
 from isornn.diagnosis.backward import by_lag
+from isornn.diagnosis.denormals import Denormals, denormals
 from isornn.diagnosis.heard import Heard, heard
 from isornn.diagnosis.layers import RecurrentModule, States
 from isornn.diagnosis.listening import Overheard
@@ -73,23 +74,30 @@ class Sight:
         spectra: by gate with a recurrent matrix; empty where the layer was not called.
         gradients: ``None`` where there are none.
         reason: why not.
+        denormals: of the module's pass, where they were asked for and there are some.
     """
 
     spectra: Mapping[str, Spectrum]
     gradients: Gradients | None
     reason: str | None
+    denormals: Denormals | None = None
 
 
-def sights(module: RecurrentModule, overheard: Overheard) -> list[Sight]:
-    """Of every layer and direction of ``module``, from at most 16 of the sequences, the longest."""
+def sights(module: RecurrentModule, overheard: Overheard, time_denormals: bool = True) -> list[Sight]:
+    """Of every layer and direction of ``module``, from at most 16 of the sequences, the longest.
+
+    Args:
+        time_denormals: whether to time a pass with and without denormal numbers, if there are some.
+    """
     known = overheard.module
     if known is None:
         return [Sight({}, None, NOT_CALLED) for _ in module.places]
     spectra = [_spectra(place) for place in known.places]
-    found = _gradients(known, overheard)
+    found = _gradients(known, overheard, time_denormals)
     if isinstance(found, str):
         return [Sight(one, None, found) for one in spectra]
-    return [Sight(one, gradients, None) for one, gradients in zip(spectra, found, strict=True)]
+    gradients, small = found
+    return [Sight(one, own, None, small) for one, own in zip(spectra, gradients, strict=True)]
 
 
 @torch.no_grad()
@@ -117,8 +125,10 @@ def _margin(place: RecurrentLayer) -> float:
     return math.inf if margin is None else margin
 
 
-def _gradients(module: RecurrentModule, overheard: Overheard) -> list[Gradients] | str:
-    """By place, or the reason why there are none."""
+def _gradients(
+    module: RecurrentModule, overheard: Overheard, time_denormals: bool
+) -> tuple[list[Gradients], Denormals | None] | str:
+    """By place, and their denormal numbers; or the reason why there are none."""
     if getattr(module.module, "untied", False):
         return UNTIED
     if not overheard.calls:
@@ -138,7 +148,8 @@ def _gradients(module: RecurrentModule, overheard: Overheard) -> list[Gradients]
     whole = _profiles(module, found, places)
     at_end = _at_end(found, places)
     last = whole if at_end is found else _profiles(module, at_end, places)
-    return [_seen(*pair) for pair in zip(whole, last, strict=True)]
+    small = denormals(module, found, places, [one.log_norm for one in whole]) if time_denormals else None
+    return [_seen(*pair) for pair in zip(whole, last, strict=True)], small
 
 
 def _profiles(module: RecurrentModule, found: Heard, places: list[Replayed]) -> list[Profile]:

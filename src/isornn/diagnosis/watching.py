@@ -58,6 +58,7 @@ class Watch:
     Args:
         iterations: (I,), how many updates the network had had when it was looked at.
         layers: by place in the model.
+        findings: what is wrong, in sentences that begin with the layer's name: denormal numbers and what they cost.
 
     >>> from tempfile import TemporaryDirectory
     >>> empty = Watch(np.zeros(0, dtype=int), ())
@@ -69,13 +70,14 @@ class Watch:
 
     iterations: Array
     layers: tuple[WatchedLayer, ...]
+    findings: tuple[str, ...] = ()
 
     @staticmethod
-    def of(names: Sequence[str], seen: Mapping[int, Sequence[Sight]]) -> Watch:
+    def of(names: Sequence[str], seen: Mapping[int, Sequence[Sight]], findings: Sequence[str] = ()) -> Watch:
         """From what was seen of each place, by iteration."""
         places = [[sights[place] for sights in seen.values()] for place in range(len(names))]
         layers = tuple(_layer(name, sights) for name, sights in zip(names, places, strict=True))
-        return Watch(np.array(list(seen), dtype=int), layers)
+        return Watch(np.array(list(seen), dtype=int), layers, tuple(findings))
 
     def layer(self, name: str) -> WatchedLayer:
         """The layer of that name.
@@ -106,7 +108,7 @@ class Watch:
             for name in _TABLES:
                 arrays |= {f"{number}/{name}/{key}": values for key, values in getattr(layer, name).items()}
         about = [{"name": layer.name, "reasons": layer.reasons} for layer in self.layers]
-        text = np.array(json.dumps({"format": FORMAT, "layers": about}))
+        text = np.array(json.dumps({"format": FORMAT, "layers": about, "findings": self.findings}))
         with replacing(path) as new, new.open("wb") as stream:
             np.savez_compressed(stream, about=text, **arrays)  # type: ignore[arg-type]
 
@@ -124,7 +126,7 @@ class Watch:
             if about["format"] != FORMAT:
                 raise RecordError(f"{file}: {about['format']} is not {FORMAT}")
             layers = tuple(_loaded(number, one, arrays) for number, one in enumerate(about["layers"]))
-            return Watch(arrays["iterations"], layers)
+            return Watch(arrays["iterations"], layers, tuple(map(str, about.get("findings", ()))))
         except OSError as error:
             raise RecordError(f"{file}: not readable ({error.strerror or error})") from None
         except (EOFError, KeyError, TypeError, ValueError, BadZipFile) as error:

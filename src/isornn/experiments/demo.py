@@ -19,6 +19,7 @@ from torch import nn
 
 from isornn.experiments.demo_record import DemoResult, DemoRun, DemoSettings
 from isornn.init import chrono_, critical_, standard_
+from isornn.modes import denormal_mode, denormals_flushed
 from isornn.records import RecordError, versions
 from isornn.tasks import ImageSet, batches, held_out, load_digits
 from isornn.training import SequenceModel, State, evaluate, train
@@ -43,6 +44,7 @@ _MOST_TESTED = 1000
 _CLIP = 1.0
 
 
+@denormals_flushed()
 def run_demo(
     length: int = LENGTH,
     updates: int = UPDATES,
@@ -88,12 +90,13 @@ def run_demo(
     [('torch', 2)]
     """
     _check(length, updates, seed, starts)
+    device = f"cpu, denormal numbers {denormal_mode()}"
     digits = _thinned(load_digits(data))
     settings = DemoSettings(length, updates, seed, digits.name, digits.source)
     file = out / RECORD
     finished = _finished(file, settings)
     result = DemoResult(
-        settings, (), dict(predicted or {}), shlex.join(sys.argv) if command is None else command, versions(), "cpu"
+        settings, (), dict(predicted or {}), shlex.join(sys.argv) if command is None else command, versions(), device
     )
     for start in starts:
         model = _model(start, digits.pixels, settings)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.cells.polynomial import NotPolynomial, structure_of
+from isornn.modes import usual_modes
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.population.engine import Population
 from isornn.theory.population.sampled import population_analysis
@@ -24,6 +25,7 @@ Engine = Literal["quadrature", "population"]
 SEED = 0
 
 
+@usual_modes()
 def analyze(
     spec: Spec,
     *,
@@ -87,6 +89,7 @@ def _untied(spec: Spec, engine: Engine | None, length: int, generator: torch.Gen
     return population_analysis(spec, length, generator=generator)
 
 
+@usual_modes()
 def stationary_samples(spec: Spec, state: str | None = None, *, generator: torch.Generator | None = None) -> Tensor:
     """Stationary samples over units of one state component: the LSTM's c is a perpetuity without a closed density.
 

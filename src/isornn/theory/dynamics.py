@@ -11,6 +11,7 @@ from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.cells.polynomial import NotPolynomial, structure_of
+from isornn.modes import usual_modes
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.population.engine import Population
 from isornn.theory.population.moments import Moments as Sampled
@@ -39,6 +40,7 @@ class Trajectory:
     stderr: dict[str, Tensor]
 
 
+@usual_modes()
 def moment_dynamics(
     spec: Spec,
     steps: int,
@@ -111,6 +113,7 @@ def moment_dynamics(
     return _trajectory(**averages, correlation_defined=defined.all(0).reshape(shape), stderr=errors)
 
 
+@usual_modes()
 def correlation_map(spec: Spec, correlation: Tensor) -> Tensor:
     """``C -> C'`` of one step at the fixed point's mean and second moment (Gilboa et al. 2019 eq. 6).
 

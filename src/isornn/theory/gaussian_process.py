@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Cell, Gate, Spec
+from isornn.modes import usual_modes
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.reasons import IDENTITY, TOO_LARGE
 from isornn.theory.tied import outputs, pairs
@@ -37,6 +38,7 @@ class KernelEstimate:
     stderr: Tensor
 
 
+@usual_modes()
 def kernel(
     cell_or_spec: Cell | Spec,
     x: Tensor,
@@ -105,6 +107,7 @@ def kernel(
     return kernel_estimate(cell_or_spec, x, x2, readout=readout, units=units, generator=generator).value
 
 
+@usual_modes()
 def kernel_estimate(
     cell_or_spec: Cell | Spec,
     x: Tensor,

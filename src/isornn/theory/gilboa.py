@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import LSTM, Spec
+from isornn.modes import usual_modes
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.population.engine import Population
 from isornn.theory.quantities import Quantity
@@ -23,6 +24,7 @@ class ApproximateLSTM:
     variance: Quantity
 
 
+@usual_modes()
 def lstm_approximation(spec: Spec, *, generator: torch.Generator | None = None) -> ApproximateLSTM:
     """chi and the variance of the squared singular values as Gilboa et al. 2019 approximate them for the LSTM.
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from isornn.cells import Spec, SpecError
 from isornn.cells.polynomial import NotPolynomial, structure_of
+from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.population.engine import Effort
 from isornn.theory.population.sampled import population_analysis
@@ -121,6 +122,7 @@ class PhaseDiagram:
         )
 
 
+@usual_modes()
 def phase_diagram(
     spec: Spec,
     x: Line,

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from isornn.modes import processor
 from isornn.records import RecordError, read_record, write_record
 from isornn.training.configuration import Configuration
 
@@ -33,7 +34,7 @@ class RunRecord:
         test: the metrics of the best weights on the test part.
         diverged: why training could not go on, in words; ``None`` if it ended well.
         seconds: of all of it, resumed parts together.
-        device, hardware, versions: what it ran on.
+        device, hardware, versions: what it ran on, and what it did with denormal numbers.
     """
 
     configuration: Configuration
@@ -81,17 +82,8 @@ def hardware() -> dict[str, Any]:
     """Processor, number of its cores and of torch's threads, and GPUs."""
     return {
         "machine": platform.machine(),
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from isornn.modes import denormal_mode, denormals_flushed
 from isornn.records import read_record, versions, write_record
 from isornn.training.batches import held_out_metrics, training_batches
 from isornn.training.building import build_model, build_optimiser, build_penalty, build_schedule
@@ -42,6 +43,7 @@ class RunError(ValueError):
     """A folder that a run cannot use, or an extra that is not installed."""
 
 
+@denormals_flushed()
 def run(
     configuration: Configuration,
     folder: Path,
@@ -56,7 +58,7 @@ def run(
 
     On the CPU, with one number of threads, an interrupted run and one that is not write the same ``metrics.jsonl``,
     byte for byte. A run whose loss, gradient or parameters become NaN or infinite ends there: its record says so in
-    ``diverged``, and the last checkpoint is kept.
+    ``diverged``, and the last checkpoint is kept. Denormal numbers count as 0 (see `train`); ``hardware`` says so.
 
     Args:
         configuration: what to run.
@@ -76,6 +78,7 @@ def run(
         CheckpointError: the checkpoint is damaged.
         DataError: a file of the task's.
     """
+    denormals = denormal_mode()  # before all else that torch computes, so that its threads flush too
     folder.mkdir(parents=True, exist_ok=True)
     _claim(folder, configuration)
     if (folder / RECORD).exists():
@@ -91,7 +94,7 @@ def run(
     # The model's start, dropout and the fresh weights of untied layers draw from torch's global generator.
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(configuration.seed)
-        return _run(configuration, folder, problem, fabric, told)
+        return _run(configuration, folder, problem, fabric, told, denormals)
 
 
 def first_process() -> bool:
@@ -100,7 +103,12 @@ def first_process() -> bool:
 
 
 def _run(
-    configuration: Configuration, folder: Path, problem: Problem, fabric: Fabric, on_update: Sequence[OnUpdate]
+    configuration: Configuration,
+    folder: Path,
+    problem: Problem,
+    fabric: Fabric,
+    on_update: Sequence[OnUpdate],
+    denormals: str,
 ) -> RunRecord:
     model = build_model(configuration, problem)
     forward = fabric.setup_module(model)
@@ -158,7 +166,7 @@ def _run(
         diverged=diverged,
         seconds=validation.seconds(),
         device=str(fabric.device),
-        hardware=hardware(),
+        hardware=hardware() | {"denormals": denormals},
         versions=versions() | {"lightning-fabric": version("lightning-fabric")},
     )
     if fabric.is_global_zero:

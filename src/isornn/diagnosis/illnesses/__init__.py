@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from isornn.diagnosis.illnesses.data import padding, unnormalised_input
 from isornn.diagnosis.illnesses.memory import cannot_tell, default_start, exploding, saturated_forget_gate, vanishing
+from isornn.diagnosis.illnesses.speed import denormals
 from isornn.diagnosis.illnesses.start_tensors import doubled_bias, stacked_orthogonal
 from isornn.diagnosis.illnesses.verdict import CANNOT_TELL, ILLNESSES, Verdict
 from isornn.diagnosis.records import Diagnosis, LayerDiagnosis
@@ -15,7 +16,7 @@ __all__ = ["CANNOT_TELL", "ILLNESSES", "Verdict", "verdicts"]
 _RULES: tuple[Callable[[LayerDiagnosis, int], Verdict | None], ...] = (
     *(exploding, default_start, saturated_forget_gate, vanishing, cannot_tell),
     *(padding, unnormalised_input),
-    *(stacked_orthogonal, doubled_bias),
+    *(stacked_orthogonal, doubled_bias, denormals),
 )
 
 # What follows from another illness of the same layer, and goes with it, is not said a second time.
@@ -44,6 +45,8 @@ def verdicts(diagnosis: Diagnosis) -> tuple[Verdict, ...]:
     vanishing             backward profile at ``length`` below 2^-10 of its value after one step, by two standard errors
     doubled_bias          the remember gate's two bias vectors alike, both with a mean beyond ±1/sqrt(N), in a layer as
                           it was drawn (`start_of`)
+    denormals             more than 1 % of the numbers in the gradient or the outputs denormal, and a pass at least 1.25
+                          times slower by it on this CPU (see `isornn.diagnosis.Denormals`)
     cannot_tell           sequences shorter than half of ``length`` in which neither bar is passed; unmeasured modules
     ===================== ==============================================================================================
 

@@ -36,6 +36,18 @@ def clip() -> str:
     )
 
 
+def flush() -> str:
+    """Denormal numbers replaced by 0, from the start of the program."""
+    return "\n".join(
+        [
+            "import torch",
+            "",
+            "# At the start of the program, before torch starts threads; a start that keeps gradients ends the cause.",
+            "torch.set_flush_denormal(True)",
+        ]
+    )
+
+
 def orthogonal_by_gate(layer: LayerDiagnosis) -> str:
     """Each gate's own block drawn again."""
     module, name = _expression(layer.place.module), f"weight_hh{_suffix(layer.place)}"

@@ -8,7 +8,8 @@ from typing import Any
 
 CANNOT_TELL = "cannot_tell"
 
-# The gravest first: what stops training at once, what spoils all that the layers hear, what shortens their memory.
+# The gravest first: what stops training at once, what spoils all that the layers hear, what shortens their memory, what
+# only takes time.
 ILLNESSES = (
     "exploding",
     "unnormalised_input",
@@ -18,6 +19,7 @@ ILLNESSES = (
     "saturated_forget_gate",
     "vanishing",
     "doubled_bias",
+    "denormals",
 )
 
 

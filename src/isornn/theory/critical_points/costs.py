@@ -12,6 +12,7 @@ from torch import Tensor
 from isornn.cells import Spec
 from isornn.cells.polynomial import NotPolynomial
 from isornn.cells.roles import roles_of
+from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.critical_points.gate_statistics import GateStatistics
 from isornn.theory.critical_points.slow_map import slow_map_moments
@@ -34,6 +35,7 @@ _ROUGH = Effort(settle_steps=300, settle_tolerance=0.1, response_steps=256, resp
 _UNITS, _REPLICATES = 256, 8
 
 
+@usual_modes()
 def costs(spec: Spec, length: float, *, generator: torch.Generator, careful: bool = False) -> dict[str, Quantity]:
     """The `COSTS` of a spec, or a batch of specs, at ``length`` steps.
 

@@ -13,6 +13,7 @@ from torch.quasirandom import SobolEngine
 
 from isornn.cells import Spec, SpecError
 from isornn.cells.bias_laws import WITH_ENDS
+from isornn.modes import usual_modes
 from isornn.theory.analysis import SEED
 from isornn.theory.critical_points.costs import COSTS, costs
 from isornn.theory.quantities import Quantity
@@ -161,6 +162,7 @@ class ParetoFront:
         return sorted(on_front, key=lambda i: (float(short[i]), float(score[i])))
 
 
+@usual_modes()
 def pareto_front(
     spec: Spec,
     length: float,

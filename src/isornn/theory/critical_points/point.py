@@ -11,6 +11,7 @@ import torch
 
 from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.polynomial import NotPolynomial
+from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.critical_points.choice import preferred
 from isornn.theory.critical_points.conditions import conditions_of, conditions_over_octaves
@@ -23,6 +24,7 @@ from isornn.theory.critical_points.solving import over_octaves, solve
 _UNIT_INPUT = Input()
 
 
+@usual_modes()
 def critical(
     cell: Cell,
     length: float,
@@ -108,6 +110,7 @@ def critical(
     )
 
 
+@usual_modes()
 def critical_spec(
     cell: Cell,
     length: float,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from isornn.modes import usual_modes
 from isornn.theory.depth.impulse import impulse_responses
 from isornn.theory.depth.in_turn import Solved, given, heard, solved
 from isornn.theory.depth.records import StackAnalysis
@@ -15,6 +16,7 @@ from isornn.theory.depth.tied import tied_stack
 SEED = 0
 
 
+@usual_modes()
 def analyze_stack(
     layers: Sequence[Layer],
     *,

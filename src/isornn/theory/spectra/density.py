@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, SpecError
+from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.errors import TheoryMissing
 from isornn.theory.reasons import IDENTITY, NOT_POINTWISE
@@ -30,6 +31,7 @@ _AT_ZERO = 1e-9  # of the highest point
 _GROUPS = 8  # of replicates, whose moments give the standard errors
 
 
+@usual_modes()
 def spectrum(spec: Spec, *, steps: int = 1, generator: torch.Generator | None = None) -> SpectralDensity:
     """The density of the squared singular values of the untied state-to-state Jacobian at infinite width.
 
