@@ -212,6 +212,7 @@ def test_options_reach_the_cell() -> None:
         (lambda: nn.LSTM(3, 4, dropout=2.0), "dropout: 2"),
         (lambda: nn.LSTM(3, 4, proj_size=4), "proj_size: 4"),
         (lambda: nn.TRNN(3, 4, proj_size=2), "proj_size: t_rnn"),
+        (lambda: nn.GRU(3, 4, proj_size=2), "proj_size: gru's update reads h"),
         (lambda: nn.TGRU(3, 4, before="last"), "before: 'last'"),
         (lambda: nn.TGRU(3, 4, 2)(torch.zeros(5, 2, 3), previous=torch.zeros(2, 3)), "previous: only with one layer"),
         (lambda: nn.LSTM(3, 4)(torch.zeros(5, 2, 3), lengths=[5]), r"lengths: shape \(1,\)"),

@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
 from isornn.cells import Cell, drawn_parameters
+from isornn.cells.trace import Leaf, graph_of
 from isornn.nn.cudnn import recurrence_by_cudnn, runs_cudnn
 from isornn.nn.kernels import kernel_of
 from isornn.nn.layout import GateTensors, Layout
@@ -422,12 +423,21 @@ class RNN(nn.Module):
             raise ValueError(f"proj_size: {self.proj_size} is not allowed; it is 0 or below hidden_size")
         if self.proj_size and not self.layout.stacks["weight_hh"]:
             raise ValueError(f"proj_size: {self.cell.name} has no gate that reads the state")
+        if self.proj_size and self._updates_first_state():
+            cell, first = self.cell.name, self.cell.states[0]
+            raise ValueError(f"proj_size: {cell}'s update reads {first}, which would be narrower than the gates")
         if self.features not in (None, "linear", "tanh"):
             raise ValueError(f"features: {self.features!r} is not allowed; it is 'linear' or 'tanh'")
         if self.features is not None and not self.cell.input_enters_pointwise:
             raise ValueError(f"features: the input of {self.cell.name} does not enter pointwise")
         if self.before not in ("zero", "first"):
             raise ValueError(f"before: {self.before!r} is not allowed; it is 'zero' or 'first'")
+
+    def _updates_first_state(self) -> bool:
+        """Whether the pointwise update, or a gated read, takes the first state, not matrices alone."""
+        graph, first = graph_of(self.cell), Leaf("state", self.cell.states[0])
+        values = [*graph.update.values(), *(graph.reads[gate] for gate in graph.gated_reads if gate in graph.reads)]
+        return any(first in graph.depends_on(value) for value in values)
 
     def _check_dtypes(self, expected: torch.dtype, x: Tensor, initial: tuple[Tensor, ...]) -> None:
         for name, value in (("x", x), *((f"state.{n}", v) for n, v in zip(self.cell.states, initial, strict=True))):
