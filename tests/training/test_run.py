@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from isornn.modes import denormals_flushed, flushes_denormals
 from isornn.records import RecordError
 from isornn.tasks import Adding, loader, one_pass
 from isornn.training import Configuration, RunRecord, SequenceModel, State, evaluate, run, train
@@ -253,6 +254,17 @@ def test_a_run_leaves_the_generator_of_its_caller_alone(tmp_path: Path) -> None:
     before = torch.get_rng_state()
     ran(configured(updates=2), tmp_path)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_run_does_not_depend_on_the_mode_of_its_caller(tmp_path: Path) -> None:
+    """Its gradients come back over 149 steps, so that early ones are denormal in the caller's own mode."""
+    long = configured(task={"name": "adding", "length": 150, "held_out": 20}, updates=4)
+    for name, flush in (("off", False), ("on", True)):
+        with denormals_flushed(flush):
+            record = ran(long, tmp_path / name)
+            assert flushes_denormals() is flush
+        assert record.hardware["denormals"].startswith("flushed to 0")
+    assert same(tmp_path / "off", tmp_path / "on")
 
 
 def test_a_seed_is_a_run_of_its_own(tmp_path: Path) -> None:
