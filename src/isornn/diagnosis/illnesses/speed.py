@@ -9,7 +9,7 @@ from isornn.diagnosis.records import LayerDiagnosis
 
 
 def denormals(layer: LayerDiagnosis, length: int) -> Verdict | None:
-    """Denormal numbers, measured once for all layers of a module, and told of its first."""
+    """Denormal numbers, measured once for all layers of a module, and reported for its first."""
     found = layer.denormals
     if found is None or not found.costly or layer.place.layer or layer.place.direction:
         return None

@@ -8,7 +8,7 @@ from typing import Any
 
 CANNOT_TELL = "cannot_tell"
 
-# The gravest first: what stops training at once, what spoils all that the layers hear, what shortens their memory, what
+# The gravest first: what stops training at once, what spoils the input of all layers, what shortens their memory, what
 # only takes time.
 ILLNESSES = (
     "exploding",
