@@ -14,7 +14,7 @@ from isornn.cells import CELLS, LSTM, Gate, Peephole, Spec, Vanilla
 from isornn.cells.starts import STARTS, start
 from isornn.cli import app, ask
 from isornn.cli.reading import left_after, sentence, verdict
-from isornn.cli.show import shown
+from isornn.formatting import with_error_of
 from isornn.nn.kernels.numba_source import source_of
 from isornn.nn.kernels.schedule import schedule_of
 from isornn.theory.analysis import analyze
@@ -273,7 +273,7 @@ def test_people_get_a_table_and_a_sentence() -> None:
 
 def test_people_get_errors_and_reasons() -> None:
     result = run("analyze", "--cell", "gru", *SIZES)
-    assert "+- " in result.stdout and "known for cells with one state" in result.stdout
+    assert "± " in result.stdout and "known for cells with one state" in result.stdout
 
 
 def test_the_figure_leaves_stdout_alone(tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ask, "ask_start", lambda *_: cheap)
     result = run("demo", "--length", "4", "--updates", "2", "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    for part in ("torch", "standard", "chrono", "critical", shown(cheap.reach.number()), "UCI digits"):
+    for part in ("torch", "standard", "chrono", "critical", with_error_of(cheap.reach.number()), "UCI digits"):
         assert part in result.stdout
     assert f"figure: {tmp_path / 'demo.png'}" in result.stdout
     assert "torch: update 2 of 2, loss" in result.stderr

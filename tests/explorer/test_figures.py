@@ -10,11 +10,12 @@ import torch
 
 from isornn.cells import BiasLaw, Gate, Input, Spec, cell_named
 from isornn.explorer import work
-from isornn.explorer.cobweb import cobweb_caption, cobweb_figure, cobweb_of
+from isornn.explorer.cobweb import cobweb_caption, cobweb_of, cobweb_panel
 from isornn.explorer.controls import opening
-from isornn.explorer.fading import fading_figure
-from isornn.explorer.spectrum import spectrum_figure
 from isornn.explorer.time_scales import time_scales, time_scales_caption, units_of
+from isornn.present.analysis import response_panel
+from isornn.present.plotly import figure_of
+from isornn.present.spectrum import spectrum_panel
 from isornn.theory import analyze, spectrum
 
 PEEPHOLE = Spec(
@@ -33,7 +34,7 @@ def test_the_cobweb_ends_at_the_stable_correlation_with_slope_chi() -> None:
     assert np.interp(stable, found.c, found.image) == pytest.approx(stable, abs=1e-4)
     assert np.interp(stable, found.c, np.gradient(found.image, found.c)) == pytest.approx(chi, abs=2e-3)
     assert np.all(np.diff(found.orbit) > 0) and 0 < found.orbit[-1] < stable
-    (path,) = [trace for trace in cobweb_figure(found).data if trace.line.width == 1.2]
+    _, _, path, _ = cobweb_panel(found).curves
     on_diagonal = np.array(path.x)[0::2] == np.array(path.y)[0::2]
     assert on_diagonal.all()  # up to the map, across to the diagonal
 
@@ -71,7 +72,7 @@ def test_units_alike_have_one_time_scale_and_some_have_none() -> None:
 
 def test_the_fading_figure_marks_the_reach_where_the_curve_is_down_to_1_e() -> None:
     answer = analyze(PEEPHOLE, length=200)
-    curve, mark = fading_figure(answer, 200).data
+    curve, mark = figure_of(response_panel(answer, 200)).data
     assert mark.x[0] == pytest.approx(1 + (answer.reach.number() or 0))
     assert np.interp(mark.x[0], curve.x, curve.y) == pytest.approx(1 / math.e, rel=5e-3)
     assert curve.y[0] == 1 and curve.x[-1] == 200
@@ -80,9 +81,9 @@ def test_the_fading_figure_marks_the_reach_where_the_curve_is_down_to_1_e() -> N
 def test_the_spectrum_figure_has_the_whole_density() -> None:
     """Typed with hard gates: s = clip(0.2 u + 0.5, 0, 1), u of variance 4, is 0 or 1 where |u| > 2.5."""
     found = spectrum(Spec(cell_named("t_rnn", {"gate": "hard_sigmoid"}), {"f": Gate(input_var=4.0)}))
-    curve, *stems = spectrum_figure(found).data
+    curve, *stems = figure_of(spectrum_panel(found)).data
     beyond = 0.5 * math.erfc(1.25 / math.sqrt(2))
-    assert [stem.hovertemplate for stem in stems] == [f"{100 * beyond:.4g} % at {place}" for place in (0, 1)]
+    assert [stem.name for stem in stems] == [f"{100 * beyond:.4g} % at {place}" for place in (0, 1)]
     assert np.trapezoid(curve.y, curve.x) == pytest.approx(1 - 2 * beyond, abs=5e-3)
 
 

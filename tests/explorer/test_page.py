@@ -17,8 +17,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 import isornn
 from chromium import asked, contrast, darkened
 from isornn.cells import Gate, Spec, cell_named
+from isornn.formatting import value_of
 from isornn.theory import analyze
-from isornn.words import value_of
 
 Served = Callable[..., Any]
 SPEC = Spec(cell_named("t_rnn"), {"f": Gate(input_var=1.0, bias_mean=1.0), "z": Gate(input_var=1.0)})

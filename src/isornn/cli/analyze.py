@@ -21,25 +21,13 @@ from isornn.cli.options import (
     Tied,
     Variance,
 )
-from isornn.cli.show import check_writable, errors, print_json, print_table, say, shown
+from isornn.cli.show import check_writable, errors, print_json, print_table, say
+from isornn.formatting import with_error_of
+from isornn.present.labels import LABELS
 
 if TYPE_CHECKING:
     from isornn.theory.quantities import Quantity
     from isornn.theory.records import Analysis
-
-_LABELS = {
-    "fixed_point.mean": "mean E[h]",
-    "fixed_point.second_moment": "second moment E[h^2]",
-    "fixed_point.correlation": "stable correlation C*",
-    "chi": "chi, factor per step at C*",
-    "xi": "xi = -1/ln chi, steps",
-    "chi_1": "chi_1, factor per step at C = 1",
-    "reach": "reach, steps to 1/e",
-    "jacobian.mean": "Jacobian's m1 (squared singular values)",
-    "jacobian.second_moment": "Jacobian's m2",
-    "jacobian.variance": "Jacobian's m2 - m1^2",
-    "xi_q": "xi_Q, steps for the moments to settle",
-}
 
 
 def analyze(
@@ -136,16 +124,16 @@ def _rows(analysis: Analysis, residual: float) -> Iterator[tuple[str, str, str, 
     for name, quantity in analysis.quantities():
         value = quantity.number()
         sure = "" if value is None else _uncertainty(quantity, exact)
-        yield _LABELS.get(name, name), shown(value), sure, quantity.reason() or ""
+        yield str(LABELS[name]), with_error_of(value), sure, quantity.reason() or ""
 
 
 def _uncertainty(quantity: Quantity, exact: str) -> str:
     error = quantity.error()
-    return f"+- {error:.2g}" if error else exact
+    return f"± {error:.2g}" if error else exact
 
 
 def _draw(analysis: Analysis, file: Path, length: int | None) -> None:
-    from isornn.plots.analysis import draw_analysis
+    from isornn.present.analysis import draw_analysis
 
     draw_analysis(analysis, file, length)
     say(f"isornn: figure in {file}")

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from isornn.cli.options import AsJson, CellName, Correlation, Hidden, Inputs, Length, Variance
-from isornn.cli.show import errors, print_json, print_table, shown
+from isornn.cli.show import errors, print_json, print_table
+from isornn.formatting import share, with_error_of
 
 if TYPE_CHECKING:
     from isornn.cells import Cell, Input
@@ -91,16 +92,15 @@ def _miss(row: Row, length: int) -> float:
 
 
 def _print(rows: list[Row], title: str) -> None:
-    from isornn.cli.reading import shown_share
 
     columns = ("start", "reach, steps", "xi", "chi", "left after T", "verdict", "why not")
     cells = [
         (
             row.start,
-            shown(row.reach, row.reach_stderr),
-            shown(row.xi),
-            shown(row.chi),
-            shown_share(row.left),
+            with_error_of(row.reach, row.reach_stderr),
+            with_error_of(row.xi),
+            with_error_of(row.chi),
+            share(row.left),
             row.verdict,
             row.reason or "",
         )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isornn.cli.options import Length, whole
-from isornn.cli.show import errors, print_table, say, shown
+from isornn.cli.show import errors, print_table, say
+from isornn.formatting import with_error_of
 
 if TYPE_CHECKING:
     from isornn.experiments.demo_record import DemoResult
@@ -36,7 +37,7 @@ def demo(
     """How far four starts of nn.LSTM see by the theory, and which learn to tell digits over T steps of noise."""
     from isornn.experiments import demo as experiment
     from isornn.modes import denormal_mode, denormals_flushed
-    from isornn.plots.demo import draw_demo
+    from isornn.present.demo import draw_demo
     from isornn.tasks import load_digits
 
     length = experiment.LENGTH if length is None else length
@@ -110,8 +111,8 @@ def _print(result: DemoResult, predicted: dict[str, Analysis]) -> None:
     rows = [
         (
             run.start,
-            shown(predicted[run.start].reach.number()),
-            shown(predicted[run.start].chi.number()),
+            with_error_of(predicted[run.start].reach.number()),
+            with_error_of(predicted[run.start].chi.number()),
             f"{run.losses[-1]:.3f}",
             f"{run.seconds:.0f}",
             f"{run.accuracy:.3f}",

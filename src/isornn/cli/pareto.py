@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isornn.cli.options import AsJson, CellName, Correlation, Length, Variance, whole
-from isornn.cli.show import check_writable, errors, print_json, print_table, say, shown
+from isornn.cli.show import check_writable, errors, print_json, print_table, say
+from isornn.formatting import with_error_of
 
 if TYPE_CHECKING:
     from isornn.theory.critical_points.front import Objective, ParetoFront, Range
@@ -88,7 +89,7 @@ def pareto(
     else:
         _print(front, objective, taken, seconds)
     if output is not None:
-        from isornn.plots.front import draw_front
+        from isornn.present.front import draw_front
 
         draw_front(front, across, upward, output, show=show, objective=objective, taken=taken)
         say(f"isornn: figure in {output}")
@@ -277,4 +278,4 @@ def _print(front: ParetoFront, objective: Objective, taken: int, seconds: float)
 
 def _number(value: float, error: float) -> str:
     """A cost to four digits, with its error where that shows in them."""
-    return shown(value, error if error > 5e-4 * value else None)
+    return with_error_of(value, error if error > 5e-4 * value else None)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isornn.cli.options import AllowImport, CellName, Correlation, Hidden, Inputs, Length, Steps, Tied, Variance
-from isornn.cli.show import check_writable, errors, say, shown
+from isornn.cli.show import check_writable, errors, say
+from isornn.formatting import rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -207,7 +208,8 @@ def _range(quantity: Quantity) -> str:
     values = quantity.value[quantity.defined]
     if not len(values):
         return "no number anywhere"
-    return f"from {shown(float(values.min()))} to {shown(float(values.max()))}, median {shown(float(values.median()))}"
+    low, high, median = (rounded(float(value)) for value in (values.min(), values.max(), values.median()))
+    return f"from {low} to {high}, median {median}"
 
 
 def _sureness(diagram: PhaseDiagram, quantity: Quantity) -> str:
@@ -237,7 +239,7 @@ def _write(diagram: PhaseDiagram, show: str, file: Path, lines: list[tuple[float
         save_phase(diagram, file)
         say(f"isornn: phase diagram in {file}")
     else:
-        from isornn.plots.phase import draw_phase
+        from isornn.present.phase import draw_phase
 
         draw_phase(diagram, show, file, lines)
         say(f"isornn: figure in {file}")

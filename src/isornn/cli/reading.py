@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from isornn.cli.show import shown
+from isornn.formatting import share, with_error_of
 from isornn.theory.reasons import UNENDING
 from isornn.theory.records import Analysis
 
@@ -50,20 +50,9 @@ def sentence(analysis: Analysis, length: int | None) -> str:
     reach = analysis.reach.number()
     if reach is None:
         return f"No number of steps can be given: {analysis.reach.reason()}."
-    seen = f"A change of the state is down to 1/e of its first effect {shown(reach)} steps later"
+    seen = f"A change of the state is down to 1/e of its first effect {with_error_of(reach)} steps later"
     if length is None:
         return f"{seen}."
     left = left_after(analysis, length)
-    remains = "" if left is None else f"; after {length} steps {shown_share(left)} of it is left"
+    remains = "" if left is None else f"; after {length} steps {share(left)} of it is left"
     return f"{seen}, {_MEANING[verdict(analysis, length)]} the {length} to be bridged{remains}."
-
-
-def shown_share(share: float | None) -> str:
-    """A share as people read it.
-
-    >>> shown_share(0.3679), shown_share(1e-3), shown_share(1e-112), shown_share(None)
-    ('37 %', '0.1 %', '1e-112', '-')
-    """
-    if share is None:
-        return "-"
-    return f"{100 * share:.2g} %" if 1e-4 <= share < 10 else f"{share:.1g}"

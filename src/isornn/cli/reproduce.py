@@ -100,7 +100,7 @@ def _all(targets: list[Target], scale: Scale, seed: int, folder: Path, data: Pat
 
 def _reproduced(target: Target, scale: Scale, seed: int, folder: Path, data: Path | None) -> Reproduction:
     from isornn.experiments.reproduce import reproduce as measure
-    from isornn.plots.panels import draw_panels
+    from isornn.present.matplotlib import draw_panels
 
     with _progress(target.id) as tell:
         found = measure(target, scale, folder, data=data, seed=seed, tell=tell)

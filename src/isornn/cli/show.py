@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -55,21 +54,6 @@ def print_rich(shown: RenderableType) -> None:
 def errors() -> Console:
     """The console for progress."""
     return Console(stderr=True)
-
-
-def shown(value: float | None, error: float | None = None) -> str:
-    """A number as people read it.
-
-    >>> shown(0.27571234, 0.0013), shown(166.68), shown(None), shown(3.2e-9)
-    ('0.2757 +- 0.0013', '166.7', '-', '3.2e-09')
-    """
-    if value is None:
-        return "-"
-    if not error:
-        return f"{value:.4g}"
-    # As many digits as the error makes sense of: its own first two.
-    places = max(0, 1 - math.floor(math.log10(error)))
-    return f"{value:.{places}f} +- {error:.{places}f}" if 1e-4 < abs(value) < 1e6 else f"{value:.4g} +- {error:.1e}"
 
 
 def check_writable(option: str, file: Path | None, endings: Sequence[str]) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isornn.cli.options import AllowImport, AsJson, CellName, Correlation, Hidden, Inputs, Length, Variance
-from isornn.cli.show import check_writable, errors, print_json, print_table, say, shown
+from isornn.cli.show import check_writable, errors, print_json, print_table, say
+from isornn.formatting import with_error_of
 
 if TYPE_CHECKING:
     from isornn.theory.spectra import SpectralDensity
@@ -54,7 +55,7 @@ def spectrum(
     else:
         _print(found)
     if plot is not None:
-        from isornn.plots.spectrum import draw_spectrum
+        from isornn.present.spectrum import draw_spectrum
 
         draw_spectrum(found, plot)
         say(f"isornn: figure in {plot}")
@@ -63,12 +64,12 @@ def spectrum(
 def _print(found: SpectralDensity) -> None:
     low, high = found.edges
     rows = [
-        ("mean m1", shown(found.mean, found.stderr.get("mean"))),
-        ("variance m2 - m1^2", shown(found.variance, found.stderr.get("variance"))),
-        ("lower edge", shown(low)),
-        ("upper edge", "none: the density fades out" if high is None and len(found.x) else shown(high)),
-        *((f"mass at {shown(atom.place)}", shown(atom.mass)) for atom in found.atoms),
-        *((f"{100 * share:g} % lie below", shown(found.quantile(share))) for share in _SHARES),
+        ("mean m1", with_error_of(found.mean, found.stderr.get("mean"))),
+        ("variance m2 - m1^2", with_error_of(found.variance, found.stderr.get("variance"))),
+        ("lower edge", with_error_of(low)),
+        ("upper edge", "none: the density fades out" if high is None and len(found.x) else with_error_of(high)),
+        *((f"mass at {with_error_of(atom.place)}", with_error_of(atom.mass)) for atom in found.atoms),
+        *((f"{100 * share:g} % lie below", with_error_of(found.quantile(share))) for share in _SHARES),
     ]
     of = "the Jacobian" if found.steps == 1 else f"{found.steps} steps' Jacobian"
     title = f"{found.spec.cell.name}: squared singular values of {of} (residual {found.residual:.1g})"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from isornn.cli.show import print_table, shown
+from isornn.cli.show import print_table
+from isornn.formatting import rounded, with_error_of
 from isornn.theory.depth.records import StackAnalysis
 from isornn.theory.quantities import Quantity
 
@@ -19,7 +20,9 @@ def print_stack(stack: StackAnalysis) -> None:
     if reach is None:
         print(f"No number of steps can be given: {stack.reach.reason()}.")
     else:
-        print(f"What an input did to the output is down to 1/e of its largest {shown(reach)} steps after the input.")
+        print(
+            f"The output's response to an input is down to 1/e of its largest {rounded(reach)} steps after the input."
+        )
     if stack.tied is not None:
         steps = stack.tied[0][0].second_moment.value.shape[-1]
         title = f"Tied weights, from state 0: E[h^2] after {steps} steps"
@@ -33,7 +36,7 @@ def _layers(stack: StackAnalysis) -> Iterator[tuple[str, ...]]:
             yield (
                 str(place),
                 layer.spec.cell.name,
-                shown(float(layer.spec.input.variance)),
+                with_error_of(float(layer.spec.input.variance)),
                 *(_number(quantity) for quantity in (second, layer.chi, layer.xi)),
                 layer.xi.reason() or "",
             )
@@ -50,9 +53,9 @@ def _tied(stack: StackAnalysis) -> Iterator[tuple[str, str, str]]:
     for place, (tied, untied) in enumerate(zip(stack.tied, stack.layers, strict=True), 1):
         for layer, fixed in zip(tied, untied, strict=True):
             line = layer.second_moment
-            last = shown(float(line.value[-1]), float(line.stderr[-1])) if bool(line.defined[-1]) else "-"
+            last = with_error_of(float(line.value[-1]), float(line.stderr[-1])) if bool(line.defined[-1]) else "-"
             yield str(place), last, _number(fixed.fixed_point.second_moment)
 
 
 def _number(quantity: Quantity) -> str:
-    return shown(quantity.number(), quantity.error())
+    return with_error_of(quantity.number(), quantity.error())

@@ -13,7 +13,8 @@ import typer
 from typer.core import TyperGroup
 
 from isornn.cli.options import AllowImport, AsJson, whole
-from isornn.cli.show import errors, print_json, print_table, say, shown
+from isornn.cli.show import errors, print_json, print_table, say
+from isornn.formatting import with_error_of
 
 if TYPE_CHECKING:
     from isornn.training.sweep import SweptRun, Workers
@@ -212,12 +213,12 @@ def _print(folder: Path, runs: Sequence[SweptRun]) -> None:
     print(_counted(runs))
     best = _best(runs)
     if best is not None:
-        print(f"best so far: {best.folder.name}, validation loss {shown(_loss(best))}")
+        print(f"best so far: {best.folder.name}, validation loss {with_error_of(_loss(best))}")
 
 
 def _row(run: SweptRun, fields: dict[str, str]) -> tuple[str, ...]:
     done = "-" if run.done is None else f"{run.done[0]} of {run.done[1]}"
-    return (run.folder.name, *fields.values(), run.state, done, shown(_loss(run)))
+    return (run.folder.name, *fields.values(), run.state, done, with_error_of(_loss(run)))
 
 
 def _varied(runs: Sequence[SweptRun]) -> list[tuple[SweptRun, dict[str, str]]]:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from isornn.cli.show import print_table, shown
+from isornn.cli.show import print_table
+from isornn.formatting import with_error, with_error_of
+from isornn.present.labels import LABELS
 from isornn.theory.quantities import Quantity
 from isornn.theory.tied.records import QUANTILES, Tied
 
-LABELS = {
-    "lyapunov": "Lyapunov exponent, ln |dh| per step",
-    "chi": "chi, factor per step of E[dh_a dh_b]",
-    "chi_1": "chi_1, factor per step of E|dh|^2",
-    "xi": "xi = -1/ln chi, steps",
-}
 MOST_ROWS = 10
 
 
@@ -56,12 +52,12 @@ def _steps(tied: Tied) -> Iterator[tuple[str, ...]]:
 def _at(line: Quantity, place: int) -> str:
     if not bool(line.defined[place]):
         return "-"
-    return shown(float(line.value[place]), float(line.stderr[place]))
+    return with_error_of(float(line.value[place]), float(line.stderr[place]))
 
 
 def _numbers(tied: Tied) -> Iterator[tuple[str, str, str]]:
     for name, quantity in tied.numbers():
-        yield LABELS[name], shown(quantity.number(), quantity.error()), quantity.reason() or ""
+        yield str(LABELS[name]), with_error(quantity), quantity.reason() or ""
     for state, scales in tied.time_scales.items():
         for place, level in enumerate(QUANTILES):
             why = "" if bool(scales.defined[place]) else scales.reasons[0][0]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isornn.cli.options import AllowImport, whole
-from isornn.cli.show import errors, print_table, say, shown
+from isornn.cli.show import errors, print_table, say
+from isornn.formatting import with_error_of
 
 if TYPE_CHECKING:
     from isornn.training import Configuration, RunRecord, State
@@ -130,9 +131,9 @@ def _print(record: RunRecord) -> None:
     }
     told = {name: metrics for name, metrics in parts.items() if metrics is not None}
     columns = list(next(iter(told.values()), {}))
-    rows = [(name, *(shown(metrics.get(column)) for column in columns)) for name, metrics in told.items()]
+    rows = [(name, *(with_error_of(metrics.get(column)) for column in columns)) for name, metrics in told.items()]
     configuration = record.configuration
     title = f"{configuration.model.name}({configuration.model['hidden']}), {record.data}, {record.seconds:.0f} s"
     if record.baseline is not None:
-        title += f", loss without memory {shown(record.baseline)}"
+        title += f", loss without memory {with_error_of(record.baseline)}"
     print_table(title, ("", *columns), rows)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from isornn.experiments.panels import Panel
+from isornn.figures import Panel
 
 Scale = Literal["small", "paper"]
 SCALES: tuple[Scale, ...] = ("small", "paper")

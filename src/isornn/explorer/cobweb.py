@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import plotly.graph_objects as go
 import torch
 
 from isornn.cells import Spec
-from isornn.plots.interactive import BLUE, GREEN, GREY, ORANGE, figure
+from isornn.figures import Curve, Panel
+from isornn.formatting import rounded, with_error_of
 from isornn.theory import TheoryMissing, correlation_map, moment_dynamics
-from isornn.words import rounded
 
 POINTS, STEPS, SEED = 81, 40, 0
+_BLUE, _ORANGE, _GREEN, _GREY = 0, 1, 2, 7  # colours of curves
 _FAINT = 1e-3  # of C: steps smaller than this are not drawn
 
 
@@ -56,58 +56,50 @@ def cobweb_of(spec: Spec, second_moment: float, stable: tuple[float, float]) -> 
     return Cobweb(c.numpy(), image, "", orbit, np.zeros_like(orbit), stable)
 
 
-def cobweb_figure(found: Cobweb) -> go.Figure:
+def cobweb_panel(found: Cobweb) -> Panel:
     """C' against C with the diagonal, the map, the path from C = 0, and the stable correlation."""
-    drawn = figure("correlation C now", "one step later")
     low = min([0.0, *found.c, *(found.orbit - found.stderr)])
-    drawn.add_scatter(x=[low, 1], y=[low, 1], mode="lines", line={"color": GREY, "width": 1}, hoverinfo="skip")
-    if len(found.c):
-        drawn.add_scatter(
-            x=found.c,
-            y=found.image,
-            mode="lines",
-            line={"color": BLUE, "width": 2.5},
-            hovertemplate="C = %{x:.3f}: %{y:.3f}<extra></extra>",
-        )
-    _path(drawn, found)
     c, error = found.stable
-    drawn.add_scatter(
-        x=[c],
-        y=[c],
-        mode="markers",
-        marker={"color": GREEN, "size": 11},
-        error_x={"array": [2 * error], "color": GREEN},
-        hovertemplate=f"stable: C* = {rounded(c, error)}<extra></extra>",
+    span = (low - 0.04 * (1 - low), 1 + 0.04 * (1 - low))
+    return Panel(
+        "correlation map",
+        "correlation C now",
+        "one step later",
+        [
+            Curve([low, 1], [low, 1], colour=_GREY, style="dotted"),
+            *_map(found),
+            *_path(found),
+            Curve([c], [c], "", "points", x_error=[error], colour=_GREEN, hover=f"stable: C* = {rounded(c, error)}"),
+        ],
+        x_range=span,
+        y_range=span,
+        caption=cobweb_caption(found),
     )
-    room = 0.04 * (1 - low)
-    drawn.update_xaxes(range=[low - room, 1 + room], constrain="domain")
-    drawn.update_yaxes(range=[low - room, 1 + room], scaleanchor="x", constrain="domain")
-    return drawn
 
 
-def _path(drawn: go.Figure, found: Cobweb) -> None:
+def _map(found: Cobweb) -> list[Curve]:
+    hover = "C = %{x:.3f}: %{y:.3f}"
+    return [Curve(found.c.tolist(), found.image.tolist(), colour=_BLUE, hover=hover)] if len(found.c) else []
+
+
+def _path(found: Cobweb) -> list[Curve]:
     """Up to the next value, across to the diagonal, and on; sampled values with two standard errors."""
     orbit = found.orbit
     if len(orbit) < 2:
-        return
+        return []
     x, y = np.repeat(orbit, 2)[:-1], np.concatenate([orbit[:1], np.repeat(orbit[1:], 2)])
-    drawn.add_scatter(x=x, y=y, mode="lines", line={"color": ORANGE, "width": 1.2}, hoverinfo="skip")
-    if not len(found.c):
-        drawn.add_scatter(
-            x=orbit[:-1],
-            y=orbit[1:],
-            mode="markers",
-            marker={"color": BLUE, "size": 6},
-            error_x={"array": 2 * found.stderr[:-1], "color": BLUE, "thickness": 1, "width": 2},
-            error_y={"array": 2 * found.stderr[1:], "color": BLUE, "thickness": 1, "width": 2},
-            hovertemplate="C = %{x:.3f}: %{y:.3f}<extra></extra>",
-        )
+    path = Curve(x.tolist(), y.tolist(), colour=_ORANGE)
+    if len(found.c):
+        return [path]
+    errors = found.stderr[:-1].tolist(), found.stderr[1:].tolist()
+    now, later = orbit[:-1].tolist(), orbit[1:].tolist()
+    return [path, Curve(now, later, "", "points", error=errors[1], x_error=errors[0], colour=_BLUE)]
 
 
 def cobweb_caption(found: Cobweb) -> str:
     """What is drawn, and how sure it is."""
     c, error = found.stable
-    stable = f"C* = {rounded(c, error)}" + (f" ± {error:.2g}" if error else "")
+    stable = f"C* = {with_error_of(c, error)}"
     if len(found.c):
         return f"Two states independent at first, step by step, along the map (exact). Stable: {stable}."
     sampled = "; bars are two standard errors" if found.stderr.any() else ""

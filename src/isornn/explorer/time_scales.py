@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import plotly.graph_objects as go
 
 from isornn.cells import Spec
-from isornn.plots.interactive import BLUE, GREY, blank, figure
+from isornn.figures import Panel
+from isornn.formatting import rounded
+from isornn.present.time_constants import TITLE, X, Y, time_constants_panel
 from isornn.theory import Analysis, NotPolynomial
 from isornn.theory.carry import carry_of
-from isornn.words import rounded
 
 _SHARES = (0.9, 0.5, 0.1)
 _NEVER = 1e12  # steps: a unit that keeps all but one in so many is drawn as one that never forgets
@@ -69,32 +69,12 @@ def units_of(analysis: Analysis) -> TimeScales | str:
         return f"Units have no time scale of their own: {reason}."
 
 
-def time_scales_figure(found: TimeScales | str, length: int) -> go.Figure:
-    """The share of units whose time scale is at least t, against t on a log scale."""
+def time_scales_panel(found: TimeScales | str, length: int) -> Panel:
+    """The share of units whose time scale is at least t; nothing, and why, where there are none."""
+    caption = time_scales_caption(found, length)
     if isinstance(found, str):
-        return blank()
-    drawn = figure("time scale t, steps", "share of units with at least t")
-    slowest = float(found.steps[-1])
-    low, high = min(float(found.steps[0]), 1.0) / 1.5, 1.5 * max(slowest, 10.0)
-    high = max(high, 1.5 * length) if length < 100 * slowest else high
-    x = np.concatenate([[low], found.steps, [found.steps[-1], high]])
-    left = np.concatenate([[1.0], 1 - np.cumsum(found.share) + found.share, [0.0, 0.0]])
-    drawn.add_scatter(
-        x=x,
-        y=left,
-        mode="lines",
-        line={"color": BLUE, "width": 2.5, "shape": "vh" if len(found.steps) < 20 else "linear"},
-        fill="tozeroy",
-        fillcolor="rgba(63, 131, 224, 0.15)",
-        hovertemplate="%{y:.1%} of units keep at least %{x:.3g} steps<extra></extra>",
-    )
-    drawn.update_xaxes(type="log", range=[np.log10(low), np.log10(high)], dtick=1)
-    drawn.update_yaxes(range=[0, 1.05], tickformat=".0%")
-    if low <= length <= high:
-        drawn.add_vline(x=length, line={"color": GREY, "dash": "dash", "width": 1})
-        label = {"text": f"T = {length}", "showarrow": False, "xanchor": "right", "xshift": -4}
-        drawn.add_annotation(x=np.log10(length), y=1.04, **label)
-    return drawn
+        return Panel(TITLE, X, Y, caption=caption)
+    return time_constants_panel(found.steps, found.share, length, caption)
 
 
 def time_scales_caption(found: TimeScales | str, length: int) -> str:

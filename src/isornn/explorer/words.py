@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from isornn.formatting import rounded, value_of
+from isornn.present.labels import LABELS
 from isornn.theory import Analysis, Quantity
-from isornn.words import rounded, value_of
 
-_LABELS = {
-    "xi": ("ξ", "steps, -1/ln χ"),
-    "reach": ("reach", "steps until a change is down to 1/e"),
-    "chi": ("χ", "factor per step, at the stable correlation"),
-    "chi_1": ("χ₁", "factor per step, at correlation 1"),
-    "fixed_point.correlation": ("C*", "stable correlation"),
-    "fixed_point.second_moment": ("E[h²]", "second moment of the state"),
-    "fixed_point.mean": ("E[h]", "mean of the state"),
-    "jacobian.mean": ("m₁", "mean squared singular value"),
-    "jacobian.variance": ("m₂ - m₁²", "variance of the squared singular values"),
-    "xi_q": ("ξ_Q", "steps for the moments to settle"),
-}
+_SHOWN = (
+    "xi",
+    "reach",
+    "chi",
+    "chi_1",
+    "fixed_point.correlation",
+    "fixed_point.second_moment",
+    "fixed_point.mean",
+    "jacobian.mean",
+    "jacobian.variance",
+    "xi_q",
+)
 _FAR = 2.0  # ratio of reach to T from which on the two are no longer about the same
 
 
@@ -40,8 +41,15 @@ def readings(analysis: Analysis) -> tuple[Reading, ...]:
     residual = float(analysis.fixed_point.residual)
     exact = f"exact, residual {residual:.0e}" if analysis.engine == "quadrature" and residual else "exact"
     return tuple(
-        Reading(name, *label, value_of(found[name]), _sure(found[name], exact), _why(found[name]))
-        for name, label in _LABELS.items()
+        Reading(
+            name,
+            LABELS[name].symbol,
+            LABELS[name].meaning,
+            value_of(found[name]),
+            _sure(found[name], exact),
+            _why(found[name]),
+        )
+        for name in _SHOWN
     )
 
 

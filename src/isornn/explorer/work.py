@@ -9,12 +9,13 @@ from typing import Any
 
 from isornn.cells import Spec
 from isornn.cells.starts import start
-from isornn.explorer.cobweb import cobweb_caption, cobweb_figure, cobweb_of
-from isornn.explorer.fading import fading_caption, fading_figure
-from isornn.explorer.spectrum import spectrum_caption, spectrum_figure
-from isornn.explorer.time_scales import time_scales_caption, time_scales_figure, units_of
+from isornn.explorer.cobweb import cobweb_of, cobweb_panel
+from isornn.explorer.time_scales import time_scales_panel, units_of
 from isornn.explorer.words import against, readings
-from isornn.plots.interactive import as_json, blank
+from isornn.figures import Panel
+from isornn.present.analysis import response_panel
+from isornn.present.plotly import as_json, figure_of
+from isornn.present.spectrum import spectrum_panel
 from isornn.theory import TheoryMissing, analyze, critical, spectrum
 from isornn.theory.spectra import NotSolved
 
@@ -51,15 +52,14 @@ def numbers(text: str, length: int) -> Answer:
         "engine": analysis.engine,
         "moments": None if second is None or correlation is None else [second, correlation, point.correlation.error()],
         "why": point.correlation.reason() or "",
-        "fading": _drawn(fading_figure(analysis, length), fading_caption(analysis)),
-        "time_scales": _drawn(time_scales_figure(units, length), time_scales_caption(units, length)),
+        "fading": _drawn(response_panel(analysis, length)),
+        "time_scales": _drawn(time_scales_panel(units, length)),
     }
 
 
 def cobweb(text: str, second_moment: float, correlation: float, error: float) -> Answer:
     """The correlation map."""
-    found = cobweb_of(from_text(text), second_moment, (correlation, error))
-    return _drawn(cobweb_figure(found), cobweb_caption(found))
+    return _drawn(cobweb_panel(cobweb_of(from_text(text), second_moment, (correlation, error))))
 
 
 def jacobian_spectrum(text: str) -> Answer:
@@ -68,7 +68,7 @@ def jacobian_spectrum(text: str) -> Answer:
         found = spectrum(from_text(text))
     except (TheoryMissing, NotSolved) as reason:
         return nothing(str(reason))
-    return _drawn(spectrum_figure(found), spectrum_caption(found))
+    return _drawn(spectrum_panel(found))
 
 
 def starting_point(name: str, text: str, hidden: int, inputs: int, length: int) -> Answer:
@@ -89,8 +89,8 @@ def starting_point(name: str, text: str, hidden: int, inputs: int, length: int) 
 
 def nothing(reason: str) -> Answer:
     """An empty figure that says why it is empty."""
-    return _drawn(blank(), f"None: {reason}." if reason else "")
+    return _drawn(Panel("", "", "", caption=f"None: {reason}." if reason else ""))
 
 
-def _drawn(drawn: Any, caption: str) -> Answer:
-    return {"figure": as_json(drawn), "caption": caption}
+def _drawn(panel: Panel) -> Answer:
+    return {"figure": as_json(figure_of(panel)), "caption": panel.caption}

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from isornn.diagnosis import Profile
-from isornn.words import power_of_ten
+from isornn.formatting import power_of_ten
 
 _DEEPEST = 400  # decades: what lies below is not drawn
 

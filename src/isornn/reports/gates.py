@@ -8,9 +8,9 @@ import numpy as np
 
 from isornn.diagnosis import LayerDiagnosis, Memory
 from isornn.diagnosis.gates import EDGE
-from isornn.plots.interactive import BLUE, GREEN, GREY, ORANGE, figure
+from isornn.formatting import rounded, share, steps
+from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure
 from isornn.reports.panel import LEGEND, Panel
-from isornn.words import rounded, share, steps
 
 _NEVER = 1e12  # steps: a unit that keeps all but one part in so many is drawn as one that never forgets
 

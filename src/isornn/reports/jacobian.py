@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from isornn.diagnosis import LayerDiagnosis
-from isornn.plots.interactive import BLUE, GREEN, GREY, figure
+from isornn.formatting import rounded, value_of, with_error
+from isornn.present.plotly import BLUE, GREEN, GREY, figure
 from isornn.reports.panel import LEGEND, Panel, log_axis
-from isornn.words import rounded, value_of, with_error
 
 _TIMES = ("#9db9e8", "#6f9be3", "#3f83e0", "#2f6bc4")  # from early to late
 _SMALLEST = 1e-12  # of the largest singular value: rounding

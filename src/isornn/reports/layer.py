@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from isornn.diagnosis import LayerDiagnosis
 from isornn.diagnosis.weights import DefaultDraw
+from isornn.formatting import counted, share, with_error
 from isornn.reports.gates import gates_panel, time_scales_panel
 from isornn.reports.jacobian import jacobian_panel, lyapunov_panel
 from isornn.reports.moments import moments_panel
 from isornn.reports.panel import Panel
 from isornn.reports.profiles import backward_panel, forward_panel, loss_panel
-from isornn.words import counted, share, with_error
 
 WEIGHT_COLUMNS = ("gate", "P E[W²]", "D E[U²]", "mean bias", "bias variance", "largest singular value of W")
 

@@ -9,9 +9,9 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from isornn.diagnosis import LayerDiagnosis, StateMoments
-from isornn.plots.interactive import BLUE, GREEN, GREY, ORANGE, figure
+from isornn.formatting import with_error
+from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure
 from isornn.reports.panel import LEGEND, Panel
-from isornn.words import with_error
 
 _COLOURS = (BLUE, ORANGE, GREY)
 

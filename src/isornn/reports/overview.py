@@ -10,10 +10,10 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from isornn.diagnosis import Diagnosis, LayerDiagnosis
-from isornn.plots.interactive import BLUE, GREEN, GREY, ORANGE, figure
+from isornn.formatting import power_of_ten
+from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure
 from isornn.reports.decades import decades, drawable
 from isornn.reports.panel import log_axis
-from isornn.words import power_of_ten
 
 _COLOURS = (BLUE, ORANGE, GREEN, "#a067d0", "#c94f7c", "#7f8c1f", "#2aa4b8", GREY)
 _BACK, _FORWARD, _UNITS, _GROWTH = (1, 1), (1, 2), (2, 1), (2, 2)

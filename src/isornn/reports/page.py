@@ -13,7 +13,7 @@ from plotly.offline import get_plotlyjs
 
 from isornn.diagnosis import Diagnosis, Verdict
 from isornn.files import replacing
-from isornn.plots.interactive import as_json
+from isornn.present.plotly import as_json
 from isornn.records import versions
 from isornn.reports import summary
 from isornn.reports.layer import WEIGHT_COLUMNS, facts, panels, weight_rows

@@ -9,10 +9,10 @@ import plotly.graph_objects as go
 
 from isornn.diagnosis import LayerDiagnosis, Profile
 from isornn.diagnosis.profiles import RESOLUTION
-from isornn.plots.interactive import BLUE, GREEN, GREY, ORANGE, figure
+from isornn.formatting import power_of_ten, rounded, share, steps, with_error
+from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure
 from isornn.reports.decades import decades, drawable
 from isornn.reports.panel import LEGEND, Panel, log_axis
-from isornn.words import power_of_ten, rounded, share, steps, with_error
 
 _TABLE = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 _BAND = "rgba(63, 131, 224, 0.15)"

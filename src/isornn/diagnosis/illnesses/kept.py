@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from isornn.diagnosis.profiles import Profile
-from isornn.words import or_why, power_of_ten
+from isornn.formatting import or_why, power_of_ten
 
 # A thousandth, 2^-10, is the resolution of half precision and of TF32, in which cuDNN multiplies: what is smaller is
 # lost beside what comes from the last steps, and what is larger by as much loses them.

@@ -10,8 +10,8 @@ from isornn.diagnosis.illnesses.lines import clip, restart
 from isornn.diagnosis.illnesses.starts import drawn_or_trained, start_of_layer
 from isornn.diagnosis.illnesses.verdict import CANNOT_TELL, Verdict
 from isornn.diagnosis.records import LayerDiagnosis
+from isornn.formatting import or_why
 from isornn.theory import Quantity
-from isornn.words import or_why
 
 # A gate that would stay open for a hundred lengths forgets less than 1 % over one, and its slope f (1 - f) is so small
 # that over all the steps together a change of its pre-activation by 1 changes what is kept by less than that.

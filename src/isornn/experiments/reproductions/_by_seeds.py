@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from isornn.experiments.panels import Curve
 from isornn.experiments.target import Answer
+from isornn.figures import Curve
 
 WORDS = {True: "yes", False: "the other way round", None: "seeds mix"}
 """Of `below`."""

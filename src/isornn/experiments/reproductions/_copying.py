@@ -13,9 +13,9 @@ from typing import Any
 
 from scipy.stats import kendalltau
 
-from isornn.experiments.panels import Curve, Mark, Panel
 from isornn.experiments.runs import train_all
 from isornn.experiments.target import Bench
+from isornn.figures import Curve, Mark, Panel
 from isornn.training import RunRecord
 from isornn.training.metrics import read_metrics
 

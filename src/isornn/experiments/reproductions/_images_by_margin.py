@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isornn.experiments.panels import Curve, Panel, Style
 from isornn.experiments.reproductions import _by_seeds as by_seeds
 from isornn.experiments.runs import train_all
 from isornn.experiments.target import Bench, Measured, Scale, Verdict
+from isornn.figures import Curve, Panel, Style
 from isornn.tasks import load_digits
 from isornn.training import RunRecord
 from isornn.training.metrics import read_metrics

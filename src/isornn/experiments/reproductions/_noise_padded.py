@@ -15,9 +15,9 @@ from scipy.stats import spearmanr
 
 from isornn.cells import Gate, Input, Spec, cell_named
 from isornn.cells.roles import roles_of
-from isornn.experiments.panels import Curve, HeatMap, Panel, Style
 from isornn.experiments.runs import train_all
 from isornn.experiments.target import Bench, Measured
+from isornn.figures import Curve, HeatMap, Panel, Style
 from isornn.tasks import load_digits
 from isornn.theory import analyze, phase_diagram
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isornn.experiments.panels import Curve, Mark, Panel
 from isornn.experiments.runs import train_all
 from isornn.experiments.target import Answer, Bench, Measured, Verdict
+from isornn.figures import Curve, Mark, Panel
 from isornn.tasks import load_digits
 from isornn.training import RunRecord
 from isornn.training.metrics import read_metrics

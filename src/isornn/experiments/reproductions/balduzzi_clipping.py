@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.target import Answer, Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Panel
 from isornn.nn import TLSTM, CoupledLSTM
 from isornn.tasks import Characters, load_book, loader
 from isornn.training import NonFiniteLoss, SequenceModel, State, train

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Panel
 from isornn.nn import RNN, TGRU, TLSTM, ChoGRU, CoupledLSTM
 
 _PAIRS: dict[str, tuple[Callable[..., RNN], Callable[..., RNN]]] = {

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isornn.experiments.panels import Panel
 from isornn.experiments.reproductions import _by_seeds as seeds
 from isornn.experiments.reproductions._typed_pairs import MODELS, PAIRS, matched_units, parameters, row
 from isornn.experiments.runs import train_all
 from isornn.experiments.target import Answer, Bench, Measured, Target, Verdict
+from isornn.figures import Panel
 from isornn.tasks import Characters, load_book
 
 Losses = Mapping[str, Sequence[float]]

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isornn.experiments.panels import Panel
 from isornn.experiments.reproductions import _by_seeds as seeds
 from isornn.experiments.reproductions._few_words import CHOICE, with_few_words
 from isornn.experiments.reproductions._typed_pairs import MODELS, PAIRS, matched_units, parameters, row
 from isornn.experiments.runs import train_all
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Panel
 from isornn.tasks import Text, Words, load_ptb
 
 _LAYERS = 2

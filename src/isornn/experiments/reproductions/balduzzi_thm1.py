@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Panel
 from isornn.nn import RNN, TGRU, TLSTM, TRNN
 from isornn.nn.typed import learn
 

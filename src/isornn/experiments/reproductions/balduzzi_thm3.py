@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Panel
 
 Grid = NDArray[np.float64]
 _FUNCTIONS: dict[str, Callable[[Grid, Grid], Grid]] = {

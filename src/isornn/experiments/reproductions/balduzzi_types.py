@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Cell, cell_named, typing_of
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Panel
 from isornn.nn.typed import symmetric_matrix
 
 _EXACT = 1e-10

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Panel
 from isornn.training.sweep import load_sweep, named_by_hash
 
 _EPOCHS = 13

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from isornn.experiments.panels import Curve, Mark, Panel
 from isornn.experiments.reproductions import _by_seeds as seeds
 from isornn.experiments.reproductions._few_words import CHOICE, with_few_words
 from isornn.experiments.runs import train_all
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Mark, Panel
 from isornn.tasks import Text, Words, load_ptb
 from isornn.training.sweep import load_sweep
 

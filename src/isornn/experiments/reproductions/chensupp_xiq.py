@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from isornn.cells import Gate, Minimal, Spec
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Panel
 from isornn.theory import analyze, moment_dynamics
 
 _CLOSE = 0.01

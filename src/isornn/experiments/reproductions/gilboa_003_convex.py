@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from isornn.cells import Peephole
 from isornn.cells.random_specs import random_spec
-from isornn.experiments.panels import Curve, Mark, Panel
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Mark, Panel
 from isornn.theory import analyze
 
 _APART = 1 - 1e-6  # correlations above it count as 1

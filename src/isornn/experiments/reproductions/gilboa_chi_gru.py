@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from isornn.cells import ChoGRU, Gate, Input, Spec
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Panel
 from isornn.theory import analyze, correlation_map
 
 _EXACT = 1e-5

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from isornn.cells import ChoGRU, Gate, Peephole, Spec
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Panel
 from isornn.simulation import simulate
 from isornn.theory import analyze
 

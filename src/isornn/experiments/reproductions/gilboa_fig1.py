@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.reproductions import _concatenated as concatenated
 from isornn.experiments.reproductions import _two_starts as two
 from isornn.experiments.target import Measured, Target
+from isornn.figures import Curve, Panel
 
 
 def panels(measured: Measured) -> list[Panel]:

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from isornn.cells import Gate, Peephole, Spec
-from isornn.experiments.panels import Curve, Histogram, Mark, Panel
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Histogram, Mark, Panel
 from isornn.simulation import simulate
 from isornn.theory import analyze, spectrum
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from isornn.cells import ChoGRU, Gate, Spec
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Panel
 from isornn.simulation import simulate
 from isornn.theory import moment_dynamics
 

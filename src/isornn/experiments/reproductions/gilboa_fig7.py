@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from isornn.cells import LSTM, Gate, Spec
-from isornn.experiments.panels import Histogram, Panel
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Histogram, Panel
 from isornn.nn import draws
 from isornn.nn.random_network import RandomNetwork
 from isornn.theory import stationary_samples

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from isornn.cells import Gate, Peephole, Spec
 from isornn.cells.starts import preset
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Panel
 from isornn.theory import analyze
 
 _PUBLISHED_XI = 74.5  # follows from sigma(5)^2

@@ -6,8 +6,8 @@ import torch
 
 from isornn.cells import Spec, cell_named
 from isornn.cells.random_specs import random_spec
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Panel
 from isornn.theory import TheoryMissing, analyze, correlation_map
 
 _CELLS = ("vanilla", "minimal", "gru_cho", "peephole")

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from isornn.cells import cell_named
 from isornn.cells.random_specs import random_spec
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Panel
 from isornn.theory import TheoryMissing, correlation_map
 
 _CELLS = ("peephole", "gru_cho")

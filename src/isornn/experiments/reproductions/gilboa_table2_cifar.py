@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from isornn.cells.starts import preset
-from isornn.experiments.panels import Curve, Mark, Panel
 from isornn.experiments.reproductions import _table2 as table
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Mark, Panel
 from isornn.tasks import load_cifar
 from isornn.theory import phase_diagram
 

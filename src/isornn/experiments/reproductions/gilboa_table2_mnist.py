@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.reproductions import _table2 as table
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Panel
 from isornn.tasks import load_digits
 
 _WORSE = 0.01  # of accuracy, that counts as worse

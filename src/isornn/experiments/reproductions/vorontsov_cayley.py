@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Panel
 from isornn.optim.cayley import rotated
 
 _ORTHOGONAL = 1e-8

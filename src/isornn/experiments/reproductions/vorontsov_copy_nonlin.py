@@ -7,10 +7,10 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from isornn.experiments.panels import Panel
 from isornn.experiments.reproductions import _by_seeds as by_seeds
 from isornn.experiments.reproductions import _copying as copying
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Panel
 from isornn.training import RunRecord
 from isornn.training.checkpoint import load_checkpoint
 from isornn.training.run import CHECKPOINT

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from isornn.experiments.panels import Curve, Mark, Panel
 from isornn.experiments.reproductions import _by_seeds as by_seeds
 from isornn.experiments.reproductions import _copying as copying
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Mark, Panel
 from isornn.nn.spectral_matrix import SpectralMatrix
 from isornn.training import RunRecord
 

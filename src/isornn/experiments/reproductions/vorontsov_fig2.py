@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional
 
-from isornn.experiments.panels import Curve, HeatMap, Panel
 from isornn.experiments.reproductions._followed import PAPER_RATES, RATES, followed
 from isornn.experiments.target import Answer, Bench, Measured, Target, Verdict
+from isornn.figures import Curve, HeatMap, Panel
 from isornn.tasks import Copy, one_pass
 from isornn.training import SequenceModel
 

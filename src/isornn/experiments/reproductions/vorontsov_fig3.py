@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isornn.experiments.panels import Curve, Mark, Panel
 from isornn.experiments.reproductions._followed import PAPER_RATES, RATES, followed
 from isornn.experiments.target import Answer, Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Mark, Panel
 from isornn.nn import spectral
 from isornn.tasks import SequentialImages, load_digits
 from isornn.training import SequenceModel

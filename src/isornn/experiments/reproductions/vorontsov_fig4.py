@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from isornn.experiments.panels import Panel
 from isornn.experiments.reproductions import _by_seeds as by_seeds
 from isornn.experiments.reproductions import _copying as copying
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Panel
 
 _PLAIN: Mapping[str, Any] = {
     "model": {"name": "vanilla", "nonlinearity": "identity"},

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from isornn.experiments.panels import Curve, Mark, Panel
 from isornn.experiments.reproductions import _by_seeds as by_seeds
 from isornn.experiments.runs import train_all
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Mark, Panel
 from isornn.tasks import Adding
 from isornn.training import RunRecord
 from isornn.training.metrics import read_metrics

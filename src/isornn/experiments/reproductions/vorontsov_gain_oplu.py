@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from isornn.experiments.panels import Panel
 from isornn.experiments.reproductions import _by_seeds as by_seeds
 from isornn.experiments.runs import RunFailed
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Panel
 from isornn.nn import spectral
 from isornn.tasks import load_digits, loader, one_pass
 from isornn.training import Configuration, NonFiniteLoss, SequenceModel, State, evaluate, train

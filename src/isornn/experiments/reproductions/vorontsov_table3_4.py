@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.reproductions import _by_seeds as seeds
 from isornn.experiments.runs import train_all
 from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Panel
 from isornn.tasks import load_ptb
 from isornn.training import RunRecord
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from isornn.experiments.panels import Curve, Panel
 from isornn.experiments.target import Answer, Bench, Measured, Target, Verdict
+from isornn.figures import Curve, Panel
 from isornn.nn import SpectralRNN, VanillaRNN, spectral
 from isornn.optim import GeodesicSGD
 from isornn.tasks import Copy, loader

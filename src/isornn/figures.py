@@ -1,4 +1,4 @@
-"""What a figure shows, as data: `isornn.plots.panels` draws it, and a record can hold it."""
+"""What a figure shows, as data: matplotlib and plotly draw it (`isornn.present`), and a record can hold it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Numbers = Sequence[float]
-Style = Literal["line", "dashed", "points"]
+Style = Literal["line", "dashed", "dotted", "dashdot", "points", "steps"]
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,12 @@ class Curve:
     Args:
         x, y: as many of each; ``None`` in y leaves a gap: there is no number.
         label: for the legend; none if empty.
-        style: how it is drawn.
+        style: how it is drawn; ``"steps"`` keeps each value from the point before up to its own.
         error: one standard error of y, or half the spread where the label says so.
         colour: curves of one number have one colour; by default each has its own.
+        x_error: one standard error of x, of points.
+        filled: whether the area down to 0 is shaded.
+        hover: what an interactive figure says of each point, one text for all or one each; the two numbers if empty.
     """
 
     x: Numbers
@@ -28,6 +31,9 @@ class Curve:
     style: Style = "line"
     error: Numbers | None = None
     colour: int | None = None
+    x_error: Numbers | None = None
+    filled: bool = False
+    hover: str | Sequence[str] = ""
 
 
 @dataclass(frozen=True)
@@ -56,11 +62,19 @@ class Mark:
     axis: Literal["x", "y"]
     place: float
     label: str = ""
+    style: Literal["dotted", "dashed"] = "dotted"
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One set of axes."""
+    """One set of axes.
+
+    Args:
+        log: axes that are logarithmic.
+        x_range, y_range: what the axes take in; all that is drawn if ``None``.
+        percent: axes of shares, shown in percent.
+        caption: what is seen, in words and numbers, or why nothing is drawn.
+    """
 
     title: str
     x_label: str
@@ -70,3 +84,12 @@ class Panel:
     heat: HeatMap | None = None
     marks: Sequence[Mark] = ()
     log: Sequence[Literal["x", "y"]] = ()
+    x_range: tuple[float, float] | None = None
+    y_range: tuple[float, float] | None = None
+    percent: Sequence[Literal["x", "y"]] = ()
+    caption: str = ""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw; the caption then says why."""
+        return not (self.curves or self.histograms or self.heat)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from isornn.cells import Gate, Spec, Vanilla
-from isornn.plots.phase import _edges, draw_phase
+from isornn.present.phase import cell_edges, draw_phase
 from isornn.theory.phase import QUANTITIES, PhaseDiagram, phase_diagram
 
 TANH = Spec(Vanilla(), {"h": Gate(1.0, 0.001)})
@@ -48,5 +48,5 @@ def test_nothing_but_missing_numbers(tmp_path: Path) -> None:
 
 
 def test_cells_end_halfway() -> None:
-    assert _edges(np.array([0.0, 2.0, 3.0])) == pytest.approx([-1, 1, 2.5, 3.5])
-    assert _edges(np.array([1.0, 100.0, 10000.0])) == pytest.approx([0.1, 10, 1000, 100000])
+    assert cell_edges(np.array([0.0, 2.0, 3.0])) == pytest.approx([-1, 1, 2.5, 3.5])
+    assert cell_edges(np.array([1.0, 100.0, 10000.0])) == pytest.approx([0.1, 10, 1000, 100000])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from isornn.cells import Gate, Peephole, Spec, Vanilla
-from isornn.plots.front import LABELS, draw_front
+from isornn.present.front import LABELS, draw_front
 from isornn.theory import COSTS, ParetoFront, Range, pareto_front
 
 BASE = Spec(Peephole(), {"i": Gate(input_var=0.1), "g": Gate(input_var=1.0)})

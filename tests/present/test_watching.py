@@ -9,7 +9,7 @@ from torch import nn
 
 from isornn.diagnosis import Monitor, Watch
 from isornn.nn import SpectralRNN
-from isornn.plots.watching import draw_gradients, draw_singular_values, draw_watch, normalised
+from isornn.present.watching import draw_gradients, draw_singular_values, draw_watch, normalised
 
 
 def watched(model: nn.Module, *lengths: int) -> Watch:

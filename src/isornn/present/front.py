@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from isornn.files import replacing
+from isornn.present.matplotlib import save
 from isornn.theory.critical_points.front import Objective, ParetoFront
 
 SCORE = "score"
@@ -75,8 +75,7 @@ def draw_front(
     axes.set_xscale("log" if across.log else "linear")
     axes.set_yscale("log" if upward.log else "linear")
     canvas.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
-    with replacing(figure) as new:
-        canvas.savefig(new, dpi=150)
+    save(canvas, figure)
 
 
 def _scale(value: np.ndarray) -> tuple[Normalize, float]:

@@ -1,28 +1,14 @@
-"""Numbers in words, as reports, verdicts and the explorer have them: with as many digits as their error makes sense of,
-infinite, or undefined."""
+"""Numbers as text: with the digits that their error leaves, infinite, or undefined."""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from isornn.theory import Quantity
+if TYPE_CHECKING:
+    from isornn.theory import Quantity
 
 _MOST = 8  # digits after the point: errors of rounding have no others
-
-
-def value_of(quantity: Quantity) -> str:
-    """The value as people read it.
-
-    >>> import torch
-    >>> def of(value, error=0.0, **reasons):
-    ...     return value_of(Quantity.of(torch.tensor(value), torch.tensor(error), reasons))
-    >>> of(74.5134), of(0.27571, 0.0013), of(torch.inf, unending=True), of(1.0, unsettled=True)
-    ('74.51', '0.2757', 'infinite', 'undefined')
-    """
-    value = quantity.number()
-    if value is None:
-        return "infinite" if bool(quantity.value.isinf()) else "undefined"
-    return rounded(value, quantity.error() or 0.0)
 
 
 def rounded(value: float, error: float = 0.0) -> str:
@@ -36,26 +22,58 @@ def rounded(value: float, error: float = 0.0) -> str:
     return f"{value:.{min(_MOST, max(0, 1 - math.floor(math.log10(error))))}f}"
 
 
-def with_error(quantity: Quantity) -> str:
-    """The value and its standard error; what has none is exact for its batch.
+def with_error_of(value: float | None, error: float | None = None) -> str:
+    """The value and its standard error, where it has one.
 
-    >>> import torch
-    >>> with_error(Quantity.of(torch.tensor(1.2345), torch.tensor(0.03))), with_error(Quantity.of(torch.tensor(2.0)))
-    ('1.235 ± 0.030', '2')
+    >>> with_error_of(0.27571234, 0.0013), with_error_of(166.68), with_error_of(3.2e-9), with_error_of(None)
+    ('0.2757 ± 0.0013', '166.7', '3.2e-09', '-')
+    >>> with_error_of(1.25e-9, 1e-10), with_error_of(2.0, math.inf)
+    ('1.25e-09 ± 1e-10', '2 (error unknown)')
     """
-    value, error = quantity.number(), quantity.error()
-    if value is None or not error:
-        return value_of(quantity)
+    if value is None:
+        return "-"
+    if not error:
+        return rounded(value)
     if math.isinf(error):
         return f"{rounded(value)} (error unknown)"
     sure = rounded(error, error) if error >= 1e-4 else f"{error:.2g}"
     return f"{rounded(value, error)} ± {sure}"
 
 
+def value_of(quantity: Quantity) -> str:
+    """A quantity's value; infinite, or undefined.
+
+    >>> import torch
+    >>> from isornn.theory import Quantity
+    >>> def of(value, error=0.0, **reasons):
+    ...     return value_of(Quantity.of(torch.tensor(value), torch.tensor(error), reasons))
+    >>> of(74.5134), of(0.27571, 0.0013), of(torch.inf, unending=True), of(1.0, unsettled=True)
+    ('74.51', '0.2757', 'infinite', 'undefined')
+    """
+    value = quantity.number()
+    if value is None:
+        return "infinite" if bool(quantity.value.isinf()) else "undefined"
+    return rounded(value, quantity.error() or 0.0)
+
+
+def with_error(quantity: Quantity) -> str:
+    """A quantity's value and standard error; infinite, or undefined.
+
+    >>> import torch
+    >>> from isornn.theory import Quantity
+    >>> of = Quantity.of
+    >>> with_error(of(torch.tensor(1.2345), torch.tensor(0.03))), with_error(of(torch.tensor(2.0)))
+    ('1.235 ± 0.030', '2')
+    """
+    value = quantity.number()
+    return value_of(quantity) if value is None else with_error_of(value, quantity.error())
+
+
 def or_why(quantity: Quantity) -> str:
     """The value and its standard error, or the whole reason why there is none.
 
     >>> import torch
+    >>> from isornn.theory import Quantity
     >>> or_why(Quantity.of(torch.tensor(0.98765), torch.tensor(0.012)))
     '0.988 ± 0.012'
     >>> or_why(Quantity.of(torch.tensor(torch.inf), reasons={"no decay": True}))

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from isornn.experiments.demo_record import DemoResult, DemoRun
-from isornn.files import replacing
+from isornn.present.matplotlib import save
 
 _CHANCE = 0.1
 _COLOURS = ("#777777", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7")  # apart for colour-blind eyes too
@@ -43,8 +43,7 @@ def draw_demo(record: Path, figure: Path) -> None:
         f"nn.LSTM of {settings.hidden} units, {settings.data} at t = 1, noise up to T = {settings.length}", fontsize=11
     )
     figure.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(figure) as new:
-        canvas.savefig(new, dpi=150)
+    save(canvas, figure)
 
 
 def _losses(axes: Axes, result: DemoResult) -> None:

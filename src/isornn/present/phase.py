@@ -16,23 +16,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
-from isornn.files import replacing
+from isornn.present.labels import LABELS
+from isornn.present.matplotlib import NOTHING, edges, save
 from isornn.theory.phase import PhaseDiagram
 from isornn.theory.quantities import Quantity
 from isornn.theory.reasons import UNENDING
 
-LABELS = {
-    "xi": r"$\xi$ (steps)",
-    "chi": r"$\chi$ (factor per step, at the stable correlation)",
-    "chi_1": r"$\chi_1$ (factor per step, at correlation 1)",
-    "lyapunov": r"Lyapunov exponent, $\ln |dh|$ per step",
-    "reach": "reach (steps to 1/e)",
-    "m1": "$m_1$, mean squared singular value of the Jacobian",
-    "variance": "$m_2 - m_1^2$, variance of the squared singular values",
-    "second_moment": r"second moment $E[h^2]$",
-    "correlation": "stable correlation $C^*$",
-}
-_NOTHING, _ENDLESS = "#cccccc", "#f3e3b3"  # no number, an infinite one
+_ENDLESS = "#f3e3b3"  # where the number is infinite
 _LINES = ("#006400", "#32cd32", "#0072b2", "#d55e00")  # the papers' dark and light green first
 _WIDE = 30.0  # ratio of largest to smallest number from which colours are logarithmic
 _DECADES = 1e-6  # of the largest number: what lies below has one colour
@@ -57,7 +47,7 @@ def draw_phase(diagram: PhaseDiagram, show: str, figure: Path, overlay: Sequence
     canvas = Figure(figsize=(7, 5), layout="constrained")
     axes = canvas.subplots()
     # What no colour covers is seen through to this.
-    axes.set_facecolor(_NOTHING)
+    axes.set_facecolor(NOTHING)
     axes.patch.set(hatch="///", edgecolor="#888888")
     legend = [*_map(canvas, axes, diagram, show), *_critical_line(axes, diagram)]
     for (multiple, length), colour in zip(overlay, cycle(_LINES), strict=False):
@@ -68,30 +58,31 @@ def draw_phase(diagram: PhaseDiagram, show: str, figure: Path, overlay: Sequence
     axes.set_yscale("log" if _is_geometric(diagram.y.values.numpy()) else "linear")
     if legend:
         canvas.legend(handles=legend, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
-    with replacing(figure) as new:
-        canvas.savefig(new, dpi=150)
+    save(canvas, figure)
 
 
 def _map(canvas: Figure, axes: Axes, diagram: PhaseDiagram, show: str) -> list[Artist]:
     """Colours where there is a number, one colour where it is infinite, nothing elsewhere; what the legend says."""
     value = _numbers(diagram.quantities[show])
     defined, endless = np.isfinite(value), np.isinf(value)
-    edges = _edges(diagram.x.values.numpy()), _edges(diagram.y.values.numpy())
+    borders = cell_edges(diagram.x.values.numpy()), cell_edges(diagram.y.values.numpy())
     legend: list[Artist] = []
     if defined.any():
         # On a log scale 0 would have no colour.
         scale, lowest = _scale(value[defined])
         shown = np.ma.masked_where(~defined, np.maximum(value, lowest))
-        drawn = axes.pcolormesh(*edges, shown, norm=scale, cmap="viridis", rasterized=True)
-        canvas.colorbar(drawn, ax=axes, label=LABELS[show])
+        drawn = axes.pcolormesh(*borders, shown, norm=scale, cmap="viridis", rasterized=True)
+        canvas.colorbar(drawn, ax=axes, label=str(LABELS[show]))
     if endless.any():
-        axes.pcolormesh(*edges, np.ma.masked_where(~endless, endless), cmap=ListedColormap([_ENDLESS]), rasterized=True)
+        axes.pcolormesh(
+            *borders, np.ma.masked_where(~endless, endless), cmap=ListedColormap([_ENDLESS]), rasterized=True
+        )
         legend.append(Patch(facecolor=_ENDLESS, edgecolor="#888888", label="infinite: changes do not fade"))
     if not (defined | endless).all():
         legend.append(
-            Patch(facecolor=_NOTHING, edgecolor="#888888", hatch="///", label="no fixed point, or no such number")
+            Patch(facecolor=NOTHING, edgecolor="#888888", hatch="///", label="no fixed point, or no such number")
         )
-    axes.set(xlim=(edges[0][0], edges[0][-1]), ylim=(edges[1][0], edges[1][-1]))
+    axes.set(xlim=(borders[0][0], borders[0][-1]), ylim=(borders[1][0], borders[1][-1]))
     return legend
 
 
@@ -130,17 +121,9 @@ def _line(
     return [Line2D([], [], color=colour, ls=style, label=label)]
 
 
-def _edges(centres: np.ndarray) -> np.ndarray:
+def cell_edges(centres: np.ndarray) -> np.ndarray:
     """Where the cells around ``centres`` end: halfway between them, on a log axis in the logarithm."""
-    return np.exp(_halfway(np.log(centres))) if _is_geometric(centres) else _halfway(centres)
-
-
-def _halfway(centres: np.ndarray) -> np.ndarray:
-    """A single cell is as wide as 1."""
-    if len(centres) == 1:
-        return np.array([centres[0] - 0.5, centres[0] + 0.5])
-    middles = (centres[1:] + centres[:-1]) / 2
-    return np.concatenate([[2 * centres[0] - middles[0]], middles, [2 * centres[-1] - middles[-1]]])
+    return np.exp(edges(np.log(centres))) if _is_geometric(centres) else edges(centres)
 
 
 def _is_geometric(values: np.ndarray) -> bool:

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from isornn.diagnosis.watching import Watch, WatchedLayer
-from isornn.files import replacing
+from isornn.present.matplotlib import COLOURS, NOTHING, edges, grid, save, say
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _HEIGHT = 256  # rows of a heat map
 _ACROSS = 3  # panels beside each other, at the most
 _LEAST, _MOST = 1e-3, 8.0  # decades that colours span: rounding is no pattern, and what is gone has one colour
@@ -101,11 +99,11 @@ def _gradients(record: Watch, layer: WatchedLayer, title: str | None = None) -> 
         times, values = normalised(layer)
         axes.set(xlabel="iteration", ylabel="t")
         if not np.isfinite(values).any():
-            return _say(axes, next((reason for reason in layer.reasons if reason), "nothing was watched"))
-        axes.set_facecolor("#cccccc")  # seen where there is no number
+            return say(axes, next((reason for reason in layer.reasons if reason), "nothing was watched"))
+        axes.set_facecolor(NOTHING)
         lowest = float(np.clip(np.nanmin(values), -_MOST, -_LEAST))
-        edges = _edges(record.iterations), _edges(times)
-        mesh = axes.pcolormesh(*edges, values, cmap="viridis", vmin=lowest, vmax=0, rasterized=True)
+        borders = edges(record.iterations), edges(times)
+        mesh = axes.pcolormesh(*borders, values, cmap="viridis", vmin=lowest, vmax=0, rasterized=True)
         state = next(iter(layer.last))
         beyond = "min" if np.nanmin(values) < lowest else "neither"
         axes.figure.colorbar(
@@ -119,9 +117,9 @@ def _spectra(record: Watch, layer: WatchedLayer, title: str | None = None) -> Pa
     def draw(axes: Axes) -> None:
         axes.set(xlabel="iteration", ylabel="singular values")
         if not layer.singular_values:
-            return _say(axes, next((reason for reason in layer.reasons if reason), "nothing was watched"))
+            return say(axes, next((reason for reason in layer.reasons if reason), "nothing was watched"))
         for place, (gate, values) in enumerate(layer.singular_values.items()):
-            colour = _COLOURS[place % len(_COLOURS)]
+            colour = COLOURS[place % len(COLOURS)]
             mean, std, smallest, largest = values.T
             axes.plot(record.iterations, mean, color=colour, label=f"{gate}: mean")
             axes.fill_between(record.iterations, mean - std, mean + std, color=colour, alpha=0.25, lw=0)
@@ -142,30 +140,11 @@ def _spectra(record: Watch, layer: WatchedLayer, title: str | None = None) -> Pa
     return title or f"{layer.name}: singular values", draw
 
 
-def _say(axes: Axes, reason: str) -> None:
-    axes.text(0.5, 0.5, reason, ha="center", va="center", wrap=True, fontsize="small", transform=axes.transAxes)
-
-
-def _edges(places: Array) -> Array:
-    """Borders of the cells about ``places``."""
-    if len(places) == 1:
-        return np.array([places[0] - 0.5, places[0] + 0.5])
-    between = (places[1:] + places[:-1]) / 2
-    return np.concatenate([[2 * places[0] - between[0]], between, [2 * places[-1] - between[-1]]])
-
-
 def _draw(panels: Sequence[Panel], across: int, file: Path) -> None:
     if not panels:
         raise ValueError("record: it has no layer to draw")
-    columns = min(len(panels), across)
-    rows = math.ceil(len(panels) / columns)
-    # A figure of its own, without pyplot: nothing global, and no display needed.
-    canvas = Figure(figsize=(0.6 + 4.4 * columns, 0.4 + 3.2 * rows), layout="constrained")
-    axes = list(canvas.subplots(rows, columns, squeeze=False).flat)
-    for one, (title, draw) in zip(axes, panels, strict=False):
+    canvas, axes = grid(len(panels), min(len(panels), across), (4.4, 3.2))
+    for one, (title, draw) in zip(axes, panels, strict=True):
         one.set_title(title)
         draw(one)
-    for spare in axes[len(panels) :]:
-        spare.set_axis_off()
-    with replacing(file) as new:
-        canvas.savefig(new, dpi=130)
+    save(canvas, file)
