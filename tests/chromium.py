@@ -40,7 +40,7 @@ def asked(browser: webdriver.Chrome) -> list[str]:
     """Addresses of all requests since the browser started, but for its own pages and what pages carry in themselves."""
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     urls = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-    return [url for url in urls if url.split(":")[0] not in ("chrome", "data", "blob")]
+    return [url for url in urls if url.split(":")[0] not in ("chrome", "chrome-untrusted", "data", "blob")]
 
 
 def contrast(browser: webdriver.Chrome) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import importlib.resources
 import json
 from collections.abc import Sequence
@@ -62,10 +64,15 @@ def page(diagnosis: Diagnosis, verdicts: Sequence[Verdict], notes: Sequence[str]
         versions=versions(),
         style=Markup(_asset("report.css")),
         script=Markup(_asset("report.js")),
-        plotly=Markup(get_plotlyjs()),
+        plotly=Markup(packed(get_plotlyjs())),
         # In a script element only "<" could end it.
         figures=Markup(json.dumps(figures, allow_nan=False).replace("<", "\\u003c")),
     )
+
+
+def packed(script: str) -> str:
+    """A script compressed by gzip, in base 85 without "<": report.js unpacks it. 4.8 MB of plotly.js become 1.8 MB."""
+    return base64.b85encode(gzip.compress(script.encode(), 9, mtime=0)).decode().replace("<", "'")
 
 
 def _asset(name: str) -> str:
