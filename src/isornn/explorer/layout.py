@@ -16,7 +16,7 @@ from isornn.explorer.work import nothing, to_text
 LENGTH, HIDDEN, INPUTS = 500, 128, 49
 _ROLES = {"remember": "retention", "write": "write", "candidate": "candidates"}  # fields of `Roles` by their word
 _FIGURES = {
-    "fading": "How a change fades",
+    "fading": "Response to a perturbation",
     "cobweb": "Correlation map",
     "spectrum": "Jacobian spectrum",
     "time_scales": "Time scales of units",
