@@ -93,6 +93,21 @@ def test_adam_finds_an_orthogonal_matrix() -> None:
     assert losses[0] > 10 and losses[-1] < 0.02
 
 
+def test_a_small_step_of_gradient_descent_lowers_the_loss() -> None:
+    # The slope is -sum (N_ij - N_ji)^2, N = U^T dL/dU, for s = 1: it is lost where rows are made orthogonal.
+    for seed in range(20):
+        layer = layer_of(VanillaRNN, 0.0, dtype=torch.float64)
+        slope = torch.randn(N, N, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        _, (left, _, _) = factors(layer, NAME)
+        before = (layer.weight_hh_l0 * slope).sum()
+        before.backward()
+        n = left.detach().mT @ left.grad
+        torch.optim.SGD(layer.parameters(), 1e-4).step()
+        after = (layer.weight_hh_l0 * slope).sum()
+        expected = -1e-4 * float((n - n.mT).square().sum()) / 2
+        assert float((after - before).detach()) == pytest.approx(expected, rel=0.02)
+
+
 def test_weight_decay_alone_leaves_an_orthogonal_matrix_where_it_is() -> None:
     layer = layer_of(nn.LSTM, 0.1)
     before = layer.weight_hh_l0.detach()

@@ -33,7 +33,7 @@ class SpectralMatrix(nn.Module):
     for K > 1 blocks below each other, (N, N), (N,), (N, N) for one.
 
     U and V may be any matrices, as an optimiser that knows nothing of the manifold, or an average of models, leaves
-    them: where one is not orthogonal, the orthogonal factor of its LQ decomposition takes its place (`retracted`). So
+    them: where one is not orthogonal, the orthogonal factor of its QR decomposition takes its place (`retracted`). So
     W's singular values are s whatever has changed the originals, up to 1e-5 sqrt(N), below which U and V are used as
     they are. In training mode, with gradients recorded, the factor is also written back into the parameter, as
     `torch.nn.Embedding` does with ``max_norm``: each optimiser step starts on the manifold. Elsewhere nothing is
@@ -133,16 +133,18 @@ class SpectralMatrix(nn.Module):
 
 
 def retracted(basis: Tensor) -> Tensor:
-    """The orthogonal factor Q of ``M = L Q``, with ``L_ii > 0``: M itself where M is orthogonal.
+    """The orthogonal factor Q of ``M = Q R``, with ``R_ii > 0``: M itself where M is orthogonal.
 
-    >>> basis = retracted(torch.tensor([[2.0, 0.0], [1.0, 3.0]]))
+    >>> basis = retracted(torch.tensor([[2.0, 1.0], [0.0, 3.0]]))
     >>> torch.allclose(basis, torch.eye(2))
     True
     """
-    # LAPACK works on columns: rows, which are in a row in memory, need no copy.
-    q, r = torch.linalg.qr(basis.mT)
+    # Of columns, not rows, which would be faster. With N = U^T dL/dU a step of SGD turns U by the lower half of N less
+    # its transpose. Where s is near 1, V's N is the transpose of U's, so to first order the two steps together change
+    # the loss by minus the sum of (N_ij - N_ji)^2. Rows give no such sum, and trained worse with Adam.
+    q, r = torch.linalg.qr(basis)
     signs = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(q.dtype)
-    return (q * signs.unsqueeze(-2)).mT
+    return q * signs.unsqueeze(-2)
 
 
 @torch.no_grad()
