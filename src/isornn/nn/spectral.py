@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 
 from isornn.nn import draws
 from isornn.nn.composed_once import compose_once
-from isornn.nn.spectral_matrix import SpectralMatrix
+from isornn.nn.spectral_matrix import SpectralMatrix, are_orthogonal, retract_
 
 Start = Literal["orthogonal", "glorot", "identity"]
 Module = TypeVar("Module", bound=nn.Module)
@@ -39,6 +39,9 @@ def parametrize_spectral_(
     The parameters are ``module.parametrizations.<name>.original0``, 1, 2. state_dict, copies and assignment
     (``module.weight_hh_l0 = W``) work as `torch.nn.utils.parametrize` has them; a state dict brings its margin with
     it. torch does not pickle parametrised modules.
+
+    Any optimiser may train them: W keeps its margin whatever becomes of U and V (`SpectralMatrix`), under
+    `torch.optim.Adam` as under `isornn.optim.GeodesicSGD`, and averaged as by `torch.optim.swa_utils.AveragedModel`.
 
     Args:
         module: the module that owns the matrix.
@@ -162,7 +165,8 @@ def blocks(module: nn.Module, name: str) -> Tensor:
 def groups(model: nn.Module) -> list[dict[str, Any]]:
     """The parameters of a model as `GeodesicSGD` wants them: all bases, each spectrum with its margin, the rest.
 
-    Only parameters that require a gradient; empty groups are left out.
+    Only parameters that require a gradient; empty groups are left out. Bases that another optimiser has left beside the
+    manifold are put back onto it, which does not change W.
 
     >>> from isornn.nn import SpectralRNN
     >>> model = SpectralRNN(3, 8, num_layers=2)
@@ -176,6 +180,8 @@ def groups(model: nn.Module) -> list[dict[str, Any]]:
         for name in known:
             if is_spectral(module, name):
                 matrix, (left, p, right) = factors(module, name)
+                if not are_orthogonal((left, right)):
+                    retract_((left, right))
                 bases += [left, right]
                 spectra.append({"params": [p], "kind": "spectrum", "margin": matrix.margin})
     taken = {id(parameter) for parameter in (*bases, *(group["params"][0] for group in spectra))}
