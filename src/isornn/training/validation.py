@@ -89,9 +89,9 @@ class Validation:
         self.log.write(state.update, training=training, validation=told)
         if improved:
             save_best(self.weights, self.configuration.hash, journal)
-        journal.metrics_bytes = self.log.position
+        journal.metrics_bytes, journal.metrics_sha256 = self.log.position, self.log.checksum
         journal.seconds, self._begun = self.seconds(), time.perf_counter()
-        save_state(self.checkpoint, self.configuration.hash, state, self.plateau, journal)
+        save_state(self.checkpoint, self.configuration.course, state, self.plateau, journal)
 
     def _training(self, state: State) -> dict[str, float]:
         """Mean loss and largest gradient since the last validation, and the rate that they have led to."""
