@@ -53,7 +53,7 @@ def test_killed_anywhere_it_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     for killed in tmp_path.glob("killed-*"):
         assert same(tmp_path / "whole", killed)
         assert replace(RunRecord.load(killed / "record.json"), seconds=whole.seconds) == whole
-        assert not [file for file in killed.iterdir() if file.name.startswith(".")]
+        assert not [file for file in killed.iterdir() if file.name.startswith(".") and file.name != ".lock"]
 
 
 @pytest.mark.filterwarnings("ignore::isornn.tasks.DataWarning")
