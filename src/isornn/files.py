@@ -47,7 +47,9 @@ def replacing(file: Path) -> Iterator[Path]:
         yield Path(name)
         os.chmod(name, 0o644)
         os.replace(name, file)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename in (None, name):  # as a full disk, of which it says no more
+            error.filename = str(file)
         # Gone if it has its place already: an interrupt may come just after.
         Path(name).unlink(missing_ok=True)
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -186,6 +187,24 @@ def test_an_interrupt_that_python_drops_is_not_lost(tmp_path: Path, monkeypatch:
     ran(configured(), tmp_path)
     ran(configured(), tmp_path / "whole")
     assert same(tmp_path, tmp_path / "whole")
+
+
+def test_a_disk_that_is_full_is_said_with_the_files_name(tmp_path: Path) -> None:
+    """A limit on the size of files stands for it."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(OSError, match="File too large: '.*weights.safetensors'"):
+            ran(configured(), tmp_path, progress=limit)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    ran(configured(), tmp_path)
+    ran(configured(), tmp_path / "whole")
+    assert same(tmp_path, tmp_path / "whole")
+
+
+def limit(update: int, _: int) -> None:
+    """After the first update files have at most 2,000 bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
 # -- what the machine cannot do --------------------------------------------------------------------------------------

@@ -187,7 +187,7 @@ class Configuration:
     >>> Configuration.from_mapping({**given, "optimiser": {"name": "adam", "rate": -1}})
     Traceback (most recent call last):
     ...
-    isornn.training.fields.ConfigurationError: optimiser.rate: -1 is not allowed; it is a finite number above 0
+    isornn.training.fields.ConfigurationError: optimiser.rate: -1 is not allowed; it is a finite number above 0, ...
     """
 
     task: Choice

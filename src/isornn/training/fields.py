@@ -135,7 +135,7 @@ def read_fields(where: str, data: Any, fields: Mapping[str, Field]) -> dict[str,
     >>> read_fields("task", {}, {"length": whole(1)})
     Traceback (most recent call last):
     ...
-    isornn.training.fields.ConfigurationError: task.length: None is not allowed; it is a whole number of at least 1
+    isornn.training.fields.ConfigurationError: task.length: None is not allowed; it is a whole number of at least 1, ...
     """
     if not isinstance(data, Mapping):
         raise ConfigurationError(where, data, f"it is a table with {', '.join(fields)}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -109,4 +109,6 @@ def save_best(file: Path, run: str, journal: Journal) -> None:
     """The best weights as safetensors, of which there are some."""
     assert journal.best_weights is not None
     with replacing(file) as new:
-        save_file(dict(journal.best_weights), new, metadata={"isornn": f"run {run}, update {journal.best_update}"})
+        about = {"isornn": f"run {run}, update {journal.best_update}"}
+        # Not by save_file, whose error on a full disk is no OSError.
+        new.write_bytes(save(dict(journal.best_weights), metadata=about))
