@@ -15,8 +15,8 @@ from pathlib import Path
 from isornn.files import read_bytes
 
 VARIABLE = "ISORNN_DATA"
-MOST_UNPACKED = 1 << 30
-"""Bytes of a gzip file's content; the known sets have at most 47 million."""
+MOST_BYTES = 1 << 30
+"""Bytes of a file, and of what is in a gzip file; the known sets have at most 47 million."""
 
 
 class DataError(ValueError):
@@ -94,10 +94,10 @@ def content(file: Path) -> bytes:
     """What a file holds, unpacked if its name ends in ``.gz``.
 
     Raises:
-        DataError: not readable, not gzip, or more than `MOST_UNPACKED` bytes.
+        DataError: not readable, not gzip, or more than `MOST_BYTES` bytes.
     """
     try:
-        data = read_bytes(file)
+        data = read_bytes(file, MOST_BYTES)
     except OSError as error:
         raise DataError(f"{file}: not readable ({error.strerror})") from None
     if file.suffix != ".gz":
@@ -106,13 +106,13 @@ def content(file: Path) -> bytes:
         raise DataError(f"{file}: not a gzip file (it is empty)")
     try:
         with gzip.open(io.BytesIO(data)) as packed:
-            unpacked = packed.read(MOST_UNPACKED + 1)
+            unpacked = packed.read(MOST_BYTES + 1)
     except EOFError:
         raise DataError(f"{file}: truncated, the gzip stream ends early") from None
     except (OSError, zlib.error) as error:
         raise DataError(f"{file}: not a gzip file ({error})") from None
-    if len(unpacked) > MOST_UNPACKED:
-        raise DataError(f"{file}: unpacks to more than {MOST_UNPACKED:,} bytes")
+    if len(unpacked) > MOST_BYTES:
+        raise DataError(f"{file}: unpacks to more than {MOST_BYTES:,} bytes")
     return unpacked
 
 
