@@ -38,3 +38,11 @@ def test_an_interrupt_after_the_new_file_has_its_place_is_that_interrupt(
     with pytest.raises(KeyboardInterrupt), replacing(file) as new:
         new.write_text("new")
     assert file.read_text() == "new" and list(tmp_path.iterdir()) == [file]
+
+
+def test_a_full_disk_is_said_with_the_files_name(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    full = Path("/dev/full")
+    with pytest.raises(OSError, match=r"No space left on device: '.*a.txt'"), replacing(file):
+        full.write_text("new")
+    assert list(tmp_path.iterdir()) == []

@@ -1,12 +1,28 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, and files of a user's that are read within limits."""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import re
+import stat
 import tempfile
-from collections.abc import Iterator
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+MOST_TEXT = 64 << 20
+"""Bytes of a text file that is read at once: a specification, a configuration, a record."""
+MOST_DATA = 16 << 30
+"""Bytes of a file of data or weights."""
+DEEPEST = 64
+"""Levels of tables and lists in a text file."""
+# tomllib's time grows with the square of a key's length, so that long ones have to be found before.
+_LONG_KEY = re.compile(rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{DEEPEST}}}""")
 
 
 @contextmanager
@@ -31,7 +47,114 @@ def replacing(file: Path) -> Iterator[Path]:
         yield Path(name)
         os.chmod(name, 0o644)
         os.replace(name, file)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename in (None, name):  # as a full disk, of which it says no more
+            error.filename = str(file)
         # Gone if it has its place already: an interrupt may come just after.
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def check_regular(file: Path, most: int = MOST_DATA) -> int:
+    """The size of a regular file in bytes. Opening a pipe waits for its other end, and some devices never end.
+
+    Raises:
+        OSError: no such file, a folder, pipe or device, or more than ``most`` bytes.
+    """
+    found = file.stat()
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file", str(file))
+    if found.st_size > most:
+        raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, the most is {most:,}", str(file))
+    return found.st_size
+
+
+def read_bytes(file: Path, most: int = MOST_DATA) -> bytes:
+    """What a regular file holds.
+
+    Raises:
+        OSError: not readable, or as `check_regular`.
+    """
+    check_regular(file, most)
+    return file.read_bytes()
+
+
+def read_json(file: Path) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        OSError: as `read_bytes`.
+        ValueError: not UTF-8, not JSON, a key twice in one object, or nested more than `DEEPEST` levels.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "twice.json"
+    ...     _ = file.write_text('{"seed": 0, "seed": 1}')
+    ...     read_json(file)
+    Traceback (most recent call last):
+    ...
+    ValueError: the key 'seed' is there twice
+    """
+    try:
+        return shallow(json.loads(read_bytes(file, MOST_TEXT).decode(), object_pairs_hook=_unique))
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """The table in a TOML file.
+
+    Raises:
+        OSError: as `read_bytes`.
+        ValueError: not UTF-8, not TOML, or nested more than `DEEPEST` levels.
+    """
+    return parse_toml(read_bytes(file, MOST_TEXT).decode())
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The table that a TOML document is.
+
+    Raises:
+        ValueError: not TOML, or nested more than `DEEPEST` levels.
+
+    >>> parse_toml("optimiser.rate = 1e-3")
+    {'optimiser': {'rate': 0.001}}
+    """
+    if _LONG_KEY.search(text):
+        raise ValueError(_TOO_DEEP)
+    try:
+        table: dict[str, Any] = shallow(tomllib.loads(text))
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    return table
+
+
+_TOO_DEEP = f"nested more than {DEEPEST} levels"
+
+
+def shallow(value: Any) -> Any:
+    """``value``, which recursion may go through.
+
+    Raises:
+        ValueError: it is nested more than `DEEPEST` levels.
+    """
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, Mapping | list)
+            for inner in (outer.values() if isinstance(outer, Mapping) else outer)
+        ]
+        if not level:
+            return value
+    raise ValueError(_TOO_DEEP)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {twice!r} is there twice")
+    return table

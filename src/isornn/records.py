@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from isornn.files import replacing
+from isornn.files import read_json, replacing
 
 
 class RecordError(ValueError):
@@ -41,10 +41,10 @@ def read_record(file: Path) -> Any:
     {'seed': 0}
     """
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return read_json(file)
     except OSError as error:
         raise RecordError(f"{file}: not readable ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise RecordError(f"{file}: not JSON ({error})") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from pathlib import Path
@@ -100,3 +101,20 @@ def test_the_group_alone_is_refused_in_one_line_and_explains_itself_when_asked()
     for words in (["data"], ["data", "check"], ["data", "fetch"]):
         result = run(*words, "--help")
         assert result.exit_code == 0 and "Usage" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["A_TRAIN.ts", "a.txt", "test_batch.bin", "train-images-idx3-ubyte"])
+def test_a_file_of_more_than_a_gigabyte_is_not_read(tmp_path: Path, name: str) -> None:
+    with (tmp_path / name).open("wb") as file:
+        file.truncate((1 << 30) + 1)
+    result = run("data", "check", tmp_path, "--json")
+    assert result.exit_code == 1
+    told = " ".join(each["detail"] for each in json.loads(result.stdout)["files"])
+    assert "1,073,741,825 bytes, the most is 1,073,741,824" in told
+
+
+def test_a_gzip_file_that_unpacks_to_more_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isornn.tasks.data_files.MOST_BYTES", 1000)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"a" * 1001))
+    result = run("data", "check", tmp_path, "--json")
+    assert "unpacks to more than 1,000 bytes" in json.loads(result.stdout)["files"][0]["detail"]

@@ -111,8 +111,18 @@ def test_refusals(file: Path, tmp_path: Path, arguments: tuple[str, ...], words:
 def test_alone_it_says_how_it_is_called() -> None:
     for told in (sweep(), sweep("--help")):
         assert (told.exit_code, told.stderr) == (0, "") and "isornn sweep FILE.toml" in told.stdout
+        assert "--jobs" in told.stdout and "--retry-failed" in told.stdout and "sweep status DIR" in told.stdout
 
 
 def test_fields_are_refused_by_name(tmp_path: Path) -> None:
     result = sweep(written(tmp_path / "rates.toml", rates="[0.1, -1]"))
     assert result.exit_code == 2 and "optimiser.rate: -1 is not allowed" in result.stderr
+
+
+def test_what_is_missing_is_said_before_a_run_is_failed(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lightning_fabric", None)
+    result = sweep(file, "-o", tmp_path / "runs", "--jobs", 1)
+    assert result.exit_code == 2 and "pip install 'isornn[train]'" in result.stderr, result.output
+    assert not (tmp_path / "runs").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,62 +18,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from isornn.modes import denormals_flushed, flushes_denormals
 from isornn.records import RecordError
 from isornn.tasks import Adding, loader, one_pass
-from isornn.training import Configuration, RunRecord, SequenceModel, State, evaluate, run, train
+from isornn.training import RunRecord, SequenceModel, State, evaluate, run, train
 from isornn.training.batches import share
 from isornn.training.building import build_model
 from isornn.training.checkpoint import CheckpointError, load_checkpoint
 from isornn.training.evaluation import task_loss
 from isornn.training.problems import problem_named
 from isornn.training.run import RunError
-
-SMALL: dict[str, Any] = {
-    "task": {"name": "adding", "length": 8, "held_out": 20},
-    "model": {"name": "torch.nn.LSTM", "hidden": 6, "layers": 2, "dropout": 0.3},
-    "optimiser": {"name": "adam", "rate": 0.01},
-    "schedule": {"name": "step", "every": 7, "factor": 0.8},
-    "clip": 0.5,
-    "updates": 16,
-    "validate_every": 4,
-    "batch_size": 8,
-}
-
-
-def configured(**changes: Any) -> Configuration:
-    return Configuration.from_mapping({**SMALL, **changes})
-
-
-def ran(configuration: Configuration, folder: Path, **options: Any) -> RunRecord:
-    return run(configuration, folder, device="cpu", **options)
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return [
-        json.loads(line, parse_constant=pytest.fail) for line in (folder / "metrics.jsonl").read_text().splitlines()
-    ]
-
-
-def same(first: Path, second: Path) -> bool:
-    """Metrics and best weights, to the byte."""
-    return all(
-        (first / name).read_bytes() == (second / name).read_bytes() for name in ("metrics.jsonl", "weights.safetensors")
-    )
-
-
-def with_paths() -> dict[str, str]:
-    """The environment of a process that finds what this one does."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-
-
-class Stop(Exception):
-    """Ends a run where it is."""
-
-
-def stop_at(update: int) -> Any:
-    def stop(state: State) -> None:
-        if state.update == update:
-            raise Stop
-
-    return stop
+from small_runs import OTHERS, SMALL, Stop, configured, ran, rows, same, stop_at, with_paths
 
 
 @pytest.fixture
@@ -102,35 +53,7 @@ def test_killed_anywhere_it_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     for killed in tmp_path.glob("killed-*"):
         assert same(tmp_path / "whole", killed)
         assert replace(RunRecord.load(killed / "record.json"), seconds=whole.seconds) == whole
-        assert not [file for file in killed.iterdir() if file.name.startswith(".")]
-
-
-OTHERS: dict[str, dict[str, Any]] = {
-    "step": {},
-    "plateau": {
-        "schedule": {"name": "plateau", "factor": 0.5, "patience": 0},
-        "optimiser": {"name": "sgd", "rate": 1, "momentum": 0.9},
-    },
-    "milestones": {
-        "schedule": {"name": "milestones", "factor": 0.5, "at": [3, 11]},
-        "optimiser": {"name": "rmsprop", "rate": 0.01},
-    },
-    "geodesic": {
-        "model": {"name": "spectral", "hidden": 6, "margin": 0.1},
-        "optimiser": {"name": "geodesic", "rate": 0.01, "geodesic_rate": 0.1, "momentum": 0.5, "rest": "adam"},
-        "schedule": {"name": "exponential", "factor": 0.9},
-        "penalty": {"name": "mean_one", "strength": 0.01},
-    },
-    "untied": {"model": {"name": "lstm", "hidden": 6, "untied": True}, "schedule": {"name": "cosine"}},
-    "words": {
-        "task": {"name": "words", "unroll": 3},
-        "model": {"name": "lstm", "hidden": 6, "layers": 2, "dropout": 0.2, "embedding": 4},
-    },
-    "copy": {
-        "task": {"name": "copy", "length": 2, "held_out": 5},
-        "model": {"name": "gru", "hidden": 6, "embedding": 3},
-    },
-}
+        assert not [file for file in killed.iterdir() if file.name.startswith(".") and file.name != ".lock"]
 
 
 @pytest.mark.filterwarnings("ignore::isornn.tasks.DataWarning")

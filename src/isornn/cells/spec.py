@@ -16,6 +16,7 @@ from isornn.cells.activations import OptionError
 from isornn.cells.bias_laws import BiasLaw, bias_law_from_json
 from isornn.cells.catalogue import cell_named, full_name, importable, with_options
 from isornn.cells.cell import Cell
+from isornn.files import read_json
 
 Number = float | Tensor
 Ensemble = Literal["gaussian", "orthogonal", "identity"] | float
@@ -26,7 +27,7 @@ class SpecError(ValueError):
     """A specification that cannot be: names the field, the value and what is allowed."""
 
     def __init__(self, where: str, value: object, allowed: str) -> None:
-        super().__init__(f"{where}: {_shown(value)} is not allowed; {allowed}")
+        super().__init__(f"{where}: {brief(value)} is not allowed; {allowed}")
 
 
 @dataclass(frozen=True)
@@ -242,10 +243,10 @@ class Spec:
             CellError: the cell's definition has a mistake.
         """
         try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
+            data = read_json(Path(path))
         except OSError as error:
             raise SpecError("file", str(path), f"it must be readable ({error.strerror})") from None
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise SpecError("file", str(path), f"it must be JSON ({error})") from None
         return Spec.from_json(data, allow=allow)
 
@@ -322,7 +323,8 @@ def _check_number(where: str, value: Number, low: float, high: float) -> None:
         raise SpecError(where, value, f"it is a finite number from {low:g} to {high:g}")
 
 
-def _shown(value: object) -> str:
+def brief(value: object) -> str:
+    """The value as an error quotes it: at most 80 characters."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 

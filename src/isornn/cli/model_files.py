@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import pickle
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from torch import Tensor, nn
 
 from isornn.cells import SpecError
 from isornn.cli.own_code import import_from_here
+from isornn.files import check_regular
+
+_MOST_SHARED = 16  # times that a file's numbers may be used, as tied weights are
 
 
 class TheirError(ValueError):
@@ -60,10 +64,7 @@ def read_batch(file: Path, model: nn.Module) -> Any:
     """
     some = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
     if file.suffix.lower() == ".npy":
-        try:
-            array = torch.from_numpy(np.load(file, allow_pickle=False))
-        except (OSError, ValueError, TypeError, EOFError) as error:
-            raise SpecError("--data", str(file), f"it is an array that numpy reads without pickle ({error})") from None
+        array = _array(file)
         return array.to(some.device, some.dtype if array.is_floating_point() else array.dtype)
     if file.suffix.lower() != ".pt":
         raise SpecError("--data", str(file), "its name ends in .npy or .pt")
@@ -79,9 +80,10 @@ def read_weights(file: Path) -> object:
     if file.suffix.lower() != ".safetensors":
         return _loaded("WHAT", file)
     try:
+        check_regular(file)
         return load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise SpecError("WHAT", str(file), f"it is a file of safetensors ({error})") from None
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise SpecError("WHAT", str(file), f"it is a file of safetensors ({_reason(error)})") from None
 
 
 def _imported(module: str) -> Any:
@@ -96,12 +98,76 @@ def _imported(module: str) -> Any:
         raise their(module, error) from error
 
 
+def _array(file: Path) -> Tensor:
+    try:
+        check_regular(file)
+        # Mapped, so that a header is compared with the file's size before memory is taken.
+        with np.errstate(over="raise"):
+            array = torch.from_numpy(np.array(np.load(file, mmap_mode="r", allow_pickle=False)))
+    except (OSError, ValueError, TypeError, EOFError, ArithmeticError) as error:
+        allowed = f"it is an array that numpy reads without pickle ({_reason(error)})"
+        raise SpecError("--data", str(file), allowed) from None
+    if array.numel() == 0:
+        raise SpecError("--data", str(file), f"it holds numbers; its shape is {tuple(array.shape)}")
+    return array
+
+
 def _loaded(option: str, file: Path) -> Any:
     try:
-        return torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
-        reason = str(error).split(". ")[0].splitlines()[0] if str(error) else type(error).__name__
+        size = check_regular(file)
+        _check_parts(file, size)
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # a pickle that somebody made may raise anything
+        reason = _reason(error)
         raise SpecError(option, str(file), f"it is what torch.save wrote of tensors only ({reason})") from None
+    _check_tensors(option, file, content, size)
+    return content
+
+
+def _reason(error: Exception) -> str:
+    """The first sentence of an error."""
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return text.split(". ")[0].splitlines()[0] if text else type(error).__name__
+
+
+def _check_parts(file: Path, size: int) -> None:
+    """Refuse an archive whose parts are larger than the file: compressed, which torch.save does not do, or shared.
+
+    Raises:
+        ValueError: such an archive.
+    """
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            unpacked = sum(part.file_size for part in archive.infolist())
+        if unpacked > size:
+            raise ValueError(f"its {size:,} bytes unpack to {unpacked:,}")
+
+
+def _check_tensors(option: str, file: Path, content: Any, size: int) -> None:
+    """Refuse tensors that are larger than the file they came in, as strides of 0 and tensors without numbers are.
+
+    Raises:
+        SpecError: such a tensor.
+    """
+    inner, seen = [content], set[int]()
+    taken = 0
+    while inner:
+        one = inner.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, Mapping):
+            inner += one.values()
+        elif isinstance(one, list | tuple | set):
+            inner += one
+        elif isinstance(one, Tensor):
+            if one.layout != torch.strided or one.is_meta or one.is_quantized:
+                raise SpecError(option, str(file), f"its tensors are plain, not {one.layout} on {one.device}")
+            taken += one.nbytes
+            if taken > _MOST_SHARED * size:
+                raise SpecError(
+                    option, str(file), f"its tensors have the numbers of its {size:,} bytes, not {taken:,} bytes"
+                )
 
 
 def _on(device: torch.device, content: Any, file: Path) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
+from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
@@ -25,9 +26,18 @@ def say(message: str) -> None:
     ...     say("gates.a\\nb: not allowed")
     gates.a b: not allowed
     """
-    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(message.split()))
+    line = printable(" ".join(message.split()))
     line = line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 3] + "..."
     print(line, file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    """``text`` with control characters escaped: names in a file may hold what a terminal takes for commands.
+
+    >>> print(printable("weight" + chr(27) + "[2J"))
+    weight\\x1b[2J
+    """
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def print_json(answer: dict[str, Any]) -> None:
@@ -46,9 +56,14 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 
 
 def print_rich(shown: RenderableType) -> None:
-    """On stdout, as wide as the terminal."""
+    """On stdout, as wide as the terminal; control characters in it are escaped."""
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
-    Console(width=wide).print(shown)
+    console = Console(width=wide)
+    safe = (
+        Segment("\n".join(map(printable, segment.text.split("\n"))), segment.style, segment.control)
+        for segment in console.render(shown)
+    )
+    console.print(Segments(safe), end="")
 
 
 def errors() -> Console:

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from isornn.cli.options import AllowImport, AsJson, whole
-from isornn.cli.show import errors, print_json, print_table, say
+from isornn.cli.show import errors, print_json, print_table, printable, say
 from isornn.formatting import with_error_of
 
 if TYPE_CHECKING:
@@ -25,23 +25,22 @@ _PATIENCE = 20.0
 
 
 class SweepCommands(TyperGroup):
-    """``isornn sweep FILE.toml`` is short for ``isornn sweep run FILE.toml``."""
+    """``isornn sweep FILE.toml`` is short for ``isornn sweep run FILE.toml``, with the same options and help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        args = args or ["--help"]
-        known = args[0] in self.commands or args[0] == "--help"
-        return super().parse_args(ctx, args if known else ["run", *args])
+        known = bool(args) and args[0] in self.commands
+        return super().parse_args(ctx, args if known else ["run", *(args or ["--help"])])
 
 
 sweep = typer.Typer(
     cls=SweepCommands,
-    help="Many runs from one file: isornn sweep FILE.toml; and how they stand: isornn sweep status DIR.",
+    help="Many runs from one file, and how they stand.",
 )
 
 
 @sweep.command()
 def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="[base], [grid] and [[runs]] of configurations.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Tables base, grid and runs of configurations.")],
     folder: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Of the runs; the file's name without .toml unless given."),
@@ -65,14 +64,19 @@ def run(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Let runs that failed wait again.")] = False,
     allow_import: AllowImport = None,
 ) -> None:
-    """Take every run of a sweep file to its end; after an interrupt the same call goes on."""
+    """Take every run of a sweep file to its end; after an interrupt the same call goes on.
+
+    isornn sweep FILE.toml is short for this; isornn sweep status DIR tells how the runs stand.
+    """
     from isornn.cli.own_code import allowed
     from isornn.tasks.data_files import data_folder
+    from isornn.training.run import check_installed
     from isornn.training.sweep import load_sweep, named_by_hash, run_sweep, train_run
 
     folder = Path(file.stem) if folder is None else folder
     workers = _workers(backend, jobs, threads, address)
     allow = allowed(allow_import)
+    check_installed()
     plan = named_by_hash(load_sweep(file), allow=allow)
     files = data_folder(data)
     work = partial(train_run, data=None if files is None else files.absolute(), allow=allow)
@@ -209,7 +213,7 @@ def _print(folder: Path, runs: Sequence[SweptRun]) -> None:
         print_table(str(folder), columns, [_row(run, fields) for run, fields in begun])
     for run in runs:
         if run.reason is not None:
-            print(f"{run.folder.name} failed: {run.reason}")
+            print(printable(f"{run.folder.name} failed: {run.reason}"))
     print(_counted(runs))
     best = _best(runs)
     if best is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from isornn.cli.options import AllowImport, whole
 from isornn.cli.show import errors, print_table, say
+from isornn.files import parse_toml, read_toml
 from isornn.formatting import with_error_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _configuration(file: Path, changes: Sequence[str], allow_import: Sequence[st
     from isornn.training.sweep.plan import expand
 
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        table = read_toml(file)
     except OSError as error:
         raise SpecError("FILE.toml", str(file), f"it is a file that can be read ({error.strerror})") from None
     except ValueError as error:  # not UTF-8, or not TOML
@@ -81,8 +81,8 @@ def _change(text: str) -> tuple[str, Any]:
     if not (field and equals):
         raise SpecError("--set", text, _SET)
     try:
-        return field, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        return field, parse_toml(f"value = {value}")["value"]
+    except ValueError:
         return field, value
 
 

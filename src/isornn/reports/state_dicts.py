@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from isornn.cells import Cell, SpecError, full_name
 from isornn.nn import RNN
 from isornn.nn.layout import Layout
 
+_Module = TypeVar("_Module", bound=nn.Module)
 _KINDS: dict[str, tuple[Callable[..., nn.RNNBase], int]] = {
     "lstm": (nn.LSTM, 4),
     "gru": (nn.GRU, 3),
@@ -21,6 +23,7 @@ _KINDS: dict[str, tuple[Callable[..., nn.RNNBase], int]] = {
 _TORCHS = ("weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh")
 _OURS = (*_TORCHS, "weight_ph", "weight_phi", "bias_phi")
 KINDS = tuple(_KINDS)
+_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 SEQUENCES, STEPS, SEED = 8, 200, 0
 
 
@@ -112,40 +115,44 @@ def _names(cell: Cell) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _groups(content: object, names: Iterable[str], needed: Iterable[str]) -> Iterator[dict[str, dict[str, Tensor]]]:
     """Tensors by prefix and own name, from every mapping within that has some."""
-    if not isinstance(content, Mapping):
-        return
-    own_name = re.compile(rf"(?:(?P<prefix>.*)\.)?(?P<own>(?:{'|'.join(map(re.escape, names))})_l\d+(?:_reverse)?)")
-    found: dict[str, dict[str, Tensor]] = {}
-    for name, value in content.items():
-        fits = own_name.fullmatch(name) if isinstance(name, str) and isinstance(value, Tensor) else None
-        if fits is not None:
-            found.setdefault(fits["prefix"] or "", {})[fits["own"]] = value
-    complete = {prefix: own for prefix, own in found.items() if {f"{name}_l0" for name in needed} <= own.keys()}
-    if complete:
-        yield complete
-    for value in content.values():
-        yield from _groups(value, names, needed)
+    layer = r"_l(?:0|[1-9][0-9]{0,8})(?:_reverse)?"
+    own_name = re.compile(rf"(?:(?P<prefix>.*)\.)?(?P<own>(?:{'|'.join(map(re.escape, names))}){layer})")
+    # Without recursion: a file may hold mappings that are deep, or that hold themselves.
+    left, seen = [content], set[int]()
+    while left:
+        mapping = left.pop()
+        if not isinstance(mapping, Mapping) or id(mapping) in seen:
+            continue
+        seen.add(id(mapping))
+        found: dict[str, dict[str, Tensor]] = {}
+        for name, value in mapping.items():
+            fits = own_name.fullmatch(name) if isinstance(name, str) and isinstance(value, Tensor) else None
+            if fits is not None:
+                found.setdefault(fits["prefix"] or "", {})[fits["own"]] = value
+        complete = {prefix: own for prefix, own in found.items() if {f"{name}_l0" for name in needed} <= own.keys()}
+        if complete:
+            yield complete
+        left += reversed([*mapping.values()])
 
 
 def _module(prefix: str, tensors: Mapping[str, Tensor], cell: str) -> nn.RNNBase:
     kind, gates = _KINDS[cell]
     rows, columns = _shape(prefix, tensors, "weight_hh_l0")
-    projection = tensors.get("weight_hr_l0")
-    hidden = columns if projection is None else projection.shape[-1]
-    if rows != gates * hidden or (projection is not None and cell != "lstm"):
+    projected, hidden = _shape(prefix, tensors, "weight_hr_l0") if "weight_hr_l0" in tensors else (0, columns)
+    if rows != gates * hidden or (projected and cell != "lstm"):
         raise SpecError(_full(prefix, "weight_hh_l0"), [rows, columns], f"of {cell} it has {gates} rows for each unit")
-    options: dict[str, Any] = {} if projection is None else {"proj_size": projection.shape[0]}
-    module = kind(
+    options: dict[str, Any] = {"proj_size": projected} if projected else {}
+    make = partial(
+        kind,
         _shape(prefix, tensors, "weight_ih_l0")[1],
         hidden,
-        num_layers=_depth(tensors),
+        num_layers=_depth(prefix, tensors),
         bias="bias_ih_l0" in tensors,
         bidirectional="weight_ih_l0_reverse" in tensors,
         dtype=tensors["weight_ih_l0"].dtype,
         **options,
     )
-    _fill(module, prefix, tensors)
-    return module
+    return _filled(make, prefix, tensors)
 
 
 def _layer(prefix: str, tensors: Mapping[str, Tensor], cell: Cell) -> RNN:
@@ -157,41 +164,47 @@ def _layer(prefix: str, tensors: Mapping[str, Tensor], cell: Cell) -> RNN:
         raise SpecError(_full(prefix, f"{stack}_l0"), rows, f"of {cell.name} it has {gates} rows for each unit")
     maps, projects = "weight_phi_l0" in tensors, "weight_hr_l0" in tensors
     inputs = "weight_phi" if maps else "weight_ih" if stacks["weight_ih"] else "weight_ph"
+    make = partial(
+        RNN,
+        cell,
+        _shape(prefix, tensors, f"{inputs}_l0")[1],
+        rows // gates,
+        num_layers=_depth(prefix, tensors),
+        bias=any(name.startswith("bias_") for name in tensors),
+        bidirectional=any(name.endswith("_reverse") for name in tensors),
+        proj_size=_shape(prefix, tensors, "weight_hr_l0")[0] if projects else 0,
+        features="linear" if maps else None,
+        dtype=tensors[f"{stack}_l0"].dtype,
+    )
+    return _filled(make, prefix, tensors)
+
+
+def _depth(prefix: str, tensors: Mapping[str, Tensor]) -> int:
+    numbers = {int(name.removesuffix("_reverse").rpartition("_l")[2]): name for name in tensors}
+    if max(numbers) >= len(numbers):
+        allowed = f"layers are numbered from 0 on, and tensors of {len(numbers)} are there"
+        raise SpecError(_full(prefix, numbers[max(numbers)]), max(numbers), allowed)
+    return len(numbers)
+
+
+def _filled(make: Callable[..., _Module], prefix: str, tensors: Mapping[str, Tensor]) -> _Module:
+    """The module with these tensors; tried on torch's meta device, where sizes that do not fit take no memory."""
     try:
-        layer = RNN(
-            cell,
-            _shape(prefix, tensors, f"{inputs}_l0")[1],
-            rows // gates,
-            num_layers=_depth(tensors),
-            bias=any(name.startswith("bias_") for name in tensors),
-            bidirectional=any(name.endswith("_reverse") for name in tensors),
-            proj_size=_shape(prefix, tensors, "weight_hr_l0")[0] if projects else 0,
-            features="linear" if maps else None,
-            dtype=tensors[f"{stack}_l0"].dtype,
-        )
+        make(device="meta").load_state_dict(dict(tensors), assign=True)
+        module = make()
+        module.load_state_dict(dict(tensors))
     except SpecError:
         raise
-    except ValueError as error:
-        raise SpecError(prefix or "state dict", sorted(tensors), str(error)) from None
-    _fill(layer, prefix, tensors)
-    return layer
-
-
-def _depth(tensors: Mapping[str, Tensor]) -> int:
-    return 1 + max(int(re.findall(r"_l(\d+)", name)[-1]) for name in tensors)
-
-
-def _fill(module: nn.Module, prefix: str, tensors: Mapping[str, Tensor]) -> None:
-    try:
-        module.load_state_dict(dict(tensors))
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise SpecError(prefix or "state dict", sorted(tensors), " ".join(str(error).split())) from None
+    return module
 
 
 def _shape(prefix: str, tensors: Mapping[str, Tensor], name: str) -> tuple[int, int]:
     shape = tuple(tensors[name].shape)
-    if len(shape) != 2 or 0 in shape or not tensors[name].is_floating_point():
-        raise SpecError(_full(prefix, name), list(shape), "it is a matrix of floating point values")
+    if len(shape) != 2 or 0 in shape or tensors[name].dtype not in _DTYPES:
+        allowed = "it is a matrix of float64, float32, float16 or bfloat16"
+        raise SpecError(_full(prefix, name), f"{tensors[name].dtype} {list(shape)}", allowed)
     return shape
 
 

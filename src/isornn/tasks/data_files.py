@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import os
 import warnings
 import zlib
@@ -11,7 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from isornn.files import read_bytes
+
 VARIABLE = "ISORNN_DATA"
+MOST_BYTES = 1 << 30
+"""Bytes of a file, and of what is in a gzip file; the known sets have at most 47 million."""
 
 
 class DataError(ValueError):
@@ -89,10 +94,10 @@ def content(file: Path) -> bytes:
     """What a file holds, unpacked if its name ends in ``.gz``.
 
     Raises:
-        DataError: not readable, or not gzip.
+        DataError: not readable, not gzip, or more than `MOST_BYTES` bytes.
     """
     try:
-        data = file.read_bytes()
+        data = read_bytes(file, MOST_BYTES)
     except OSError as error:
         raise DataError(f"{file}: not readable ({error.strerror})") from None
     if file.suffix != ".gz":
@@ -100,11 +105,15 @@ def content(file: Path) -> bytes:
     if not data:
         raise DataError(f"{file}: not a gzip file (it is empty)")
     try:
-        return gzip.decompress(data)
+        with gzip.open(io.BytesIO(data)) as packed:
+            unpacked = packed.read(MOST_BYTES + 1)
     except EOFError:
         raise DataError(f"{file}: truncated, the gzip stream ends early") from None
     except (OSError, zlib.error) as error:
         raise DataError(f"{file}: not a gzip file ({error})") from None
+    if len(unpacked) > MOST_BYTES:
+        raise DataError(f"{file}: unpacks to more than {MOST_BYTES:,} bytes")
+    return unpacked
 
 
 def matches(data: bytes, checksum: str) -> bool:

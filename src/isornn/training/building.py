@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -43,6 +45,48 @@ def build_model(configuration: Configuration, problem: Problem) -> SequenceModel
     built = SequenceModel.of(task, recurrent, embedding)
     _start(built, configuration, problem)
     return built
+
+
+def check_sizes(configuration: Configuration, problem: Problem, device: torch.device) -> None:
+    """Refuse what would not fit into the machine's memory, before it is taken: a lower bound, not an estimate.
+
+    Raises:
+        ConfigurationError: the weights and their gradients, or a batch and the states that its backward pass needs, are
+            larger; steps with parameters of their own are not as many as the task's.
+    """
+    model, task, size = configuration.model, problem.training, 8 if configuration.precision == "64-true" else 4
+    own = model.options.get("own_steps")
+    if own is not None and (task.lengths_vary or own != problem.length):
+        steps = "varying numbers of" if task.lengths_vary else problem.length
+        raise ConfigurationError("model.own_steps", own, f"the task has {steps} steps, each of which is one of its own")
+    there, hidden = _memory(device), model["hidden"]
+    weights = 2 * size * _parameters(model, model["embedding"] or task.inputs)
+    if weights > there:
+        allowed = f"its weights and their gradients take {_gigabytes(weights)} of {_gigabytes(there)}"
+        raise ConfigurationError("model.hidden", hidden, allowed)
+    batch = size * configuration.batch_size * (task[0][0].numel() + problem.length * hidden * model["layers"])
+    if batch > there:
+        allowed = f"a batch and its states take {_gigabytes(batch)} of {_gigabytes(there)}"
+        raise ConfigurationError("batch_size", configuration.batch_size, allowed)
+
+
+def _parameters(model: Choice, inputs: int) -> int:
+    """How many numbers the recurrent layers have."""
+    if model.name == "spectral":  # factorised where it is made, so it has to be there
+        return 2 * model["layers"] * int(model["hidden"]) ** 2
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in _recurrent(model, inputs).parameters())
+
+
+def _memory(device: torch.device) -> int:
+    """Bytes of the device, or of the machine."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else sys.maxsize
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB"
 
 
 def _recurrent(model: Choice, inputs: int) -> nn.Module:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from isornn.files import replacing
+from isornn.files import read_bytes, replacing
 
 _KIND = b"isornn checkpoint, sha256 "
 _HEADER = len(_KIND) + 64 + 1
@@ -47,7 +47,7 @@ def load_checkpoint(file: Path) -> dict[str, Any]:
     {'update': 7}
     """
     try:
-        data = file.read_bytes()
+        data = read_bytes(file)
     except OSError as error:
         raise CheckpointError(f"{file}: not readable ({error.strerror})") from None
     if not data.startswith(_KIND):

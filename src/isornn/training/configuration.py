@@ -24,9 +24,10 @@ from isornn.training.fields import (
     one_of,
     positive,
     read_fields,
+    seed,
     whole,
 )
-from isornn.training.problems import PROBLEMS
+from isornn.training.problems import LONGEST, PROBLEMS
 
 Fields = Mapping[str, Field]
 
@@ -35,8 +36,13 @@ _TORCH = {
     "torch.nn.LSTM": {},
     "torch.nn.GRU": {},
 }
+_MOST_UNITS, _MOST_LAYERS, _MOST_STEPS = 1_000_000, 1000, 10_000
 _CELLS_OF_TORCH = {"torch.nn.RNN": "vanilla", "torch.nn.LSTM": "lstm", "torch.nn.GRU": "gru"}
-_SIZES: Fields = {"hidden": whole(1), "layers": whole(1, default=1), "embedding": whole(1, default=None)}
+_SIZES: Fields = {
+    "hidden": whole(1, most=_MOST_UNITS),
+    "layers": whole(1, default=1, most=_MOST_LAYERS),
+    "embedding": whole(1, default=None, most=_MOST_UNITS),
+}
 _DROPOUT: Fields = {"dropout": number(0, 1, default=0.0)}
 _LAYER: Fields = {
     "untied": flag(False),
@@ -44,7 +50,7 @@ _LAYER: Fields = {
     "features": one_of("linear", "tanh", default=None),
     "before": one_of("zero", "first", default="zero"),
     "checkpoint_every": whole(1, default=None),
-    "own_steps": whole(1, default=None),
+    "own_steps": whole(1, default=None, most=_MOST_STEPS),
 }
 _MARGIN: Fields = {
     "margin": number(default=None),
@@ -77,7 +83,7 @@ MODELS: Mapping[str, Fields] = {
     "spectral": {**_SIZES, **_DROPOUT, **_MARGIN, **CELL_OPTIONS["vanilla"]},
 }
 TASKS: Mapping[str, Fields] = {name: options for name, (options, _) in PROBLEMS.items()}
-_LENGTH: Fields = {"length": number(2, default=None)}
+_LENGTH: Fields = {"length": number(2, LONGEST + 1, default=None)}
 STARTS: Mapping[str, Fields] = {
     **{name: _LENGTH if name == "chrono" else {} for name in (*NAMED_STARTS, *PRESETS)},
     "critical": _LENGTH,
@@ -143,7 +149,7 @@ _FIELDS: Fields = {
     "batch_size": whole(1, default=64),
     "validate_every": whole(1, default=100),
     "clip": positive(default=None),
-    "seed": whole(0, default=0),
+    "seed": seed(default=0),
     "precision": one_of(*PRECISIONS, default="32-true"),
 }
 
@@ -181,7 +187,7 @@ class Configuration:
     >>> Configuration.from_mapping({**given, "optimiser": {"name": "adam", "rate": -1}})
     Traceback (most recent call last):
     ...
-    isornn.training.fields.ConfigurationError: optimiser.rate: -1 is not allowed; it is a finite number above 0
+    isornn.training.fields.ConfigurationError: optimiser.rate: -1 is not allowed; it is a finite number above 0, ...
     """
 
     task: Choice
@@ -234,8 +240,18 @@ class Configuration:
     @property
     def hash(self) -> str:
         """16 hexadecimal digits: the beginning of SHA-256 of the mapping as JSON with sorted keys."""
-        canonical = json.dumps(self.to_mapping(), sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+        return _digits(self.to_mapping())
+
+    @property
+    def course(self) -> str:
+        """As ``hash``, of all fields but ``updates``: runs that are the same as far as the shorter one goes, unless
+        their schedule depends on its end."""
+        return _digits({name: value for name, value in self.to_mapping().items() if name != "updates"})
+
+
+def _digits(mapping: Mapping[str, Any]) -> str:
+    canonical = json.dumps(mapping, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
 def spec_of_start(model: Choice, start: Choice) -> Spec:

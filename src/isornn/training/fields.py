@@ -7,14 +7,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from isornn.cells.spec import brief
+
 Value = Any  # of JSON
+
+
+MOST = 1_000_000_000
+"""Of anything that is counted."""
+LARGEST = 3.4e38
+"""Of numbers that parameters are multiplied by: what float32 has."""
 
 
 class ConfigurationError(ValueError):
     """A configuration that cannot be: names the field, the value and what is allowed."""
 
     def __init__(self, where: str, value: object, allowed: str) -> None:
-        super().__init__(f"{where}: {value!r} is not allowed; {allowed}")
+        super().__init__(f"{where}: {brief(value)} is not allowed; {allowed}")
 
 
 class _Needed:
@@ -39,18 +47,23 @@ class Field:
     default: Value | _Needed = NEEDED
 
 
-def whole(least: int = 1, default: Value | _Needed = NEEDED) -> Field:
-    """A whole number from ``least``.
+def whole(least: int = 1, default: Value | _Needed = NEEDED, most: int = MOST) -> Field:
+    """A whole number from ``least`` to ``most``.
 
     >>> whole(1).read(3)
     3
     """
 
     def read(value: Any) -> int:
-        _demand(isinstance(value, int) and not isinstance(value, bool) and value >= least)
+        _demand(isinstance(value, int) and not isinstance(value, bool) and least <= value <= most)
         return int(value)
 
-    return Field(f"it is a whole number of at least {least}", _or_default(read, default), default)
+    return Field(f"it is a whole number of at least {least}, at most {most:,}", _or_default(read, default), default)
+
+
+def seed(default: Value | _Needed = NEEDED) -> Field:
+    """A seed of torch's generators."""
+    return whole(0, default, most=2**63 - 1)
 
 
 def number(low: float = 0.0, below: float = math.inf, default: Value | _Needed = NEEDED) -> Field:
@@ -69,13 +82,13 @@ def number(low: float = 0.0, below: float = math.inf, default: Value | _Needed =
 
 
 def positive(default: Value | _Needed = NEEDED) -> Field:
-    """A number above 0, kept as a float."""
+    """A number above 0 that float32 has, kept as a float."""
 
     def read(value: Any) -> float:
-        _demand(isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf)
+        _demand(isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LARGEST)
         return float(value)
 
-    return Field("it is a finite number above 0", _or_default(read, default), default)
+    return Field(f"it is a finite number above 0, at most {LARGEST:g}", _or_default(read, default), default)
 
 
 def one_of(*choices: str, default: Value | _Needed = NEEDED) -> Field:
@@ -122,7 +135,7 @@ def read_fields(where: str, data: Any, fields: Mapping[str, Field]) -> dict[str,
     >>> read_fields("task", {}, {"length": whole(1)})
     Traceback (most recent call last):
     ...
-    isornn.training.fields.ConfigurationError: task.length: None is not allowed; it is a whole number of at least 1
+    isornn.training.fields.ConfigurationError: task.length: None is not allowed; it is a whole number of at least 1, ...
     """
     if not isinstance(data, Mapping):
         raise ConfigurationError(where, data, f"it is a table with {', '.join(fields)}")

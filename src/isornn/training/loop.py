@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from isornn.modes import denormals_flushed
 from isornn.training.evaluation import Batch, task_loss
-from isornn.training.finite import check_after_step, check_before_step
+from isornn.training.finite import NonFiniteLoss, check_after_step, check_before_step
 
 
 @dataclass
@@ -39,6 +39,21 @@ class State:
 
 
 OnUpdate = Callable[[State], None]
+
+
+def _step(state: State) -> None:
+    """The optimiser's, which cannot take a learning rate that the parameters' dtype does not have.
+
+    Raises:
+        NonFiniteLoss: such a rate.
+    """
+    try:
+        state.optimizer.step()
+    except RuntimeError as error:
+        if "overflow" not in str(error):
+            raise
+        rate = max(float(group["lr"]) for group in state.optimizer.param_groups)
+        raise NonFiniteLoss(state.update + 1, "learning rate", f"the learning rate is {rate:g}: {error}") from None
 
 
 @denormals_flushed()
@@ -95,7 +110,7 @@ def train(
         check_before_step(state.update + 1, state.model, x, output, loss, norm)
         if clip is not None:
             clip_grads_with_norm_(parameters, clip, norm)
-        state.optimizer.step()
+        _step(state)
         check_after_step(state.update + 1, state.model)
         if state.scheduler is not None:
             state.scheduler.step()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isornn.training.checkpoint import CheckpointError
+from isornn.files import read_bytes
+from isornn.training.checkpoint import CheckpointError, load_checkpoint
 
+CHECKPOINT, METRICS = "checkpoint.pt", "metrics.jsonl"
 Metrics = Mapping[str, float]
 
 
@@ -19,21 +21,21 @@ class MetricsLog:
     Args:
         folder: where they go.
         position: how many bytes of ``metrics.jsonl`` count; what an interrupted run wrote behind them goes.
+        checksum: their SHA-256.
         update: how many updates those rows cover.
 
     Raises:
-        CheckpointError: there are fewer bytes than ``position``.
+        CheckpointError: there are fewer bytes than ``position``, or others than were written.
     """
 
-    def __init__(self, folder: Path, position: int, update: int) -> None:
+    def __init__(self, folder: Path, position: int, checksum: str, update: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._file = (folder / "metrics.jsonl").open("ab")
-        if self._file.seek(0, os.SEEK_END) < position:
-            self._file.close()
-            raise CheckpointError(f"{self._file.name}: shorter than the {position} bytes that the checkpoint speaks of")
+        file = folder / METRICS
+        kept = _checked(file, position, checksum) if file.exists() or position else b""
+        self._hash, self.position = hashlib.sha256(kept), position
+        self._file = file.open("ab")
         self._file.truncate(position)
-        self.position = position
         self._board: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=update + 1)
 
     def write(self, update: int, **parts: Metrics) -> None:
@@ -42,10 +44,16 @@ class MetricsLog:
         self._file.write(row)
         self._file.flush()
         self.position += len(row)
+        self._hash.update(row)
         for part, metrics in parts.items():
             for name, value in metrics.items():
                 self._board.add_scalar(f"{part}/{name}", value, update)
         self._board.flush()
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of all rows."""
+        return self._hash.hexdigest()
 
     def close(self) -> None:
         """Both files."""
@@ -54,5 +62,26 @@ class MetricsLog:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run's ``metrics.jsonl``, for curves over updates."""
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    """The rows of a run's ``metrics.jsonl`` up to its last checkpoint, for curves over updates.
+
+    Raises:
+        CheckpointError: the checkpoint is missing or damaged, or the rows are not those that it knows of.
+    """
+    if not (folder / CHECKPOINT).exists() and (folder / METRICS).stat().st_size == 0:  # it diverged before
+        return []
+    journal = load_checkpoint(folder / CHECKPOINT)["journal"]
+    rows = _checked(folder / METRICS, journal["metrics_bytes"], journal["metrics_sha256"])
+    return [json.loads(line) for line in rows.splitlines()]
+
+
+def _checked(file: Path, position: int, checksum: str) -> bytes:
+    """The first ``position`` bytes."""
+    try:
+        data = read_bytes(file)[:position]
+    except OSError as error:
+        raise CheckpointError(f"{file}: not readable ({error.strerror})") from None
+    if len(data) < position:
+        raise CheckpointError(f"{file}: shorter than the {position} bytes that the checkpoint speaks of")
+    if hashlib.sha256(data).hexdigest() != checksum:
+        raise CheckpointError(f"{file}: changed, its checksum is not the one in the checkpoint")
+    return data

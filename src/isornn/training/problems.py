@@ -28,7 +28,7 @@ from isornn.tasks import (
     load_series,
 )
 from isornn.tasks.image_set import Part
-from isornn.training.fields import Field, flag, text, whole
+from isornn.training.fields import Field, flag, seed, text, whole
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,9 @@ Parts = Callable[[Part], Task]
 
 # Held-out items are the same for all seeds of training, from which `tasks.loader` keeps its own apart.
 _SEEDS: Mapping[Part, int] = {"train": 0, "valid": 0, "test": 1}
+LONGEST = 1_000_000
+"""Steps of a sequence."""
+_MOST_ROWS = 10_000
 # Steps of a held-out text at once; its loss does not depend on them, for the state goes on.
 _HELD_OUT_UNROLL = 1000
 # Side of the squares that MNIST is averaged over.
@@ -138,25 +141,33 @@ _IMAGES: Mapping[str, Field] = {"held_out": whole(1, default=None), "block": who
 _TEXT: Mapping[str, Field] = {"held_out_columns": whole(1, default=1)}
 
 PROBLEMS: Mapping[str, tuple[Mapping[str, Field], Callable[..., Parts]]] = {
-    "copy": ({"length": whole(1), **_HELD_OUT}, partial(_generated, Copy)),
-    "adding": ({"length": whole(2), **_HELD_OUT}, partial(_generated, Adding)),
-    "noise_padded": ({"length": whole(1), "pooled": flag(True), **_IMAGES}, partial(_digits, NoisePadded)),
+    "copy": ({"length": whole(1, most=LONGEST), **_HELD_OUT}, partial(_generated, Copy)),
+    "adding": ({"length": whole(2, most=LONGEST), **_HELD_OUT}, partial(_generated, Adding)),
+    "noise_padded": (
+        {"length": whole(1, most=LONGEST), "pooled": flag(True), **_IMAGES},
+        partial(_digits, NoisePadded),
+    ),
     "sequential_images": (
-        {"permutation": whole(0, default=None), "pooled": flag(False), **_IMAGES},
+        {"permutation": seed(default=None), "pooled": flag(False), **_IMAGES},
         partial(_digits, SequentialImages),
     ),
     "repeated_pixels": (
         {
-            "repeats": whole(1),
-            "inputs": whole(1, default=7),
-            "blank_rows": whole(0, default=0),
+            "repeats": whole(1, most=_MOST_ROWS),
+            "inputs": whole(1, default=7, most=_MOST_ROWS),
+            "blank_rows": whole(0, default=0, most=_MOST_ROWS),
             "pooled": flag(False),
             **_IMAGES,
         },
         partial(_digits, RepeatedPixels),
     ),
     "concatenated_digits": (
-        {"digits": whole(1), "repeats": whole(1, default=10), "inputs": whole(1, default=112), **_HELD_OUT},
+        {
+            "digits": whole(1, most=_MOST_ROWS),
+            "repeats": whole(1, default=10, most=_MOST_ROWS),
+            "inputs": whole(1, default=112, most=_MOST_ROWS),
+            **_HELD_OUT,
+        },
         _concatenated,
     ),
     "unrolled_colour": ({}, _colour),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from isornn.cells.spec import brief
 from isornn.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from isornn.training.loop import State
+
+NOTHING = hashlib.sha256().hexdigest()
 
 
 @dataclass
@@ -19,7 +23,7 @@ class Journal:
     """What a run has told so far.
 
     Args:
-        metrics_bytes: length of ``metrics.jsonl``.
+        metrics_bytes, metrics_sha256: length and checksum of ``metrics.jsonl``.
         best_update, best, last: as in `RunRecord`.
         best_weights: the model's then. They lie in a file of their own too, which a kill may leave ahead of the
             checkpoint.
@@ -27,6 +31,7 @@ class Journal:
     """
 
     metrics_bytes: int = 0
+    metrics_sha256: str = NOTHING
     best_update: int | None = None
     best: Mapping[str, float] | None = None
     last: Mapping[str, float] | None = None
@@ -38,7 +43,7 @@ def save_state(file: Path, run: str, state: State, plateau: Any, journal: Journa
     """Write a checkpoint; the data's position is the number of updates, for batch k belongs to update k + 1.
 
     Args:
-        run: the configuration's hash.
+        run: the configuration's `course`.
         plateau: the schedule that counts validations, if there is one.
     """
     save_checkpoint(
@@ -60,15 +65,37 @@ def load_state(file: Path, run: str, state: State, plateau: Any, device: torch.d
     """Put ``state``, ``plateau`` and torch's generators where `save_state` found them.
 
     Raises:
-        CheckpointError: the file is damaged, or another run's.
+        CheckpointError: the file is damaged, another run's, or does not hold what `save_state` writes.
     """
     kept = load_checkpoint(file)
     if kept.get("run") != run:
         raise CheckpointError(f"{file}: is of the run {kept.get('run')}, not of {run}")
+    try:
+        return _put(kept, state, plateau, device)
+    except Exception as error:  # a file that somebody made to fit its checksum may hold anything
+        reason = str(error) if isinstance(error, _Unlike) else f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"{file}: holds something else than this run's state ({reason})") from None
+
+
+class _Unlike(ValueError):
+    """A value of a checkpoint that is not of the kind of the one whose place it takes."""
+
+
+def _put(kept: Mapping[str, Any], state: State, plateau: Any, device: torch.device) -> Journal:
+    schedules = [state.scheduler, plateau]
+    _check_like("update", kept["update"], 0)
+    _check_like("model", kept["model"], state.model.state_dict())
+    _check_like("optimizer", _without_moments(kept["optimizer"]), _without_moments(state.optimizer.state_dict()))
+    _check_like("schedules", kept["schedules"], [None if each is None else each.state_dict() for each in schedules])
+    journal = _journal(kept["journal"], state)
     state.update = kept["update"]
     state.model.load_state_dict(kept["model"])
     state.optimizer.load_state_dict(kept["optimizer"])
-    for schedule, known in zip((state.scheduler, plateau), kept["schedules"], strict=True):
+    for parameter, moments in state.optimizer.state.items():
+        for name, moment in moments.items():
+            if isinstance(moment, Tensor) and moment.shape not in (parameter.shape, torch.Size([])):
+                raise _Unlike(f"optimizer.{name}: its shape is {tuple(moment.shape)}")
+    for schedule, known in zip(schedules, kept["schedules"], strict=True):
         if schedule is not None:
             schedule.load_state_dict(known)
     if kept["carried"] is not None:
@@ -77,7 +104,49 @@ def load_state(file: Path, run: str, state: State, plateau: Any, device: torch.d
     torch.set_rng_state(first)
     if others and len(others) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(others)
-    return Journal(**kept["journal"])
+    return journal
+
+
+def _journal(kept: Mapping[str, Any], state: State) -> Journal:
+    names = [field.name for field in fields(Journal)]
+    if sorted(kept) != sorted(names):
+        raise _Unlike(f"journal: it has {', '.join(names)}")
+    journal = Journal(**kept)
+    for name in ("metrics_bytes", "metrics_sha256", "seconds"):
+        _check_like(f"journal.{name}", kept[name], getattr(Journal, name))
+    for name in ("best", "last"):
+        if kept[name] is not None:
+            _check_like(f"journal.{name}", kept[name], dict.fromkeys(kept[name], 0.0))
+    if journal.best_weights is not None:
+        _check_like("journal.best_weights", journal.best_weights, state.model.state_dict())
+    return journal
+
+
+def _without_moments(optimizer: Mapping[str, Any]) -> dict[str, Any]:
+    """What an optimiser has from its start."""
+    return {name: value for name, value in optimizer.items() if name != "state"}
+
+
+def _check_like(where: str, kept: Any, ours: Any) -> None:
+    """Refuse other keys, lengths, shapes and types than ``ours`` has, and numbers that are NaN or below 0."""
+    if isinstance(ours, Mapping):
+        like = isinstance(kept, Mapping) and kept.keys() == ours.keys()
+    elif isinstance(ours, list | tuple):
+        like = isinstance(kept, list | tuple) and len(kept) == len(ours)
+    elif isinstance(ours, Tensor):
+        like = isinstance(kept, Tensor) and kept.shape == ours.shape and kept.dtype == ours.dtype
+    elif isinstance(ours, int | float) and not isinstance(ours, bool):
+        like = isinstance(kept, int | float) and not isinstance(kept, bool) and kept >= 0
+    else:
+        like = type(kept) is type(ours)
+    if not like:
+        raise _Unlike(f"{where}: {brief(kept)}")
+    if isinstance(ours, Mapping):
+        for name, value in ours.items():
+            _check_like(f"{where}.{name}", kept[name], value)
+    elif isinstance(ours, list | tuple):
+        for place, value in enumerate(ours):
+            _check_like(f"{where}[{place}]", kept[place], value)
 
 
 def _moved(state: Any, device: torch.device) -> Any:

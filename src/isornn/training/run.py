@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -19,11 +20,13 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from isornn.modes import denormal_mode, denormals_flushed
 from isornn.records import read_record, versions, write_record
 from isornn.training.batches import held_out_metrics, training_batches
-from isornn.training.building import build_model, build_optimiser, build_penalty, build_schedule
+from isornn.training.building import build_model, build_optimiser, build_penalty, build_schedule, check_sizes
 from isornn.training.configuration import Configuration
 from isornn.training.finite import NonFiniteLoss
+from isornn.training.interrupts import interrupts_kept
+from isornn.training.lock import locked
 from isornn.training.loop import OnUpdate, State, train
-from isornn.training.metrics import MetricsLog
+from isornn.training.metrics import CHECKPOINT, MetricsLog
 from isornn.training.problems import Problem, problem_named
 from isornn.training.record import RunRecord, hardware
 from isornn.training.resuming import Journal, load_state
@@ -36,7 +39,7 @@ Progress = Callable[[int, int], None]
 Device = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[Device, ...] = ("auto", "cpu", "cuda")
 
-CONFIGURATION, CHECKPOINT, WEIGHTS, RECORD = "configuration.json", "checkpoint.pt", "weights.safetensors", "record.json"
+CONFIGURATION, WEIGHTS, RECORD = "configuration.json", "weights.safetensors", "record.json"
 
 
 class RunError(ValueError):
@@ -62,7 +65,9 @@ def run(
 
     Args:
         configuration: what to run.
-        folder: of this run alone, made if needed. Two processes in one folder at once are not kept apart.
+        folder: of this run alone, made if needed; one process at a time may work in it. A run that is there with fewer
+            ``updates`` and otherwise the same is extended: it goes on from its last checkpoint, as if it had been
+            asked for this number from the start.
         data: folder with the task's files, for tasks that need some.
         progress: called with (updates done, of) after each update.
         on_update: called in turn with the `State` after each update, in the first process.
@@ -73,28 +78,49 @@ def run(
         The record; that in the folder, if the run has ended before.
 
     Raises:
-        RunError: the folder holds another run; lightning-fabric or tensorboard is not installed.
+        RunError: the folder holds another run, or one that cannot be extended; another process is at work in it;
+            lightning-fabric or tensorboard is not installed.
         ValueError: what the task, the model or the start do not allow; names the field.
         CheckpointError: the checkpoint is damaged.
         DataError: a file of the task's.
     """
     denormals = denormal_mode()  # before all else that torch computes, so that its threads flush too
+    check_installed()
     folder.mkdir(parents=True, exist_ok=True)
-    _claim(folder, configuration)
-    if (folder / RECORD).exists():
-        return RunRecord.load(folder / RECORD)
-    _tidy(folder)
-    problem = problem_named(configuration.task.name, configuration.task.options, configuration.batch_size, data)
-    fabric = _fabric(configuration, device, devices)
-    told = list(on_update)
-    if progress is not None:
-        told.append(lambda state: progress(state.update, configuration.updates))
-    if not fabric.is_global_zero:
-        told = []
-    # The model's start, dropout and the fresh weights of untied layers draw from torch's global generator.
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(configuration.seed)
-        return _run(configuration, folder, problem, fabric, told, denormals)
+    with _alone_in(folder), interrupts_kept() as check_interrupt:
+        _claim(folder, configuration)
+        if (folder / RECORD).exists():
+            return RunRecord.load(folder / RECORD)
+        _tidy(folder)
+        task = configuration.task
+        with _refused_in("task"):
+            problem = problem_named(task.name, task.options, configuration.batch_size, data)
+        fabric = _fabric(configuration, device, devices)
+        with _refused_in("model"):
+            check_sizes(configuration, problem, fabric.device)
+        told = list(on_update)
+        if progress is not None:
+            told.append(lambda state: progress(state.update, configuration.updates))
+        if not fabric.is_global_zero:
+            told = []
+        told.append(lambda state: check_interrupt())
+        # The model's start, dropout and the fresh weights of untied layers draw from torch's global generator.
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            torch.manual_seed(configuration.seed)
+            return _run(configuration, folder, problem, fabric, told, denormals)
+
+
+def check_installed() -> None:
+    """That the packages are there which a run needs and the library does not.
+
+    Raises:
+        RunError: names what is missing and how it is installed.
+    """
+    try:
+        import lightning_fabric  # noqa: F401
+        from torch.utils.tensorboard import SummaryWriter  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise RunError(f"{error.name} is not installed; pip install 'isornn[train]'") from None
 
 
 def first_process() -> bool:
@@ -110,7 +136,8 @@ def _run(
     on_update: Sequence[OnUpdate],
     denormals: str,
 ) -> RunRecord:
-    model = build_model(configuration, problem)
+    with _refused_in("model"):
+        model = build_model(configuration, problem)
     forward = fabric.setup_module(model)
     optimizer = build_optimiser(configuration.optimiser, model)
     schedule = build_schedule(configuration.schedule, optimizer, configuration.updates)
@@ -119,10 +146,12 @@ def _run(
     state, journal = State(model, optimizer, None if plateau else schedule), Journal()
     weights, checkpoint = folder / WEIGHTS, folder / CHECKPOINT
     if checkpoint.exists():
-        journal = load_state(checkpoint, configuration.hash, state, plateau, fabric.device)
+        journal = load_state(checkpoint, configuration.course, state, plateau, fabric.device)
         if journal.best_weights is not None and fabric.is_global_zero:
             save_best(weights, configuration.hash, journal)
-    log = MetricsLog(folder, journal.metrics_bytes, state.update) if fabric.is_global_zero else None
+    log = None
+    if fabric.is_global_zero:
+        log = MetricsLog(folder, journal.metrics_bytes, journal.metrics_sha256, state.update)
     validation = Validation(
         configuration, model, forward, fabric, problem.validation, journal, plateau, log, weights, checkpoint
     )
@@ -174,17 +203,62 @@ def _run(
     return record
 
 
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """The folder's lock, which the first of the processes that share a run holds for all."""
+    if not first_process():
+        yield
+        return
+    with locked(folder) as ours:
+        if not ours:
+            raise RunError(f"{folder}: another process is at work in it; let it end, or name another folder")
+        yield
+
+
+@contextmanager
+def _refused_in(table: str) -> Iterator[None]:
+    """What a task or a layer refuses as an error of a configuration's table."""
+    try:
+        yield
+    except ValueError as error:
+        if type(error) is not ValueError:  # it names its field as a configuration or a spec has it
+            raise
+        raise RunError(f"{table}.{error}") from None
+
+
 def _claim(folder: Path, configuration: Configuration) -> None:
     """Say what the folder is for, and refuse one that is for something else."""
     file = folder / CONFIGURATION
-    if not file.exists():
-        write_record(file, configuration.to_mapping())
-        return
-    known = Configuration.from_mapping(read_record(file)).to_mapping()
-    ours = configuration.to_mapping()
-    other = [name for name in {**known, **ours} if known.get(name) != ours.get(name)]
-    if other:
-        raise RunError(f"{folder}: holds a run with another {', '.join(other)}; name another folder")
+    if file.exists():
+        known = Configuration.from_mapping(read_record(file))
+        before, ours = known.to_mapping(), configuration.to_mapping()
+        other = [name for name in {**before, **ours} if before.get(name) != ours.get(name)]
+        if not other:
+            return
+        if other != ["updates"]:
+            raise RunError(f"{folder}: holds a run with another {', '.join(other)}; name another folder")
+        _check_extension(folder, known, configuration)
+        # In this order: whatever a kill leaves, the record is that of the configuration.
+        (folder / RECORD).unlink(missing_ok=True)
+    write_record(file, configuration.to_mapping())
+
+
+def _check_extension(folder: Path, known: Configuration, longer: Configuration) -> None:
+    """Refuse more updates where the run would not be the one that was asked for them from the start.
+
+    Raises:
+        RunError: says why.
+    """
+    where = f"{folder}: updates: {longer.updates} is not allowed; it holds a run of {known.updates}"
+    if longer.updates < known.updates:
+        raise RunError(f"{where}, which can be extended, not cut")
+    if longer.schedule.name == "cosine":
+        raise RunError(f"{where}, whose schedule, cosine, depends on their number; name another folder")
+    if (folder / RECORD).exists() and known.updates % known.validate_every:
+        raise RunError(
+            f"{where}, which ended with a validation that no longer run has, as {known.validate_every} updates lie "
+            "between two; name another folder"
+        )
 
 
 def _tidy(folder: Path) -> None:
@@ -199,11 +273,8 @@ def _fabric(configuration: Configuration, device: Device, devices: int) -> Fabri
         raise RunError(f"device: 'cuda' is not allowed; {torch.cuda.device_count()} of {devices} GPUs are there")
     if configuration.batch_size % devices:
         raise RunError(f"devices: {devices} is not allowed; it divides the batch size, {configuration.batch_size}")
-    try:
-        from lightning_fabric import Fabric
-        from torch.utils.tensorboard import SummaryWriter  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise RunError(f"{error.name} is not installed; pip install 'isornn[train]'") from None
+    from lightning_fabric import Fabric
+
     fabric = Fabric(accelerator=device, devices=devices, precision=configuration.precision)  # type: ignore[arg-type]
     fabric.launch()
     return fabric

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -89,9 +89,9 @@ class Validation:
         self.log.write(state.update, training=training, validation=told)
         if improved:
             save_best(self.weights, self.configuration.hash, journal)
-        journal.metrics_bytes = self.log.position
+        journal.metrics_bytes, journal.metrics_sha256 = self.log.position, self.log.checksum
         journal.seconds, self._begun = self.seconds(), time.perf_counter()
-        save_state(self.checkpoint, self.configuration.hash, state, self.plateau, journal)
+        save_state(self.checkpoint, self.configuration.course, state, self.plateau, journal)
 
     def _training(self, state: State) -> dict[str, float]:
         """Mean loss and largest gradient since the last validation, and the rate that they have led to."""
@@ -109,4 +109,6 @@ def save_best(file: Path, run: str, journal: Journal) -> None:
     """The best weights as safetensors, of which there are some."""
     assert journal.best_weights is not None
     with replacing(file) as new:
-        save_file(dict(journal.best_weights), new, metadata={"isornn": f"run {run}, update {journal.best_update}"})
+        about = {"isornn": f"run {run}, update {journal.best_update}"}
+        # Not by save_file, whose error on a full disk is no OSError.
+        new.write_bytes(save(dict(journal.best_weights), metadata=about))

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +187,51 @@ def test_refused_workers(arguments: tuple[int, ...], words: str) -> None:
 def test_a_folder_without_runs(tmp_path: Path) -> None:
     with pytest.raises(SweepError, match="folder: .* in which a sweep was begun"):
         collect(tmp_path)
+
+
+PARENT = """
+import sys
+from pathlib import Path
+from isornn.training.sweep import LocalWorkers, run_sweep
+from toy_runs import count
+plan = {name: {"to": 100000, "pause": 0.05} for name in "abcd"}
+run_sweep(plan, Path(sys.argv[1]), count, LocalWorkers(2))
+"""
+
+
+def processes_of(group: int) -> list[str]:
+    """The command lines of all processes in a group but zombies."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, own = (place / "stat").read_text().rpartition(")")[2].split()[:3]
+            if int(own) == group and state != "Z":
+                found.append((place / "cmdline").read_text().replace("\0", " "))
+        except OSError:  # it has ended meanwhile
+            continue
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are listed in /proc")
+def test_workers_end_with_their_sweep(tmp_path: Path) -> None:
+    """None is left seconds after the sweep was killed, and no lock is held; `benchmarks/kills.py` has other signals."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path)], env=environment, start_new_session=True, stderr=subprocess.PIPE
+    )
+    try:
+        while not all((tmp_path / name).exists() and done(tmp_path / name) > 1 for name in "ab"):
+            assert process.poll() is None
+            time.sleep(0.05)
+        assert len(processes_of(process.pid)) >= 3
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 5
+        while processes_of(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert processes_of(process.pid) == []
+        assert states(collect(tmp_path)) == ["waiting"] * 4
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

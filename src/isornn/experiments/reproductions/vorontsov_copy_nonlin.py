@@ -13,7 +13,7 @@ from isornn.experiments.target import Bench, Measured, Target, Verdict
 from isornn.figures import Panel
 from isornn.training import RunRecord
 from isornn.training.checkpoint import load_checkpoint
-from isornn.training.run import CHECKPOINT
+from isornn.training.metrics import CHECKPOINT
 
 _TRAINED, _ONE = "slope from 0.7", "slope 1"
 _NEAR_ONE = 0.85

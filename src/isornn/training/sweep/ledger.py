@@ -5,8 +5,8 @@ A run's folder holds, beside what the run itself writes,
 - ``configuration.json`` from the moment that a sweep asks for the run;
 - ``claim.json`` from the moment that a worker takes it: who, since when, how far;
 - ``outcome.json`` from its end: what came out, or why nothing did;
-- ``.lock``, held by the worker. It is a lock of the operating system (flock), which falls when the process ends,
-  however that comes about: nothing has to be waited out and nothing cleaned up.
+- ``.lock``, held by the worker (`locked`): it falls with the process, so that nothing has to be waited out and nothing
+  cleaned up.
 
 So whoever sees the folder may take runs from it, at the same time as others.
 """
@@ -18,16 +18,14 @@ import os
 import platform
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from filelock import FileLock, Timeout
-
 from isornn.records import read_record, write_record
+from isornn.training.lock import locked
 from isornn.training.sweep.plan import Fields, SweepError
 
 Progress = Callable[[int, int], None]
@@ -50,7 +48,7 @@ class RunFailed(Exception):
 State = Literal["waiting", "running", "finished", "failed"]
 STATES: tuple[State, ...] = ("finished", "running", "failed", "waiting")
 
-CONFIGURATION, CLAIM, OUTCOME, LOCK = "configuration.json", "claim.json", "outcome.json", ".lock"
+CONFIGURATION, CLAIM, OUTCOME = "configuration.json", "claim.json", "outcome.json"
 _SECONDS_BETWEEN_NOTES = 1.0
 
 
@@ -141,26 +139,6 @@ def give_up(folder: Path, reason: str) -> None:
     with locked(folder) as ours:
         if ours and not (folder / OUTCOME).exists():
             write_record(folder / OUTCOME, {**_noted(folder), "state": "failed", "reason": reason})
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[bool]:
-    """The run's lock: whether it is ours until the block ends.
-
-    Raises:
-        OSError: the file system has no locks.
-    """
-    # A lock that is only a file's existence would outlive a killed worker.
-    lock = FileLock(folder / LOCK, fallback_to_soft=False)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
 
 
 def _held_elsewhere(folder: Path) -> bool:

@@ -18,12 +18,14 @@ All three may be missing, not all at once.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+from isornn.cells.spec import brief
+from isornn.files import DEEPEST, read_toml
 
 Fields = dict[str, Any]
 """A run's configuration as plain tables and values."""
@@ -35,7 +37,7 @@ class SweepError(ValueError):
     """A sweep that cannot be read or begun; names the field, its value and what is allowed."""
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
-        super().__init__(f"{field}: {value!r} is not allowed; {allowed}")
+        super().__init__(f"{field}: {brief(value)} is not allowed; {allowed}")
 
 
 def load_sweep(file: Path) -> list[Fields]:
@@ -45,7 +47,7 @@ def load_sweep(file: Path) -> list[Fields]:
         SweepError: the file is missing, not TOML, or not a sweep.
     """
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        table = read_toml(file)
     except OSError as error:
         raise SweepError("file", str(file), f"it is a file that can be read ({error.strerror})") from None
     except ValueError as error:  # not UTF-8, or not TOML
@@ -120,6 +122,8 @@ def _changed(configuration: Mapping[str, Any], change: Mapping[str, Any], where:
     for field, value in flattened(change):
         *tables, name = field.split(".")
         inner = result
+        if len(tables) >= DEEPEST:
+            raise SweepError(where, field, f"a field has at most {DEEPEST} parts")
         for table in tables:
             inner = inner.setdefault(table, {})
             if not isinstance(inner, dict):

@@ -1,0 +1,237 @@
+"""A run's folder: what is changed in it is noticed, one process works in it, and a run in it can be extended."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import shutil
+import signal
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from isornn.training import ConfigurationError, State
+from isornn.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from isornn.training.metrics import read_metrics
+from isornn.training.run import RunError
+from small_runs import OTHERS, SMALL, Stop, configured, ran, rows, same, stop_at
+
+# -- the folder ------------------------------------------------------------------------------------------------------
+
+
+def test_a_changed_byte_of_the_metrics_is_noticed(tmp_path: Path) -> None:
+    """When the run goes on, and when its rows are read; behind the checkpoint nothing counts."""
+    with pytest.raises(Stop):
+        ran(configured(), tmp_path, on_update=[stop_at(10)])
+    file = tmp_path / "metrics.jsonl"
+    data = file.read_bytes()
+    assert [row["update"] for row in read_metrics(tmp_path)] == [4, 8]
+    for place in range(0, len(data), 29):
+        file.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        with pytest.raises(CheckpointError, match=r"metrics.jsonl: changed, its checksum"):
+            read_metrics(tmp_path)
+        if place == 58:
+            with pytest.raises(CheckpointError, match=r"metrics.jsonl: changed, its checksum"):
+                ran(configured(), tmp_path)
+    file.write_bytes(data + b"begun")
+    ran(configured(), tmp_path)
+    assert [row["update"] for row in read_metrics(tmp_path)] == [4, 8, 12, 16]
+
+
+def test_rows_are_read_where_no_checkpoint_was_reached(tmp_path: Path) -> None:
+    ran(configured(optimiser={"name": "sgd", "rate": 3e38}, clip=1e30), tmp_path)
+    assert read_metrics(tmp_path) == []
+
+
+def edited(file: Path, *path: Any, to: Any) -> None:
+    """A checkpoint with another value and the checksum that belongs to it."""
+    content = load_checkpoint(file)
+    inner: Any = content
+    for key in path[:-1]:
+        inner = inner[key]
+    if to is KeyError:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = to
+    save_checkpoint(file, content)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("journal",), {}),
+        (("journal", "metrics_bytes"), -1),
+        (("journal", "metrics_bytes"), "0"),
+        (("journal", "seconds"), math.nan),
+        (("journal", "best"), 3),
+        (("journal", "best", "loss"), "low"),
+        (("journal", "best_weights"), {}),
+        (("journal", "more"), 1),
+        (("update",), "8"),
+        (("update",), -8),
+        (("update",), KeyError),
+        (("model",), {}),
+        (("model", "readout.bias"), torch.zeros(7)),
+        (("model", "readout.bias"), "zero"),
+        (("optimizer",), None),
+        (("optimizer", "param_groups", 0, "lr"), "fast"),
+        (("optimizer", "param_groups", 0, "betas"), 0.9),
+        (("optimizer", "state", 0, "exp_avg"), torch.zeros(3)),
+        (("schedules",), []),
+        (("schedules", 0), None),
+        (("schedules", 0, "step_size"), []),
+        (("generators",), []),
+        (("generators", 0), torch.zeros(3)),
+    ],
+    ids=repr,
+)
+def test_a_checkpoint_that_somebody_edited_is_refused(
+    stopped: Path, tmp_path: Path, path: tuple[Any, ...], value: Any
+) -> None:
+    shutil.copytree(stopped, tmp_path / "run")
+    edited(tmp_path / "run" / "checkpoint.pt", *path, to=value)
+    with pytest.raises(CheckpointError, match=r"checkpoint.pt: holds something else than this run's state"):
+        ran(configured(), tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has a checkpoint."""
+    folder = tmp_path_factory.mktemp("stopped")
+    with pytest.raises(Stop):
+        ran(configured(), folder, on_update=[stop_at(10)])
+    return folder
+
+
+def test_two_processes_in_one_folder_are_kept_apart(tmp_path: Path) -> None:
+    """The second is refused while the first is at work, and the run is as if it had not been there."""
+    refused: list[str] = []
+
+    def second() -> None:
+        with pytest.raises(RunError) as error:
+            ran(configured(), tmp_path)
+        refused.append(str(error.value))
+
+    def meanwhile(state: State) -> None:
+        if state.update == 5:  # a lock is a thread's, as it is a process's
+            other = threading.Thread(target=second)
+            other.start()
+            other.join()
+
+    ran(configured(), tmp_path, on_update=[meanwhile])
+    assert [row["update"] for row in rows(tmp_path)] == [4, 8, 12, 16]
+    assert refused == [f"{tmp_path}: another process is at work in it; let it end, or name another folder"]
+
+
+@pytest.mark.parametrize("schedule", [SMALL["schedule"], OTHERS["plateau"]["schedule"]])
+def test_a_finished_run_is_extended_to_the_same_bytes(schedule: dict[str, Any], tmp_path: Path) -> None:
+    """As if it had been asked for all updates from the start; twice."""
+    whole = ran(configured(schedule=schedule, updates=24), tmp_path / "whole")
+    for updates in (8, 12, 24):
+        longer = ran(configured(schedule=schedule, updates=updates), tmp_path / "extended")
+    assert same(tmp_path / "whole", tmp_path / "extended")
+    assert replace(longer, seconds=whole.seconds) == whole
+
+
+def test_an_extension_that_is_stopped_goes_on(tmp_path: Path) -> None:
+    ran(configured(updates=8), tmp_path / "extended")
+    with pytest.raises(Stop):
+        ran(configured(updates=16), tmp_path / "extended", on_update=[stop_at(13)])
+    ran(configured(updates=16), tmp_path / "whole")
+    ran(configured(updates=16), tmp_path / "extended")
+    assert same(tmp_path / "whole", tmp_path / "extended")
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "words"),
+    [
+        ({"updates": 8}, {"updates": 4}, "updates: 4 is not allowed; .* extended, not cut"),
+        ({"updates": 6}, {"updates": 8}, "ended with a validation that no longer run has"),
+        ({"schedule": {"name": "cosine"}, "updates": 4}, {"updates": 8}, "schedule, cosine, depends on their number"),
+        ({"updates": 4}, {"updates": 8, "seed": 1}, "holds a run with another updates, seed"),
+    ],
+)
+def test_extensions_that_are_refused(first: dict[str, Any], then: dict[str, Any], words: str, tmp_path: Path) -> None:
+    record = ran(configured(**first), tmp_path)
+    with pytest.raises(RunError, match=words):
+        ran(configured(**{**first, **then}), tmp_path)
+    assert ran(configured(**first), tmp_path) == record
+
+
+def test_an_interrupt_that_python_drops_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes while an object is being deleted, where exceptions are dropped."""
+
+    class Deleted:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def interrupt(state: State) -> None:
+        if state.update == 10:
+            Deleted()
+            reached.append(state.update)
+
+    dropped: list[Any] = []
+    reached: list[int] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda each: dropped.append(each.exc_type))
+    with pytest.raises(KeyboardInterrupt):
+        ran(configured(), tmp_path, on_update=[interrupt])
+    assert (dropped, reached) == ([KeyboardInterrupt], [10])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ran(configured(), tmp_path)
+    ran(configured(), tmp_path / "whole")
+    assert same(tmp_path, tmp_path / "whole")
+
+
+def test_a_disk_that_is_full_is_said_with_the_files_name(tmp_path: Path) -> None:
+    """A limit on the size of files stands for it."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(OSError, match="File too large: '.*weights.safetensors'"):
+            ran(configured(), tmp_path, progress=limit)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    ran(configured(), tmp_path)
+    ran(configured(), tmp_path / "whole")
+    assert same(tmp_path, tmp_path / "whole")
+
+
+def limit(update: int, _: int) -> None:
+    """After the first update files have at most 2,000 bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+# -- what the machine cannot do --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": {"name": "lstm", "hidden": 1_000_000}}, "model.hidden: 1000000 is not allowed; .* GiB of"),
+        ({"model": {"name": "spectral", "hidden": 1_000_000}}, "model.hidden: 1000000 is not allowed"),
+        ({"model": {"name": "torch.nn.GRU", "hidden": 10, "layers": 1000}, "batch_size": 10**9}, "batch_size: 1000"),
+        ({"task": {"name": "adding", "length": 1_000_000}, "batch_size": 10**9}, "batch_size: 1000000000 is not"),
+        ({"model": {"name": "lstm", "hidden": 6, "own_steps": 7}}, "own_steps: 7 is not allowed; the task has 8 steps"),
+        ({"model": {"name": "lstm", "hidden": 6, "own_steps": 9}}, "own_steps: 9 is not allowed; the task has 8 steps"),
+        ({"model": {"name": "lstm", "hidden": 6, "features": "tanh"}}, "model.features: the input of lstm"),
+        ({"task": {"name": "concatenated_digits", "digits": 61}}, "task.digits: 61 is not allowed; it is from 1 to 60"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused_before_they_are_taken(
+    changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    begun = time.perf_counter()
+    with pytest.raises((ConfigurationError, RunError), match=words):
+        ran(configured(**changes), tmp_path)
+    assert time.perf_counter() - begun < 10
+
+
+def test_a_rate_that_the_schedule_makes_too_large_is_a_divergence(tmp_path: Path) -> None:
+    record = ran(configured(optimiser={"name": "adam", "rate": 3e38}), tmp_path)
+    assert record.diverged is not None and record.diverged.startswith("update 1: the learning rate is 3e+38")
