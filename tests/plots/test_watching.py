@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from isornn.diagnosis import Monitor, Watch
+from isornn.diagnosis import Monitor, TrainingRecord
 from isornn.nn import SpectralRNN
 from isornn.plots.watching import draw_gradients, draw_singular_values, draw_watch, normalised
 
 
-def watched(model: nn.Module, *lengths: int) -> Watch:
+def watched(model: nn.Module, *lengths: int) -> TrainingRecord:
     with Monitor(model, every=1) as monitor:
         for steps in lengths:
             model(torch.randn(steps, 2, 3))[0].square().sum().backward()

@@ -12,7 +12,7 @@ from torch import nn
 
 from isornn.cells.min_rnn import MinLSTM
 from isornn.diagnosis import measure
-from isornn.diagnosis.profiles import profile_of
+from isornn.diagnosis.gradients import profile_of
 from isornn.nn.rnn import RNN
 from isornn.reports.decades import decades, left_after
 from isornn.reports.layer import panels
