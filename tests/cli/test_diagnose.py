@@ -88,14 +88,14 @@ def test_data_in_a_file(folder: Path, ending: str) -> None:
     assert layer["inputs"]["second_moment"] == pytest.approx((x**2).mean(), rel=1e-6)
 
 
-def test_the_theory_is_asked_unless_it_is_left_out(folder: Path) -> None:
+def test_the_theory_is_computed_on_request(folder: Path) -> None:
     torch.save(nn.GRU(3, 8).state_dict(), "gru.pt")
     for what in (("my_models:both",), ("gru.pt", "--cell", "gru", "--length", 20)):
         reasons = [
             json.loads(called(*what, "--json", *flag).stdout)["layers"][0]["predicted"]["reason"]
-            for flag in ((), ("--no-theory",))
+            for flag in ((), ("--theory",))
         ]
-        assert reasons == ["asked", NOT_ASKED]
+        assert reasons == [NOT_ASKED, "asked"]
 
 
 @pytest.mark.parametrize("ending", ["pt", "safetensors"])

@@ -95,7 +95,7 @@ def test_what_modules_hold_is_left_as_it_was():
 def test_pythons_random_state_is_left_by_the_first_call_of_a_process():
     code = (
         "import random, torch, isornn; random.seed(1); before = random.getstate();"
-        "isornn.diagnose(torch.nn.GRU(2, 4), torch.randn(9, 2, 2)); assert random.getstate() == before"
+        "isornn.diagnose(torch.nn.GRU(2, 4), torch.randn(9, 2, 2), theory=True); assert random.getstate() == before"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -299,3 +299,9 @@ def test_random_state_of_python_is_restored():
     before = random.getstate()
     diagnosed(Draws(), torch.randn(9, 2, 3))
     assert random.getstate() == before
+
+
+def test_progress_names_the_parts_of_the_work():
+    lines = []
+    isornn.diagnose(nn.GRU(3, 5, num_layers=2), torch.randn(9, 2, 3), progress=lines.append)
+    assert lines[0] == "running the model" and [line.partition(":")[0] for line in lines[2:4]] == ["GRU l0", "GRU l1"]

@@ -220,7 +220,7 @@ def test_trained_peepholes_count_in_the_values_of_gates():
 
 def test_the_theory_stands_beside():
     torch.manual_seed(0)
-    layer = measure(nn.RNN(8, 64), torch.randn(120, 8, 8)).layers[0]
+    layer = measure(nn.RNN(8, 64), torch.randn(120, 8, 8), theory=True).layers[0]
     untied, tied = layer.predicted.untied, layer.predicted.tied
     assert abs(untied.spec.input.variance - 1) < 0.1 and abs(untied.spec.input.correlation) < 0.1
     assert abs(tied.lyapunov.number() - layer.lyapunov.exponents[0].number()) < 0.1

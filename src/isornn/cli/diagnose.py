@@ -28,8 +28,9 @@ def diagnose(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE.html", help="One page with all figures, for a browser.")
     ] = None,
-    no_theory: Annotated[
-        bool, typer.Option("--no-theory", help="Without the theory of the layers, which takes most of the time.")
+    theory: Annotated[
+        bool,
+        typer.Option("--theory", help="With the theory of the layers, which takes longer than all else."),
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -45,9 +46,9 @@ def diagnose(
     if length is not None and length < 2:
         raise SpecError("--length", length, "it is a number of steps to bridge, at least 2")
     if Path(what).suffix.lower() in _WEIGHTS:
-        report = _of_weights(Path(what), data, length, cell, not no_theory)
+        report = _of_weights(Path(what), data, length, cell, theory)
     else:
-        report = _of_factory(what, data, length, cell, not no_theory)
+        report = _of_factory(what, data, length, cell, theory)
     if json:
         print_json(report.to_json())
     else:
@@ -105,8 +106,8 @@ def _diagnosed(what: str, model: Any, batch: Any, length: int | None, theory: bo
     from isornn.reports import diagnose
 
     try:
-        with errors().status("measuring"):
-            return diagnose(model, batch, length, theory=theory)
+        with errors().status("measuring") as status:
+            return diagnose(model, batch, length, theory=theory, progress=status.update)
     except ReplayError as error:
         raise TheirError(f"{what}: {error}") from error
     except Exception as error:

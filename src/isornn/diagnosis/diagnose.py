@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -46,6 +46,8 @@ from isornn.theory.tied.following import follow
 from isornn.theory.tied.paths import TiedLaws
 from isornn.theory.tied.trajectory import input_moments
 
+Progress = Callable[[str], object]
+
 SEED = 0
 NOT_ASKED = "not asked for"
 NEVER_CALLED = "it was never called on this batch"
@@ -60,8 +62,9 @@ def measure(
     length: int | None = None,
     target: Target | None = None,
     *,
-    theory: bool = True,
+    theory: bool = False,
     generator: torch.Generator | None = None,
+    progress: Progress | None = None,
 ) -> Diagnosis:
     """Gradients, states, gates and weights of each recurrent layer of a model, on the user's data.
 
@@ -77,8 +80,9 @@ def measure(
         length: T, how many steps the layers should bridge; those of the longest sequence by default.
         target: for the gradient of the loss: a function of the model's output, integer labels (cross entropy), or
             floating point values (mean squared error).
-        theory: whether to add the theory's answer for such layers, which takes most of the time.
+        theory: whether to add the theory's answer for such layers, which takes longer than all else.
         generator: of the random directions; seeded with 0 by default, so that equal calls agree.
+        progress: called with a line of text whenever another part of the work begins.
 
     Returns:
         The measurements, one entry per layer and direction. A module that was never called, or whose numbers are not
@@ -91,7 +95,7 @@ def measure(
         ValueError: length, an empty batch, or a target that does not fit the output.
 
     >>> model = nn.Sequential(nn.Linear(2, 8), nn.GRU(8, 16, batch_first=True))
-    >>> diagnosis = measure(model, torch.randn(4, 50, 2), theory=False)
+    >>> diagnosis = measure(model, torch.randn(4, 50, 2))
     >>> [layer.info.name for layer in diagnosis.layers]
     ['1 l0']
     >>> diagnosis.layers[0].backward.xi.number() < 2
@@ -100,8 +104,10 @@ def measure(
     if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 2):
         raise ValueError(f"length: {length!r} is not allowed; it is a whole number of steps, at least 2")
     generator = torch.Generator().manual_seed(SEED) if generator is None else generator
+    progress = (lambda _: None) if progress is None else progress
     flushes = flushes_denormals()
     modules = recurrent_modules(model)
+    progress("running the model")
     with unhindered():
         captured = capture(model, modules, batch, None if target is None else loss_of(target))
     with usual_modes():
@@ -119,7 +125,7 @@ def measure(
         layers: list[LayerDiagnosis] = []
         while sequences:  # each is released when it has been measured
             module, found = sequences.pop(0)
-            layers += _layers(module, found, wanted, theory, generator, flushes, module.module is first)
+            layers += _layers(module, found, wanted, theory, generator, flushes, module.module is first, progress)
     return Diagnosis(type(model).__name__, wanted, tuple(layers), tuple(unmeasured), captured.loss)
 
 
@@ -177,16 +183,19 @@ def _layers(
     generator: torch.Generator,
     flushes: bool,
     is_first: bool,
+    progress: Progress,
 ) -> list[LayerDiagnosis]:
+    progress(f"{module.name or module.kind}: recomputing it in float64")
     replays = replay_module(module, captured)
     losses = loss_gradient_norms(module, captured, replays)
     layers: list[LayerDiagnosis] = []
     for number, one in enumerate(replays):
-        replay = one.replay
+        replay, info = one.replay, _info(module, captured, one, is_first)
+        progress(f"{info.name}: gradients, gates and states" + (", theory" if theory else ""))
         inputs = input_facts(one.inputs, replay.lengths)
         layers.append(
             LayerDiagnosis(
-                info=_info(module, captured, one, is_first),
+                info=info,
                 check=one.check,
                 inputs=inputs,
                 weights=weight_facts(one.layer),
@@ -202,6 +211,7 @@ def _layers(
                 predicted=predicted(one.layer, inputs.law) if theory else Predicted(None, None, NOT_ASKED),
             )
         )
+    progress(f"{module.name or module.kind}: denormal numbers")
     small = denormals(module, captured, replays, losses or [layer.backward.log_norm for layer in layers], flushes)
     return [replace(layer, denormals=small) for layer in layers]
 

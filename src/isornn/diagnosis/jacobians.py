@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -23,7 +23,7 @@ Diagonals = Mapping[str, Tensor]
 TIMES, LARGEST = 4, 4096
 EXPONENTS, LYAPUNOV_SEQUENCES = 8, 2
 SEQUENCES, DIRECTIONS, SETTLING = 8, 4, 100
-_EVERY = 4  # steps between two decompositions
+_EVERY = 4  # steps between two decompositions, or two rescalings
 TOO_SHORT = "the sequences are too short: exponents need at least 2 steps"
 NOTHING_LEFT = "minus infinity: nothing of that many directions is left"
 
@@ -99,20 +99,26 @@ def forward_profile(replay: Replay, generator: torch.Generator) -> Profile:
     shape = (replay.batch, DIRECTIONS, width)
     drawn = torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
     tangents, scale = drawn.to(replay.output.device), torch.zeros_like(replay.lengths, dtype=torch.float64)
-    push, names = Tangents(replay), (*replay.step.cell.states, "all")
-    logs: dict[str, list[Tensor]] = {name: [] for name in names}
-    for time in range(start, replay.steps + 1):
-        parts = (*tangents.split(replay.step.sizes, -1), tangents)
-        known = time <= replay.lengths
-        for name, part in zip(names, parts, strict=True):
-            logs[name].append(torch.where(known, _log_norm(part) + scale, torch.nan))
-        if time < replay.steps:
-            tangents, scale = _rescaled(push.pushed(time, tangents), scale)
-    return profile_of({name: torch.stack(values).cpu() for name, values in logs.items()})
+    push, found, scales = Tangents(replay), [tangents], [scale]
+    logs: list[Tensor] = []
+    for time in range(start, replay.steps):
+        tangents = push.pushed(time, tangents)
+        if time % _EVERY == 0:
+            tangents, scale = _rescaled(tangents, scale)
+        found.append(tangents)
+        scales.append(scale)
+        if len(found) == CHUNK or time + 1 == replay.steps:
+            logs.append(_log_norms(torch.stack(found), replay.step.sizes) + torch.stack(scales).unsqueeze(1))
+            found, scales = [], []
+    times = torch.arange(start, replay.steps + 1, device=replay.lengths.device)
+    whole = torch.where((times.unsqueeze(1) <= replay.lengths).unsqueeze(1), torch.cat(logs), torch.nan).cpu()
+    return profile_of(dict(zip((*replay.step.cell.states, "all"), whole.unbind(1), strict=True)))
 
 
-def _log_norm(tangents: Tensor) -> Tensor:
-    return tangents.square().sum(-1).mean(-1).log() / 2
+def _log_norms(tangents: Tensor, sizes: Sequence[int]) -> Tensor:
+    """(c, states + 1, B) of tangents (c, B, k, S): ln norm, root mean square over directions; by state and of all."""
+    parts = (*tangents.split(sizes, -1), tangents)
+    return torch.stack([part.square().sum(-1).mean(-1).log() / 2 for part in parts], 1)
 
 
 def _rescaled(tangents: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:

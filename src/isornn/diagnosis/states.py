@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -23,26 +22,22 @@ ONE_STEP = "the sequences have one step"
 
 @torch.no_grad()
 def input_facts(x: Tensor, lengths: Tensor) -> InputFacts:
-    """Of inputs (T, B, D) with lengths (B,), a step at a time, so that no copy of all is made."""
-    steps, _, features = x.shape
+    """Of inputs (T, B, D) with lengths (B,), a chunk of steps at a time, so that no copy of all is made."""
+    steps, batch, features = x.shape
     total = square = x.new_zeros(features, dtype=torch.float64)
+    before = x.new_zeros(1, batch, features, dtype=torch.float64)
     shared = in_time = largest = 0.0
-    pairs = links = rows = 0
-    before: Tensor | None = None
-    for t in range(steps):
-        inside = t < lengths
-        now = torch.where(inside.unsqueeze(-1), x[t].double(), 0.0)
-        count = int(inside.sum())
-        rows += count
-        own = now.square().sum(0)
-        total, square = total + now.sum(0), square + own
+    counts = (torch.arange(steps, device=x.device).unsqueeze(1) < lengths).sum(1)
+    for start, stop in spans(steps, 64):
+        inside = torch.arange(start, stop, device=x.device).unsqueeze(1) < lengths
+        now = torch.where(inside.unsqueeze(-1), x[start:stop].double(), 0.0)
+        own = now.square().sum(1)
+        total, square = total + now.sum((0, 1)), square + own.sum(0)
         largest = max(largest, float(now.abs().max()))
-        shared += float((now.sum(0).square() - own).sum())
-        pairs += count * (count - 1)
-        if before is not None:
-            in_time += float((now * before).sum())
-            links += count
-        before = now
+        shared += float((now.sum(1).square() - own).sum())
+        in_time += float((now * torch.cat([before, now[:-1]])).sum())
+        before = now[-1:]
+    rows, links, pairs = int(counts.sum()), int(counts[1:].sum()), int((counts * (counts - 1)).sum())
     means = total / rows
     second = square / rows
     moment = float(second.mean())
@@ -163,23 +158,22 @@ def state_moments(replay: Replay) -> dict[str, StateMoments]:
 
 
 def _moments(values: Tensor, inside: Tensor, times: Tensor) -> StateMoments:
-    rows = torch.stack([torch.stack(_at(values[time], inside[time - 1])) for time in times.tolist()]).cpu()
-    return StateMoments(times, *rows.unbind(1))
+    chunks = [_at(values[times[i:j]], inside[times[i:j] - 1]) for i, j in spans(len(times), 32)]
+    return StateMoments(times, *torch.cat(chunks, 1).cpu())
 
 
-def _at(values: Tensor, inside: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Mean, second moment, correlation, spread of (B, N) over the sequences that go on."""
-    own = values[inside]
-    missing = own.new_tensor(math.nan)
-    count = len(own)
-    if count == 0:
-        return missing, missing, missing, missing
-    mean, square = own.mean(), own.square().mean()
-    if count == 1:
-        return mean, square, missing, missing
+def _at(values: Tensor, inside: Tensor) -> Tensor:
+    """(4, c): mean, second moment, correlation, spread of (c, B, N) over the sequences that have not ended."""
+    own = torch.where(inside.unsqueeze(-1), values, 0.0)
+    count = inside.sum(1).double()
+    mean = own.mean(-1).sum(1) / count
+    squares = own.square().mean(-1)  # (c, B)
+    square = squares.sum(1) / count
     # sum over pairs a != b of h_a h_b = (sum h)^2 - sum h^2
-    together = ((own.sum(0).square() - own.square().sum(0)) / (count * (count - 1))).mean()
+    pairs = (own.sum(1).square() - own.square().sum(1)).mean(-1) / (count * (count - 1))
     variance = square - mean.square()
-    varies = variance > 1e-12 * square
-    correlation = torch.where(varies, (together - mean.square()) / torch.where(varies, variance, 1.0), missing)
-    return mean, square, correlation, own.square().mean(1).std()
+    known = (variance > 1e-12 * square) & (count > 1)
+    correlation = torch.where(known, (pairs - mean.square()) / torch.where(known, variance, 1.0), torch.nan)
+    off = torch.where(inside, squares - square.unsqueeze(1), 0.0).square().sum(1)
+    spread = torch.where(count > 1, (off / (count - 1).clamp(min=1)).sqrt(), torch.nan)
+    return torch.stack([mean, square, correlation, spread])

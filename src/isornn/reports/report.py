@@ -6,6 +6,7 @@ import io
 import shutil
 import weakref
 from collections.abc import Sequence
+from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from rich.console import Console, Group
 from torch import nn
 
 from isornn.diagnosis import Diagnosis, Finding, findings, fix_, measure
+from isornn.diagnosis.diagnose import Progress
 from isornn.diagnosis.gradients import Target
 from isornn.reports.findings import headline
 from isornn.reports.terminal import terminal
@@ -116,8 +118,9 @@ def diagnose(
     length: int | None = None,
     target: Target | None = None,
     *,
-    theory: bool = True,
+    theory: bool = False,
     generator: torch.Generator | None = None,
+    progress: Progress | None = None,
 ) -> Report:
     """How far gradients come in a model on the user's data, what is wrong with it, and the Python that fixes it.
 
@@ -125,19 +128,24 @@ def diagnose(
     checks the measurements.
 
     Args:
-        model, batch, length, target, theory, generator: as `isornn.diagnosis.measure` has them.
+        model, batch, length, target, theory, generator, progress: as `isornn.diagnosis.measure` has them; by
+            default progress is a line on stderr, where that is a terminal.
 
     Raises:
         ModuleError, ReplayError, ValueError: as there.
 
     >>> model = nn.Sequential(nn.Linear(2, 8), nn.GRU(8, 16, batch_first=True))
-    >>> report = diagnose(model, torch.randn(4, 50, 2), theory=False)
+    >>> report = diagnose(model, torch.randn(4, 50, 2))
     >>> report.to_json()["layers"][0]["info"]["name"]
     '1 l0'
     >>> print(report)
     Sequential, T = 50: ...
     """
-    found = measure(model, batch, length, target, theory=theory, generator=generator)
+    with ExitStack() as shown:
+        console = Console(stderr=True)
+        if progress is None and console.is_terminal:
+            progress = shown.enter_context(console.status("diagnosing")).update
+        found = measure(model, batch, length, target, theory=theory, generator=generator, progress=progress)
     return Report(found, findings(found), model)
 
 
