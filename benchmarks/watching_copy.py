@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from table import claim, heading, show
 
-from isornn.diagnosis import Monitor, Watch
+from isornn.diagnosis import Monitor, TrainingRecord
 from isornn.nn import SpectralRNN, spectral
 from isornn.optim import GeodesicSGD
 from isornn.present.watching import draw_gradients, draw_singular_values
@@ -32,7 +32,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 FLAT = 1e-4
 
 
-def watched(margin: float | None, updates: int, every: int, seed: int) -> tuple[Watch, float]:
+def watched(margin: float | None, updates: int, every: int, seed: int) -> tuple[TrainingRecord, float]:
     """What a monitor saw of one run, and the last loss."""
     torch.manual_seed(seed)
     task, draw = Copy(LENGTH), torch.Generator().manual_seed(seed)

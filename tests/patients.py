@@ -1,7 +1,7 @@
 """Models that are ill in one known way each, and healthy ones, as people build them.
 
 What is wrong is done with plain torch, as a user would do it, and by nothing that the diagnosis measures with. Beside
-its own illness a patient may show what follows from it (``also``): a network whose gates are shut does vanish.
+its own kind a patient may show what follows from it (``also``): a network whose gates are shut does vanish.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from isornn.cells import BiasLaw, Gate, Spec
 from isornn.cells.catalogue import cell_named
 from isornn.nn.gate_tensors import recurrent_layers
 
-ILLNESSES = (
+KINDS = (
     "default_start",
     "doubled_bias",
     "exploding",
@@ -35,7 +35,7 @@ class Patient:
     """A model, what it is given, how far it has to see, and what is wrong with it (``None``: nothing)."""
 
     name: str
-    illness: str | None
+    kind: str | None
     model: nn.Module
     batch: Tensor | PackedSequence
     length: int
@@ -396,7 +396,7 @@ def critical_typed() -> Patient:
     return Patient("critical_typed", None, Reader(layer, 64), _noise(100, 8, 16), 100)
 
 
-ILL: tuple[Callable[[], Patient], ...] = (
+FLAWED: tuple[Callable[[], Patient], ...] = (
     *(vanishing_rnn, vanishing_lstm, vanishing_gru),
     *(exploding_relu, exploding_tanh, exploding_lstm),
     *(stuck_open_lstm, stuck_open_gru, flapping_lstm),

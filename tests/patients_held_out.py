@@ -281,7 +281,7 @@ def typed_cell() -> Patient:
     return Patient("typed_cell", None, Reader(layer, 48), _noise(70, 8, 6), 70)
 
 
-ILL: tuple[Callable[[], Patient], ...] = (
+FLAWED: tuple[Callable[[], Patient], ...] = (
     *(default_lstm_by_hand, default_projected),
     *(doubled_on_default, doubled_drawn_apart),
     padded_tokens,

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from isornn.cli import app
 from isornn.diagnosis import Predicted
-from isornn.diagnosis.predicted import NOT_ASKED
+from isornn.diagnosis.diagnose import NOT_ASKED
 
 MODELS = """
 import torch
@@ -49,7 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "my_models", raising=False)
     # The theory takes seconds, and what it says is not what is asked for here.
-    monkeypatch.setattr("isornn.diagnosis.model.predicted", lambda *_: Predicted(None, None, "asked"))
+    monkeypatch.setattr("isornn.diagnosis.diagnose.predicted", lambda *_: Predicted(None, None, "asked"))
     (tmp_path / "my_models.py").write_text(MODELS)
     return tmp_path
 
@@ -68,7 +68,7 @@ def refused(*arguments: object) -> str:
 def test_a_factory_of_model_and_batch(folder: Path) -> None:
     done = called("my_models:both", "--length", 30, "--html", "report.html")
     assert done.exit_code == 0, done.stderr
-    assert done.stdout.startswith("Sequential, T = 30: 1 verdict\n") and "0 l0" in done.stdout
+    assert done.stdout.startswith("Sequential, T = 30: 1 finding\n") and "0 l0" in done.stdout
     assert done.stderr == "isornn: page in report.html\n"
     assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
@@ -84,18 +84,18 @@ def test_data_in_a_file(folder: Path, ending: str) -> None:
     assert done.exit_code == 0, done.stderr
     read = json.loads(done.stdout)
     (layer,) = read["layers"]
-    assert (layer["place"]["sequences"], layer["place"]["steps"], read["length"]) == (2, 20, 20)
+    assert (layer["info"]["sequences"], layer["info"]["steps"], read["length"]) == (2, 20, 20)
     assert layer["inputs"]["second_moment"] == pytest.approx((x**2).mean(), rel=1e-6)
 
 
-def test_the_theory_is_asked_unless_it_is_left_out(folder: Path) -> None:
+def test_the_theory_is_computed_on_request(folder: Path) -> None:
     torch.save(nn.GRU(3, 8).state_dict(), "gru.pt")
     for what in (("my_models:both",), ("gru.pt", "--cell", "gru", "--length", 20)):
         reasons = [
             json.loads(called(*what, "--json", *flag).stdout)["layers"][0]["predicted"]["reason"]
-            for flag in ((), ("--no-theory",))
+            for flag in ((), ("--theory",))
         ]
-        assert reasons == ["asked", NOT_ASKED]
+        assert reasons == [NOT_ASKED, "asked"]
 
 
 @pytest.mark.parametrize("ending", ["pt", "safetensors"])
@@ -106,7 +106,7 @@ def test_weights_alone(folder: Path, ending: str) -> None:
     done = called(f"a.{ending}", "--cell", "lstm", "--length", 50, "--json")
     assert done.exit_code == 0, done.stderr
     read = json.loads(done.stdout)
-    assert [layer["place"]["name"] for layer in read["layers"]] == ["encoder l0"] and read["length"] == 50
+    assert [layer["info"]["name"] for layer in read["layers"]] == ["encoder l0"] and read["length"] == 50
     assert "variance 1" in " ".join(read["notes"])
 
 

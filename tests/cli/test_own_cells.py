@@ -241,7 +241,7 @@ def test_train_and_go_on(mine: Path, tmp_path: Path) -> None:
     assert "mine:Mine(3)" in shown
     known = json.loads(Path("run/configuration.json").read_text())["model"]
     assert (known["name"], known["rate"]) == ("mine:Mine", 0.25)
-    assert "mine:Mine" in done("diagnose", "run/weights.safetensors", "--cell", "mine:Mine", "--no-theory")
+    assert "mine:Mine" in done("diagnose", "run/weights.safetensors", "--cell", "mine:Mine")
     sys.modules.pop("mine")
     assert "'mine' is not imported" in refusal(*calls)
     assert done(*calls, "--allow-import", "mine") == shown
@@ -275,7 +275,7 @@ def test_a_sweep_on_processes(mine: Path, tmp_path: Path) -> None:
 
 
 def test_diagnose_a_model_with_a_layer_of_the_cell(mine: Path) -> None:
-    found = json.loads(done("diagnose", "mine:model", "--no-theory", "--json"))
+    found = json.loads(done("diagnose", "mine:model", "--json"))
     (layer,) = found["layers"]
     assert layer["place"]["cell"] == "mine:Mine"
 
@@ -286,7 +286,7 @@ def test_diagnose_a_checkpoint(name: str, wrapped: bool, tmp_path: Path) -> None
     model = RNN(CELLS[name], 3, 8, num_layers=2, bidirectional=True)
     tensors = {f"encoder.rnn.{key}": value for key, value in model.state_dict().items()}
     torch.save({"model": tensors} if wrapped else tensors, tmp_path / "checkpoint.pt")
-    arguments = ("diagnose", tmp_path / "checkpoint.pt", "--cell", name, "--length", 10, "--no-theory")
+    arguments = ("diagnose", tmp_path / "checkpoint.pt", "--cell", name, "--length", 10)
     found = json.loads(done(*arguments, "--json"))
     assert [layer["place"]["cell"] for layer in found["layers"]] == [name.partition("(")[0]] * 4
     assert f"isornn.nn.RNN of {name.partition('(')[0]}" in done(*arguments)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from isornn.diagnosis import Monitor, Watch, fix_, measure, verdicts
+from isornn.diagnosis import Denormals, Monitor, TrainingRecord, findings, fix_, measure
 from isornn.diagnosis import denormals as denormals_file
 from isornn.diagnosis.capture import as_tuple
 from isornn.init import critical_
@@ -71,19 +71,17 @@ def test_it_is_named_where_it_costs_and_the_line_ends_it(monkeypatch):
     model, x = default_lstm(num_layers=2)
     slow_cpu(monkeypatch, (2.0, 0.25))
     diagnosis = measure(model, x, target=last_step, theory=False)
-    (found,) = [verdict for verdict in verdicts(diagnosis) if verdict.illness == "denormals"]
-    assert found.place == "LSTM l0"
+    (found,) = [finding for finding in findings(diagnosis) if finding.kind == "denormals"]
+    assert found.layer == "LSTM l0"
     assert "takes 1 s, and 0.125 s with torch.set_flush_denormal(True)" in found.sentence
     assert diagnosis.layers[0].denormals.device in found.sentence
     assert all("bar: " in value for name, value in found.evidence.items() if name != "device")
-    assert fix_(model, [found], T) == [
-        "LSTM l0: left alone, denormals is torch's mode, not the weights: see the remedy."
-    ]
+    assert fix_(model, [found]) == ["LSTM l0: left alone (denormals): it is a mode of torch."]
     with denormals_flushed(False):
         exec(found.remedy, {"model": model, "length": T})
         assert flushes_denormals()
-        again = verdicts(measure(model, x, target=last_step, theory=False))
-    assert "denormals" not in {verdict.illness for verdict in again}
+        again = findings(measure(model, x, target=last_step, theory=False))
+    assert "denormals" not in {finding.kind for finding in again}
 
 
 @pytest.mark.parametrize("seconds", [(1.0, 1.0), (1.2, 1.0)])
@@ -91,8 +89,8 @@ def test_on_a_cpu_that_is_not_slow_it_is_measured_and_not_named(monkeypatch, sec
     model, x = default_lstm()
     slow_cpu(monkeypatch, seconds)
     diagnosis = measure(model, x, target=last_step, theory=False)
-    assert diagnosis.layers[0].denormals.gradients > denormals_file.MANY
-    assert "denormals" not in {verdict.illness for verdict in verdicts(diagnosis)}
+    assert diagnosis.layers[0].denormals.gradients > Denormals.MANY
+    assert "denormals" not in {finding.kind for finding in findings(diagnosis)}
     one = replace(diagnosis.layers[0].denormals, gradients=0.005, flushed_seconds=1e-9)
     assert not one.costly
 
@@ -156,7 +154,7 @@ def test_a_monitor_says_so_once(monkeypatch, tmp_path):
     assert finding.startswith("LSTM l0: ") and "takes 1 s, and 0.125 s" in finding
     assert [row.get("LSTM l0/denormals/flushed_seconds") for row in rows] == [0.125, None, None]
     record.save(tmp_path / "watch.npz")
-    assert Watch.load(tmp_path / "watch.npz").findings == record.findings
+    assert TrainingRecord.load(tmp_path / "watch.npz").findings == record.findings
     with denormals_flushed():
         assert watched(model, x).findings == ()
     critical_(model, T)
@@ -195,7 +193,7 @@ def test_a_diagnosis_does_not_depend_on_the_mode():
     found = []
     for flush in (False, True):
         with denormals_flushed(flush):
-            found.append(numbers(measure(model, x, target=last_step).to_json()))
+            found.append(numbers(measure(model, x, target=last_step, theory=True).to_json()))
     plain, flushed = found
     assert plain.keys() == flushed.keys()
     for name, value in plain.items():

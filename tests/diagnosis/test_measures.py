@@ -10,20 +10,17 @@ import isornn
 from checked import MGU
 from isornn.cells import Cell, GersLSTM, Values
 from isornn.diagnosis import measure
-from isornn.diagnosis.backward import LastOutput, gradient_norms
-from isornn.diagnosis.capture import run
-from isornn.diagnosis.forward import forward_profile
-from isornn.diagnosis.heard import heard
-from isornn.diagnosis.jacobians import jacobians, lyapunov
-from isornn.diagnosis.layers import recurrent_modules
-from isornn.diagnosis.replaying import replayed
+from isornn.diagnosis.capture import capture, longest_sequence, recurrent_modules
+from isornn.diagnosis.gradients import LastOutput, gradient_norms
+from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov
+from isornn.diagnosis.replay import replay_module
 from retaining_cells import TwoMemories
 
 
 def replay_of(layer, x):
     (module,) = recurrent_modules(layer)
-    calls = run(layer, [module], x, None).calls[layer]
-    return replayed(module, heard(module, calls))[-1].replay
+    calls = capture(layer, [module], x, None).calls[layer]
+    return replay_module(module, longest_sequence(module, calls))[-1].replay
 
 
 def first_state(layer, batch, hidden):
@@ -35,7 +32,7 @@ def first_state(layer, batch, hidden):
 def test_every_torch_layer_from_end_to_end(kind):
     report = measure(kind(3, 8), torch.randn(40, 4, 3), theory=False)
     (layer,) = report.layers
-    assert layer.place.kind == kind.__name__ and layer.place.hidden == 8 and layer.place.steps == 40
+    assert layer.info.kind == kind.__name__ and layer.info.hidden == 8 and layer.info.steps == 40
     assert 0 < layer.backward.xi.number() < 5 and 0 < layer.forward.xi.number() < 5
     assert layer.lyapunov.exponents[0].number() < 0
     json.dumps(report.to_json(), allow_nan=False)
@@ -223,7 +220,7 @@ def test_trained_peepholes_count_in_the_values_of_gates():
 
 def test_the_theory_stands_beside():
     torch.manual_seed(0)
-    layer = measure(nn.RNN(8, 64), torch.randn(120, 8, 8)).layers[0]
+    layer = measure(nn.RNN(8, 64), torch.randn(120, 8, 8), theory=True).layers[0]
     untied, tied = layer.predicted.untied, layer.predicted.tied
     assert abs(untied.spec.input.variance - 1) < 0.1 and abs(untied.spec.input.correlation) < 0.1
     assert abs(tied.lyapunov.number() - layer.lyapunov.exponents[0].number()) < 0.1

@@ -78,7 +78,7 @@ def test_the_model_is_left_as_it_was(target):
     before = everything(model)
     report = diagnosed(model, batch, target=target)
     assert_same(before, everything(model))
-    assert [layer.place.name for layer in report.layers] == ["lstm l0", "gru l0"]
+    assert [layer.info.name for layer in report.layers] == ["lstm l0", "gru l0"]
     assert [(module.module, "never called" in module.reason) for module in report.unmeasured] == [("unused", True)]
     assert (report.loss is None) == (target is None)
     assert all(torch.equal(value, twin[name]) for name, value in model.state_dict().items())
@@ -100,18 +100,18 @@ def test_three_layers_two_directions_projections_and_packed_sequences():
     lstm = nn.LSTM(3, 8, num_layers=3, bidirectional=True, proj_size=4, dropout=0.5)
     x = pack_padded_sequence(torch.randn(20, 3, 3), torch.tensor([7, 20, 12]), enforce_sorted=False)
     report = diagnosed(lstm, x, target=lambda output: output[1][0].square().sum())
-    assert [(layer.place.layer, layer.place.direction) for layer in report.layers] == [
+    assert [(layer.info.layer, layer.info.direction) for layer in report.layers] == [
         (layer, direction) for layer in range(3) for direction in range(2)
     ]
     first = report.layers[0]
-    assert first.place.projection == 4 and first.place.packed and first.place.mean_steps == 13
+    assert first.info.projection == 4 and first.info.packed and first.info.mean_steps == 13
     assert first.inputs.padding == 0 and len(first.backward.lags) == 21
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_precisions(dtype):
     report = diagnosed(nn.Sequential(nn.GRU(3, 8, dtype=dtype)), torch.randn(30, 2, 3, dtype=dtype))
-    assert report.layers[0].place.dtype == str(dtype).removeprefix("torch.") and report.layers[0].place.name == "0 l0"
+    assert report.layers[0].info.dtype == str(dtype).removeprefix("torch.") and report.layers[0].info.name == "0 l0"
 
 
 class ByHand(nn.Module):
@@ -135,8 +135,8 @@ def test_a_cell_stepped_by_hand_is_the_layer(kind):
     x = torch.randn(25, 2, 3, dtype=torch.float64)
     by_hand = diagnosed(ByHand(cell), x, target=lambda h: h.square().sum()).layers[0]
     whole = diagnosed(layer, x, target=lambda output: output[0][-1].square().sum()).layers[0]
-    assert by_hand.place.calls == 25 and by_hand.place.chains == 1 and by_hand.place.steps == 25
-    assert by_hand.place.name == "cell" and whole.place.name == kind + " l0"
+    assert by_hand.info.calls == 25 and by_hand.info.chains == 1 and by_hand.info.steps == 25
+    assert by_hand.info.name == "cell" and whole.info.name == kind + " l0"
     for name in ("forward", "backward", "loss"):
         torch.testing.assert_close(getattr(by_hand, name).log_norm["all"], getattr(whole, name).log_norm["all"])
     assert by_hand.loss_steps is None and whole.loss_steps == 1 / 25
@@ -146,7 +146,7 @@ def test_one_step_and_one_unbatched_sequence():
     layer = diagnosed(nn.LSTM(3, 5), torch.randn(1, 2, 3)).layers[0]
     assert layer.backward.xi.number() is None and "too short" in layer.backward.xi.reason()
     assert "too short" in layer.lyapunov.exponents[0].reason()
-    assert diagnosed(nn.LSTM(3, 5), torch.randn(9, 3)).layers[0].place.sequences == 1
+    assert diagnosed(nn.LSTM(3, 5), torch.randn(9, 3)).layers[0].info.sequences == 1
 
 
 def test_layers_fed_in_pieces_and_layers_shared():
@@ -160,7 +160,7 @@ def test_layers_fed_in_pieces_and_layers_shared():
             return out, self.gru(b, h if self.carried else None)
 
     batch = (torch.randn(10, 2, 3), torch.randn(7, 2, 3))
-    carried, apart = (diagnosed(Twice(c), batch).layers[0].place for c in (True, False))
+    carried, apart = (diagnosed(Twice(c), batch).layers[0].info for c in (True, False))
     assert (carried.calls, carried.chains, carried.steps) == (2, 1, 17)
     assert (apart.calls, apart.chains, apart.steps) == (2, 2, 10)
 
@@ -176,7 +176,7 @@ def test_our_own_layers(kind):
 def test_a_parametrised_layer():
     gru = nn.GRU(3, 5)
     parametrizations.weight_norm(gru, "weight_hh_l0")
-    place = diagnosed(gru, torch.randn(10, 2, 3)).layers[0].place
+    place = diagnosed(gru, torch.randn(10, 2, 3)).layers[0].info
     assert place.parametrised and place.kind == "GRU"
 
 
@@ -208,7 +208,7 @@ def test_gates_that_leave_nothing_but_rounding_are_replayed():
 def test_a_replay_that_is_not_the_model_is_an_error(monkeypatch):
     layer = isornn.nn.PeepholeLSTM(3, 4)
     monkeypatch.setattr(layer, "forward", lambda x: (torch.ones(5, 2, 4), torch.ones(1, 2, 4)))
-    with pytest.raises(ReplayError, match="differs from what the module gave"):
+    with pytest.raises(ReplayError, match="differs from what the module returned"):
         measure(layer, torch.randn(5, 2, 3), theory=False)
 
 

@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from isornn.diagnosis import Monitor, Watch
+from isornn.diagnosis import Monitor, TrainingRecord
 from isornn.diagnosis import monitor as monitor_file
-from isornn.diagnosis.sights import DROPPED, NOT_CALLED, NOT_FINITE, NOT_REACHED, UNTIED
+from isornn.diagnosis.training_step import DROPPED, NOT_CALLED, NOT_FINITE, NOT_REACHED, UNTIED
 from isornn.init import ModuleError
 from isornn.nn import SpectralRNN, VanillaRNN
 from isornn.nn import layers as own_layers
@@ -300,7 +300,7 @@ def test_lengths_that_change_and_long_ones_are_kept_in_bounded_columns(tmp_path:
     assert (layer.lags >= 0).sum(1).tolist() == [9, 256, 4]
     assert np.isnan(layer.loss["h"][0, 9:]).all() and np.isfinite(layer.loss["h"][0, :8]).all()
     record.save(tmp_path / "watch.npz")
-    found = Watch.load(tmp_path / "watch.npz")
+    found = TrainingRecord.load(tmp_path / "watch.npz")
     assert found.iterations.tolist() == [0, 1, 2] and [p.name for p in tmp_path.iterdir()] == ["watch.npz"]
     for name, value in vars(layer).items():
         other = getattr(found.layers[0], name)
@@ -317,15 +317,15 @@ def test_lengths_that_change_and_long_ones_are_kept_in_bounded_columns(tmp_path:
 def test_what_is_no_watch_is_refused(tmp_path: Path, content: bytes):
     file = tmp_path / "watch.npz"
     with pytest.raises(RecordError, match="not readable"):
-        Watch.load(file)
+        TrainingRecord.load(file)
     file.write_bytes(content)
-    with pytest.raises(RecordError, match="not a watch"):
-        Watch.load(file)
+    with pytest.raises(RecordError, match="not a training record"):
+        TrainingRecord.load(file)
     np.savez(file, other=np.zeros(2))
-    with pytest.raises(RecordError, match="not a watch"):
-        Watch.load(file)
+    with pytest.raises(RecordError, match="not a training record"):
+        TrainingRecord.load(file)
     with pytest.raises(ValueError, match=r"ending is .npz"):
-        Watch(np.zeros(0), ()).save(tmp_path / "watch.json")
+        TrainingRecord(np.zeros(0), ()).save(tmp_path / "watch.json")
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch):
@@ -390,5 +390,5 @@ def test_models_that_cannot_be_watched_are_refused():
     with pytest.raises(ValueError, match="RNN cannot be copied"):
         Monitor(rnn)
     assert not any(hooks(rnn))
-    with Monitor(nn.ModuleDict({"rnn": nn.RNN(D, N)})) as monitor, pytest.raises(ValueError, match="watched were rnn"):
+    with Monitor(nn.ModuleDict({"rnn": nn.RNN(D, N)})) as monitor, pytest.raises(ValueError, match="recorded are rnn"):
         monitor.record.layer("other")

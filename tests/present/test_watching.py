@@ -5,14 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from torch import nn
 
-from isornn.diagnosis import Monitor, Watch
+from isornn.diagnosis import LayerRecord, Monitor, TrainingRecord
 from isornn.nn import SpectralRNN
-from isornn.present.watching import draw_gradients, draw_singular_values, draw_watch, normalised
+from isornn.present.watching import _spectra, draw_gradients, draw_singular_values, draw_watch, normalised
 
 
-def watched(model: nn.Module, *lengths: int) -> Watch:
+def watched(model: nn.Module, *lengths: int) -> TrainingRecord:
     with Monitor(model, every=1) as monitor:
         for steps in lengths:
             model(torch.randn(steps, 2, 3))[0].square().sum().backward()
@@ -59,3 +60,17 @@ def test_gaps_are_named(tmp_path: Path) -> None:
         monitor.step()
     draw_watch(monitor.record, tmp_path / "watch.svg")
     assert "not called in this update" in (tmp_path / "watch.svg").read_text(encoding="utf-8")
+
+
+def test_the_band_of_singular_values_is_within_their_extremes() -> None:
+    values = np.tile([0.5, 0.7, 0.1, 1.0], (3, 1))
+    blank = np.full((3, 0), np.nan)
+    layer = LayerRecord(
+        "rnn l0", {"h": values}, {"h": np.full(3, np.inf)}, blank, {}, {}, values[:, 0], values[:, 0], ("",) * 3
+    )
+    _, draw = _spectra(TrainingRecord(np.arange(3), (layer,)), layer)
+    axes = Figure().subplots()
+    draw(axes)
+    (band,) = axes.collections
+    edges = band.get_paths()[0].vertices[:, 1]
+    assert (edges.min(), edges.max()) == (0.1, 1.0)

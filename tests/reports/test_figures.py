@@ -11,10 +11,12 @@ import torch
 from torch import nn
 
 from isornn.cells.min_rnn import MinLSTM
-from isornn.diagnosis import measure
-from isornn.diagnosis.profiles import profile_of
+from isornn.diagnosis import Memory, measure
+from isornn.diagnosis.gradients import profile_of
+from isornn.diagnosis.records import single
 from isornn.nn.rnn import RNN
 from isornn.reports.decades import decades, left_after
+from isornn.reports.gates import time_scales_panel
 from isornn.reports.layer import panels
 from isornn.reports.overview import overview
 from isornn.reports.panel import Panel, log_axis
@@ -112,7 +114,7 @@ def test_a_loss_of_many_steps_has_no_fit() -> None:
 
 def test_theory_is_drawn_beside_it() -> None:
     layer = nn.RNN(8, 64)
-    (found,) = measure(layer, torch.randn(40, 4, 8)).layers
+    (found,) = measure(layer, torch.randn(40, 4, 8), theory=True).layers
     first = panels(found, 40)[0]
     untied = found.predicted.untied
     assert untied is not None and found.predicted.tied is not None
@@ -133,3 +135,14 @@ def test_the_overview_has_a_colour_a_layer() -> None:
     found = measure(nn.GRU(2, 4, num_layers=2), torch.randn(20, 3, 2), theory=False)
     named = [trace.name for trace in overview(found).data if trace.showlegend]
     assert named == ["GRU l0", "GRU l1"]
+
+
+def test_the_drawn_share_of_units_is_that_of_the_time_constants():
+    constants = torch.tensor([1.25, 1.5, 1.75, 1.75], dtype=torch.float64)
+    share = single(1.0)
+    (curve,) = time_scales_panel(Memory("f", 1000, constants, share, share, share, "c")).figure.data
+    assert curve.line.shape == "vh"
+    for t in (1.1, 1.3, 1.6, 1.8, 100.0):
+        # Of a "vh" line the value between two points is that of the second.
+        drawn = curve.y[np.searchsorted(curve.x, t)]
+        assert drawn == pytest.approx(float((constants >= t).double().mean()))

@@ -49,13 +49,13 @@ def test_it_opens_without_a_network(report: Report, browser: webdriver.Chrome, t
     assert browser.get_log("browser") == []
 
     headings = [one.text for one in browser.find_elements(By.CSS_SELECTOR, "h1, h2, h3")]
-    names = [layer.place.name for layer in report.diagnosis.layers]
-    assert headings[:2] == ["Sequential: 2 verdicts", "Verdicts"] and headings[-2:] == names
+    names = [layer.info.name for layer in report.diagnosis.layers]
+    assert headings[:2] == ["Sequential: 2 findings", "Findings"] and headings[-2:] == names
     for text in ("[role=img]", "table"):
         assert all(one.get_attribute("aria-label") for one in browser.find_elements(By.CSS_SELECTOR, text))
-    shown = browser.find_element(By.CSS_SELECTOR, "#verdicts").text
-    for verdict in report.verdicts:
-        assert verdict.sentence in shown and verdict.remedy.splitlines()[-1] in shown
+    shown = browser.find_element(By.CSS_SELECTOR, "#findings").text
+    for finding in report.findings:
+        assert finding.sentence in shown and finding.remedy.splitlines()[-1] in shown
 
     assert contrast(browser) > 7
     darkened(browser)
@@ -66,7 +66,7 @@ def test_it_opens_without_a_network(report: Report, browser: webdriver.Chrome, t
 
 
 def test_names_are_no_html(report: Report) -> None:
-    text = page(report.diagnosis, report.verdicts, report.notes)
+    text = page(report.diagnosis, report.findings, report.notes)
     assert "<b>&'rnn" not in text and "&lt;b&gt;&amp;&#39;rnn l0" in text
     assert text.count("Content-Security-Policy") == 1 and text.count('id="plotly"') == 1
 

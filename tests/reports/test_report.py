@@ -15,8 +15,8 @@ from rich.console import Console
 from torch import nn
 
 import isornn
-from isornn.diagnosis import Verdict, measure
-from isornn.diagnosis import verdicts as judged
+from isornn.diagnosis import Finding, measure
+from isornn.diagnosis import findings as judged
 from isornn.reports import Report, diagnose
 
 
@@ -35,7 +35,7 @@ def test_it_measures_and_judges_and_leaves_the_model_alone(model: nn.Module, bat
     before = copy.deepcopy(model.state_dict())
     report = isornn.diagnose(model, batch, length=90, theory=False)
     found = measure(model, batch, length=90, theory=False)
-    assert report.diagnosis.to_json() == found.to_json() and report.verdicts == judged(found) != ()
+    assert report.diagnosis.to_json() == found.to_json() and report.findings == judged(found) != ()
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert isornn.diagnose is diagnose
 
@@ -43,8 +43,8 @@ def test_it_measures_and_judges_and_leaves_the_model_alone(model: nn.Module, bat
 def test_json_is_strict_and_begins_with_the_verdicts(model: nn.Module, batch: torch.Tensor) -> None:
     report = diagnose(model, batch, theory=False)
     read = json.loads(json.dumps(report.to_json(), allow_nan=False))
-    assert next(iter(read)) == "verdicts"
-    assert read["verdicts"][0]["place"] == read["layers"][0]["place"]["name"] == "0 l0"
+    assert next(iter(read)) == "findings"
+    assert read["findings"][0]["layer"] == read["layers"][0]["info"]["name"] == "0 l0"
     assert read["layers"][0]["backward"]["xi"]["value"] == report.diagnosis.layers[0].backward.xi.number()
 
 
@@ -54,19 +54,19 @@ def test_the_verdicts_come_first_in_the_terminal(
     monkeypatch.setenv("COLUMNS", "160")
     report = diagnose(model, batch, theory=False)
     text = str(report)
-    (verdict,) = report.verdicts
+    (finding,) = report.findings
     words = " ".join(text.split())
-    assert text.startswith("Sequential, T = 60: 1 verdict\n") and verdict.illness.replace("_", " ") in text
-    for said in (verdict.sentence, verdict.remedy.splitlines()[-1], *verdict.evidence.values()):
+    assert text.startswith("Sequential, T = 60: 1 finding\n") and finding.kind.replace("_", " ") in text
+    for said in (finding.sentence, finding.remedy.splitlines()[-1], *finding.evidence.values()):
         assert said in words
-    assert verdict.remedy in text
+    assert finding.remedy in text
     xi = report.diagnosis.layers[0].backward.xi
     assert f" {xi.number():.4f} ± {xi.error():.4f} " in text.split("reach in theory")[1]
     console = Console(width=300)
     with console.capture() as shown:
         console.print(report)
     assert "0 l0" in shown.get()
-    assert repr(report) == "<Report of Sequential, T = 60: 1 verdict>"
+    assert repr(report) == "<Report of Sequential, T = 60: 1 finding>"
 
 
 def test_names_are_no_markup(batch: torch.Tensor) -> None:
@@ -78,7 +78,7 @@ def test_names_are_no_markup(batch: torch.Tensor) -> None:
 def test_a_healthy_model_has_no_verdict(model: nn.Module, batch: torch.Tensor) -> None:
     isornn.init.critical_(model, 60, generator=torch.Generator().manual_seed(0))
     report = diagnose(model, batch, theory=False)
-    assert str(report).startswith("Sequential, T = 60: nothing found wrong\n")
+    assert str(report).startswith("Sequential, T = 60: no findings\n")
     assert report.fix_() == []
 
 
@@ -87,7 +87,7 @@ def test_it_mends_only_when_told_to(model: nn.Module, batch: torch.Tensor) -> No
     (done,) = report.fix_(torch.Generator().manual_seed(0))
     assert "0 l0" in done
     after = diagnose(model, batch, theory=False)
-    assert after.verdicts == ()
+    assert after.findings == ()
     before, now = (one.diagnosis.layers[0].backward.reach.number() for one in (report, after))
     assert before < 2 < 30 < now
 
@@ -102,10 +102,10 @@ def test_it_keeps_no_model_in_memory(model: nn.Module, batch: torch.Tensor) -> N
         copied.fix_()
 
 
-def test_what_cannot_be_told_is_no_illness(model: nn.Module, batch: torch.Tensor) -> None:
-    open_ = Verdict("cannot_tell", None, "Too short.", {"steps": "3"}, "")
+def test_what_cannot_be_told_is_no_finding(model: nn.Module, batch: torch.Tensor) -> None:
+    open_ = Finding("cannot_tell", None, "Too short.", {"steps": "3"})
     text = str(Report(measure(model, batch, theory=False), (open_,)))
-    assert text.startswith("Sequential, T = 60: nothing found wrong; 1 cannot be told\n")
+    assert text.startswith("Sequential, T = 60: no findings; 1 not measured far enough\n")
     assert "the whole model: Too short." in text
 
 
@@ -120,4 +120,4 @@ def test_a_missing_extra_is_named(
     assert list(tmp_path.iterdir()) == []
     for name in [name for name in sys.modules if name.startswith("isornn.reports")]:
         monkeypatch.delitem(sys.modules, name)
-    assert "0 l0" in str(importlib.import_module("isornn.reports").Report(report.diagnosis, report.verdicts))
+    assert "0 l0" in str(importlib.import_module("isornn.reports").Report(report.diagnosis, report.findings))

@@ -28,12 +28,13 @@ def diagnose(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE.html", help="One page with all figures, for a browser.")
     ] = None,
-    no_theory: Annotated[
-        bool, typer.Option("--no-theory", help="Without the theory of the layers, which takes most of the time.")
+    theory: Annotated[
+        bool,
+        typer.Option("--theory", help="With the theory of the layers, which takes longer than all else."),
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """How far a model of yours sees on your data, what is wrong with it, and the line of Python that mends it.
+    """How far gradients come in a model of yours on your data, what is wrong with it, and the Python that fixes it.
 
     The factory is a function without arguments that returns the model, or (model, batch).
     """
@@ -45,9 +46,9 @@ def diagnose(
     if length is not None and length < 2:
         raise SpecError("--length", length, "it is a number of steps to bridge, at least 2")
     if Path(what).suffix.lower() in _WEIGHTS:
-        report = _of_weights(Path(what), data, length, cell, not no_theory)
+        report = _of_weights(Path(what), data, length, cell, theory)
     else:
-        report = _of_factory(what, data, length, cell, not no_theory)
+        report = _of_factory(what, data, length, cell, theory)
     if json:
         print_json(report.to_json())
     else:
@@ -80,7 +81,7 @@ def _of_weights(file: Path, data: Path | None, length: int | None, cell: str | N
     from isornn.reports.state_dicts import KINDS, STEPS, layers_of, notes, random_inputs
 
     if data is not None:
-        raise SpecError("--data", str(data), "it is for a factory; of weights alone nobody knows what hears the data")
+        raise SpecError("--data", str(data), "it is for a factory; of weights alone nobody knows what gets the data")
     if cell is None:
         raise SpecError(
             "--cell",
@@ -91,11 +92,11 @@ def _of_weights(file: Path, data: Path | None, length: int | None, cell: str | N
     kind = cell if cell in KINDS else typed_cell(cell)
     model = layers_of(read_weights(file), kind)
     found = _diagnosed(str(file), model, random_inputs(model, steps), steps, theory)
-    return Report(found.diagnosis, found.verdicts, model, notes(model, kind, steps))
+    return Report(found.diagnosis, found.findings, model, notes(model, kind, steps))
 
 
 def _diagnosed(what: str, model: Any, batch: Any, length: int | None, theory: bool) -> Report:
-    """The report; an error of the user's own code when it ran on the batch is told as such.
+    """The report; an error of the user's own code when it ran on the batch is reported as such.
 
     Raises:
         TheirError: such an error, or a model that cannot be measured.
@@ -105,8 +106,8 @@ def _diagnosed(what: str, model: Any, batch: Any, length: int | None, theory: bo
     from isornn.reports import diagnose
 
     try:
-        with errors().status("measuring"):
-            return diagnose(model, batch, length, theory=theory)
+        with errors().status("measuring") as status:
+            return diagnose(model, batch, length, theory=theory, progress=status.update)
     except ReplayError as error:
         raise TheirError(f"{what}: {error}") from error
     except Exception as error:
@@ -116,12 +117,12 @@ def _diagnosed(what: str, model: Any, batch: Any, length: int | None, theory: bo
 
 
 def _raised_by_the_model(error: Exception) -> bool:
-    """Whether it came out of the model's own run, and not out of what listened to it."""
+    """Whether it was raised by the model's own run, and not by the hooks on it."""
     trace, passed = error.__traceback__, []
     while trace is not None:
         passed.append((trace.tb_frame.f_globals.get("__name__", ""), trace.tb_frame.f_code.co_name))
         trace = trace.tb_next
-    return ("isornn.diagnosis.capture", "run") in passed and not passed[-1][0].startswith("isornn.diagnosis")
+    return ("isornn.diagnosis.capture", "capture") in passed and not passed[-1][0].startswith("isornn.diagnosis")
 
 
 def _need_plotly() -> None:

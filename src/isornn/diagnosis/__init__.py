@@ -1,48 +1,62 @@
-"""Measure a model that the user already has, on the user's data: how far it sees, and what the theory says to that."""
+"""Measure the recurrent layers of a model on its user's data: gradients, states, weights; findings, and their fixes."""
 
-from isornn.diagnosis.denormals import Denormals
-from isornn.diagnosis.gates import GateActivity, Memory
-from isornn.diagnosis.illnesses import CANNOT_TELL, ILLNESSES, Verdict, verdicts
-from isornn.diagnosis.inputs import InputFacts
-from isornn.diagnosis.jacobians import JacobianAt, Lyapunov
-from isornn.diagnosis.model import measure
-from isornn.diagnosis.moments import StateMoments
-from isornn.diagnosis.monitor import Monitor
-from isornn.diagnosis.predicted import Predicted, TiedPrediction
-from isornn.diagnosis.profiles import Profile
-from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, Place, Unmeasured
-from isornn.diagnosis.remedies import fix_
-from isornn.diagnosis.replaying import Check, ReplayError
-from isornn.diagnosis.watching import Watch, WatchedLayer
-from isornn.diagnosis.weights import DefaultDraw, GateWeights, WeightFacts
+from isornn.diagnosis.checks import CANNOT_TELL, KINDS, NOT_FINITE, Finding, findings
+from isornn.diagnosis.diagnose import measure
+from isornn.diagnosis.fixes import fix_, orthogonal_by_gate_, redraw_, single_bias_
+from isornn.diagnosis.monitor import LayerRecord, Monitor, TrainingRecord
+from isornn.diagnosis.records import (
+    DefaultDraw,
+    Denormals,
+    Diagnosis,
+    GateActivity,
+    GateWeights,
+    InputFacts,
+    JacobianAt,
+    LayerDiagnosis,
+    LayerInfo,
+    Lyapunov,
+    Memory,
+    Predicted,
+    Profile,
+    ReplayCheck,
+    StateMoments,
+    TiedPrediction,
+    Unmeasured,
+    WeightFacts,
+)
+from isornn.diagnosis.replay import ReplayError
 
 __all__ = [
     "CANNOT_TELL",
-    "ILLNESSES",
-    "Check",
+    "KINDS",
+    "NOT_FINITE",
     "DefaultDraw",
     "Denormals",
     "Diagnosis",
+    "Finding",
     "GateActivity",
     "GateWeights",
     "InputFacts",
     "JacobianAt",
     "LayerDiagnosis",
+    "LayerInfo",
+    "LayerRecord",
     "Lyapunov",
     "Memory",
     "Monitor",
-    "Place",
     "Predicted",
     "Profile",
+    "ReplayCheck",
     "ReplayError",
     "StateMoments",
     "TiedPrediction",
+    "TrainingRecord",
     "Unmeasured",
-    "Verdict",
-    "Watch",
-    "WatchedLayer",
     "WeightFacts",
+    "findings",
     "fix_",
     "measure",
-    "verdicts",
+    "orthogonal_by_gate_",
+    "redraw_",
+    "single_bias_",
 ]

@@ -6,90 +6,40 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from isornn.diagnosis.capture import as_tuple
-from isornn.diagnosis.heard import Heard
-from isornn.diagnosis.keeping import kept_as_found
-from isornn.diagnosis.layers import RecurrentModule
-from isornn.diagnosis.replaying import Replayed
+from isornn.diagnosis.capture import CapturedSequence, RecurrentModule, as_tuple, preserve_state
+from isornn.diagnosis.records import Denormals
+from isornn.diagnosis.replay import LayerReplay
 from isornn.modes import processor
 
 SEQUENCES, STEPS, PASSES = 16, 1000, 3
-# A pass that is a quarter slower than it need be is worth a line.
-SLOWER = 1.25
-MANY = 0.01
-
-
-@dataclass(frozen=True)
-class Denormals:
-    """A module's pass forwards and backwards in its own dtype, with denormal numbers and with 0 in their place.
-
-    Args:
-        gradients: share of denormal numbers in the gradient with respect to the module's inputs.
-        states: share in what it gives out.
-        seconds, flushed_seconds: of a pass, the quicker of some; the second with ``torch.set_flush_denormal(True)``.
-        sequences, steps: B and T of it.
-        device: the CPU.
-        flushed: whether the mode was on already.
-    """
-
-    gradients: float
-    states: float
-    seconds: float
-    flushed_seconds: float
-    sequences: int
-    steps: int
-    device: str
-    flushed: bool
-
-    @property
-    def costly(self) -> bool:
-        """Whether there are many, and flushing saves time on this CPU."""
-        many = max(self.gradients, self.states) > MANY
-        return many and not self.flushed and self.seconds > SLOWER * self.flushed_seconds
-
-    @property
-    def sentence(self) -> str:
-        """What was measured, in words."""
-        kind, share = ("gradient", self.gradients) if self.gradients >= self.states else ("output", self.states)
-        return (
-            f"{share:.0%} of the {kind} are denormal numbers, with which this CPU is slow: forwards and backwards "
-            f"through {self.sequences} sequences of {self.steps} steps takes {self.seconds:.3g} s, and "
-            f"{self.flushed_seconds:.3g} s with torch.set_flush_denormal(True) ({self.device})."
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """One JSON object."""
-        return dict(vars(self))
 
 
 def denormals(
     module: RecurrentModule,
-    found: Heard,
-    places: list[Replayed],
+    captured: CapturedSequence,
+    replays: Sequence[LayerReplay],
     log_norms: Sequence[Mapping[str, Tensor]],
     flushed: bool = False,
 ) -> Denormals | None:
-    """Count and time them; ``None`` where the measurements at hand show none, or the module is not on a CPU.
+    """Count and time them; ``None`` where the measurements so far show none, or the module is not on a CPU.
 
     Args:
-        module, found, places: a module, its sequences and their replay.
-        log_norms: by place, ln of the norm of the gradient with respect to the states, as `Profile` has it.
+        module, captured, replays: a module, its sequences and their replay.
+        log_norms: by layer, ln of the norm of the gradient with respect to the states, as `Profile` has it.
         flushed: whether the caller's mode flushes them already.
     """
-    dtype, device = found.output.dtype, found.output.device
+    dtype, device = captured.output.dtype, captured.output.device
     if device.type != "cpu" or dtype not in (torch.float32, torch.float64):
         return None
-    pairs = zip(places, log_norms, strict=True)
+    pairs = zip(replays, log_norms, strict=True)
     if not any(_fades(norms, one, dtype) or _has_denormals(one.replay.output, dtype) for one, norms in pairs):
         return None
-    own = _Pass(module, found)
-    with kept_as_found(module.module):
+    own = _Pass(module, captured)
+    with preserve_state(module.module):
         (gradients, states), seconds = _in_thread(own, flush=False)
         _, flushed_seconds = _in_thread(own, flush=True)
     return Denormals(
@@ -104,7 +54,7 @@ def denormals(
     )
 
 
-def _fades(log_norms: Mapping[str, Tensor], one: Replayed, dtype: torch.dtype) -> bool:
+def _fades(log_norms: Mapping[str, Tensor], one: LayerReplay, dtype: torch.dtype) -> bool:
     """Whether a typical number of the gradient is denormal at some time."""
     typical = torch.as_tensor(log_norms["all"]) - 0.5 * math.log(sum(one.replay.step.sizes))
     return bool((typical.isfinite() & (typical < math.log(torch.finfo(dtype).tiny))).any())
@@ -119,34 +69,34 @@ def _share(values: Tensor) -> float:
 
 
 class _Pass:
-    """Forwards and backwards through a module, of the last steps of its longest sequences.
+    """Forward and backward pass of a module, over the last steps of its longest sequences.
 
     The gradient that enters is that of the user's loss; without one, that of a Gaussian combination of last states.
     """
 
-    def __init__(self, module: RecurrentModule, found: Heard) -> None:
-        chosen = found.lengths.argsort(descending=True, stable=True)[:SEQUENCES]
+    def __init__(self, module: RecurrentModule, captured: CapturedSequence) -> None:
+        chosen = captured.lengths.argsort(descending=True, stable=True)[:SEQUENCES]
         self.module: nn.Module = module.module
         self.steps_by_hand = module.steps_by_hand
         self.batch_first = bool(getattr(module.module, "batch_first", False))
-        stop = int(found.lengths[chosen[0]])
+        stop = int(captured.lengths[chosen[0]])
         steps = slice(max(0, stop - STEPS), stop)
 
         def last(values: Tensor) -> Tensor:
             return values[steps].index_select(1, chosen).detach()
 
-        self.inputs = last(found.sequences.values)
-        places = found.ends[max(found.ends)]
+        self.inputs = last(captured.sequences.values)
+        ends = captured.ends[max(captured.ends)]
         generator = torch.Generator().manual_seed(0)
-        if found.of_output is None or found.of_ends is None:
-            self.of_output = torch.zeros_like(last(found.output))
+        if captured.of_output is None or captured.of_ends is None:
+            self.of_output = torch.zeros_like(last(captured.output))
             self.of_final = [
-                torch.randn(len(places), len(chosen), part.shape[-1], generator=generator, dtype=part.dtype)
-                for part in places[0]
+                torch.randn(len(ends), len(chosen), part.shape[-1], generator=generator, dtype=part.dtype)
+                for part in ends[0]
             ]
         else:
-            self.of_output = last(found.of_output)
-            ends = found.of_ends[max(found.of_ends)]
+            self.of_output = last(captured.of_output)
+            ends = captured.of_ends[max(captured.of_ends)]
             self.of_final = [torch.stack([part[chosen] for part in parts]) for parts in zip(*ends, strict=True)]
 
     def __call__(self) -> tuple[Tensor, Tensor]:
@@ -172,7 +122,7 @@ class _Pass:
 
 
 def _in_thread(own: _Pass, flush: bool) -> tuple[tuple[float, float], float]:
-    """Shares of denormal numbers in what the pass gives, and the seconds of the quickest.
+    """Shares of denormal numbers in the pass's gradient and output, and the seconds of the quickest.
 
     In a thread of its own, whose workers are its own too: all have the mode, and no other thread's mode is changed.
     """

@@ -1,70 +1,31 @@
-"""The state-to-state Jacobian: singular values of one step, Lyapunov exponents of all."""
+"""The state-to-state Jacobian: singular values of one step, Lyapunov exponents, distance of nearby states."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd import forward_ad
 
-from isornn.diagnosis.numbers import listed, quantity_json, single
-from isornn.diagnosis.replay import Replay
-from isornn.diagnosis.tangents import Tangents
+from isornn.cells import Values
+from isornn.diagnosis.capture import States
+from isornn.diagnosis.gradients import profile_of
+from isornn.diagnosis.records import JacobianAt, Lyapunov, Profile, single
+from isornn.diagnosis.replay import CHUNK, LayerStep, Replay
 from isornn.theory import Quantity
 
+Diagonals = Mapping[str, Tensor]
+
 TIMES, LARGEST = 4, 4096
-EXPONENTS, SEQUENCES = 8, 2
-_EVERY = 4  # steps between two decompositions
+EXPONENTS, LYAPUNOV_SEQUENCES = 8, 2
+SEQUENCES, DIRECTIONS, SETTLING = 8, 4, 100
+_EVERY = 4  # steps between two decompositions, or two rescalings
 TOO_SHORT = "the sequences are too short: exponents need at least 2 steps"
 NOTHING_LEFT = "minus infinity: nothing of that many directions is left"
-
-
-@dataclass(frozen=True)
-class JacobianAt:
-    """Singular values of ``d s_t / d s_(t-1)``, all states side by side, along the first of the longest sequences.
-
-    Args:
-        time: t, in the layer's own order of steps.
-        singular_values: from the largest, exact.
-    """
-
-    time: int
-    singular_values: Tensor
-
-    @property
-    def mean_square(self) -> float:
-        """m1, the mean squared singular value."""
-        return float(self.singular_values.square().mean())
-
-    def to_json(self) -> dict[str, object]:
-        """One JSON object."""
-        return {"time": self.time, "mean_square": self.mean_square, "singular_values": listed(self.singular_values)}
-
-
-@dataclass(frozen=True)
-class Lyapunov:
-    """The leading Lyapunov exponents: growth of ln volume per step, direction by direction.
-
-    Args:
-        exponents: in the order of the decomposition, so from the largest but for their errors; finite-time values,
-            mean over sequences of ``sum_t ln r_ii / T``.
-        window: times from and to which growth is taken.
-        sequences: how many, the longest.
-    """
-
-    exponents: tuple[Quantity, ...]
-    window: tuple[int, int]
-    sequences: int
-
-    def to_json(self) -> dict[str, object]:
-        """One JSON object."""
-        return {
-            "exponents": [quantity_json(exponent) for exponent in self.exponents],
-            "window": list(self.window),
-            "sequences": self.sequences,
-        }
 
 
 def jacobians(replay: Replay) -> tuple[JacobianAt, ...]:
@@ -89,7 +50,7 @@ def lyapunov(replay: Replay, generator: torch.Generator, count: int = EXPONENTS)
 
     Source: Benettin, Galgani, Giorgilli & Strelcyn 1980; for recurrent networks Vogt et al. 2022.
     """
-    replay = replay.longest(SEQUENCES)
+    replay = replay.longest(LYAPUNOV_SEQUENCES)
     steps, width = int(replay.lengths.min()), sum(replay.step.sizes)
     count = min(count, width)
     if steps < 2:
@@ -120,3 +81,163 @@ def _exponents(growth: Tensor, taken: Tensor) -> tuple[Quantity, ...]:
         single(float(m), float(e) if math.isfinite(m) else 0.0, {NOTHING_LEFT: bool(m.isinf())})
         for m, e in zip(mean, error, strict=True)
     )
+
+
+def forward_profile(replay: Replay, generator: torch.Generator) -> Profile:
+    """Distance of two copies of the state that are given the same input, by steps since they were equal but for it.
+
+    All states are displaced by ``ds ~ N(0, 1)``, four times for each of at most eight sequences, the longest, after a
+    quarter of the steps or 100, where the states have settled. The displacement then follows the Jacobians,
+    ``ds_(t+1) = J_t ds_t``: the limit of small distances, without rounding. Norms of a sequence are root mean squares
+    over its four displacements.
+    """
+    replay = replay.longest(SEQUENCES)
+    start = min(replay.steps // 4, SETTLING)
+    # A sequence that has ended before the displacement would contribute nothing.
+    start = min(start, int(replay.lengths.min()) // 4)
+    width = sum(replay.step.sizes)
+    shape = (replay.batch, DIRECTIONS, width)
+    drawn = torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
+    tangents, scale = drawn.to(replay.output.device), torch.zeros_like(replay.lengths, dtype=torch.float64)
+    push, found, scales = Tangents(replay), [tangents], [scale]
+    logs: list[Tensor] = []
+    for time in range(start, replay.steps):
+        tangents = push.pushed(time, tangents)
+        if time % _EVERY == 0:
+            tangents, scale = _rescaled(tangents, scale)
+        found.append(tangents)
+        scales.append(scale)
+        if len(found) == CHUNK or time + 1 == replay.steps:
+            logs.append(_log_norms(torch.stack(found), replay.step.sizes) + torch.stack(scales).unsqueeze(1))
+            found, scales = [], []
+    times = torch.arange(start, replay.steps + 1, device=replay.lengths.device)
+    whole = torch.where((times.unsqueeze(1) <= replay.lengths).unsqueeze(1), torch.cat(logs), torch.nan).cpu()
+    return profile_of(dict(zip((*replay.step.cell.states, "all"), whole.unbind(1), strict=True)))
+
+
+def _log_norms(tangents: Tensor, sizes: Sequence[int]) -> Tensor:
+    """(c, states + 1, B) of tangents (c, B, k, S): ln norm, root mean square over directions; by state and of all."""
+    parts = (*tangents.split(sizes, -1), tangents)
+    return torch.stack([part.square().sum(-1).mean(-1).log() / 2 for part in parts], 1)
+
+
+def _rescaled(tangents: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    size = tangents.square().mean((-1, -2)).sqrt()
+    there = size > 0
+    divisor = torch.where(there, size, 1.0)
+    return tangents / divisor[:, None, None], scale + divisor.log()
+
+
+class Tangents:
+    """``ds_(t+1) = J_t ds_t`` along a replay, for k directions of every sequence at once.
+
+    What a cell does to one unit is differentiated for all steps of a chunk together: a diagonal for each state and
+    pre-activation, so that a step is one product with the recurrent matrix and some with diagonals. A cell whose update
+    mixes units has no diagonals; it is pushed by forward derivatives of the whole step, some five times slower.
+
+    Args:
+        replay: B sequences.
+    """
+
+    def __init__(self, replay: Replay) -> None:
+        self.replay = replay
+        self._start = -1
+        self._chunk: _Diagonal | _Mixed
+
+    @torch.no_grad()
+    def pushed(self, time: int, tangents: Tensor) -> Tensor:
+        """Tangents (B, k, S) at ``time`` carried to ``time + 1``; S is the width of all states together."""
+        start = time - time % CHUNK
+        if start != self._start:
+            kind = _Diagonal if self.replay.step.cell.pointwise else _Mixed
+            self._start, self._chunk = start, kind.of(self.replay, start)
+        parts = tangents.split(self.replay.step.sizes, -1)
+        return torch.cat(self._chunk.pushed(time - start, parts), -1)
+
+
+@dataclass(frozen=True)
+class _Diagonal:
+    """A chunk of steps: by new state, and by gate for what its matrix reads where that is gated, (c, B, 1, N) each.
+
+    Keys are the names of states and gates with respect to which the derivative is.
+    """
+
+    step: LayerStep
+    states: Mapping[str, Diagonals]
+    reads: Mapping[str, Diagonals]
+
+    @staticmethod
+    def of(replay: Replay, start: int) -> _Diagonal:
+        step, stop = replay.step, min(start + CHUNK, replay.steps)
+        cell, layout = step.cell, step.layout
+        x = replay.inputs[start:stop].double()
+        before = tuple(values[start:stop] for values in replay.states)
+        _, found = step(step.drive(x), before, step.pointwise(x))
+        with torch.enable_grad():
+            s = {name: value.detach().requires_grad_(True) for name, value in zip(cell.states, before, strict=True)}
+            u = {gate: getattr(found, gate).detach().requires_grad_(True) for gate in cell.gates}
+            held, values = Values(**s), Values(**u, **step.weights.units)
+            new = cell.update(held, values, step.pointwise(x))
+            gated = [gate for gate, reads in cell.gates.items() if reads.state and gate not in layout.plain]
+            read = {gate: cell.read(gate, held, values) for gate in gated}
+            leaves = s | u
+            return _Diagonal(
+                step,
+                {name: _derivatives(new[name], leaves) for name in cell.states},
+                {gate: _derivatives(value, leaves) for gate, value in read.items()},
+            )
+
+    def pushed(self, place: int, tangents: States) -> States:
+        step = self.step
+        known = dict(zip(step.cell.states, tangents, strict=True)) | step.shared_products(tangents[0])
+        for gate, diagonals in self.reads.items():
+            known[gate] = nn.functional.linear(_applied(diagonals, place, known), step.matrices[gate])
+        blank = torch.zeros_like(tangents[-1])
+        parts = [_applied(diagonals, place, known, blank) for diagonals in self.states.values()]
+        return step.projected(parts)
+
+
+@dataclass(frozen=True)
+class _Mixed:
+    """A chunk of steps of a cell that is not pointwise."""
+
+    step: LayerStep
+    states: States
+    drive: Diagonals
+    x: Tensor | None
+
+    @staticmethod
+    def of(replay: Replay, start: int) -> _Mixed:
+        step, stop = replay.step, min(start + CHUNK, replay.steps)
+        x = replay.inputs[start:stop].double().unsqueeze(2)
+        return _Mixed(step, tuple(values[start:stop] for values in replay.states), step.drive(x), step.pointwise(x))
+
+    def pushed(self, place: int, tangents: States) -> States:
+        with forward_ad.dual_level():
+            duals = tuple(
+                forward_ad.make_dual(value[place].unsqueeze(1).repeat(1, part.shape[1], 1), part.contiguous())
+                for value, part in zip(self.states, tangents, strict=True)
+            )
+            drive = {gate: value[place] for gate, value in self.drive.items()}
+            new, _ = self.step(drive, duals, None if self.x is None else self.x[place])
+            return tuple(forward_ad.unpack_dual(value).tangent for value in new)
+
+
+def _derivatives(value: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Of a pointwise value with respect to the leaves that it depends on, elementwise."""
+    if not value.requires_grad:
+        return {}
+    # Each element depends on its own unit's values alone, so the gradient of the sum is the elementwise derivative.
+    found = torch.autograd.grad(value.sum(), list(leaves.values()), retain_graph=True, allow_unused=True)
+    return {name: grad.unsqueeze(2) for name, grad in zip(leaves, found, strict=True) if grad is not None}
+
+
+def _applied(diagonals: Diagonals, place: int, known: Mapping[str, Tensor], blank: Tensor | None = None) -> Tensor:
+    """``sum_k D_k d_k`` over what changes; a gate that reads no state does not."""
+    total = blank
+    for name, diagonal in diagonals.items():
+        if name in known:
+            own = diagonal[place]
+            total = own * known[name] if total is None else torch.addcmul(total, own, known[name])
+    assert total is not None
+    return total

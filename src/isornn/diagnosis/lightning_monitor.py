@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isornn.diagnosis.monitor import EVERY, Monitor
-from isornn.diagnosis.watching import Watch
+from isornn.diagnosis.monitor import EVERY, Monitor, TrainingRecord
 
 try:
     from lightning.pytorch import Callback
@@ -17,13 +16,13 @@ except ModuleNotFoundError:
 
 
 class MonitorCallback(Callback):  # type: ignore[misc]
-    """Watches the module that a Trainer fits, as `Monitor`; every logger of the Trainer is told the numbers.
+    """Watches the module that a Trainer fits, as `Monitor`; every logger of the Trainer gets the numbers.
 
     ``Trainer(callbacks=[MonitorCallback()])``. An update is one of the Trainer's ``global_step``, so that accumulated
     batches are one.
 
     Args:
-        every: updates from one look to the next.
+        every: updates from one measurement to the next.
     """
 
     def __init__(self, every: int = EVERY) -> None:
@@ -32,8 +31,8 @@ class MonitorCallback(Callback):  # type: ignore[misc]
         self._updates = 0
 
     @property
-    def record(self) -> Watch | None:
-        """What was seen in the last fit; ``None`` before the first."""
+    def record(self) -> TrainingRecord | None:
+        """Of the last fit; ``None`` before the first."""
         return None if self._monitor is None else self._monitor.record
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

@@ -1,23 +1,31 @@
-"""How far gradients come back while a model trains, seen in the training step itself."""
+"""Gradients and singular values while a model trains, measured in the training step itself, and their record."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from torch import nn
 
-from isornn.diagnosis.denormals import Denormals
-from isornn.diagnosis.layers import RecurrentModule, recurrent_modules
-from isornn.diagnosis.listening import Ear, Overheard
-from isornn.diagnosis.sights import Sight, sights
-from isornn.diagnosis.watching import Watch
+from isornn.diagnosis.capture import RecurrentModule, recurrent_modules
+from isornn.diagnosis.records import Denormals, layer_name
+from isornn.diagnosis.training_step import Gradients, RecordedStep, StepMeasurement, StepRecorder, measure_step
+from isornn.files import replacing
 from isornn.modes import flushes_denormals
-from isornn.nn.gate_tensors import RecurrentLayer
+from isornn.records import RecordError
+
+Array = np.ndarray
+FORMAT = "isornn watch 1"
+_TABLES = ("singular_values", "margins", "loss", "last")
+_ARRAYS = ("lags", "xi", "xi_error")
 
 EVERY = 100
 ROWS = 1024
@@ -27,21 +35,186 @@ _ALONG = (0.0, 0.25, 0.5, 0.75, 1.0)
 Log = Callable[[dict[str, float]], object]
 
 
+@dataclass(frozen=True)
+class LayerRecord:
+    """One layer and direction over I iterations. NaN where nothing was measured.
+
+    Args:
+        name: ``encoder.rnn l1_reverse``.
+        singular_values: by gate with a recurrent matrix, (I, 4): their mean, standard deviation, smallest and largest.
+        margins: by gate, (I,): m where the singular values are kept in [1-m, 1+m], else infinite.
+        lags: (I, C), steps from t to the sequence's end, T - t; -1 where the iteration has no such column. Sequences
+            with more than 256 steps keep 256 of them, ever fewer from the end.
+        loss: by state and for all together (``"all"``), (I, C): ln of the root mean square over sequences of
+            ||dL/ds_t||, s_t the state after step t and L the iteration's own loss. -inf where it is exactly 0.
+        last: the same of dL_T/ds_t: of the gradient that enters at the layer's own last step alone.
+        xi, xi_error: (I,), time scale fitted to ``last``, ``||dL_T/ds_t||^2 ~ exp(-(T - t)/xi)``, and its standard
+            error.
+        reasons: why an iteration has no gradients or no xi; empty where it has both.
+    """
+
+    name: str
+    singular_values: Mapping[str, Array]
+    margins: Mapping[str, Array]
+    lags: Array
+    loss: Mapping[str, Array]
+    last: Mapping[str, Array]
+    xi: Array
+    xi_error: Array
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """What a `Monitor` measured: arrays over iteration and t.
+
+    Args:
+        iterations: (I,), how many updates had been made before the measured one.
+        layers: in the model's order.
+        findings: what is wrong, in sentences that begin with the layer's name: denormal numbers and their cost.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> empty = TrainingRecord(np.zeros(0, dtype=int), ())
+    >>> with TemporaryDirectory() as folder:
+    ...     empty.save(Path(folder) / "watch.npz")
+    ...     len(TrainingRecord.load(Path(folder) / "watch.npz").iterations)
+    0
+    """
+
+    iterations: Array
+    layers: tuple[LayerRecord, ...]
+    findings: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(
+        names: Sequence[str], rows: Mapping[int, Sequence[StepMeasurement]], findings: Sequence[str] = ()
+    ) -> TrainingRecord:
+        """From the measurements of each layer, by iteration."""
+        layers = tuple(_layer(name, [row[at] for row in rows.values()]) for at, name in enumerate(names))
+        return TrainingRecord(np.array(list(rows), dtype=int), layers, tuple(findings))
+
+    def layer(self, name: str) -> LayerRecord:
+        """The layer of that name.
+
+        Raises:
+            ValueError: there is none.
+        """
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        allowed = ", ".join(layer.name for layer in self.layers)
+        raise ValueError(f"layer: {name!r} is not allowed; recorded are {allowed or 'none'}")
+
+    def save(self, file: str | Path) -> None:
+        """Write a NumPy archive (.npz), atomically.
+
+        Raises:
+            ValueError: another ending.
+            OSError: it cannot be written there.
+        """
+        path = Path(file)
+        if path.suffix != ".npz":
+            raise ValueError(f"file: {path.name} is not allowed; its ending is .npz")
+        arrays = {"iterations": self.iterations}
+        for number, layer in enumerate(self.layers):
+            for name in _ARRAYS:
+                arrays[f"{number}/{name}"] = getattr(layer, name)
+            for name in _TABLES:
+                arrays |= {f"{number}/{name}/{key}": values for key, values in getattr(layer, name).items()}
+        about = [{"name": layer.name, "reasons": layer.reasons} for layer in self.layers]
+        text = np.array(json.dumps({"format": FORMAT, "layers": about, "findings": self.findings}))
+        with replacing(path) as new, new.open("wb") as stream:
+            np.savez_compressed(stream, about=text, **arrays)  # type: ignore[arg-type]
+
+    @staticmethod
+    def load(file: str | Path) -> TrainingRecord:
+        """Read what `save` wrote; nothing in the file is executed.
+
+        Raises:
+            RecordError: the file is missing or not a training record.
+        """
+        try:
+            with open(file, "rb") as stream, np.load(stream, allow_pickle=False) as found:
+                arrays = dict(found)
+            about = json.loads(str(arrays.pop("about")))
+            if about["format"] != FORMAT:
+                raise RecordError(f"{file}: {about['format']} is not {FORMAT}")
+            layers = tuple(_loaded(number, one, arrays) for number, one in enumerate(about["layers"]))
+            return TrainingRecord(arrays["iterations"], layers, tuple(map(str, about.get("findings", ()))))
+        except OSError as error:
+            raise RecordError(f"{file}: not readable ({error.strerror or error})") from None
+        except (EOFError, KeyError, TypeError, ValueError, BadZipFile) as error:
+            raise (
+                error if isinstance(error, RecordError) else RecordError(f"{file}: not a training record ({error})")
+            ) from None
+
+
+def _loaded(number: int, about: Mapping[str, Any], arrays: Mapping[str, Array]) -> LayerRecord:
+    tables: dict[str, dict[str, Array]] = {name: {} for name in _TABLES}
+    for path, values in arrays.items():
+        at, _, rest = path.partition("/")
+        name, _, key = rest.partition("/")
+        if at == str(number) and key:
+            tables[name][key] = values
+    plain = {name: arrays[f"{number}/{name}"] for name in _ARRAYS}
+    return LayerRecord(name=about["name"], reasons=tuple(about["reasons"]), **tables, **plain)  # type: ignore[arg-type]
+
+
+def _layer(name: str, steps: Sequence[StepMeasurement]) -> LayerRecord:
+    gates = list(dict.fromkeys(gate for step in steps for gate in step.spectra))
+    known = [step.gradients for step in steps]
+    states = list(dict.fromkeys(state for found in known if found is not None for state in found.loss))
+    columns = max((len(found.lags) for found in known if found is not None), default=0)
+    spectra = {gate: [step.spectra.get(gate, (math.nan,) * 5) for step in steps] for gate in gates}
+    rows = {gate: np.array([tuple(one) for one in found]) for gate, found in spectra.items()}
+    return LayerRecord(
+        name=name,
+        singular_values={gate: found[:, :4] for gate, found in rows.items()},
+        margins={gate: found[:, 4] for gate, found in rows.items()},
+        lags=_rows([None if found is None else found.lags for found in known], columns, -1),
+        loss={s: _rows([None if one is None else one.loss[s] for one in known], columns, math.nan) for s in states},
+        last={s: _rows([None if one is None else one.last[s] for one in known], columns, math.nan) for s in states},
+        xi=np.array([_number(found) for found in known], dtype=float),
+        xi_error=np.array([math.nan if f is None else _or_nan(f.xi.error()) for f in known], dtype=float),
+        reasons=tuple(_reason(step) for step in steps),
+    )
+
+
+def _number(found: Gradients | None) -> float:
+    return math.nan if found is None else _or_nan(found.xi.number())
+
+
+def _or_nan(number: float | None) -> float:
+    return math.nan if number is None else number
+
+
+def _reason(step: StepMeasurement) -> str:
+    return (step.reason if step.gradients is None else step.gradients.xi.reason()) or ""
+
+
+def _rows(rows: Sequence[Array | None], columns: int, blank: float) -> Array:
+    whole = np.full((len(rows), columns), blank, dtype=int if blank == -1 else np.float64)
+    for at, row in enumerate(rows):
+        if row is not None:
+            whole[at, : len(row)] = row
+    return whole
+
+
 class Writer(Protocol):
-    """What TensorBoard's SummaryWriter is to a monitor."""
+    """TensorBoard's SummaryWriter, or whatever has its method."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> object: ...
 
 
 class Updated(Protocol):
-    """Whoever knows how many updates have been made, as `isornn.training.State`."""
+    """Has the number of updates made, as `isornn.training.State`."""
 
     @property
     def update(self) -> int: ...
 
 
 class Monitor:
-    """Watches the recurrent layers of a model in training: `Watch` says what is recorded, one row every some updates.
+    """Measures the recurrent layers of a model in training; `TrainingRecord` has one row for every measured update.
 
     The first update of the loop is watched, and then one in ``every``: that after update 100, 200, ... For that one
     training step the recurrent modules have hooks; else the model has none. The step computes what it computes without
@@ -60,15 +233,16 @@ class Monitor:
     Where a watched gradient holds denormal numbers, a short pass is timed once with and once without them; what they
     cost is in ``record.findings``. A process that flushes them already has none.
 
-    Copies and pickles of the model that are made within a watched step do not watch. A model that is compiled does
+    Copies and pickles of the model that are made within a measured step have no hooks, and those of a monitor have its
+    record alone. A model that is compiled does
     not call hooks, and is refused: compile it without its recurrent part. In a model that is sharded over processes
     no process has the weights; it has to be watched elsewhere.
 
     Args:
         model: with at least one recurrent layer.
-        every: updates from one look to the next.
-        log: is given one dict of numbers for each look, with the iteration under ``"iteration"``; what does not exist
-            is left out.
+        every: updates from one measurement to the next.
+        log: called with one dict of numbers for each measurement, the iteration under ``"iteration"``; numbers that do
+            not exist are left out.
         writer: TensorBoard's SummaryWriter, or whatever has its ``add_scalar(tag, value, step)``.
 
     Raises:
@@ -89,25 +263,25 @@ class Monitor:
     ) -> None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ValueError(f"every: {every!r} is not allowed; it is a whole number of updates, at least 1")
+        modules = recurrent_modules(model)
         if any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules()):
             raise ValueError("model: it is compiled, and a compiled model does not call the hooks that a monitor needs")
-        modules = recurrent_modules(model)
-        self._ear = Ear(modules)
+        self._recorder = StepRecorder(modules)
         self._modules = modules
-        self._names = [_name(module, place) for module in modules for place in module.places]
+        self._names = [name for module in modules for name in _names(module)]
         self._every, self._log, self._writer = every, log, writer
-        self._seen: dict[int, list[Sight]] = {}
+        self._rows: dict[int, list[StepMeasurement]] = {}
         self._denormals: dict[str, Denormals] = {}
         self._kept_every = 1
         self._updates: int | None = None
-        self._listening = self._closed = False
-        self._listen()
+        self._attached = self._closed = False
+        self._attach()
 
     @property
-    def record(self) -> Watch:
-        """What was seen so far. Of more than 1024 looks every second is dropped, and from then on every second kept."""
+    def record(self) -> TrainingRecord:
+        """The rows so far. Of more than 1024 rows every second is dropped, and from then on every second kept."""
         findings = [f"{name}: {found.sentence}" for name, found in self._denormals.items() if found.costly]
-        return Watch.of(self._names, self._seen, findings)
+        return TrainingRecord.of(self._names, self._rows, findings)
 
     def step(self, update: int | None = None) -> None:
         """To be called after each update of the model.
@@ -121,57 +295,63 @@ class Monitor:
         known = 1 if update is None else update
         before = known - 1 if self._updates is None else self._updates
         self._updates = before + 1 if update is None else update
-        if self._listening:
-            self._look(before)
+        if self._attached:
+            self._measure(before)
         if self._updates // self._every > before // self._every:
-            self._listen()
+            self._attach()
 
     def __call__(self, updated: Updated | int) -> None:
         """`step`, for `isornn.training.train(..., on_update=[monitor])`."""
         self.step(updated if isinstance(updated, int) else updated.update)
 
     def close(self) -> None:
-        """Leave the model without a trace, and watch no more; the record stays."""
-        self._ear.hush()
-        self._listening, self._closed = False, True
+        """Remove all hooks and measure no more; the record stays."""
+        if not self._closed:
+            self._recorder.detach()
+        self._attached, self._closed = False, True
 
-    def _listen(self) -> None:
-        self._listening = True
-        self._ear.listen()
+    def _attach(self) -> None:
+        self._attached = True
+        self._recorder.attach()
 
-    def _look(self, iteration: int) -> None:
-        self._listening = False
-        heard = self._ear.hush()
+    def _measure(self, iteration: int) -> None:
+        self._attached = False
+        recorded = self._recorder.detach()
         # Within autocast the replay would be as rough as the model.
         with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-            found = [sight for module in self._modules for sight in self._sights(module, heard[module.name])]
+            found = [step for module in self._modules for step in self._measured(module, recorded[module.name])]
         if (iteration // self._every) % self._kept_every == 0:
-            self._seen[iteration] = found
-        if len(self._seen) > ROWS:
-            self._seen = dict(list(self._seen.items())[::2])
+            self._rows[iteration] = found
+        if len(self._rows) > ROWS:
+            self._rows = dict(list(self._rows.items())[::2])
             self._kept_every *= 2
-        self._tell(iteration, found)
+        self._report(iteration, found)
 
-    def _sights(self, module: RecurrentModule, overheard: Overheard) -> list[Sight]:
-        name = _name(module, module.places[0])
-        found = sights(module, overheard, not flushes_denormals() and name not in self._denormals)
+    def _measured(self, module: RecurrentModule, recorded: RecordedStep) -> list[StepMeasurement]:
+        name = _names(module)[0]
+        found = measure_step(module, recorded, not flushes_denormals() and name not in self._denormals)
         if found[0].denormals is not None:
             self._denormals[name] = found[0].denormals
         return found
 
-    def _tell(self, iteration: int, found: Sequence[Sight]) -> None:
+    def _report(self, iteration: int, found: Sequence[StepMeasurement]) -> None:
         if self._log is None and self._writer is None:
             return
         numbers = {
             f"{name}/{key}": number
-            for name, sight in zip(self._names, found, strict=True)
-            for key, number in _numbers(sight)
+            for name, step in zip(self._names, found, strict=True)
+            for key, number in _numbers(step)
         }
         if self._log is not None:
             self._log({"iteration": iteration, **numbers})
         if self._writer is not None:
             for tag, number in numbers.items():
                 self._writer.add_scalar(tag, number, iteration)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy or pickle: the rows, without the model, its hooks and the logs; it measures no more."""
+        state = {name: value for name, value in vars(self).items() if name not in ("_recorder", "_log", "_writer")}
+        return {**state, "_modules": [], "_attached": False, "_closed": True}
 
     def __enter__(self) -> Monitor:
         return self
@@ -182,27 +362,26 @@ class Monitor:
         self.close()
 
 
-def _name(module: RecurrentModule, place: RecurrentLayer) -> str:
-    own = "" if module.steps_by_hand else f" l{place.layer}" + ("_reverse" if place.direction else "")
-    return (module.name or module.kind) + own
+def _names(module: RecurrentModule) -> list[str]:
+    return [layer_name(module.name, module.kind, layer.layer, layer.direction) for layer in module.layers]
 
 
-def _numbers(sight: Sight) -> Iterator[tuple[str, float]]:
+def _numbers(step: StepMeasurement) -> Iterator[tuple[str, float]]:
     """What is logged of one layer: those numbers that exist."""
-    for gate, spectrum in sight.spectra.items():
+    for gate, spectrum in step.spectra.items():
         for name in ("mean", "std", "smallest", "largest"):
             yield f"singular_values/{gate}/{name}", getattr(spectrum, name)
-    if sight.denormals is not None:
+    if step.denormals is not None:
         for name in ("gradients", "states", "seconds", "flushed_seconds"):
-            yield f"denormals/{name}", getattr(sight.denormals, name)
-    if sight.gradients is None:
+            yield f"denormals/{name}", getattr(step.denormals, name)
+    if step.gradients is None:
         return
-    xi, error = sight.gradients.xi.number(), sight.gradients.xi.error()
+    xi, error = step.gradients.xi.number(), step.gradients.xi.error()
     if xi is not None and error is not None and math.isfinite(error):
         yield "xi", xi
         yield "xi_error", error
-    lags = sight.gradients.lags
-    for kind, profile in (("loss", sight.gradients.loss["all"]), ("last", sight.gradients.last["all"])):
+    lags = step.gradients.lags
+    for kind, profile in (("loss", step.gradients.loss["all"]), ("last", step.gradients.last["all"])):
         for part in _ALONG:
             at = int(np.abs(lags - (1 - part) * lags[-1]).argmin())
             if np.isfinite(profile[at]):

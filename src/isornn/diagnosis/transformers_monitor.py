@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isornn.diagnosis.monitor import EVERY, Log, Monitor, Writer
-from isornn.diagnosis.watching import Watch
+from isornn.diagnosis.monitor import EVERY, Log, Monitor, TrainingRecord, Writer
 
 try:
     from transformers import TrainerCallback
@@ -17,10 +16,10 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]
     """Watches the model that a Trainer trains, as `Monitor`; ``Trainer(callbacks=[MonitorCallback()])``.
 
     An update is one of the Trainer's ``global_step``, so that accumulated batches are one. A Trainer that is stopped
-    by an error does not tell its callbacks: call `close` then.
+    by an error does not call its callbacks: call `close` then.
 
     Args:
-        every: updates from one look to the next.
+        every: updates from one measurement to the next.
         log, writer: as in `Monitor`; the Trainer's own log cannot be written to from a callback.
     """
 
@@ -29,8 +28,8 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]
         self._monitor: Monitor | None = None
 
     @property
-    def record(self) -> Watch | None:
-        """What was seen in the last training; ``None`` before the first."""
+    def record(self) -> TrainingRecord | None:
+        """Of the last training; ``None`` before the first."""
         return None if self._monitor is None else self._monitor.record
 
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any, **others: Any) -> None:
@@ -44,6 +43,6 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]
         self.close()
 
     def close(self) -> None:
-        """Leave the model without a trace."""
+        """Remove all hooks from the model."""
         if self._monitor is not None:
             self._monitor.close()

@@ -1,114 +1,40 @@
-"""What a layer's weights look like, gate by gate."""
+"""A layer's weights, gate by gate, and whether they are still a random initialisation."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from scipy import stats
 from torch import Tensor
 
-from isornn.diagnosis.numbers import listed
+from isornn.diagnosis.records import DefaultDraw, GateWeights, LayerDiagnosis, WeightFacts
 from isornn.nn.gate_tensors import RecurrentLayer
 from isornn.nn.layout import GateTensors
 
-
-@dataclass(frozen=True)
-class GateWeights:
-    """One gate's tensors.
-
-    Args:
-        weight_var: ``P mean(W_ij^2)``, the fan-in convention of `Gate`; input_var likewise with D. 0 without a matrix.
-        singular_values: of the gate's recurrent matrix, from the largest; empty without one.
-        bias_means, bias_vars: over units of each bias vector by itself: torch's ``bias_ih`` and ``bias_hh``, which add.
-        bias_mean, bias_var: of their sum.
-    """
-
-    weight_var: float
-    input_var: float
-    singular_values: Tensor
-    bias_means: tuple[float, ...]
-    bias_vars: tuple[float, ...]
-    bias_mean: float
-    bias_var: float
-
-    def to_json(self) -> dict[str, object]:
-        """One JSON object."""
-        plain = ("weight_var", "input_var", "bias_mean", "bias_var")
-        return {
-            **{name: getattr(self, name) for name in plain},
-            "singular_values": listed(self.singular_values),
-            "bias_means": list(self.bias_means),
-            "bias_vars": list(self.bias_vars),
-        }
-
-
-@dataclass(frozen=True)
-class DefaultDraw:
-    """Whether tensors look like torch's own start, uniform in +-1/sqrt(N).
-
-    Args:
-        within: whether all entries lie within the bounds.
-        distance: Kolmogorov and Smirnov's, largest gap between the two distribution functions.
-        p_value: how often a true draw is at least as far away.
-    """
-
-    within: bool
-    distance: float
-    p_value: float
-
-    @property
-    def likely(self) -> bool:
-        """Within the bounds, and not one of the 1 in 1000 draws that are farthest away."""
-        return self.within and self.p_value > 1e-3
-
-    def to_json(self) -> dict[str, object]:
-        """One JSON object."""
-        return {"within": self.within, "distance": self.distance, "p_value": self.p_value, "likely": self.likely}
-
-
-@dataclass(frozen=True)
-class WeightFacts:
-    """A layer's weights.
-
-    Args:
-        gates: by the cell's gate names.
-        stacked_singular_values: of all recurrent matrices stacked, (M N, P), as torch stores them; empty without any.
-        recurrent_default, input_default, bias_default: whether these look like torch's default draw; ``None`` where
-            the layer has no such tensor.
-    """
-
-    gates: Mapping[str, GateWeights]
-    stacked_singular_values: Tensor
-    recurrent_default: DefaultDraw | None
-    input_default: DefaultDraw | None
-    bias_default: DefaultDraw | None
-
-    def to_json(self) -> dict[str, object]:
-        """One JSON object."""
-        names = ("recurrent_default", "input_default", "bias_default")
-        defaults = {name: getattr(self, name) for name in names}
-        return {
-            "gates": {name: gate.to_json() for name, gate in self.gates.items()},
-            "stacked_singular_values": listed(self.stacked_singular_values),
-            **{name: None if draw is None else draw.to_json() for name, draw in defaults.items()},
-        }
+# As `measured_gate` recognises orthogonal matrices: half precision rounds to 4e-3.
+TOLERANCE = 1e-2
+# What float32 leaves of an orthogonal matrix is closer than this, and already a little training is not.
+_EXACT = 1e-4
+_ROUNDING = 1e-12
+# Of fewer entries all may stay within torch's bounds through some training.
+_ENOUGH = 64
+# Two bias vectors that were set alike agree in their means to this many standard errors, or to 10 %.
+_ERRORS, _ALIKE = 3, 0.1
 
 
 @torch.no_grad()
-def weight_facts(place: RecurrentLayer) -> WeightFacts:
+def weight_facts(layer: RecurrentLayer) -> WeightFacts:
     """Of one layer and direction."""
-    recurrent = [gate.recurrent for gate in place.gates.values() if gate.recurrent is not None]
-    inputs = [gate.input for gate in place.gates.values() if gate.input is not None]
-    biases = [bias for gate in place.gates.values() for bias in gate.biases]
+    recurrent = [gate.recurrent for gate in layer.gates.values() if gate.recurrent is not None]
+    inputs = [gate.input for gate in layer.gates.values() if gate.input is not None]
+    biases = [bias for gate in layer.gates.values() for bias in gate.biases]
     return WeightFacts(
-        gates={name: _gate(tensors) for name, tensors in place.gates.items()},
+        gates={name: _gate(tensors) for name, tensors in layer.gates.items()},
         stacked_singular_values=_singular_values(torch.cat(recurrent) if recurrent else None),
-        recurrent_default=_default_draw(recurrent, place.hidden),
-        input_default=_default_draw(inputs, place.hidden),
-        bias_default=_default_draw(biases, place.hidden),
+        recurrent_default=_default_draw(recurrent, layer.hidden),
+        input_default=_default_draw(inputs, layer.hidden),
+        bias_default=_default_draw(biases, layer.hidden),
     )
 
 
@@ -142,4 +68,67 @@ def _default_draw(tensors: list[Tensor], hidden: int) -> DefaultDraw | None:
     # Rounded to the tensor's dtype, a bound can be passed by half a unit in the last place.
     slack = 1 + float(torch.finfo(tensors[0].dtype).eps)
     found = stats.kstest(values.numpy(), stats.uniform(-bound, 2 * bound).cdf)
-    return DefaultDraw(bool(values.abs().max() <= bound * slack), float(found.statistic), float(found.pvalue))
+    within = bool(values.abs().max() <= bound * slack)
+    return DefaultDraw(within, float(found.statistic), float(found.pvalue), len(values))
+
+
+def untrained_evidence(weights: WeightFacts) -> str | None:
+    """Evidence that a layer is as it was initialised; ``None`` without any, so that it counts as trained.
+
+    Every step of an optimiser changes entries by different amounts, so none of these survives training: torch's own
+    uniform law with its sharp bounds; recurrent matrices that are orthogonal, gate by gate or stacked; biases that are
+    equal over units, in two gates of three or more, as a trained layer from elsewhere may have one vector that is 0.
+    """
+    recurrent = [gate.singular_values for gate in weights.gates.values() if len(gate.singular_values) > 0]
+    if _own_draw(weights.recurrent_default):
+        return "the recurrent matrices are torch's own draw"
+    exact = [equal(values, _EXACT) for values in recurrent]
+    if equal(weights.stacked_singular_values, _EXACT) or (exact and all(exact)):
+        return "the recurrent matrices are orthogonal"
+    if recurrent and _own_draw(weights.bias_default, sum(len(values) for values in recurrent)):
+        return "the biases are torch's own draw"
+    if not recurrent and _own_draw(weights.input_default) and _own_draw(weights.bias_default, _ENOUGH):
+        return "input matrices and biases are torch's own draw"
+    biased = {name: gate for name, gate in weights.gates.items() if gate.bias_means}
+    alike = [name for name, gate in biased.items() if gate.bias_var <= _ROUNDING * gate.bias_mean**2]
+    if alike and len(alike) >= min(2, max(1, len(biased) - 1)):
+        return f"biases are the same for all units in {', '.join(alike)}"
+    return None
+
+
+def layer_evidence(layer: LayerDiagnosis) -> str | None:
+    """`untrained_evidence`; ``None`` of parametrised weights, which keep their form through training."""
+    return None if layer.info.parametrised else untrained_evidence(layer.weights)
+
+
+def _own_draw(draw: DefaultDraw | None, entries: int | None = None) -> bool:
+    """Whether there are enough entries to tell, by default all, and all of them look drawn by torch."""
+    return draw is not None and draw.likely and (draw.entries if entries is None else entries) >= _ENOUGH
+
+
+def equal(singular_values: Tensor, tolerance: float = TOLERANCE) -> bool:
+    """Whether they are all the same: the columns are orthogonal and of one length.
+
+    >>> equal(torch.tensor([1.0, 0.999])), equal(torch.tensor([1.0, 0.5]))
+    (True, False)
+    """
+    if len(singular_values) < 2 or not singular_values[0] > 0:
+        return False
+    return bool(singular_values[-1] > (1 - tolerance) * singular_values[0])
+
+
+def doubled_gates(weights: WeightFacts, hidden: int) -> list[str]:
+    """All gates whose two bias vectors, which add, were both set, and alike.
+
+    Beyond ±1/sqrt(N) a vector is not torch's own draw.
+    """
+    return [name for name, gate in weights.gates.items() if _is_doubled(gate, hidden)]
+
+
+def _is_doubled(gate: GateWeights, hidden: int) -> bool:
+    if len(gate.bias_means) != 2:
+        return False
+    first, second = gate.bias_means
+    error = math.sqrt(sum(gate.bias_vars) / hidden)
+    close = abs(first - second) <= max(_ERRORS * error, _ALIKE * max(abs(first), abs(second)))
+    return min(abs(first), abs(second)) > 1 / math.sqrt(hidden) and first * second > 0 and close

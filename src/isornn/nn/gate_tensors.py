@@ -59,11 +59,13 @@ def recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
     """Every layer and direction of every recurrent module in ``module``, itself included.
 
     Raises:
-        ModuleError: there is none.
+        ModuleError: there is none; ``module`` is no `torch.nn.Module`, though an attribute of it may be.
 
     >>> [layer.where for layer in recurrent_layers(nn.GRU(3, 5, num_layers=2, bidirectional=True))]
     ['GRU l0', 'GRU l0_reverse', 'GRU l1', 'GRU l1_reverse']
     """
+    if not isinstance(module, nn.Module):
+        raise ModuleError(f"module: {type(module).__name__} is no torch.nn.Module{_module_within(module)}")
     found = [
         layer
         for name, child in module.named_modules()
@@ -75,6 +77,17 @@ def recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
             f"...Cell forms, and isornn's layers"
         )
     return found
+
+
+def _module_within(wrapper: object) -> str:
+    """Which attribute of something that is no module is one with recurrent layers, to be given in its place."""
+    for name, value in getattr(wrapper, "__dict__", {}).items():
+        several = isinstance(value, (list, tuple))
+        for place, part in enumerate(value if several else [value]):
+            if isinstance(part, nn.Module) and any(next(_layers_of(m, ""), None) for m in part.modules()):
+                path = f"{name}[{place}]" if several else name
+                return f"; its attribute {path} ({_kind(part)}) is one with recurrent layers: give that"
+    return ""
 
 
 def check_writable(layer: RecurrentLayer) -> None:

@@ -444,6 +444,16 @@ class RNN(nn.Module):
             if value.dtype != expected:
                 raise ValueError(f"{name}: {value.dtype} is not allowed; the layer is {expected}")
 
+    def gate_inputs(self, x: Tensor, layer: int = 0, direction: int = 0, previous: Tensor | None = None) -> Tensor:
+        """(T, B, .): what the input matrices of a layer and direction multiply.
+
+        The layer's inputs x (T, B, D) themselves; their features where it computes some, in its own dtype; with
+        x_(t-1) concatenated where a gate reads that (``previous`` is x_0).
+        """
+        if self._maps_features(layer):
+            x = self._with_features(x.to(next(self.parameters()).dtype), layer, suffix(layer, direction))
+        return self._with_previous(x, previous) if self.layout.stacks["weight_ph"] else x
+
     def _check_gate(self, gate: str) -> None:
         if gate not in self.cell.gates:
             raise ValueError(f"gate: {gate!r} is not allowed; {self.cell.name} has {', '.join(self.cell.gates)}")

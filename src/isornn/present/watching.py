@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from isornn.diagnosis.watching import Watch, WatchedLayer
+from isornn.diagnosis import LayerRecord, TrainingRecord
 from isornn.present.matplotlib import COLOURS, NOTHING, edges, grid, save, say
 
 _HEIGHT = 256  # rows of a heat map
@@ -20,7 +20,7 @@ Array = np.ndarray
 Panel = tuple[str, Callable[[Axes], None]]
 
 
-def draw_watch(record: Watch, file: str | Path) -> None:
+def draw_watch(record: TrainingRecord, file: str | Path) -> None:
     """For every layer and direction its gradients (`draw_gradients`) and its singular values beside them.
 
     Args:
@@ -34,7 +34,7 @@ def draw_watch(record: Watch, file: str | Path) -> None:
     _draw(panels, 2, Path(file))
 
 
-def draw_gradients(records: Mapping[str, Watch], file: str | Path) -> None:
+def draw_gradients(records: Mapping[str, TrainingRecord], file: str | Path) -> None:
     """||dL_T/dh_t|| over iterations (across) and t (upward), in decades below its largest value at that iteration.
 
     Args:
@@ -50,7 +50,7 @@ def draw_gradients(records: Mapping[str, Watch], file: str | Path) -> None:
     _draw([_gradients(record, layer, title) for title, record, layer in _each(records)], _ACROSS, Path(file))
 
 
-def draw_singular_values(records: Mapping[str, Watch], file: str | Path) -> None:
+def draw_singular_values(records: Mapping[str, TrainingRecord], file: str | Path) -> None:
     """Mean, standard deviation about it, smallest and largest singular value over iterations, and a margin's bounds.
 
     Args:
@@ -65,7 +65,7 @@ def draw_singular_values(records: Mapping[str, Watch], file: str | Path) -> None
     _draw([_spectra(record, layer, title) for title, record, layer in _each(records)], _ACROSS, Path(file))
 
 
-def normalised(layer: WatchedLayer) -> tuple[Array, Array]:
+def normalised(layer: LayerRecord) -> tuple[Array, Array]:
     """t (H,), at most 256 of 0 .. T, and log10 ||dL_T/dh_t|| at every iteration less its largest value, (H, I).
 
     Between the recorded steps it is interpolated; NaN where it is exactly 0, was not measured, or t is beyond the
@@ -86,7 +86,7 @@ def normalised(layer: WatchedLayer) -> tuple[Array, Array]:
     return times, rows.T
 
 
-def _each(records: Mapping[str, Watch]) -> Sequence[tuple[str, Watch, WatchedLayer]]:
+def _each(records: Mapping[str, TrainingRecord]) -> Sequence[tuple[str, TrainingRecord, LayerRecord]]:
     return [
         (title if len(record.layers) == 1 else f"{title}, {layer.name}", record, layer)
         for title, record in records.items()
@@ -94,7 +94,7 @@ def _each(records: Mapping[str, Watch]) -> Sequence[tuple[str, Watch, WatchedLay
     ]
 
 
-def _gradients(record: Watch, layer: WatchedLayer, title: str | None = None) -> Panel:
+def _gradients(record: TrainingRecord, layer: LayerRecord, title: str | None = None) -> Panel:
     def draw(axes: Axes) -> None:
         times, values = normalised(layer)
         axes.set(xlabel="iteration", ylabel="t")
@@ -113,7 +113,7 @@ def _gradients(record: Watch, layer: WatchedLayer, title: str | None = None) -> 
     return title or f"{layer.name}: gradients", draw
 
 
-def _spectra(record: Watch, layer: WatchedLayer, title: str | None = None) -> Panel:
+def _spectra(record: TrainingRecord, layer: LayerRecord, title: str | None = None) -> Panel:
     def draw(axes: Axes) -> None:
         axes.set(xlabel="iteration", ylabel="singular values")
         if not layer.singular_values:
@@ -122,7 +122,8 @@ def _spectra(record: Watch, layer: WatchedLayer, title: str | None = None) -> Pa
             colour = COLOURS[place % len(COLOURS)]
             mean, std, smallest, largest = values.T
             axes.plot(record.iterations, mean, color=colour, label=f"{gate}: mean")
-            axes.fill_between(record.iterations, mean - std, mean + std, color=colour, alpha=0.25, lw=0)
+            low, high = np.maximum(mean - std, smallest), np.minimum(mean + std, largest)
+            axes.fill_between(record.iterations, low, high, color=colour, alpha=0.25, lw=0)
             for extreme in (smallest, largest):
                 axes.plot(record.iterations, extreme, color=colour, lw=0.8, ls="--")
         margins = next(iter(layer.margins.values()))

@@ -1,5 +1,12 @@
-"""What a diagnosis says to people: in the terminal, as figures, as a page."""
+"""Presentation of a diagnosis: in the terminal, as figures, as a page."""
 
-from isornn.reports.report import Report, diagnose
+import random
+
+# rich draws a number when it is imported; importing this package leaves the user's random state as it was.
+_before = random.getstate()
+
+from isornn.reports.report import Report, diagnose  # noqa: E402
+
+random.setstate(_before)
 
 __all__ = ["Report", "diagnose"]

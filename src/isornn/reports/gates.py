@@ -1,4 +1,4 @@
-"""Where a layer's gates stand, and for how long its units remember."""
+"""Gate statistics and time constants of a layer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from isornn.diagnosis import LayerDiagnosis, Memory
-from isornn.diagnosis.gates import EDGE
+from isornn.diagnosis.states import EDGE
 from isornn.formatting import rounded, share, steps
 from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure
 from isornn.reports.panel import LEGEND, Panel
@@ -84,7 +84,7 @@ def time_scales_panel(memory: Memory) -> Panel:
         x=np.concatenate([[low], found, [high]]),
         y=np.concatenate([[1.0], left]),
         mode="lines",
-        line={"color": BLUE, "width": 2.5, "shape": "hv"},
+        line={"color": BLUE, "width": 2.5, "shape": "vh"},
         fill="tozeroy",
         fillcolor="rgba(63, 131, 224, 0.15)",
         hovertemplate="%{y:.1%} of units keep at least %{x:.3g} steps<extra></extra>",

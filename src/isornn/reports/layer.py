@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from isornn.diagnosis import LayerDiagnosis
-from isornn.diagnosis.weights import DefaultDraw
+from isornn.diagnosis import DefaultDraw, LayerDiagnosis
 from isornn.formatting import counted, share, with_error
 from isornn.reports.gates import gates_panel, time_scales_panel
 from isornn.reports.jacobian import jacobian_panel, lyapunov_panel
@@ -32,19 +31,19 @@ def panels(layer: LayerDiagnosis, length: int) -> tuple[Panel, ...]:
 
 
 def facts(layer: LayerDiagnosis) -> tuple[tuple[str, str], ...]:
-    """What the layer is, what it heard, and how well the replay that all is measured on gives what it gave."""
+    """The layer, its input, and how closely the replay that everything is measured on reproduces its output."""
     return tuple(_facts(layer))
 
 
 def _facts(layer: LayerDiagnosis) -> Iterator[tuple[str, str]]:
-    place, inputs, weights = layer.place, layer.inputs, layer.weights
-    options = ", ".join(f"{name} = {value}" for name, value in place.options.items())
-    width = f"{place.inputs} inputs, {place.hidden} units"
-    yield "layer", ", ".join(filter(None, (place.kind, width, options, place.dtype, place.device)))
-    shorter = "" if place.mean_steps == place.steps else f" at most, {place.mean_steps:.4g} on average"
-    yield "batch", f"{counted(place.sequences, 'sequence')} of {counted(place.steps, 'step')}{shorter}"
-    if place.chains > 1:
-        yield "calls", f"{place.calls}, which make {place.chains} separate sequences; the longest is measured"
+    info, inputs, weights = layer.info, layer.inputs, layer.weights
+    options = ", ".join(f"{name} = {value}" for name, value in info.options.items())
+    width = f"{info.inputs} inputs, {info.hidden} units"
+    yield "layer", ", ".join(filter(None, (info.kind, width, options, info.dtype, info.device)))
+    shorter = "" if info.mean_steps == info.steps else f" at most, {info.mean_steps:.4g} on average"
+    yield "batch", f"{counted(info.sequences, 'sequence')} of {counted(info.steps, 'step')}{shorter}"
+    if info.chains > 1:
+        yield "calls", f"{info.calls}, which make {info.chains} separate sequences; the longest is measured"
     yield "input", f"mean {inputs.mean:.3g}, sd {inputs.std:.3g}, largest {inputs.largest:.3g}"
     for name, quantity in (
         ("input, correlation of sequences", inputs.correlation),

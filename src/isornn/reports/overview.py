@@ -27,7 +27,7 @@ def overview(diagnosis: Diagnosis) -> go.Figure:
     highest = {_BACK: 0.0, _FORWARD: 0.0}
     for layer, colour in zip(diagnosis.layers, cycle(_COLOURS), strict=False):
         # Plotly reads some HTML in names, and modules are called what their owners like.
-        name = html.escape(layer.place.name)
+        name = html.escape(layer.info.name)
         for cell, profile in ((_BACK, layer.backward), (_FORWARD, layer.forward)):
             values = drawable(decades(profile))
             if np.isfinite(values).any():

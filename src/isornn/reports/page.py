@@ -13,29 +13,29 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from isornn.diagnosis import Diagnosis, Verdict
+from isornn.diagnosis import Diagnosis, Finding
 from isornn.files import replacing
 from isornn.present.plotly import as_json
 from isornn.records import versions
 from isornn.reports import summary
+from isornn.reports.findings import grouped, headline, layer_of, spoken
 from isornn.reports.layer import WEIGHT_COLUMNS, facts, panels, weight_rows
 from isornn.reports.overview import overview, overview_caption
 from isornn.reports.panel import Panel
-from isornn.reports.verdicts import grouped, headline, place_of, spoken
 
 
-def write_page(file: Path, diagnosis: Diagnosis, verdicts: Sequence[Verdict], notes: Sequence[str]) -> None:
+def write_page(file: Path, diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]) -> None:
     """Write the page, atomically.
 
     Raises:
         OSError: the folder is missing or cannot be written to.
     """
-    text = page(diagnosis, verdicts, notes)
+    text = page(diagnosis, findings, notes)
     with replacing(file) as new:
         new.write_text(text, encoding="utf-8")
 
 
-def page(diagnosis: Diagnosis, verdicts: Sequence[Verdict], notes: Sequence[str]) -> str:
+def page(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]) -> str:
     """The page's HTML. Names that the user gave are escaped; plotly.js, style and figures are within."""
     overall = Panel("All layers", overview(diagnosis), overview_caption(diagnosis))
     shown, sections = [overall], []
@@ -50,11 +50,11 @@ def page(diagnosis: Diagnosis, verdicts: Sequence[Verdict], notes: Sequence[str]
     )
     return environment.get_template("report.html").render(
         diagnosis=diagnosis,
-        verdicts=grouped(verdicts),
+        findings=grouped(findings),
         notes=notes,
         spoken=spoken,
-        place_of=place_of,
-        headline=headline(verdicts),
+        layer_of=layer_of,
+        headline=headline(findings),
         columns=summary.COLUMNS,
         rows=summary.rows(diagnosis),
         meaning=summary.MEANING,

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isornn.diagnosis import LayerDiagnosis, Profile
-from isornn.diagnosis.profiles import RESOLUTION
+from isornn.diagnosis.gradients import RESOLUTION
 from isornn.formatting import power_of_ten, rounded, share, steps, with_error
 from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure
 from isornn.reports.decades import decades, drawable
@@ -44,7 +44,7 @@ def forward_panel(layer: LayerDiagnosis, length: int) -> Panel:
 def loss_panel(layer: LayerDiagnosis, loss: Profile, length: int) -> Panel:
     """The gradient of the user's loss with respect to the layer's states; a fit only where it reads the end alone."""
     share_read = layer.loss_steps
-    at_end = share_read is not None and share_read * layer.place.mean_steps < 2
+    at_end = share_read is not None and share_read * layer.info.mean_steps < 2
     if at_end:
         told = _told(loss, length)
     elif share_read is None:

@@ -1,4 +1,4 @@
-"""Diagnose a model: measured, judged, and said to people."""
+"""A diagnosis as a report: in the terminal, as figures, as a page, as JSON."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import shutil
 import weakref
 from collections.abc import Sequence
+from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,11 @@ import torch
 from rich.console import Console, Group
 from torch import nn
 
-from isornn.diagnosis import Diagnosis, Verdict, fix_, measure, verdicts
-from isornn.diagnosis.losses import Target
+from isornn.diagnosis import Diagnosis, Finding, findings, fix_, measure
+from isornn.diagnosis.diagnose import Progress
+from isornn.diagnosis.gradients import Target
+from isornn.reports.findings import headline
 from isornn.reports.terminal import terminal
-from isornn.reports.verdicts import headline
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -26,28 +28,28 @@ if TYPE_CHECKING:
 class Report:
     """What is wrong with a model's recurrent layers, and the measurements that say so.
 
-    It knows its model weakly: a report that is kept keeps no model in memory, and a copy that was pickled has none.
-    Printed, it is a short table, the verdicts first.
+    It holds a weak reference to its model: a report does not keep a model in memory, and a pickled copy has none.
+    Printed, it is a short table, the findings first.
 
     Args:
         diagnosis: the measurements.
-        verdicts: the gravest first.
-        model: what `fix_` mends.
-        notes: sentences about how it was measured, which stand above all else.
+        findings: the gravest first.
+        model: what `fix_` changes.
+        notes: sentences about how it was measured, printed first.
     """
 
     def __init__(
         self,
         diagnosis: Diagnosis,
-        verdicts: Sequence[Verdict],
+        findings: Sequence[Finding],
         model: nn.Module | None = None,
         notes: Sequence[str] = (),
     ) -> None:
-        self.diagnosis, self.verdicts, self.notes = diagnosis, tuple(verdicts), tuple(notes)
+        self.diagnosis, self.findings, self.notes = diagnosis, tuple(findings), tuple(notes)
         self._model = None if model is None else weakref.ref(model)
 
     def fix_(self, generator: torch.Generator | None = None) -> list[str]:
-        """Mend the model in place as the verdicts' remedies say; nothing else changes it.
+        """Apply the findings' fixes to the model, in place; nothing else changes it.
 
         Args:
             generator: of the new weights.
@@ -61,7 +63,7 @@ class Report:
         model = None if self._model is None else self._model()
         if model is None:
             raise ValueError("model: it is gone; a report does not keep it, so keep it beside the report")
-        return fix_(model, self.verdicts, self.diagnosis.length, generator)
+        return fix_(model, self.findings, generator)
 
     def figure(self) -> go.Figure:
         """All layers in one plotly figure: gradients, nearby states, time constants, Lyapunov exponents.
@@ -84,18 +86,18 @@ class Report:
         _needs_plotly()
         from isornn.reports.page import write_page
 
-        write_page(Path(file), self.diagnosis, self.verdicts, self.notes)
+        write_page(Path(file), self.diagnosis, self.findings, self.notes)
 
     def to_json(self) -> dict[str, Any]:
-        """One JSON object without NaN or infinity: the verdicts, the notes, then all that was measured."""
+        """One JSON object without NaN or infinity: the findings, the notes, then all that was measured."""
         return {
-            "verdicts": [verdict.to_json() for verdict in self.verdicts],
+            "findings": [finding.to_json() for finding in self.findings],
             "notes": list(self.notes),
             **self.diagnosis.to_json(),
         }
 
     def __rich__(self) -> Group:
-        return terminal(self.diagnosis, self.verdicts, self.notes)
+        return terminal(self.diagnosis, self.findings, self.notes)
 
     def __str__(self) -> str:
         console = Console(file=io.StringIO(), width=shutil.get_terminal_size((120, 24)).columns)
@@ -104,10 +106,10 @@ class Report:
         return "\n".join(line.rstrip() for line in shown.get().splitlines())
 
     def __repr__(self) -> str:
-        return f"<Report of {self.diagnosis.model}, T = {self.diagnosis.length}: {headline(self.verdicts)}>"
+        return f"<Report of {self.diagnosis.model}, T = {self.diagnosis.length}: {headline(self.findings)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Report, (self.diagnosis, self.verdicts, None, self.notes)
+        return Report, (self.diagnosis, self.findings, None, self.notes)
 
 
 def diagnose(
@@ -116,29 +118,35 @@ def diagnose(
     length: int | None = None,
     target: Target | None = None,
     *,
-    theory: bool = True,
+    theory: bool = False,
     generator: torch.Generator | None = None,
+    progress: Progress | None = None,
 ) -> Report:
-    """How far a model sees on the user's data, what is wrong with it, and the line of Python that mends it.
+    """How far gradients come in a model on the user's data, what is wrong with it, and the Python that fixes it.
 
-    Measured by `isornn.diagnosis.measure`, which leaves the model bit by bit as it was, and judged by
-    `isornn.diagnosis.verdicts`.
+    Measured by `isornn.diagnosis.measure`, which leaves the model bit by bit as it was; `isornn.diagnosis.findings`
+    checks the measurements.
 
     Args:
-        model, batch, length, target, theory, generator: as `isornn.diagnosis.measure` has them.
+        model, batch, length, target, theory, generator, progress: as `isornn.diagnosis.measure` has them; by
+            default progress is a line on stderr, where that is a terminal.
 
     Raises:
         ModuleError, ReplayError, ValueError: as there.
 
     >>> model = nn.Sequential(nn.Linear(2, 8), nn.GRU(8, 16, batch_first=True))
-    >>> report = diagnose(model, torch.randn(4, 50, 2), theory=False)
-    >>> report.to_json()["layers"][0]["place"]["name"]
+    >>> report = diagnose(model, torch.randn(4, 50, 2))
+    >>> report.to_json()["layers"][0]["info"]["name"]
     '1 l0'
     >>> print(report)
     Sequential, T = 50: ...
     """
-    found = measure(model, batch, length, target, theory=theory, generator=generator)
-    return Report(found, verdicts(found), model)
+    with ExitStack() as shown:
+        console = Console(stderr=True)
+        if progress is None and console.is_terminal:
+            progress = shown.enter_context(console.status("diagnosing")).update
+        found = measure(model, batch, length, target, theory=theory, generator=generator, progress=progress)
+    return Report(found, findings(found), model)
 
 
 def _needs_plotly() -> None:

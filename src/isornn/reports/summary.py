@@ -28,7 +28,7 @@ def _row(layer: LayerDiagnosis, length: int) -> tuple[str, ...]:
     slow = "no such gate" if near is None or beyond is None else share(near + beyond)
     most = max(layer.gates.items(), key=lambda gate: gate[1].saturated, default=None)
     return (
-        layer.place.name,
+        layer.info.name,
         left_after(layer.backward, length),
         _short(layer.backward.xi),
         _short(layer.backward.reach),

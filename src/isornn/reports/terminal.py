@@ -1,4 +1,4 @@
-"""A report in the terminal: the verdicts first, then a row a layer."""
+"""A report in the terminal: the findings first, then a row a layer."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from isornn.diagnosis import Diagnosis, Verdict
+from isornn.diagnosis import Diagnosis, Finding
+from isornn.reports.findings import grouped, headline, layer_of, spoken
 from isornn.reports.summary import COLUMNS, MEANING, rows
-from isornn.reports.verdicts import grouped, headline, place_of, spoken
 
 
-def terminal(diagnosis: Diagnosis, verdicts: Sequence[Verdict], notes: Sequence[str]) -> Group:
+def terminal(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]) -> Group:
     """For `rich.print`."""
-    return Group(*_parts(diagnosis, verdicts, notes))
+    return Group(*_parts(diagnosis, findings, notes))
 
 
-def _parts(diagnosis: Diagnosis, verdicts: Sequence[Verdict], notes: Sequence[str]) -> Iterator[RenderableType]:
-    yield Text(f"{diagnosis.model}, T = {diagnosis.length:,}: {headline(verdicts)}", style="bold")
+def _parts(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]) -> Iterator[RenderableType]:
+    yield Text(f"{diagnosis.model}, T = {diagnosis.length:,}: {headline(findings)}", style="bold")
     for note in notes:
         yield Text(note)
-    for (illness, remedy), same in grouped(verdicts).items():
-        yield Text(f"\n{spoken(illness)}", style="bold yellow")
-        for verdict in same:
-            yield _indented(f"{place_of(verdict)}: {verdict.sentence}", "")
+    for (kind, remedy), same in grouped(findings).items():
+        yield Text(f"\n{spoken(kind)}", style="bold yellow")
+        for finding in same:
+            yield _indented(f"{layer_of(finding)}: {finding.sentence}", "")
             if len(same) == 1:  # of several layers the sentences' own numbers must do here
-                yield _indented("; ".join(f"{name} {value}" for name, value in verdict.evidence.items()), "dim")
+                yield _indented("; ".join(f"{name} {value}" for name, value in finding.evidence.items()), "dim")
         yield Text(remedy, style="cyan")  # from the first column on, so that it can be pasted
     yield Text()
     table = Table(show_edge=False)

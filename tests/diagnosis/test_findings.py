@@ -1,4 +1,4 @@
-"""Verdicts: models that are ill in a known way are told so, healthy ones are not, and remedies mend."""
+"""Findings: models with a known flaw are found out, sound ones are not, and fixes correct."""
 
 import json
 from dataclasses import dataclass, replace
@@ -11,42 +11,41 @@ import isornn
 import own_cells
 import patients
 import patients_held_out
-from isornn.diagnosis import CANNOT_TELL, ILLNESSES, Verdict, fix_, measure, verdicts
-from isornn.diagnosis.illnesses.lines import restart
-from isornn.diagnosis.illnesses.starts import start_of
-from isornn.diagnosis.weights import weight_facts
+from isornn.diagnosis import CANNOT_TELL, KINDS, Finding, findings, fix_, measure
+from isornn.diagnosis.fixes import Fix, redraw, redraw_
+from isornn.diagnosis.weights import untrained_evidence, weight_facts
 from isornn.nn.gate_tensors import recurrent_layers
 
 
 def told(patient):
-    found = verdicts(measure(patient.model, patient.batch, patient.length, theory=False))
+    found = findings(measure(patient.model, patient.batch, patient.length, theory=False))
     # What denormal numbers cost is the machine's, not the patient's; see below.
-    found = [verdict for verdict in found if verdict.illness != "denormals"]
-    for verdict in found:
-        json.dumps(verdict.to_json(), allow_nan=False)
-        assert any(sign.isdigit() for sign in verdict.sentence)
-        assert any("bar: " in value for value in verdict.evidence.values())
-        assert verdict.remedy or verdict.illness == CANNOT_TELL
+    found = [finding for finding in found if finding.kind != "denormals"]
+    for finding in found:
+        json.dumps(finding.to_json(), allow_nan=False)
+        assert any(sign.isdigit() for sign in finding.sentence)
+        assert any("bar: " in value for value in finding.evidence.values())
+        assert finding.remedy or finding.kind == CANNOT_TELL
     return found
 
 
-def test_there_is_a_patient_for_every_illness():
-    assert set(ILLNESSES) - {"denormals"} == set(patients.ILLNESSES) == {made().illness for made in patients.ILL}
+def test_there_is_a_patient_for_every_kind():
+    assert set(KINDS) - {"denormals", "not_finite"} == set(patients.KINDS) == {made().kind for made in patients.FLAWED}
 
 
 def names(found):
-    return {verdict.illness for verdict in found} - {CANNOT_TELL}
+    return {finding.kind for finding in found} - {CANNOT_TELL}
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
-@pytest.mark.parametrize("made", [*patients.ILL, *patients_held_out.ILL], ids=lambda made: made.__name__)
-def test_the_illness_is_named_and_no_other(made):
+@pytest.mark.parametrize("made", [*patients.FLAWED, *patients_held_out.FLAWED], ids=lambda made: made.__name__)
+def test_the_kind_is_named_and_no_other(made):
     patient = made()
     found = told(patient)
-    assert patient.illness in names(found)
-    assert names(found) <= {patient.illness} | patient.also
-    order = [*ILLNESSES, CANNOT_TELL]
-    assert [verdict.illness for verdict in found] == sorted((v.illness for v in found), key=order.index)
+    assert patient.kind in names(found)
+    assert names(found) <= {patient.kind} | patient.also
+    order = [*KINDS, CANNOT_TELL]
+    assert [finding.kind for finding in found] == sorted((v.kind for v in found), key=order.index)
 
 
 @pytest.mark.parametrize("made", [*patients.HEALTHY, *patients_held_out.HEALTHY], ids=lambda made: made.__name__)
@@ -76,7 +75,7 @@ QUICK = (patients.default_rnn, patients.exploding_relu, patients.doubled_deep_gr
 @pytest.mark.parametrize("made", [*QUICK, patients.stacked_gru], ids=lambda made: made.__name__)
 def test_fix_mends_the_weights(made):
     patient = made()
-    assert fix_(patient.model, told(patient), patient.length, torch.Generator().manual_seed(1))
+    assert fix_(patient.model, told(patient), torch.Generator().manual_seed(1))
     assert names(told(patient)) == set()
 
 
@@ -84,10 +83,10 @@ def test_fix_mends_the_weights(made):
 def test_remedies_run_as_printed_and_mend(made):
     patient = made()
     found = told(patient)
-    assert {verdict.illness for verdict in found} >= {patient.illness}
+    assert {finding.kind for finding in found} >= {patient.kind}
     torch.manual_seed(2)
-    for remedy in dict.fromkeys(verdict.remedy for verdict in found):
-        exec(remedy, {"model": patient.model, "length": patient.length})
+    for remedy in dict.fromkeys(finding.remedy for finding in found):
+        exec(remedy, {"model": patient.model})
     assert names(told(patient)) == set()
 
 
@@ -95,9 +94,9 @@ def test_orthogonal_by_gate_keeps_all_else():
     patient = patients.stacked_lstm()
     lstm = patient.model.recurrent
     before = {name: value.clone() for name, value in lstm.state_dict().items()}
-    stacked = [verdict for verdict in told(patient) if verdict.illness == "stacked_orthogonal"]
+    stacked = [finding for finding in told(patient) if finding.kind == "stacked_orthogonal"]
     for mend in (
-        lambda: fix_(patient.model, stacked, patient.length, torch.Generator().manual_seed(0)),
+        lambda: fix_(patient.model, stacked, torch.Generator().manual_seed(0)),
         lambda: exec(stacked[0].remedy, {"model": patient.model}),
     ):
         lstm.load_state_dict(before)
@@ -113,19 +112,19 @@ def test_remedies_of_data():
     exec(told(packing)[0].remedy, known)
     packed = known["packed"](packing.batch, torch.tensor([100, 95, 60, 50, 50, 40, 30, 25]))
     whole = patients.LastOfPacked(packing.model.recurrent, 64)
-    assert names(verdicts(measure(whole, packed, packing.length, theory=False))) == set()
+    assert names(findings(measure(whole, packed, packing.length, theory=False))) == set()
     exec(told(scaling)[0].remedy, known)
     scaled = known["normalised"](scaling.batch, scaling.batch)
-    assert "unnormalised_input" not in names(verdicts(measure(scaling.model, scaled, 100, theory=False)))
+    assert "unnormalised_input" not in names(findings(measure(scaling.model, scaled, 100, theory=False)))
 
 
 def test_what_lies_in_the_data_is_left_to_the_user():
     patient = patients.padded_gru()
     before = [value.clone() for value in patient.model.state_dict().values()]
-    (said,) = fix_(patient.model, told(patient), patient.length)
-    assert said == "recurrent l0: left alone, padding lies in the data: see the remedy."
-    unsure = Verdict(CANNOT_TELL, "recurrent l0", "", {}, "")
-    assert fix_(patient.model, [*told(patient), unsure], patient.length)[0] == said
+    (said,) = fix_(patient.model, told(patient))
+    assert said == "recurrent l0: left alone (padding): it is in the data."
+    unsure = Finding(CANNOT_TELL, "recurrent l0", "", {})
+    assert fix_(patient.model, [*told(patient), unsure])[0] == said
     assert all(torch.equal(a, b) for a, b in zip(before, patient.model.state_dict().values(), strict=True))
 
 
@@ -141,7 +140,7 @@ def test_a_trained_layer_is_left_alone(steps):
     before = [value.clone() for value in patient.model.state_dict().values()]
     found = told(patient)
     assert "throws away what it has learnt" in found[0].remedy
-    (said,) = fix_(patient.model, found, patient.length)
+    (said,) = fix_(patient.model, found)
     assert said.startswith("recurrent l0: left alone (vanishing): it looks trained")
     assert all(torch.equal(a, b) for a, b in zip(before, patient.model.state_dict().values(), strict=True))
 
@@ -149,8 +148,8 @@ def test_a_trained_layer_is_left_alone(steps):
 def test_parametrised_weights_are_left_alone():
     rnn = nn.RNN(4, 32)
     nn.utils.parametrizations.orthogonal(rnn, "weight_hh_l0")
-    ill = Verdict("vanishing", "RNN l0", "", {}, "")
-    (said,) = fix_(rnn, [ill], 50)
+    ill = Finding("vanishing", "RNN l0", "", {}, Fix(redraw_, "RNN l0", (50,)))
+    (said,) = fix_(rnn, [ill])
     assert said.startswith("RNN l0: left alone (vanishing): ") and "is not a parameter" in said
 
 
@@ -159,10 +158,10 @@ def test_a_stack_that_is_kept_orthogonal_is_mended_too():
     lstm = nn.LSTM(4, 24)
     nn.utils.parametrizations.orthogonal(lstm, "weight_hh_l0")
     x = torch.randn(20, 6, 4)
-    ill = verdicts(measure(lstm, x, 20, theory=False))[0]
-    assert ill.illness == "stacked_orthogonal"
+    ill = findings(measure(lstm, x, 20, theory=False))[0]
+    assert ill.kind == "stacked_orthogonal"
     exec(ill.remedy, {"model": lstm})
-    assert "stacked_orthogonal" not in names(verdicts(measure(lstm, x, 20, theory=False)))
+    assert "stacked_orthogonal" not in names(findings(measure(lstm, x, 20, theory=False)))
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
@@ -174,30 +173,30 @@ def test_weights_from_elsewhere_do_not_pass_for_a_start(kind):
             parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)) / 5)
         layer.bias_hh_l0.zero_()
     (place,) = recurrent_layers(layer)
-    assert start_of(weight_facts(place)) is None
+    assert untrained_evidence(weight_facts(place)) is None
     isornn.init.standard_(layer, generator=torch.Generator().manual_seed(0))
-    assert start_of(weight_facts(place)) is not None
+    assert untrained_evidence(weight_facts(place)) is not None
 
 
 def test_what_cannot_be_told():
     model = nn.ModuleDict({"used": nn.GRU(3, 16), "unused": nn.LSTM(3, 16)})
     model.forward = lambda x: model["used"](x)[0]
     isornn.init.standard_(model["used"], generator=torch.Generator().manual_seed(0))
-    short = verdicts(measure(model, torch.randn(6, 8, 3), 100, theory=False))
-    assert [(verdict.illness, verdict.place) for verdict in short] == [
+    short = findings(measure(model, torch.randn(6, 8, 3), 100, theory=False))
+    assert [(finding.kind, finding.layer) for finding in short] == [
         (CANNOT_TELL, "used l0"),
         (CANNOT_TELL, "unused"),
     ]
     assert "6" in short[0].sentence and "never called" in short[1].sentence
     # What has vanished within the steps that there are needs no more of them.
-    long = verdicts(measure(model, torch.randn(40, 8, 3), 100, theory=False))
-    assert [verdict.illness for verdict in long] == ["vanishing", CANNOT_TELL]
-    assert fix_(model, short, 100) == [f"{name}: left alone, nothing could be told." for name in ("used l0", "unused")]
+    long = findings(measure(model, torch.randn(40, 8, 3), 100, theory=False))
+    assert [finding.kind for finding in long] == ["vanishing", CANNOT_TELL]
+    assert fix_(model, short) == [f"{name}: left alone (cannot_tell)." for name in ("used l0", "unused")]
 
 
-def test_a_place_that_is_not_the_models_is_refused():
-    with pytest.raises(ValueError, match=r"verdicts: place 'LSTM l3' is not allowed; the model has LSTM l0"):
-        fix_(nn.LSTM(2, 3), [Verdict("vanishing", "LSTM l3", "", {}, "")], 50)
+def test_a_layer_that_is_not_the_models_is_refused():
+    with pytest.raises(ValueError, match=r"layer: 'LSTM l3' is not allowed; the model has LSTM l0"):
+        fix_(nn.LSTM(2, 3), [Finding("vanishing", "LSTM l3", "", {}, Fix(redraw_, "LSTM l3", (50,)))])
 
 
 @dataclass(frozen=True)
@@ -215,11 +214,11 @@ def test_an_own_cells_doubled_bias_is_named_and_mended(cell):
         for bias in model[0].gate_parameters("f", layer).biases:
             bias.data.fill_(1.0)
     batch = torch.randn(40, 8, 4)
-    found = [verdict for verdict in verdicts(measure(model, batch, theory=False)) if verdict.illness == "doubled_bias"]
-    assert [verdict.place for verdict in found] == ["0 l0", "0 l1"]
-    for verdict in found:
-        exec(verdict.remedy, {"model": model})
-    assert "doubled_bias" not in names(verdicts(measure(model, batch, theory=False)))
+    found = [finding for finding in findings(measure(model, batch, theory=False)) if finding.kind == "doubled_bias"]
+    assert [finding.layer for finding in found] == ["0 l0", "0 l1"]
+    for finding in found:
+        exec(finding.remedy, {"model": model})
+    assert "doubled_bias" not in names(findings(measure(model, batch, theory=False)))
     for layer in range(2):
         first, second = model[0].gate_parameters("f", layer).biases
         assert bool((first == 1).all() and (second == 0).all())
@@ -228,7 +227,7 @@ def test_an_own_cells_doubled_bias_is_named_and_mended(cell):
 def test_records_have_an_own_cells_full_name():
     model = isornn.nn.RNN(own_cells.Many((0.5, 0.25)), 4, 16)
     (layer,) = measure(model, torch.randn(20, 2, 4), theory=False).layers
-    assert layer.place.cell == "own_cells:Many" and layer.place.options == {"rates": (0.5, 0.25)}
+    assert layer.info.cell == "own_cells:Many" and layer.info.options == {"rates": (0.5, 0.25)}
     json.dumps(layer.to_json(), allow_nan=False)
 
 
@@ -238,5 +237,6 @@ def test_an_own_cells_nonlinearity_is_not_the_vanilla_networks():
         name = "other"
         nonlinearity: str = "tanh"
 
-    (layer,) = measure(isornn.nn.RNN(Other(nonlinearity="relu"), 4, 16), torch.randn(20, 2, 4), theory=False).layers
-    assert restart(layer).endswith("isornn.init.critical_(model, length)")
+    model = isornn.nn.RNN(Other(nonlinearity="relu"), 4, 16)
+    (layer,) = measure(model, torch.randn(20, 2, 4), theory=False).layers
+    assert redraw(layer, 20, trained=False)(model, torch.Generator()) == "drawn again by the critical start"

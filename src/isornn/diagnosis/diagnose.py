@@ -1,0 +1,283 @@
+"""Measure every recurrent layer of a model on a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from isornn.cells import Cell, Input, Spec, SpecError, full_name
+from isornn.diagnosis.capture import (
+    Call,
+    Captured,
+    CapturedSequence,
+    CaptureError,
+    RecurrentModule,
+    capture,
+    data_of,
+    longest_sequence,
+    recurrent_modules,
+)
+from isornn.diagnosis.denormals import denormals
+from isornn.diagnosis.gradients import LastOutput, Target, backward_profile, by_lag, loss_gradient_norms, loss_of
+from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov
+from isornn.diagnosis.records import (
+    Diagnosis,
+    LayerDiagnosis,
+    LayerInfo,
+    Predicted,
+    TiedPrediction,
+    Unmeasured,
+)
+from isornn.diagnosis.replay import LayerReplay, replay_module
+from isornn.diagnosis.states import gate_activities, input_facts, memory, state_moments
+from isornn.diagnosis.weights import weight_facts
+from isornn.init import ModuleError, spec_of
+from isornn.modes import flushes_denormals, unhindered, usual_modes
+from isornn.nn.gate_tensors import RecurrentLayer
+from isornn.theory import TheoryMissing, analyze
+from isornn.theory.population.units import Draws
+from isornn.theory.tied.analysis import lyapunov_exponent
+from isornn.theory.tied.following import follow
+from isornn.theory.tied.paths import TiedLaws
+from isornn.theory.tied.trajectory import input_moments
+
+Progress = Callable[[str], object]
+
+SEED = 0
+NOT_ASKED = "not asked for"
+NEVER_CALLED = "it was never called on this batch"
+UNTIED = "its weights are fresh at every step, so that a run cannot be repeated"
+# Of the theory: steps of the response profile; steps and number of the networks with one draw of weights.
+LENGTH, STEPS, NETWORKS = 100, 40, 16
+
+
+def measure(
+    model: nn.Module,
+    batch: Any,
+    length: int | None = None,
+    target: Target | None = None,
+    *,
+    theory: bool = False,
+    generator: torch.Generator | None = None,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Gradients, states, gates and weights of each recurrent layer of a model, on the user's data.
+
+    The model runs once on the batch, in eval mode, and is left bit by bit as it was (see `preserve_state`). Every layer
+    and direction is then recomputed in float64 from the inputs and initial states that it had, checked against the
+    module's own outputs, and measured along that replay.
+
+    Args:
+        model: holds torch.nn.RNN, LSTM, GRU of any depth, direction and projection, their ...Cell forms stepped by
+            hand, or isornn's layers.
+        batch: what the model is called with: a tensor or PackedSequence, a tuple of positional arguments, or a dict of
+            keyword arguments (or the dict itself, where forward takes one). Its layout is the model's own.
+        length: T, how many steps the layers should bridge; those of the longest sequence by default.
+        target: for the gradient of the loss: a function of the model's output, integer labels (cross entropy), or
+            floating point values (mean squared error).
+        theory: whether to add the theory's answer for such layers, which takes longer than all else.
+        generator: of the random directions; seeded with 0 by default, so that equal calls agree.
+        progress: called with a line of text whenever another part of the work begins.
+
+    Returns:
+        The measurements, one entry per layer and direction. A module that was never called, or whose numbers are not
+        finite, is named as unmeasured; of one that was called several times on separate sequences the longest is
+        measured (see `longest_sequence`).
+
+    Raises:
+        ModuleError: the model is no module, or has no recurrent layer.
+        ReplayError: a replay does not reproduce the module's outputs.
+        ValueError: length, an empty batch, or a target that does not fit the output.
+
+    >>> model = nn.Sequential(nn.Linear(2, 8), nn.GRU(8, 16, batch_first=True))
+    >>> diagnosis = measure(model, torch.randn(4, 50, 2))
+    >>> [layer.info.name for layer in diagnosis.layers]
+    ['1 l0']
+    >>> diagnosis.layers[0].backward.xi.number() < 2
+    True
+    """
+    if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 2):
+        raise ValueError(f"length: {length!r} is not allowed; it is a whole number of steps, at least 2")
+    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
+    progress = (lambda _: None) if progress is None else progress
+    flushes = flushes_denormals()
+    modules = recurrent_modules(model)
+    progress("running the model")
+    with unhindered():
+        captured = capture(model, modules, batch, None if target is None else loss_of(target))
+    with usual_modes():
+        sequences: list[tuple[RecurrentModule, CapturedSequence]] = []
+        unmeasured = []
+        for module in modules:
+            found = _sequence(module, captured)
+            if isinstance(found, Unmeasured):
+                unmeasured.append(found)
+            else:
+                sequences.append((module, found))
+        steps = max((int(found.lengths.max()) for _, found in sequences), default=2)
+        wanted = max(steps, 2) if length is None else length
+        first = captured.order[0] if captured.order else None
+        layers: list[LayerDiagnosis] = []
+        while sequences:  # each is released when it has been measured
+            module, found = sequences.pop(0)
+            layers += _layers(module, found, wanted, theory, generator, flushes, module.module is first, progress)
+    return Diagnosis(type(model).__name__, wanted, tuple(layers), tuple(unmeasured), captured.loss)
+
+
+def _sequence(module: RecurrentModule, captured: Captured) -> CapturedSequence | Unmeasured:
+    """The sequence to measure; calls are released, so that of several modules one is in memory twice."""
+    calls = captured.calls.pop(module.module)
+    reason = captured.refused.get(module.module)
+    if reason is None and module.untied:
+        reason = UNTIED
+    if reason is None and not calls:
+        reason = NEVER_CALLED
+    if reason is not None:
+        return Unmeasured(module.name, module.kind, reason)
+    broken = non_finite(module, calls)
+    if broken is not None:
+        return Unmeasured(module.name, module.kind, broken, finite=False)
+    try:
+        return longest_sequence(module, calls)
+    except CaptureError as error:
+        return Unmeasured(module.name, module.kind, str(error))
+
+
+def non_finite(module: RecurrentModule, calls: Sequence[Call]) -> str | None:
+    """Where NaN or infinite numbers come first: weights, inputs, states, outputs, gradients; ``None`` without any."""
+    for what, values in _tensors(module, calls):
+        bad = ~values.isfinite()
+        if bool(bad.any()):
+            kind = "NaN" if bool(values.isnan().any()) else "infinite"
+            return f"{int(bad.sum()):,} of the {bad.numel():,} numbers in {what} are {kind}"
+    return None
+
+
+def _tensors(module: RecurrentModule, calls: Sequence[Call]) -> Iterator[tuple[str, Tensor]]:
+    for name, parameter in module.module.named_parameters():
+        yield f"its {name}", parameter.detach()
+    for call in calls:
+        if call.lengths is None:  # what lengths exclude may be anything
+            yield "its input", data_of(call.inputs)
+        for part in call.state or ():
+            yield "its initial state", part
+    for call in calls:
+        for part in (data_of(call.output), *call.final):
+            yield "its output", part.detach()
+    for call in calls:
+        for grad in (call.of_output, *(call.of_final or ())):
+            if grad is not None:
+                yield "the gradient of the loss with respect to its output", data_of(grad)
+
+
+def _layers(
+    module: RecurrentModule,
+    captured: CapturedSequence,
+    length: int,
+    theory: bool,
+    generator: torch.Generator,
+    flushes: bool,
+    is_first: bool,
+    progress: Progress,
+) -> list[LayerDiagnosis]:
+    progress(f"{module.name or module.kind}: recomputing it in float64")
+    replays = replay_module(module, captured)
+    losses = loss_gradient_norms(module, captured, replays)
+    layers: list[LayerDiagnosis] = []
+    for number, one in enumerate(replays):
+        replay, info = one.replay, _info(module, captured, one, is_first)
+        progress(f"{info.name}: gradients, gates and states" + (", theory" if theory else ""))
+        inputs = input_facts(one.inputs, replay.lengths)
+        layers.append(
+            LayerDiagnosis(
+                info=info,
+                check=one.check,
+                inputs=inputs,
+                weights=weight_facts(one.layer),
+                gates=gate_activities(replay),
+                memory=memory(replay, length),
+                moments=state_moments(replay),
+                forward=forward_profile(replay, generator),
+                backward=backward_profile(replay, LastOutput.drawn(replay, generator)),
+                loss=None if losses is None else by_lag(replay, losses[number]),
+                loss_steps=_share_read(captured),
+                jacobians=jacobians(replay),
+                lyapunov=lyapunov(replay, generator),
+                predicted=predicted(one.layer, inputs.law) if theory else Predicted(None, None, NOT_ASKED),
+            )
+        )
+    progress(f"{module.name or module.kind}: denormal numbers")
+    small = denormals(module, captured, replays, losses or [layer.backward.log_norm for layer in layers], flushes)
+    return [replace(layer, denormals=small) for layer in layers]
+
+
+def _share_read(captured: CapturedSequence) -> float | None:
+    """Of the steps of the module's sequences, those at which a gradient enters its outputs or last states."""
+    if captured.of_output is None or captured.of_ends is None or len(captured.of_ends) > 1:
+        return None
+    entered = (captured.of_output != 0).any(-1)
+    (ends,) = captured.of_ends.values()
+    last = (captured.lengths - 1).unsqueeze(0)
+    reached = torch.stack([(part != 0).any(-1) for states in ends for part in states]).any(0)
+    entered.scatter_(0, last, entered.gather(0, last) | reached)
+    return float(entered.sum()) / int(captured.lengths.sum())
+
+
+def _info(module: RecurrentModule, captured: CapturedSequence, one: LayerReplay, is_first: bool) -> LayerInfo:
+    layer, replay = one.layer, one.replay
+    some = next(gate.input for gate in layer.gates.values() if gate.input is not None)
+    return LayerInfo(
+        module=module.name,
+        kind=module.kind,
+        layer=layer.layer,
+        direction=layer.direction,
+        cell=full_name(layer.cell),
+        options=_options(layer.cell),
+        inputs=layer.inputs,
+        hidden=layer.hidden,
+        projection=None if layer.projection is None else layer.projection.shape[0],
+        bias=any(gate.biases for gate in layer.gates.values()),
+        batch_first=getattr(module.module, "batch_first", None),
+        dropout=float(getattr(module.module, "dropout", 0.0)),
+        parametrised=parametrize.is_parametrized(module.module),
+        dtype=str(some.dtype).removeprefix("torch."),
+        device=str(some.device),
+        calls=captured.calls,
+        chains=captured.chains,
+        sequences=replay.batch,
+        steps=replay.steps,
+        mean_steps=float(replay.lengths.double().mean()),
+        packed=captured.sequences.lengths is not None,
+        reads_data=is_first and layer.layer == 0,
+    )
+
+
+def _options(cell: Cell) -> dict[str, Any]:
+    values = {option.name: (getattr(cell, option.name), option.default) for option in fields(cell)}
+    return {name: value for name, (value, default) in values.items() if value != default}
+
+
+def predicted(layer: RecurrentLayer, law: Input) -> Predicted:
+    """The theory's answer for the layer; its input is white: independent over steps and features, of mean 0.
+
+    Response profiles extend over 100 steps; `analyze` has longer ones, and tied networks in full.
+    """
+    try:
+        spec = spec_of(layer.module, layer.layer, layer.direction, law)
+        untied = analyze(spec, length=LENGTH, generator=torch.Generator().manual_seed(0))
+        return Predicted(untied, _tied(spec, layer.hidden))
+    except (ModuleError, SpecError, TheoryMissing) as missing:
+        return Predicted(None, None, str(missing))
+
+
+def _tied(spec: Spec, hidden: int) -> TiedPrediction:
+    width = 2 ** max(4, min(11, round(torch.tensor(float(hidden)).log2().item())))
+    laws = TiedLaws.of(spec)
+    draws = Draws(laws.units.batch, NETWORKS, width, torch.Generator().manual_seed(0))
+    followed = follow(laws, input_moments(laws, [laws.units.input_correlation]), draws, STEPS, tilted=False)
+    return TiedPrediction(STEPS, width, lyapunov_exponent(followed, spec.batch_shape))

@@ -1,0 +1,312 @@
+"""Corrections of a layer's weights: functions that a finding prints as a call, and that `fix_` calls the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from isornn.cells import Input, SpecError, Vanilla
+from isornn.cells.starts import start
+from isornn.diagnosis.capture import recurrent_modules
+from isornn.diagnosis.records import LayerDiagnosis, layer_name
+from isornn.diagnosis.weights import doubled_gates, untrained_evidence, weight_facts
+from isornn.nn import draws
+from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable
+from isornn.nn.rnn import suffix
+from isornn.nn.spectral import parametrize_spectral_
+from isornn.theory.critical_points.point import critical_spec
+
+if TYPE_CHECKING:
+    from isornn.diagnosis.checks import Finding
+
+Correction = Callable[..., str]
+_UNIT_INPUT = Input()
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A call of one of this module's functions on one layer.
+
+    Args:
+        function: the function.
+        layer: the layer's name.
+        arguments: those after the model and the layer.
+        notes: comments to print above the call.
+    """
+
+    function: Correction
+    layer: str
+    arguments: tuple[Any, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def code(self) -> str:
+        """Python that makes the call, where ``model`` is known."""
+        given = ", ".join(["model", repr(self.layer), *map(_literal, self.arguments)])
+        notes = [f"# {note}" for note in self.notes]
+        return "\n".join(["import isornn", "", *notes, f"isornn.diagnosis.{self.function.__name__}({given})"])
+
+    def __call__(self, model: nn.Module, generator: torch.Generator | None = None) -> str:
+        return self.function(model, self.layer, *self.arguments, generator=generator)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Python that the user has to place where it belongs; ``fix_`` leaves it to them because of ``why``."""
+
+    code: str
+    why: str
+
+
+@torch.no_grad()
+def redraw_(
+    model: nn.Module,
+    layer: str,
+    length: int,
+    input: Input = _UNIT_INPUT,
+    *,
+    generator: torch.Generator | None = None,
+) -> str:
+    """Initialise one layer again, so that it bridges ``length`` steps: the law of `isornn.init.critical_`.
+
+    A relu network has no such law and gets identity matrices (`isornn.init.identity_`).
+
+    Args:
+        model: the model.
+        layer: a layer and direction by its name in the report: ``"encoder.rnn l1"``.
+        length: T, from 2 to 1e6.
+        input: law of the layer's input.
+        generator: source of all draws; torch's global one if ``None``.
+
+    Returns:
+        What was done.
+
+    Raises:
+        ValueError: no such layer.
+        ModuleError: parametrised weights; gates that need biases and have none.
+        SpecError: length.
+
+    >>> redraw_(nn.GRU(3, 5), "GRU l0", 100)
+    'drawn again by the critical start'
+    """
+    found = _layer(model, layer)
+    check_writable(found)
+    if isinstance(found.cell, Vanilla) and found.cell.nonlinearity == "relu":
+        name, spec = "identity", start("identity", found.cell, found.hidden, found.inputs)
+    else:
+        name, spec = "critical", critical_spec(found.cell, length, input=input, time_scales="octaves")
+    needy = [gate for gate, law in spec.gates.items() if law.bias_law is not None or law.bias_mean != 0]
+    if not all(found.gates[gate].biases for gate in needy):
+        raise ModuleError(f"{found.where}: gates {', '.join(needy)} need biases; build it with bias=True")
+    draws.redraw(found, spec, generator)
+    return f"drawn again by the {name} start"
+
+
+@torch.no_grad()
+def orthogonal_by_gate_(model: nn.Module, layer: str, *, generator: torch.Generator | None = None) -> str:
+    """Draw each gate's recurrent matrix orthogonal, not the stack of them.
+
+    A parametrised stack is replaced by one that keeps each gate's own matrix orthogonal, with new parameters.
+
+    Args:
+        model, layer, generator: as in `redraw_`.
+
+    Returns:
+        What was done.
+
+    Raises:
+        ValueError: no such layer.
+
+    >>> gru = nn.GRU(3, 4)
+    >>> orthogonal_by_gate_(gru, "GRU l0")
+    "each gate's own recurrent matrix is drawn orthogonal"
+    >>> r, z, n = gru.weight_hh_l0.split(4)
+    >>> torch.allclose(z @ z.T, torch.eye(4), atol=1e-5)
+    True
+    """
+    found = _layer(model, layer)
+    name = "weight_hh" + ("" if isinstance(found.module, nn.RNNCellBase) else suffix(found.layer, found.direction))
+    if parametrize.is_parametrized(found.module, name):
+        parametrize.remove_parametrizations(found.module, name)
+        parametrize_spectral_(found.module, name, margin=0.0)
+        return "each gate's own recurrent matrix is kept orthogonal, by new parameters"
+    check_writable(found)
+    for gate in found.gates.values():
+        if gate.recurrent is not None:
+            gate.recurrent.copy_(draws.haar(tuple(gate.recurrent.shape), generator))
+    return "each gate's own recurrent matrix is drawn orthogonal"
+
+
+@torch.no_grad()
+def single_bias_(model: nn.Module, layer: str, *, generator: torch.Generator | None = None) -> str:
+    """Set ``bias_hh`` to 0 in the gates where it repeats ``bias_ih``; the two add.
+
+    Args:
+        model, layer: as in `redraw_`.
+        generator: not used; every correction has one.
+
+    Returns:
+        What was done.
+
+    Raises:
+        ValueError: no such layer.
+
+    >>> lstm = nn.LSTM(3, 4)
+    >>> for bias in (lstm.bias_ih_l0, lstm.bias_hh_l0):
+    ...     bias.data[4:8] = 1.0
+    >>> single_bias_(lstm, "LSTM l0")
+    'the second bias of f is 0 now'
+    >>> lstm.bias_hh_l0[4:8].tolist()
+    [0.0, 0.0, 0.0, 0.0]
+    """
+    found = _layer(model, layer)
+    check_writable(found)
+    doubled = doubled_gates(weight_facts(found), found.hidden)
+    for gate in doubled:
+        found.gates[gate].biases[1].zero_()
+    return f"the second bias of {', '.join(doubled)} is 0 now"
+
+
+def fix_(model: nn.Module, findings: Sequence[Finding], generator: torch.Generator | None = None) -> list[str]:
+    """Apply in place the corrections that findings name, layer by layer, where the layer is still as initialised.
+
+    A layer that is drawn again needs no other correction. Left alone are: findings about data, torch's modes or too
+    short sequences; a layer that looks trained (`untrained_evidence` finds nothing); one whose weights cannot be
+    written to.
+
+    Args:
+        model: the model that was measured.
+        findings: of `findings`.
+        generator: source of all draws; torch's global one if ``None``.
+
+    Returns:
+        What was done and what was left, one sentence for each layer or finding.
+
+    Raises:
+        ValueError: a finding's layer is not in the model.
+
+    >>> model = nn.RNN(4, 32, batch_first=True)
+    >>> from isornn.diagnosis import findings, measure
+    >>> found = findings(measure(model, torch.randn(8, 60, 4), theory=False))
+    >>> fix_(model, found, torch.Generator().manual_seed(0))
+    ['RNN l0: drawn again by the critical start (default_start).']
+    """
+    done = []
+    for name in dict.fromkeys(finding.layer for finding in findings):
+        own = [finding for finding in findings if finding.layer == name]
+        for finding in own:
+            if isinstance(finding.fix, Advice):
+                done.append(f"{name}: left alone ({finding.kind}): {finding.fix.why}.")
+            elif finding.fix is None:
+                done.append(f"{name}: left alone ({finding.kind}).")
+        of_weights = [finding for finding in own if isinstance(finding.fix, Fix)]
+        if of_weights:
+            done += [f"{name}: {sentence}." for sentence in _fixed(model, of_weights, generator)]
+    return done
+
+
+def _fixed(model: nn.Module, findings: Sequence[Finding], generator: torch.Generator | None) -> list[str]:
+    fixes = {finding.kind: finding.fix for finding in findings if isinstance(finding.fix, Fix)}
+    layer = _layer(model, next(iter(fixes.values())).layer)
+    kinds = ", ".join(fixes)
+    try:
+        check_writable(layer)
+        if untrained_evidence(weight_facts(layer)) is None:
+            return [f"left alone ({kinds}): it looks trained; a new start would throw away what it has learnt"]
+        redraw = next((fix for fix in fixes.values() if fix.function is redraw_), None)
+        if redraw is not None:
+            return [f"{redraw(model, generator)} ({kinds})"]
+        return [f"{fix(model, generator)} ({kind})" for kind, fix in fixes.items()]
+    except (ModuleError, SpecError) as refused:
+        return [f"left alone ({kinds}): {refused}"]
+
+
+def _layer(model: nn.Module, name: str) -> RecurrentLayer:
+    layers = {
+        layer_name(module.name, module.kind, layer.layer, layer.direction): layer
+        for module in recurrent_modules(model)
+        for layer in module.layers
+    }
+    if name not in layers:
+        raise ValueError(f"layer: {name!r} is not allowed; the model has {', '.join(layers)}")
+    return layers[name]
+
+
+def _literal(value: Any) -> str:
+    return f"isornn.{value!r}" if isinstance(value, Input) else repr(value)
+
+
+# ---- what findings suggest ----
+
+
+def redraw(layer: LayerDiagnosis, length: int, trained: bool) -> Fix:
+    """`redraw_`, by the input law that was measured where the layer reads the model's data.
+
+    What other layers will get changes when those below them are drawn again; for them it is the unit law.
+    """
+    notes = []
+    if trained:
+        notes.append("It looks trained; this throws away what it has learnt: train it again.")
+    if layer.info.parametrised:
+        notes.append("Its weights are parametrised: do this before they are.")
+    if layer.memory.gate is not None and not layer.info.bias:
+        notes.append("Its gates need biases: build it with bias=True.")
+    law, known = layer.inputs.law, layer.info.reads_data and layer.inputs.second_moment > 0
+    rounded = Input(float(f"{law.variance:.4g}"), float(f"{law.correlation:.4g}"))
+    arguments = (length, rounded) if known else (length,)
+    return Fix(redraw_, layer.info.name, arguments, tuple(notes))
+
+
+def clip() -> Advice:
+    """What can be done while training, before every step of the optimiser."""
+    return Advice(
+        """import torch
+
+# Between loss.backward() and optimizer.step():
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)""",
+        "it looks trained; clip its gradients",
+    )
+
+
+def flush() -> Advice:
+    """Denormal numbers replaced by 0, from the start of the program."""
+    return Advice(
+        """import torch
+
+# At the start of the program, before torch starts threads; an initialisation that keeps gradients removes the cause.
+torch.set_flush_denormal(True)""",
+        "it is a mode of torch",
+    )
+
+
+def pack(batch_first: bool | None) -> Advice:
+    """Sequences with their true lengths; ``batch_first`` is ``None`` for a cell stepped by hand."""
+    code = f'''from torch.nn.utils.rnn import pack_padded_sequence
+
+def packed(batch, lengths):
+    """Call the recurrent layer with this in place of its input; lengths are the sequences' true ones."""
+    return pack_padded_sequence(batch, lengths, batch_first={batch_first}, enforce_sorted=False)'''
+    if batch_first is None:
+        code = '''import torch
+
+def kept_at_end(time, lengths, new, old):
+    """In the loop over time: ``state = kept_at_end(t, lengths, new_state, state)``."""
+    return torch.where((time < lengths).unsqueeze(-1), new, old)'''
+    return Advice(code, "it is in the data")
+
+
+def normalise() -> Advice:
+    """Inputs with mean 0 and standard deviation 1."""
+    return Advice(
+        '''def normalised(batch, training):
+    """Call the model with this in place of ``batch``; ``training`` holds the inputs it is trained on."""
+    rows = training.reshape(-1, training.shape[-1])
+    scale = rows.std(0)
+    return (batch - rows.mean(0)) / scale.where(scale > 0, 1.0)''',
+        "it is in the data",
+    )

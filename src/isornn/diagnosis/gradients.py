@@ -1,0 +1,396 @@
+"""Gradients of a scalar with respect to a layer's outputs and states: exact, by its own steps, without underflow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from isornn.diagnosis.capture import CapturedSequence, RecurrentModule, States
+from isornn.diagnosis.records import Profile, single, thinned
+from isornn.diagnosis.replay import CHUNK, LayerReplay, Replay, gate_inputs, own_time, spans
+from isornn.theory import Quantity
+from isornn.theory.quantities import time_scale
+
+Target = Callable[[Any], Tensor] | Tensor
+
+# A change that is smaller than this part of another is lost in float32's rounding.
+RESOLUTION = 1e-7
+_FEWEST = 2
+TOO_SHORT = "the sequences are too short: a rate needs at least 3 steps"
+NOTHING_ARRIVES = "exactly 0: nothing arrives from the step before"
+
+
+class Cotangent(Protocol):
+    """Gradients of a scalar with respect to a layer's outputs, and to its states at some times."""
+
+    @property
+    def ends(self) -> Mapping[int, tuple[States, Tensor]]:
+        """By time, gradients with respect to the states then, (B, .) each, and for which sequences, (B,).
+
+        They are total: the contribution of later steps is included.
+        """
+        ...
+
+    def of_output(self, start: int, stop: int) -> Tensor:
+        """(stop - start, B, .): with respect to the outputs of these steps, all other outputs held."""
+        ...
+
+
+@dataclass(frozen=True)
+class LastOutput:
+    """A Gaussian vector times each sequence's last output: ``v . o_L``, ``v_i ~ N(0, 1)``, one v for each sequence.
+
+    Args:
+        vectors: (B, .).
+        lengths: (B,).
+    """
+
+    vectors: Tensor
+    lengths: Tensor
+
+    @staticmethod
+    def drawn(replay: Replay, generator: torch.Generator) -> LastOutput:
+        """Drawn on the generator's device, so that equal seeds give equal profiles on all."""
+        shape = (replay.batch, replay.output.shape[-1])
+        vectors = torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
+        return LastOutput(vectors.to(replay.output.device), replay.lengths)
+
+    def of_output(self, start: int, stop: int) -> Tensor:
+        steps = torch.arange(start, stop, device=self.lengths.device).unsqueeze(1)
+        return torch.where((steps == self.lengths - 1).unsqueeze(-1), self.vectors, 0.0)
+
+    @property
+    def ends(self) -> Mapping[int, tuple[States, Tensor]]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Gradients with respect to the states at one time, times ``exp(-scale)``, so that they do not underflow.
+
+    Args:
+        parts: (B, .) by state.
+        scale: (B,).
+    """
+
+    parts: States
+    scale: Tensor
+
+
+def gradient_norms(
+    replay: Replay, cotangent: Cotangent, of_inputs: Callable[[int, int, Tensor], None] | None = None
+) -> dict[str, Tensor]:
+    """ln of the norm over units of d scalar / d s_t for t = 0 .. T: (T + 1, B) by state, and of all together.
+
+    The states at one time are independent coordinates, as in the state-to-state Jacobian: for an LSTM, the gradient
+    with respect to c_t is that through c to the next step, without that through o_t tanh(c_t) at step t.
+
+    Args:
+        replay: the layer's sequences.
+        cotangent: the scalar.
+        of_inputs: called with (start, stop, d scalar / d inputs) for every chunk of steps, from the last.
+    """
+    names = (*replay.step.cell.states, "all")
+    logs = {name: replay.states[0].new_empty(replay.steps + 1, replay.batch) for name in names}
+    carried = Carried(tuple(torch.zeros_like(v) for v in replay.at(0)), torch.zeros_like(logs["all"][0]))
+    for start, stop in _backwards(replay.steps, cotangent.ends):
+        if stop in cotangent.ends:
+            carried = _replaced(carried, *cotangent.ends[stop])
+        outputs = cotangent.of_output(start, stop).double()
+        carried, outputs = _on_one_scale(carried, outputs)
+        at_inputs, found = _through(replay, start, stop, carried.parts, outputs)
+        for name, states in zip(names, [*zip(*found, strict=True), None], strict=False):
+            sizes = [torch.cat(parts, -1) for parts in found] if states is None else list(states)
+            logs[name][start + 1 : stop + 1] = torch.stack(sizes[1:]).norm(dim=-1).log() + carried.scale
+            if start == 0:
+                logs[name][0] = sizes[0].norm(dim=-1).log() + carried.scale
+        if of_inputs is not None:
+            of_inputs(start, stop, at_inputs * carried.scale.exp().unsqueeze(-1))
+        carried = Carried(found[0], carried.scale)
+    return logs
+
+
+def backward_profile(replay: Replay, cotangent: Cotangent) -> Profile:
+    """Norm of the gradient against the number of steps from the state to its sequence's end."""
+    return by_lag(replay, gradient_norms(replay, cotangent))
+
+
+def by_lag(replay: Replay, logs: dict[str, Tensor]) -> Profile:
+    """Norms (T + 1, B) by time, as a profile over lags: lag l is the state l steps before the sequence's end."""
+    lags = torch.arange(replay.steps + 1, device=replay.lengths.device).unsqueeze(1)
+    times = replay.lengths - lags
+    found = {
+        name: torch.where(times >= 0, values.gather(0, times.clamp(min=0)), torch.nan) for name, values in logs.items()
+    }
+    return profile_of({name: values.cpu() for name, values in found.items()})
+
+
+def _backwards(steps: int, cuts: Iterable[int]) -> list[tuple[int, int]]:
+    """Chunks of steps from the last to the first, none of which goes across a cut."""
+    edges = sorted({0, steps, *cuts})
+    return [(a + i, a + j) for a, b in reversed(list(pairwise(edges))) for i, j in reversed(list(spans(b - a, CHUNK)))]
+
+
+def _replaced(carried: Carried, states: States, which: Tensor) -> Carried:
+    pairs = zip(states, carried.parts, strict=True)
+    parts = tuple(torch.where(which.unsqueeze(-1), given.double(), part) for given, part in pairs)
+    return Carried(parts, torch.where(which, 0.0, carried.scale))
+
+
+def _on_one_scale(carried: Carried, added: Tensor) -> tuple[Carried, Tensor]:
+    """The gradient so far (B, .), and what is added to it (c, B, .), both on the scale of the larger."""
+    size = torch.cat(carried.parts, -1).norm(dim=-1)
+    scales = torch.stack([size.log() + carried.scale, added.abs().amax((0, -1)).log()]).amax(0)
+    scales = torch.where(scales.isfinite(), scales, 0.0)
+    factor = torch.where(size > 0, (carried.scale - scales).exp(), 0.0).unsqueeze(-1)
+    parts = tuple(part * factor for part in carried.parts)
+    # Far below the range of exp only what is 0 has been added.
+    return Carried(parts, scales), torch.where(added == 0, 0.0, added * (-scales).exp().unsqueeze(-1))
+
+
+def _through(
+    replay: Replay, start: int, stop: int, last: States, outputs: Tensor
+) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
+    """Gradients of the chunk's inputs (c, B, D), and of the states at times start .. stop."""
+    step = replay.step
+    with torch.enable_grad():
+        x = replay.inputs[start:stop].double().requires_grad_(True)
+        drive = {gate: value.unbind(0) for gate, value in step.drive(x).items()}
+        fed = step.pointwise(x)
+        coordinates = [tuple(value.clone().requires_grad_(True) for value in replay.at(start))]
+        outs = []
+        for t in range(stop - start):
+            now = {gate: value[t] for gate, value in drive.items()}
+            new, u = step(now, coordinates[-1], None if fed is None else fed[t])
+            # Views: coordinates of their own, through which alone the later steps see the states.
+            coordinates.append(tuple(value.view_as(value) for value in new))
+            outs.append(step.output(coordinates[-1], u))
+        flat = [value for states in coordinates for value in states]
+        found = torch.autograd.grad(
+            [*outs, *coordinates[-1]], [x, *flat], [*outputs.unbind(0), *last], allow_unused=True
+        )
+    at_inputs, *at_states = (
+        torch.zeros_like(value) if grad is None else grad for value, grad in zip([x, *flat], found, strict=True)
+    )
+    count = len(step.sizes)
+    return at_inputs, [tuple(at_states[place : place + count]) for place in range(0, len(at_states), count)]
+
+
+@dataclass(frozen=True)
+class LossCotangent:
+    """A loss's gradients with respect to a layer's outputs (T, B, .), and to its states at the ends of its calls."""
+
+    outputs: Tensor
+    ends: Mapping[int, tuple[States, Tensor]]
+
+    def of_output(self, start: int, stop: int) -> Tensor:
+        return self.outputs[start:stop]
+
+
+def loss_gradient_norms(
+    module: RecurrentModule, captured: CapturedSequence, replays: Sequence[LayerReplay]
+) -> list[dict[str, Tensor]] | None:
+    """ln of the norms of d loss / d s_t for every layer of a module, as `gradient_norms`; ``None`` without a loss."""
+    if captured.of_output is None or captured.of_ends is None:
+        return None
+    logs: list[dict[str, Tensor]] = [{} for _ in replays]
+    of_outputs, sequences = captured.of_output, captured.sequences
+    for depth in range(max(one.layer.layer for one in replays), -1, -1):
+        of_below = None
+        for number, one in enumerate(replays):
+            direction = one.layer.direction
+            if one.layer.layer != depth:
+                continue
+            own = own_time(sequences, of_outputs.chunk(module.directions, -1)[direction], direction)
+            cotangent = LossCotangent(own, _ends(captured, number, one))
+            collected = _Collected(one)
+            logs[number] = gradient_norms(one.replay, cotangent, collected if depth else None)
+            if depth:
+                passed = own_time(sequences, _through_gate_inputs(captured, one, collected.values), direction)
+                of_below = passed if of_below is None else of_below + passed
+        of_outputs = of_outputs if of_below is None else of_below
+    return logs
+
+
+class _Collected:
+    """Gradients of a layer's inputs, chunk by chunk."""
+
+    def __init__(self, one: LayerReplay) -> None:
+        self.values = one.replay.inputs.new_zeros(one.replay.inputs.shape, dtype=torch.float64)
+
+    def __call__(self, start: int, stop: int, values: Tensor) -> None:
+        self.values[start:stop] = values
+
+
+def _through_gate_inputs(captured: CapturedSequence, one: LayerReplay, gradient: Tensor) -> Tensor:
+    """The gradient with respect to a layer's input, from that with respect to what its matrices multiply."""
+    with torch.enable_grad():
+        x = one.inputs.detach().requires_grad_(True)
+        ready = gate_inputs(one.layer, x, captured.previous)
+        return gradient if ready is x else torch.autograd.grad(ready, x, gradient.to(ready.dtype))[0]
+
+
+def _ends(captured: CapturedSequence, number: int, one: LayerReplay) -> dict[int, tuple[States, Tensor]]:
+    """A call's end is the end of each of its sequences: with lengths, that is a time of each sequence's own."""
+    assert captured.of_ends is not None
+    lengths, ends = one.replay.lengths, {}
+    for time, states in captured.of_ends.items():
+        last = lengths.clamp(max=time)
+        for own in last.unique().tolist():
+            ends[own] = (states[number], last == own)
+    return ends
+
+
+def loss_of(target: Target) -> Callable[[Any], Tensor]:
+    """A function from the model's output to one number.
+
+    A callable is that function. Integer labels are compared by cross entropy, their shape that of the output without
+    its last axis, the classes (or without its second, as torch has them); floating point values by mean squared error,
+    their shape the output's. The output is the first tensor of what the model gives.
+
+    Raises:
+        ValueError: shapes that do not fit, when the function is called.
+
+    >>> loss_of(torch.ones(2))(torch.zeros(2))
+    tensor(1.)
+    >>> round(float(loss_of(torch.tensor([0, 1]))(torch.zeros(2, 4))), 4)
+    1.3863
+    """
+    if not isinstance(target, Tensor):
+        if not callable(target):
+            raise ValueError(
+                f"target: {type(target).__name__} is not allowed; it is a tensor or a function of the output"
+            )
+        return target
+
+    def loss(output: Any) -> Tensor:
+        values = _first_tensor(output)
+        if target.is_floating_point():
+            if values.shape != target.shape:
+                raise ValueError(_misfit(target, values, "the output's"))
+            return functional.mse_loss(values, target)
+        if values.shape[:-1] == target.shape:
+            return functional.cross_entropy(values.reshape(-1, values.shape[-1]), target.reshape(-1).long())
+        if values.dim() > 2 and (values.shape[0], *values.shape[2:]) == tuple(target.shape):
+            return functional.cross_entropy(values, target.long())
+        raise ValueError(_misfit(target, values, "the output's without its axis of classes"))
+
+    return loss
+
+
+def _first_tensor(output: Any) -> Tensor:
+    while isinstance(output, (tuple, list)) and len(output) > 0:
+        output = output[0]
+    if not isinstance(output, Tensor):
+        raise ValueError(
+            f"target: the model gives {type(output).__name__}, so labels or values do not fit; give a function of it"
+        )
+    return output
+
+
+def _misfit(target: Tensor, values: Tensor, allowed: str) -> str:
+    return (
+        f"target: shape {tuple(target.shape)} does not fit the output's, {tuple(values.shape)}; it is {allowed}, or "
+        f"give a function of the output"
+    )
+
+
+def profile_of(logs: Mapping[str, Tensor]) -> Profile:
+    """From ln norms (lags, B) by state and of ``"all"``, NaN where a sequence has no such lag.
+
+    >>> decay = -0.5 * torch.arange(20.0, dtype=torch.float64)
+    >>> found = profile_of({"all": torch.stack([decay, decay + 1], 1)})
+    >>> round(found.xi.number(), 6), round(found.reach.number(), 6), found.window
+    (1.0, 1.0, (1, 19))
+    """
+    mean = {name: _root_mean_square(values) for name, values in logs.items()}
+    lags = thinned(len(mean["all"]))
+    window = _window(mean["all"])
+    rate, misfit = _fitted(logs["all"], window)
+    chi = Quantity.of((2 * rate.value).exp(), 2 * (2 * rate.value).exp() * rate.stderr, dict(rate.reasons))
+    return Profile(
+        lags=lags,
+        log_norm={name: values[lags] for name, values in mean.items()},
+        spread=_spread(logs["all"])[lags],
+        rate=rate,
+        xi=time_scale(chi),
+        window=window,
+        misfit=misfit,
+        reach=_reach(mean["all"]),
+    )
+
+
+def _root_mean_square(logs: Tensor) -> Tensor:
+    """(lags,) of (lags, B): ``ln(mean exp(2 ln n)) / 2`` over the sequences that have the lag."""
+    known = ~logs.isnan()
+    filled = torch.where(known, 2 * logs, -torch.inf)
+    return (filled.logsumexp(1) - known.sum(1).double().log()) / 2
+
+
+def _spread(logs: Tensor) -> Tensor:
+    known = ~logs.isnan() & ~logs.isinf()
+    count = known.sum(1)
+    filled = torch.where(known, logs, 0.0)
+    mean = filled.sum(1) / count.clamp(min=1)
+    square = torch.where(known, (logs - mean.unsqueeze(1)).square(), 0.0).sum(1) / (count - 1).clamp(min=1)
+    return torch.where(count > 1, square.sqrt(), torch.nan)
+
+
+def _window(mean: Tensor) -> tuple[int, int] | None:
+    """From lag 1 to where float32 would no longer see it beside lag 1, but at least over two steps."""
+    if len(mean) <= 1 + _FEWEST or mean[1 + _FEWEST].isinf():
+        return None
+    seen = mean[1:] - mean[1] >= math.log(RESOLUTION)
+    gone = (~seen).nonzero()
+    last = len(mean) - 1 if len(gone) == 0 else int(gone[0])
+    return 1, max(last, 1 + _FEWEST)
+
+
+def _fitted(logs: Tensor, window: tuple[int, int] | None) -> tuple[Quantity, float | None]:
+    if window is None:
+        arrives = len(logs) <= 1 + _FEWEST
+        return single(math.nan, 0.0, {TOO_SHORT if arrives else NOTHING_ARRIVES: True}), None
+    first, last = window
+    inner = logs[first : last + 1]
+    # Sequences that end within the window, or from which nothing arrives, have no slope over it.
+    whole = inner[:, inner.isfinite().all(0)]
+    if whole.shape[1] == 0:
+        return single(math.nan, 0.0, {TOO_SHORT: True}), None
+    steps = torch.arange(len(whole), dtype=torch.float64) - (len(whole) - 1) / 2
+    centred = whole - whole.mean(0)
+    slopes = (steps.unsqueeze(1) * centred).sum(0) / steps.square().sum()
+    misfit = float((centred - steps.unsqueeze(1) * slopes).square().mean().sqrt())
+    error = _error(slopes) if len(slopes) > 1 else _error(_block_slopes(whole[:, 0]))
+    return single(float(slopes.mean()), error, {}), misfit
+
+
+def _block_slopes(values: Tensor) -> Tensor:
+    edges = torch.linspace(0, len(values) - 1, min(8, len(values) - 1) + 1).round().long()
+    return values[edges].diff() / edges.diff()
+
+
+def _error(samples: Tensor) -> float:
+    return float(samples.std() / math.sqrt(len(samples)))
+
+
+def _reach(mean: Tensor) -> Quantity:
+    if len(mean) < 2:
+        return single(math.nan, 0.0, {TOO_SHORT: True})
+    if mean[1].isinf():
+        return single(math.nan, 0.0, {NOTHING_ARRIVES: True})
+    fallen = 2 * (mean[1:] - mean[1])
+    below = (fallen <= -1).nonzero()
+    if len(below) == 0:
+        measured = len(mean) - 2
+        return single(math.inf, 0.0, {f"beyond the {measured} steps measured": True})
+    place = int(below[0])
+    above, under = float(fallen[place - 1]), float(fallen[place])
+    share = 1.0 if math.isinf(under) else (above + 1) / (above - under)
+    return single(place - 1 + share, 0.0, {})

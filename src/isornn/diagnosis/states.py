@@ -1,0 +1,179 @@
+"""Statistics of a layer's inputs, gates and states, and the time constants of its units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from isornn.cells.roles import LeafValues, RetainedState, roles_of
+from isornn.cells.trace import INPUT, Leaf
+from isornn.diagnosis.records import GateActivity, InputFacts, Memory, StateMoments, single, thinned
+from isornn.diagnosis.replay import Replay, spans
+
+EDGE = 0.01
+NO_REMEMBER_GATE = "the cell has no gate that multiplies its old state"
+ONE_SEQUENCE = "the batch has one sequence at every step, so there are no pairs to correlate"
+ZERO_INPUT = "the input is 0 throughout"
+ONE_STEP = "the sequences have one step"
+
+
+@torch.no_grad()
+def input_facts(x: Tensor, lengths: Tensor) -> InputFacts:
+    """Of inputs (T, B, D) with lengths (B,), a chunk of steps at a time, so that no copy of all is made."""
+    steps, batch, features = x.shape
+    total = square = x.new_zeros(features, dtype=torch.float64)
+    before = x.new_zeros(1, batch, features, dtype=torch.float64)
+    shared = in_time = largest = 0.0
+    counts = (torch.arange(steps, device=x.device).unsqueeze(1) < lengths).sum(1)
+    for start, stop in spans(steps, 64):
+        inside = torch.arange(start, stop, device=x.device).unsqueeze(1) < lengths
+        now = torch.where(inside.unsqueeze(-1), x[start:stop].double(), 0.0)
+        own = now.square().sum(1)
+        total, square = total + now.sum((0, 1)), square + own.sum(0)
+        largest = max(largest, float(now.abs().max()))
+        shared += float((now.sum(1).square() - own).sum())
+        in_time += float((now * torch.cat([before, now[:-1]])).sum())
+        before = now[-1:]
+    rows, links, pairs = int(counts.sum()), int(counts[1:].sum()), int((counts * (counts - 1)).sum())
+    means = total / rows
+    second = square / rows
+    moment = float(second.mean())
+    zero = moment == 0
+    scale = 1.0 if zero else moment * features
+    trailing, leading = (0.0, 0.0) if bool((lengths < steps).any()) else _repeated(x)
+    return InputFacts(
+        mean=float(means.mean()),
+        std=max(moment - float(means.mean()) ** 2, 0.0) ** 0.5,
+        second_moment=moment,
+        largest=largest,
+        correlation=single(shared / max(pairs, 1) / scale, 0.0, {ZERO_INPUT: zero, ONE_SEQUENCE: pairs == 0}),
+        correlation_in_time=single(in_time / max(links, 1) / scale, 0.0, {ZERO_INPUT: zero, ONE_STEP: links == 0}),
+        feature_means=means.cpu(),
+        feature_stds=(second - means.square()).clamp(min=0).sqrt().cpu(),
+        padding=trailing,
+        leading_padding=leading,
+    )
+
+
+def _repeated(x: Tensor) -> tuple[float, float]:
+    """Share of steps equal to the one before, all the way to the end; and to the one after, all the way from it."""
+    if len(x) < 2:
+        return 0.0, 0.0
+    same = (x[1:] == x[:-1]).all(-1)
+    trailing = same.flip(0).long().cumprod(0).sum()
+    leading = same.long().cumprod(0).sum()
+    steps = x.shape[0] * x.shape[1]
+    return float(trailing) / steps, float(leading) / steps
+
+
+@torch.no_grad()
+def gate_activities(replay: Replay) -> dict[str, GateActivity]:
+    """By the name of every gate: a pre-activation that is squashed to (0, 1) and multiplies something."""
+    gates = roles_of(replay.step.cell).gates
+    sums = {gate: _Sums() for gate in gates}
+    for leaves, inside in _leaves(replay) if gates else ():
+        for gate, collected in sums.items():
+            u = leaves(Leaf("gate", gate))
+            collected.add(u[inside], gates[gate].value(leaves)[inside])
+    return {gate: collected.activity() for gate, collected in sums.items()}
+
+
+@torch.no_grad()
+def memory(replay: Replay, length: int) -> Memory:
+    """Time constants of the retained states, relative to ``length``."""
+    states = roles_of(replay.step.cell).gated
+    if not states:
+        nothing = single(0.0, reasons={NO_REMEMBER_GATE: True})
+        return Memory(None, length, None, nothing, nothing, nothing)
+    totals: list[Tensor | float] = [0.0] * len(states)
+    count = 0
+    for leaves, inside in _leaves(replay):
+        count += int(inside.sum())
+        for number, state in enumerate(states):
+            totals[number] = totals[number] + state.coefficient(leaves)[inside].sum(0).cpu()
+    means = [torch.as_tensor(total) / count for total in totals]
+    first, *others = (_memory(state, mean, length) for state, mean in zip(states, means, strict=True))
+    return replace(first, others=tuple(others))
+
+
+def _memory(state: RetainedState, mean: Tensor, length: int) -> Memory:
+    scales = -1 / mean.abs().log()
+    scales = torch.where(scales < 0, torch.inf, scales)  # -1/ln 1 is -inf
+    under, beyond = scales < length / 2, scales > 2 * length
+    shares = [single(float(part.double().mean())) for part in (under, ~under & ~beyond, beyond)]
+    gate, sign = next(iter(state.retention.items()))
+    return Memory(gate, length, scales, shares[0], shares[1], shares[2], state.state, sign)
+
+
+def _leaves(replay: Replay) -> Iterator[tuple[LeafValues, Tensor]]:
+    """The leaves of the cell's graph on the replay, some steps at a time, and which of these are of a sequence."""
+    step = replay.step
+    for start, stop in spans(replay.steps, 64):
+        x = replay.inputs[start:stop].double()
+        states = tuple(values[start:stop] for values in replay.states)
+        _, u = step(step.drive(x), states, step.pointwise(x))
+        new = tuple(values[start + 1 : stop + 1] for values in replay.states)
+        known: dict[Leaf, Tensor] = {Leaf("input", INPUT): x}
+        for kind, values in (("state", states), ("new state", new)):
+            known |= {Leaf(kind, name): value for name, value in zip(step.cell.states, values, strict=True)}
+        known |= {Leaf("gate", name): getattr(u, name) for name in step.cell.gates}
+        known |= {Leaf("parameter", name): getattr(u, name) for name in step.cell.parameters}
+        yield known.__getitem__, replay.inside[start:stop]
+
+
+class _Sums:
+    """Sums of a gate's values, chunk by chunk: rows are steps of sequences, columns units."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.closed = self.open = 0
+        self.values = self.u = self.squares = torch.zeros((), dtype=torch.float64)
+
+    def add(self, u: Tensor, values: Tensor) -> None:
+        self.count += len(u)
+        self.closed += int((values < EDGE).sum())
+        self.open += int((values > 1 - EDGE).sum())
+        self.values = self.values + values.sum(0).cpu()
+        self.u = self.u + u.sum(0).cpu()
+        self.squares = self.squares + u.square().sum(0).cpu()
+
+    def activity(self) -> GateActivity:
+        means = self.values / self.count
+        total = self.count * len(means)
+        mean = float(self.u.sum() / total)
+        variance = float(self.squares.sum() / total) - mean**2
+        return GateActivity(
+            float(means.mean()), self.closed / total, self.open / total, mean, max(variance, 0.0) ** 0.5, means
+        )
+
+
+def state_moments(replay: Replay) -> dict[str, StateMoments]:
+    """Of every state of the cell, by name."""
+    times = thinned(replay.steps) + 1
+    names = replay.step.cell.states
+    return {name: _moments(values, replay.inside, times) for name, values in zip(names, replay.states, strict=True)}
+
+
+def _moments(values: Tensor, inside: Tensor, times: Tensor) -> StateMoments:
+    chunks = [_at(values[times[i:j]], inside[times[i:j] - 1]) for i, j in spans(len(times), 32)]
+    return StateMoments(times, *torch.cat(chunks, 1).cpu())
+
+
+def _at(values: Tensor, inside: Tensor) -> Tensor:
+    """(4, c): mean, second moment, correlation, spread of (c, B, N) over the sequences that have not ended."""
+    own = torch.where(inside.unsqueeze(-1), values, 0.0)
+    count = inside.sum(1).double()
+    mean = own.mean(-1).sum(1) / count
+    squares = own.square().mean(-1)  # (c, B)
+    square = squares.sum(1) / count
+    # sum over pairs a != b of h_a h_b = (sum h)^2 - sum h^2
+    pairs = (own.sum(1).square() - own.square().sum(1)).mean(-1) / (count * (count - 1))
+    variance = square - mean.square()
+    known = (variance > 1e-12 * square) & (count > 1)
+    correlation = torch.where(known, (pairs - mean.square()) / torch.where(known, variance, 1.0), torch.nan)
+    off = torch.where(inside, squares - square.unsqueeze(1), 0.0).square().sum(1)
+    spread = torch.where(count > 1, (off / (count - 1).clamp(min=1)).sqrt(), torch.nan)
+    return torch.stack([mean, square, correlation, spread])

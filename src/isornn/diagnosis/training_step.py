@@ -1,0 +1,412 @@
+"""One training step: record the calls and gradients of each recurrent layer in it, and measure them afterwards."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from isornn.diagnosis.capture import (
+    Call,
+    CallRecorder,
+    CapturedSequence,
+    CaptureError,
+    RecurrentModule,
+    States,
+    as_tuple,
+    attach,
+    data_of,
+    dense,
+    is_result,
+    longest_sequence,
+    with_data,
+)
+from isornn.diagnosis.denormals import denormals
+from isornn.diagnosis.gradients import by_lag, loss_gradient_norms
+from isornn.diagnosis.records import Denormals, Profile, single
+from isornn.diagnosis.replay import LayerReplay, ReplayError, own_time, replay_module
+from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
+from isornn.nn.rnn import suffix
+from isornn.nn.spectral import factors, is_spectral
+from isornn.theory import Quantity
+
+Hook = Callable[..., Any]
+Array = np.ndarray
+
+SEQUENCES = 16
+COLUMNS = 256
+
+NOT_CALLED = "not called in this update, or not differentiated through"
+NOT_REACHED = "no gradient came to it in this update"
+NOT_FINITE = "the gradient that came to it is not finite"
+DROPPED = "dropout between its layers: the input of the upper ones is not known; a module for each layer shows it"
+UNTIED = "its weights are fresh at every step, so that a step cannot be repeated"
+NOT_READ = "the loss does not read the last step"
+
+
+@dataclass(frozen=True)
+class RecordedStep:
+    """Calls and gradients of one recurrent module in one training step.
+
+    Args:
+        module: with a copy of the module and its weights, as they were in the forward pass; ``None`` where it was not
+            called, or not differentiated through.
+        calls: those that a gradient reached, with that gradient.
+        precision: what autocast computed with, ``None`` without it.
+        refused: why its calls could not be read; ``None`` where they were.
+    """
+
+    module: RecurrentModule | None
+    calls: list[Call]
+    precision: torch.dtype | None
+    refused: str | None = None
+
+
+class StepRecorder:
+    """Hooks on a model's recurrent modules, from `attach` to `detach`; otherwise the model has none.
+
+    Only calls are kept that can be differentiated, and only until the first gradient arrives: of several forward and
+    backward passes before one update (gradient accumulation) the first is recorded. What is backpropagated twice
+    counts twice, as it does in the parameters' gradients. Passes without gradients, as in evaluation, are not recorded.
+
+    The model computes the same as without them, to the bit: the rest of the model gets a copy of what a module
+    returns, which gathers its gradient from the same consumers in the same order.
+
+    Raises:
+        ValueError: a module that cannot be copied.
+    """
+
+    def __init__(self, modules: Sequence[RecurrentModule]) -> None:
+        for module in modules:
+            copied(module)  # what cannot be copied is refused here, not in the middle of a training step
+        self._modules = {module.module: module for module in modules}
+        self._handles: list[Any] = []
+        self._forget()
+
+    def attach(self) -> None:
+        """Register the hooks."""
+        self._forget()
+        for module in self._modules:
+            self._handles += attach(module, _Uncopied(self._before), _Uncopied(self._after))
+
+    def detach(self) -> dict[str, RecordedStep]:
+        """Remove the hooks; what was recorded, by the module's name."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        recorded = {
+            found.name: RecordedStep(
+                self._copies.get(module),
+                [pending.whole() for pending in self._pending[module] if pending.reached],
+                self._precision,
+                self._recorder.refused.get(module),
+            )
+            for module, found in self._modules.items()
+        }
+        self._forget()
+        return recorded
+
+    def _forget(self) -> None:
+        self._recorder = CallRecorder({module: [] for module in self._modules}, differentiable=True)
+        self._pending: dict[nn.Module, list[_PendingCall]] = {module: [] for module in self._modules}
+        self._copies: dict[nn.Module, RecurrentModule] = {}
+        self._precision: torch.dtype | None = None
+        self._ended = False
+
+    def _before(self, module: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if torch.is_grad_enabled() and not self._ended:
+            self._recorder.before(module, positional, named)
+
+    def _after(self, module: nn.Module, positional: tuple[Any, ...], result: Any) -> Any:
+        if module not in self._recorder.open:
+            return None
+        if not is_result(module, result):
+            return self._recorder.after(module, positional, result)  # which keeps the reason
+        output = data_of(as_tuple(result)[0])
+        if not output.requires_grad:
+            del self._recorder.open[module]
+            return None
+        if module not in self._copies:
+            # The weights will have been updated by the time of the measurement.
+            self._copies[module] = copied(self._modules[module])
+        if torch.is_autocast_enabled(output.device.type):
+            self._precision = torch.get_autocast_dtype(output.device.type)
+        copies = self._recorder.after(module, positional, result)
+        self._pending[module].append(_PendingCall(self._recorder.calls[module].pop(), self._end))
+        return copies
+
+    def _end(self) -> None:
+        self._ended = True
+
+
+class _PendingCall:
+    """A call whose gradients are to come."""
+
+    def __init__(self, call: Call, arrived: Callable[[], None]) -> None:
+        tensors = [data_of(call.output), *call.final]
+        self._gradients: list[Tensor | None] = [None] * len(tensors)
+        for number, tensor in enumerate(tensors):
+            tensor.register_hook(self._adding(number, arrived))
+        # Detached, so that nothing of the graph is kept.
+        call.output = with_data(call.output, tensors[0].detach())
+        call.final = tuple(tensor.detach() for tensor in call.final)
+        self.call = call
+
+    def _adding(self, number: int, arrived: Callable[[], None]) -> Callable[[Tensor], None]:
+        gradients = self._gradients
+
+        def add(gradient: Tensor) -> None:
+            arrived()
+            # A copy: autograd may go on adding to its own.
+            before, now = gradients[number], gradient.detach().clone()
+            gradients[number] = now if before is None else before + now
+
+        return add
+
+    @property
+    def reached(self) -> bool:
+        """Whether a gradient came."""
+        return any(gradient is not None for gradient in self._gradients)
+
+    def whole(self) -> Call:
+        """The call with its gradients, 0 where none came."""
+        of_output, *of_final = self._gradients
+        output, final = self.call.output, self.call.final
+        return replace(
+            self.call,
+            of_output=with_data(output, dense(of_output, data_of(output))),
+            of_final=tuple(dense(one, state) for one, state in zip(of_final, final, strict=True)),
+        )
+
+
+def copied(found: RecurrentModule) -> RecurrentModule:
+    """The same of a copy of the module.
+
+    Raises:
+        ValueError: it cannot be copied.
+    """
+    try:
+        module = copy.deepcopy(found.module)
+    except RuntimeError as error:
+        raise ValueError(f"model: {found.name or found.kind} cannot be copied: {error}") from None
+    layers = tuple(layer for layer in recurrent_layers(module) if layer.module is module)
+    return replace(found, module=module, layers=layers)
+
+
+class _Uncopied:
+    """A hook that a copy of the model, pickled or in memory, has replaced by one that does nothing."""
+
+    def __init__(self, hook: Hook) -> None:
+        self._hook = hook
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._hook(*arguments)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Hook:
+        return _silent
+
+    def __reduce__(self) -> tuple[Callable[[], Hook], tuple[()]]:
+        return _silence, ()
+
+
+def _silent(*_: Any) -> None:
+    return None
+
+
+def _silence() -> Hook:
+    return _silent
+
+
+class Spectrum(NamedTuple):
+    """Singular values of one recurrent matrix, and the margin m they are kept within, 1 +- m; infinite without one."""
+
+    mean: float
+    std: float
+    smallest: float
+    largest: float
+    margin: float
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """ln of the root mean square over sequences of the norm of dL/ds_t, by lag: steps from t to the sequence's end.
+
+    Args:
+        lags: (c,), from 0, which is the state that the last step gives.
+        loss: by state, and of all together: of the whole loss. -inf where it is exactly 0.
+        last: likewise, of what enters at the layer's own last step alone.
+        xi: time scale fitted to ``last``, as `Profile` has it.
+    """
+
+    lags: Array
+    loss: Mapping[str, Array]
+    last: Mapping[str, Array]
+    xi: Quantity
+
+
+@dataclass(frozen=True)
+class StepMeasurement:
+    """One layer and direction at one iteration.
+
+    Args:
+        spectra: by gate with a recurrent matrix; empty where the layer was not called.
+        gradients: ``None`` where there are none.
+        reason: why not.
+        denormals: of the module's pass, where they were asked for and there are some.
+    """
+
+    spectra: Mapping[str, Spectrum]
+    gradients: Gradients | None
+    reason: str | None
+    denormals: Denormals | None = None
+
+
+def measure_step(module: RecurrentModule, recorded: RecordedStep, time_denormals: bool = True) -> list[StepMeasurement]:
+    """Of every layer and direction of ``module``, from at most 16 of the sequences, the longest.
+
+    Args:
+        time_denormals: whether to time a pass with and without denormal numbers, if there are some.
+    """
+    known = recorded.module
+    if known is None:
+        return [StepMeasurement({}, None, recorded.refused or NOT_CALLED) for _ in module.layers]
+    spectra = [_spectra(layer) for layer in known.layers]
+    found = _gradients(known, recorded, time_denormals)
+    if isinstance(found, str):
+        return [StepMeasurement(one, None, found) for one in spectra]
+    gradients, small = found
+    return [StepMeasurement(one, own, None, small) for one, own in zip(spectra, gradients, strict=True)]
+
+
+@torch.no_grad()
+def _spectra(layer: RecurrentLayer) -> dict[str, Spectrum]:
+    margin = _margin(layer)
+    found = {}
+    for name, gate in layer.gates.items():
+        if gate.recurrent is not None:
+            values = torch.linalg.svdvals(gate.recurrent.double())
+            found[name] = Spectrum(
+                mean=float(values.mean()),
+                std=float(values.std(correction=0)),
+                smallest=float(values.min()),
+                largest=float(values.max()),
+                margin=margin,
+            )
+    return found
+
+
+def _margin(layer: RecurrentLayer) -> float:
+    name = "weight_hh" + suffix(layer.layer, layer.direction)
+    if not (parametrize.is_parametrized(layer.module) and is_spectral(layer.module, name)):
+        return math.inf
+    margin = factors(layer.module, name)[0].margin
+    return math.inf if margin is None else margin
+
+
+def _gradients(
+    module: RecurrentModule, recorded: RecordedStep, time_denormals: bool
+) -> tuple[list[Gradients], Denormals | None] | str:
+    """By layer, and their denormal numbers; or the reason why there are none."""
+    if module.untied:
+        return UNTIED
+    if not recorded.calls:
+        return NOT_REACHED
+    if len(module.layers) > module.directions and module.module.training and getattr(module.module, "dropout", 0) > 0:
+        return DROPPED
+    try:
+        found = _few(longest_sequence(module, recorded.calls))
+    except CaptureError as error:
+        return str(error)
+    if recorded.precision is not None:
+        # The replay has to agree to the precision that the module computed with.
+        found = replace(found, output=found.output.to(recorded.precision))
+    if not _finite(found):
+        return NOT_FINITE
+    try:
+        replays = replay_module(module, found)
+    except ReplayError as error:
+        return str(error)
+    whole = _profiles(module, found, replays)
+    at_end = _at_end(found, module.directions)
+    last = whole if at_end is found else _profiles(module, at_end, replays)
+    small = denormals(module, found, replays, [one.log_norm for one in whole]) if time_denormals else None
+    return [_seen(*pair) for pair in zip(whole, last, strict=True)], small
+
+
+def _profiles(module: RecurrentModule, found: CapturedSequence, replays: list[LayerReplay]) -> list[Profile]:
+    logs = loss_gradient_norms(module, found, replays)
+    assert logs is not None
+    return [by_lag(one.replay, norms) for one, norms in zip(replays, logs, strict=True)]
+
+
+def _seen(whole: Profile, last: Profile) -> Gradients:
+    kept = torch.linspace(0, len(whole.lags) - 1, min(len(whole.lags), COLUMNS)).round().long()
+    loss, at_end = ({name: v[kept].numpy() for name, v in one.log_norm.items()} for one in (whole, last))
+    unread = bool(last.log_norm["all"].isinf().all())
+    xi = single(math.nan, 0.0, {NOT_READ: True}) if unread else last.xi
+    return Gradients(whole.lags[kept].numpy(), loss, at_end, xi)
+
+
+def _few(found: CapturedSequence) -> CapturedSequence:
+    """The longest sequences, the first of equals: a sample of the batch, whose order is the user's."""
+    lengths = found.lengths
+    chosen = lengths.argsort(descending=True, stable=True)[:SEQUENCES]
+    steps = int(lengths[chosen[0]])
+
+    def rows(states: States) -> States:
+        return tuple(state.index_select(0, chosen) for state in states)
+
+    def in_time(values: Tensor) -> Tensor:
+        return values[:steps].index_select(1, chosen)
+
+    assert found.of_output is not None and found.of_ends is not None
+    known = found.sequences.lengths
+    return replace(
+        found,
+        sequences=replace(
+            found.sequences,
+            values=in_time(found.sequences.values),
+            lengths=None if known is None else known[chosen],
+        ),
+        previous=None if found.previous is None else found.previous[chosen],
+        initial=None if found.initial is None else [rows(states) for states in found.initial],
+        output=in_time(found.output),
+        ends={time: [rows(states) for states in layers] for time, layers in found.ends.items()},
+        of_output=in_time(found.of_output),
+        of_ends={time: [rows(states) for states in layers] for time, layers in found.of_ends.items()},
+    )
+
+
+def _finite(found: CapturedSequence) -> bool:
+    assert found.of_output is not None and found.of_ends is not None
+    ends = [state for layers in found.of_ends.values() for states in layers for state in states]
+    return all(bool(values.isfinite().all()) for values in (found.of_output, *ends))
+
+
+def _at_end(found: CapturedSequence, directions: int) -> CapturedSequence:
+    """The same with the gradients alone that enter at the last steps; itself where there are no others."""
+    assert found.of_output is not None and found.of_ends is not None
+    parts = []
+    for direction, part in enumerate(found.of_output.chunk(directions, -1)):
+        own = own_time(found.sequences, part, direction)
+        steps = torch.arange(len(own), device=own.device).unsqueeze(1)
+        kept = torch.where((steps == found.lengths - 1).unsqueeze(-1), own, 0.0)
+        parts.append(own_time(found.sequences, kept, direction))
+    outputs = torch.cat(parts, -1)
+    last = max(found.of_ends)
+    # Gradients at the end of an earlier call have what comes from later ones in them; 0 is where autograd was cut.
+    ends = {time: states for time, states in found.of_ends.items() if time == last or _all_zero(states)}
+    if len(ends) == len(found.of_ends) and torch.equal(outputs, found.of_output):
+        return found
+    return replace(found, of_output=outputs, of_ends=ends)
+
+
+def _all_zero(layers: Sequence[States]) -> bool:
+    return not any(bool(state.any()) for states in layers for state in states)
