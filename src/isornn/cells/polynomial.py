@@ -48,9 +48,22 @@ class GateFunction:
 
     @cached_property
     def derivative(self) -> GateFunction:
-        """The derivative, by forward mode."""
+        """The derivative, differentiable again.
+
+        By reverse mode: torch has one level of forward mode for all threads of a process.
+        """
         call = self.call
-        return GateFunction(self.gate, lambda u: torch.func.jvp(call, (u,), (torch.ones_like(u),))[1], self.kinks)
+
+        def slope(u: Tensor) -> Tensor:
+            wanted = torch.is_grad_enabled() and u.requires_grad
+            with torch.enable_grad():
+                u = u if wanted else u.detach().requires_grad_()
+                value = call(u)
+                if not value.requires_grad:
+                    return torch.zeros_like(u)
+                return torch.autograd.grad(value, u, torch.ones_like(value), create_graph=wanted)[0]
+
+        return GateFunction(self.gate, slope, self.kinks)
 
 
 Factors = tuple[GateFunction, ...]

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isornn.theory.reasons import UNENDING
+from isornn.theory.reasons import MARGINAL, UNENDING
+
+ROUNDING = 1e-12  # a factor per step this near 1 is not told from 1
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,13 @@ def _nulled(values: Any, defined: Any) -> Any:
 
 
 def time_scale(chi: Quantity) -> Quantity:
-    """``xi = -1/ln |chi|``; infinite where chi >= 1."""
+    """``xi = -1/ln |chi|``; infinite where chi >= 1, and where it is 1 to rounding (`ROUNDING`)."""
     size = chi.value.abs()
-    unending = size >= 1
+    marginal = (size - 1).abs() <= ROUNDING
+    unending = marginal | (size >= 1)
     inside = torch.where(unending, 0.5, size)
     rate = -torch.where(inside > 0, inside, torch.e**-torch.inf).log()
     value = torch.where(unending, torch.inf, 1 / rate)
     error = chi.stderr / torch.where(size > 0, size, 1.0) * value**2
     reasons: dict[str, Tensor | bool] = dict(chi.reasons)
-    return Quantity.of(value, error, reasons | {UNENDING: unending})
+    return Quantity.of(value, error, reasons | {MARGINAL: marginal, UNENDING: unending})

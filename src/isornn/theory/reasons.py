@@ -2,8 +2,13 @@
 
 NOT_CONVERGED = "no fixed point was found: the state grows without bound or did not settle (see the residual)"
 FROZEN = "the remember gate is saturated: the state stays what it was, so no fixed point of its own exists"
+KEEPS_ANY = (
+    "marginal: one step leaves every value unchanged (the map of moments has slope 1 all along), so networks keep the one "
+    "that they start with"
+)
 NO_SPREAD = "all units have the same value (Q = mu^2), so the correlation is 0/0"
 TOO_LARGE = "it is beyond what double precision holds"
+MARGINAL = "infinite: marginal, the factor per step is 1 to rounding, so changes neither fade nor grow exponentially"
 UNENDING = "infinite: chi >= 1, changes of the state do not fade"
 NOT_EXPONENTIAL = (
     "biases are drawn once, so units have different time scales and the decay is not exponential: see reach and profile"

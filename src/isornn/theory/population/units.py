@@ -64,16 +64,19 @@ class Laws:
         spec = with_drawn_parameters(spec)
         variance = flat(spec.input.variance)
         gates = spec.gates.items()
+        drive = {name: (flat(gate.input_var) + flat(gate.previous_input_var)) * variance for name, gate in gates}
+        received = sum(drive.values()) + variance * spec.cell.input_enters_pointwise
         return Laws(
             cell=spec.cell,
             weight={name: flat(gate.recurrent_var) for name, gate in gates},
             ensemble={name: gate.ensemble for name, gate in gates},
-            drive={name: (flat(gate.input_var) + flat(gate.previous_input_var)) * variance for name, gate in gates},
+            drive=drive,
             bias_mean={name: flat(gate.bias_mean) for name, gate in gates},
             bias_var={name: flat(gate.bias_var) for name, gate in gates},
             bias_law={name: gate.bias_law for name, gate in gates},
             input_variance=variance,
-            input_correlation=flat(spec.input.correlation),
+            # two copies have the same input where nothing reads it
+            input_correlation=torch.where(received > 0, flat(spec.input.correlation), 1.0),
             fixed=spec.biases == "fixed" and any(map(_varies, spec.gates.values())),
         )
 

@@ -84,7 +84,10 @@ class AffineTheory:
             for gate, law in spec.gates.items()
         }
         self.input_variance = self._column(spec.input.variance)
-        self.input_correlation = self._column(spec.input.correlation)
+        # two copies have the same input where nothing reads it
+        reading = sum(n["input_var"] + n["previous_input_var"] for n in self.number.values())
+        received = (reading + (INPUT in self.update.variables)) * self.input_variance
+        self.input_correlation = torch.where(received > 0, self._column(spec.input.correlation), 1.0)
         self.nodes = bias_nodes(spec, {g: n["bias_var"] for g, n in self.number.items()})
         self.fixed = spec.biases == "fixed"
         self._kinks = {gate: _kinks_of(gate, [self.update, *self.reads.values()]) for gate in spec.gates}

@@ -16,7 +16,7 @@ from isornn.theory.quadrature.fixed_point import Settled, SettledPair, settle, s
 from isornn.theory.quadrature.jacobian import jacobian_moments
 from isornn.theory.quadrature.response import Propagator, profile, propagator, reach, stays_together
 from isornn.theory.quantities import Quantity, time_scale
-from isornn.theory.reasons import FROZEN, NO_SPREAD, NOT_CONVERGED, NOT_EXPONENTIAL, TOO_LARGE, UNENDING
+from isornn.theory.reasons import FROZEN, KEEPS_ANY, NO_SPREAD, NOT_CONVERGED, NOT_EXPONENTIAL, TOO_LARGE, UNENDING
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments
 
 SAMPLES_PER_REACH = 16
@@ -89,10 +89,14 @@ class QuadratureEngine:
     def _fixed_point(self) -> FixedPoint:
         theory, state = self.theory, self.settled.state
         residual = torch.maximum(self.settled.residual, self.pair.residual).amax(0)
+        any_size: dict[str, Tensor | bool] = {KEEPS_ANY: self._any(self.settled.keeps_any)}
         return FixedPoint(
-            mean=self._quantity(theory.over_units(state.mean)),
-            second_moment=self._quantity(theory.over_units(state.second)),
-            correlation=self._quantity(self.pair.correlation, {NO_SPREAD: ~self._all(self.pair.defined)}),
+            mean=self._quantity(theory.over_units(state.mean), any_size),
+            second_moment=self._quantity(theory.over_units(state.second), any_size),
+            correlation=self._quantity(
+                self.pair.correlation,
+                {KEEPS_ANY: self._any(self.pair.keeps_any), NO_SPREAD: ~self._all(self.pair.defined)},
+            ),
             residual=residual.reshape(self.spec.batch_shape),
             converged=self._converged(),
         )

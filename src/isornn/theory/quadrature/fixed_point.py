@@ -15,6 +15,8 @@ SMALLEST = 1e-14
 PROFILE_ROUNDS = 40
 SCAN = 24
 ROUNDING = 1e-12
+SAME = 1e-10  # relative change of a moment that is quadrature error
+_SIZES = (1e-6, 1.0)  # second moments at which a line of fixed points is looked for
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class Settled:
 
     ``state`` is per unit, ``second`` its average over units, ``residual`` the relative change of the second moment
     in one more step; ``exists`` is False where the state grows without bound or is frozen; ``carry`` is the largest
-    E[A^2] at this point and at Q = 0.
+    E[A^2] at this point and at Q = 0. ``keeps_any`` is True where every second moment is left unchanged (He-initialised
+    ReLU): the point is then one of a line.
     """
 
     laws: Laws
@@ -32,6 +35,7 @@ class Settled:
     residual: Tensor
     exists: Tensor
     carry: Tensor
+    keeps_any: Tensor
 
 
 def settle(theory: AffineTheory) -> Settled:
@@ -53,7 +57,29 @@ def settle(theory: AffineTheory) -> Settled:
             # where no fixed point exists the shape goes back and forth
             if not bool(((changes[-1] > 1e-12) & (changes[-1] < 0.9 * changes[-3])).any()):
                 break
-    return _polished(theory, second, shape)
+        second, keeps_any = _on_line(theory, second, shape)
+    return _polished(theory, second, shape, keeps_any)
+
+
+def _on_line(theory: AffineTheory, second: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+    """A representative of the line of fixed points where there is one, and where that is.
+
+    A map that leaves both q and 4 q unchanged is the identity between them. Functions that are linear only near 0 (a hard
+    tanh) leave small second moments unchanged to rounding.
+    """
+
+    def unchanged(value: float) -> Tensor:
+        at = torch.full_like(second, value)
+        image = theory.over_units(theory.settled(_laws_given(theory, at, shape)).second)
+        return (image - at).abs() <= SAME * at
+
+    found = torch.zeros_like(second, dtype=torch.bool)
+    for value in _SIZES:
+        here = unchanged(value)
+        if bool(here.any()):
+            here = here & unchanged(4 * value)
+            second, found = torch.where(here, value, second), found | here
+    return second, found
 
 
 def _needs_shape(theory: AffineTheory) -> bool:
@@ -97,7 +123,7 @@ def _scalar_root(theory: AffineTheory, shape: Tensor) -> Tensor:
     return torch.where(vanishing, 0.0, torch.where(at_high > 0, torch.inf, root))
 
 
-def _polished(theory: AffineTheory, second: Tensor, shape: Tensor) -> Settled:
+def _polished(theory: AffineTheory, second: Tensor, shape: Tensor, keeps_any: Tensor) -> Settled:
     """One Newton step with gradients: exact value, and derivatives by the implicit function theorem."""
     exists = torch.isfinite(second) & (second < LARGEST)
     inside = torch.where(exists, second, 1.0)
@@ -107,7 +133,10 @@ def _polished(theory: AffineTheory, second: Tensor, shape: Tensor) -> Settled:
         slope = _slope(image, probe)
     image = theory.over_units(theory.settled(_laws_given(theory, inside, shape)).second)
     room = torch.where((1 - slope).abs() > 1e-9, 1 - slope, 1.0)
-    second = torch.where(exists & torch.isfinite(image), inside + (image - inside) / room, inside).clamp(min=0.0)
+    # at 0 the image is the floor on standard deviations, of which a step near a slope of 1 would make something
+    nothing = (inside == 0) & (image.detach() < SMALLEST)
+    gap = image - torch.where(nothing, image.detach(), inside)
+    second = torch.where(exists & torch.isfinite(image), inside + gap / room, inside).clamp(min=0.0)
     # a second moment below what the floor on standard deviations makes of nothing is nothing
     second = torch.where(second < SMALLEST, 0.0, second)
     laws = _laws_given(theory, second, shape)
@@ -116,22 +145,24 @@ def _polished(theory: AffineTheory, second: Tensor, shape: Tensor) -> Settled:
     state = Moments.of(*(torch.where(exists & (second > 0), p, 0.0) for p in state.powers[1:]))
     after = theory.over_units(theory.step(laws, state).second)
     residual = (after - second).abs() / torch.where(second > 0, second, 1.0)
-    nothing = _laws_given(theory, torch.zeros_like(second), shape)
-    carry = torch.maximum(*(theory.expect(theory.A * theory.A, at, state) for at in (laws, nothing))).detach()
-    return Settled(laws, state, second, residual.detach(), exists, carry)
+    silent = _laws_given(theory, torch.zeros_like(second), shape)
+    carry = torch.maximum(*(theory.expect(theory.A * theory.A, at, state) for at in (laws, silent))).detach()
+    return Settled(laws, state, second, residual.detach(), exists, carry, keeps_any)
 
 
 @dataclass(frozen=True)
 class SettledPair:
     """The stable fixed point of ``E[s_a s_b]``: per unit, averaged, and as a correlation C.
 
-    ``defined`` is False where all units agree (Q = mu^2) and C is 0/0.
+    ``defined`` is False where all units agree (Q = mu^2) and C is 0/0; ``keeps_any`` is True where every C is left
+    unchanged (a linear network without input).
     """
 
     pair: Tensor
     correlation: Tensor
     defined: Tensor
     residual: Tensor
+    keeps_any: Tensor
 
 
 def room_for_correlation(theory: AffineTheory, settled: Settled) -> tuple[Tensor, Tensor]:
@@ -161,7 +192,10 @@ def settle_pair(theory: AffineTheory, settled: Settled, stable_together: Tensor)
 
     identical = theory.input_correlation.expand_as(width) == 1
     together = (identical & stable_together) | ~defined
+    keeps_any = settled.keeps_any
     with torch.no_grad():
+        if bool(keeps_any.any()):
+            keeps_any = keeps_any & (excess(torch.full_like(width, 0.5)).abs() <= SAME * width)
         correlation = torch.ones_like(width)
         if not bool(together.all()):
             correlation = torch.where(together, 1.0, _first_root(excess, identical))
@@ -174,7 +208,7 @@ def settle_pair(theory: AffineTheory, settled: Settled, stable_together: Tensor)
     after = theory.over_units(theory.pair_step(settled.laws, settled.state, per_unit, theory.input_correlation))
     residual = (after - pair).abs() / divisor
     correlation = torch.where(correlation < 1, (pair - floor) / torch.where(defined, width, 1.0), 1.0)
-    return SettledPair(per_unit, correlation, defined, residual.detach())
+    return SettledPair(per_unit, correlation, defined, residual.detach(), keeps_any)
 
 
 def _first_root(excess: Function, identical: Tensor) -> Tensor:

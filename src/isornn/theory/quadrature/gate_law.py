@@ -7,6 +7,7 @@ import math
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from isornn.cells.polynomial import Factors, GateFunction
 from isornn.theory.quadrature.gaussian import hermite_table, power_series, standard_nodes
@@ -179,14 +180,21 @@ def _around(kink: float | Tensor, width: Tensor) -> tuple[Tensor, ...]:
 
 
 def _smoothed(factors: Factors, mean: Tensor, std: Tensor, kinks: tuple[float, ...]) -> Tensor:
-    """``E[F(mean + std z)]``, some rows at once: larger temporaries cost more in page faults than in arithmetic."""
+    """``E[F(mean + std z)]``, some rows at once: larger temporaries cost more in page faults than in arithmetic.
+
+    Gradients compute the rows again: kept for all of them, values at the nodes would take tens of gigabytes.
+    """
 
     def expectation(mean: Tensor, std: Tensor) -> Tensor:
         u, weight = _nodes(mean, std, kinks)
         return (_product(factors, u) * weight).sum(-1)
 
     parts = zip(mean.flatten().split(ROWS), std.flatten().split(ROWS), strict=True)
-    return torch.cat([expectation(m, s) for m, s in parts]).view(mean.shape)
+    if torch.is_grad_enabled() and (mean.requires_grad or std.requires_grad):
+        found = [checkpoint(expectation, m, s, use_reentrant=False, preserve_rng_state=False) for m, s in parts]
+    else:
+        found = [expectation(m, s) for m, s in parts]
+    return torch.cat(found).view(mean.shape)
 
 
 def _nodes(mean: Tensor, std: Tensor, kinks: tuple[float, ...]) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from isornn.cells.polynomial import Polynomial
 from isornn.theory.quadrature.affine import AffineTheory, Laws, Moments
 
+ROUNDING = 1e-10  # of quadrature at kinks
 LONGEST = 2.0**50  # steps; a response that has not fallen by then is called unending
 
 
@@ -108,7 +109,7 @@ def _size(prop: Propagator, power: Tensor, response: Tensor) -> Tensor:
 
 
 def stays_together(prop: Propagator) -> Tensor:
-    """Whether the response dies out: the spectral radius of the step is at most 1, (replicates, batch, 1).
+    """Whether copies that are nearly alike stay so: the spectral radius of the step is at most 1, (replicates, batch, 1).
 
     By the renewal equation: with every unit's carry below 1, the step has an eigenvalue above 1 exactly if
     ``K_kl = E_b[read_k birth_l / (1 - carry)]``, what one unit of P_l gives back to P_k in all later steps, does.
@@ -126,4 +127,4 @@ def stays_together(prop: Propagator) -> Tensor:
     )
     finite = torch.isfinite(kernel).flatten(2).all(-1, keepdim=True)
     radius = torch.linalg.eigvals(torch.nan_to_num(kernel, posinf=0.0)).abs().amax(-1, keepdim=True)
-    return finite & (radius <= 1)
+    return finite & (radius <= 1 + ROUNDING)
