@@ -216,7 +216,7 @@ class Homogeneous(Cell):
     ids=["relu", "identity", "leaky", "bent", "leaky integrator"],
 )
 def test_a_line_of_fixed_points_is_marginal(cell: Cell, weight: float) -> None:
-    """Networks keep E[h^2]: no value of it is an answer, and the rate is 1; an input that nothing reads changes nothing."""
+    """Networks keep E[h^2]: no value of it is an answer, and the rate is 1, whatever the input that nothing reads."""
     specs = [Spec(cell, {"h": Gate(weight)}, Input(1.0, correlation)) for correlation in (1.0, 0.999, 0.5, 0.0)]
     first, *others = [answered(spec) for spec in specs]
     assert first["fixed_point"]["converged"]

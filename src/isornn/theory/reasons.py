@@ -3,8 +3,8 @@
 NOT_CONVERGED = "no fixed point was found: the state grows without bound or did not settle (see the residual)"
 FROZEN = "the remember gate is saturated: the state stays what it was, so no fixed point of its own exists"
 KEEPS_ANY = (
-    "marginal: one step leaves every value unchanged (the map of moments has slope 1 all along), so networks keep the one "
-    "that they start with"
+    "marginal: one step leaves every value unchanged (the map of moments has slope 1 all along), so networks keep the "
+    "one that they start with"
 )
 NO_SPREAD = "all units have the same value (Q = mu^2), so the correlation is 0/0"
 TOO_LARGE = "it is beyond what double precision holds"

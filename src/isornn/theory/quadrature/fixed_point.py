@@ -64,8 +64,8 @@ def settle(theory: AffineTheory) -> Settled:
 def _on_line(theory: AffineTheory, second: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
     """A representative of the line of fixed points where there is one, and where that is.
 
-    A map that leaves both q and 4 q unchanged is the identity between them. Functions that are linear only near 0 (a hard
-    tanh) leave small second moments unchanged to rounding.
+    A map that leaves both q and 4 q unchanged is the identity between them. Functions that are linear only near 0 (a
+    hard tanh) leave small second moments unchanged to rounding.
     """
 
     def unchanged(value: float) -> Tensor:

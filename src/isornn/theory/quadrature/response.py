@@ -109,7 +109,7 @@ def _size(prop: Propagator, power: Tensor, response: Tensor) -> Tensor:
 
 
 def stays_together(prop: Propagator) -> Tensor:
-    """Whether copies that are nearly alike stay so: the spectral radius of the step is at most 1, (replicates, batch, 1).
+    """Whether copies that are nearly alike stay so: the step's spectral radius is at most 1, (replicates, batch, 1).
 
     By the renewal equation: with every unit's carry below 1, the step has an eigenvalue above 1 exactly if
     ``K_kl = E_b[read_k birth_l / (1 - carry)]``, what one unit of P_l gives back to P_k in all later steps, does.
