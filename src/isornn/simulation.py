@@ -242,8 +242,8 @@ def _push(advance: Callable[..., State], states: State, tangent: State) -> tuple
 
     ``J t`` is the gradient of ``u . J t`` by u. Not by forward mode, of which torch has one level for all threads.
     """
-    new, pull = torch.func.vjp(advance, *states)
-    _, push = torch.func.vjp(lambda *u: pull(u), *map(torch.zeros_like, new))
+    new, pull, *_ = torch.func.vjp(advance, *states)
+    _, push, *_ = torch.func.vjp(lambda *u: pull(u), *map(torch.zeros_like, new))
     return new, torch.vmap(lambda *directions: push(directions))(*tangent)
 
 

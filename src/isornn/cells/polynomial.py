@@ -243,6 +243,28 @@ class Structure:
     reads: Mapping[str, Polynomial]
 
 
+def form_refusal(cell: Cell) -> str | None:
+    """Why ``cell`` has no polynomial form, or ``None``.
+
+    Raises:
+        CellError: the cell has a mistake.
+
+    >>> from isornn.cells import GRU
+    >>> form_refusal(GRU()) is None
+    True
+    """
+    if not cell.pointwise:
+        return f"{cell}: the update acts on several units together"
+    if spread_parameters(cell):
+        return f"{cell.name}: units start with different parameters"
+    return _untraced(graph_of(cell))
+
+
+def _untraced(graph: CellGraph) -> str | None:
+    methods = [method for method in ("read", "update") if method in graph.untraced]
+    return f"the {methods[0]} could not be traced: {graph.untraced[methods[0]]}" if methods else None
+
+
 @functools.cache
 def structure_of(cell: Cell) -> Structure:
     """The polynomial form of a cell's update and of what its recurrent matrices multiply.
@@ -257,10 +279,9 @@ def structure_of(cell: Cell) -> Structure:
     >>> structure_of(GRU()).update["h"].obstacle()
     'tanh of an expression in u_nh, u_nx, u_r'
     """
-    if not cell.pointwise:
-        raise NotPolynomial(f"{cell}: the update acts on several units together")
-    if spread_parameters(cell):
-        raise NotPolynomial(f"{cell.name}: units start with different parameters")
+    reason = form_refusal(cell)
+    if reason is not None:
+        raise NotPolynomial(reason)
     initial = {name: Polynomial.constant(float(value)) for name, value in initial_parameters(cell).items()}
     return _structure(graph_of(cell), initial)
 
@@ -279,9 +300,9 @@ def affine_in_states(graph: CellGraph) -> bool:
 
 
 def _structure(graph: CellGraph, parameters: Mapping[str, Polynomial]) -> Structure:
-    for method in ("read", "update"):
-        if method in graph.untraced:
-            raise NotPolynomial(f"the {method} could not be traced: {graph.untraced[method]}")
+    reason = _untraced(graph)
+    if reason is not None:
+        raise NotPolynomial(reason)
 
     def leaf(what: Leaf) -> Polynomial:
         if what.kind == "parameter":

@@ -24,8 +24,7 @@ from isornn.cli.options import (
 from isornn.cli.show import check_writable, errors, print_json, print_table, say, shown
 
 if TYPE_CHECKING:
-    from isornn.theory.quantities import Quantity
-    from isornn.theory.records import Analysis
+    from isornn.theory.records import Analysis, Quantity
 
 _LABELS = {
     "fixed_point.mean": "mean E[h]",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from isornn.cli.show import print_table, shown
-from isornn.theory.depth.records import StackAnalysis
-from isornn.theory.quantities import Quantity
+from isornn.theory.depth.stack import StackAnalysis
+from isornn.theory.records import Quantity
 
 _COLUMNS = ("layer", "cell", "input variance", "E[h^2]", "chi", "xi, steps", "why not")
 

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator
 
 from isornn.cli.show import print_table, shown
-from isornn.theory.quantities import Quantity
-from isornn.theory.tied.records import QUANTILES, Tied
+from isornn.theory.records import QUANTILES, Quantity, Tied
 
 LABELS = {
     "lyapunov": "Lyapunov exponent, ln |dh| per step",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from isornn.diagnosis.numbers import listed, quantity_json, single, thinned
 from isornn.theory import Quantity
-from isornn.theory.quantities import time_scale
+from isornn.theory.records import time_scale
 
 # A change that is smaller than this part of another is lost in float32's rounding.
 RESOLUTION = 1e-7

@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from isornn.files import replacing
-from isornn.theory.records import Analysis
-from isornn.theory.tied.records import Tied
+from isornn.theory.records import Analysis, Tied
 
 LOWEST = 1e-8  # of the response after the first step; what lies below is not drawn
 

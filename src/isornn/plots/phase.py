@@ -18,8 +18,7 @@ from matplotlib.patheffects import withStroke
 
 from isornn.files import replacing
 from isornn.theory.phase import PhaseDiagram
-from isornn.theory.quantities import Quantity
-from isornn.theory.reasons import UNENDING
+from isornn.theory.records import UNENDING, Quantity
 
 LABELS = {
     "xi": r"$\xi$ (steps)",

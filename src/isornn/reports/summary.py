@@ -5,7 +5,7 @@ from __future__ import annotations
 from isornn.diagnosis import Diagnosis, LayerDiagnosis
 from isornn.reports.decades import left_after
 from isornn.theory import Quantity
-from isornn.theory.reasons import UNENDING
+from isornn.theory.records import UNENDING
 from isornn.words import share, with_error
 
 COLUMNS = ("layer", "left after T", "ξ", "reach", "reach in theory", "Lyapunov", "units > T/2", "saturated")

@@ -10,9 +10,8 @@ from torch import Tensor
 from isornn.cells import LSTM, Spec
 from isornn.cells.polynomial import GateFunction
 from isornn.modes import usual_modes
-from isornn.theory.errors import TheoryMissing
 from isornn.theory.population.engine import Population
-from isornn.theory.quantities import Quantity
+from isornn.theory.records import Quantity, TheoryMissing
 
 BATCHES = 16
 

@@ -2,20 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from isornn.theory.quadrature.affine import AffineTheory, Laws, Moments
-from isornn.theory.quadrature.roots import Function, bracketed_root
+from isornn.theory.quadrature.affine import AffineTheory, GateLaws, PowerMoments
+
+Function = Callable[[Tensor], Tensor]
+ITERATIONS, PATIENCE = 120, 3
+
+
+def bracketed_root(
+    function: Function, low: Tensor, high: Tensor, at_low: Tensor, at_high: Tensor, tolerance: float = 1e-13
+) -> Tensor:
+    """Roots between ``low`` and ``high`` where the function changes sign (regula falsi, Anderson-Bjorck's variant).
+
+    Elements whose ends do not differ in sign are returned at whichever end is nearer to zero.
+
+    Args:
+        function: of the scale of its argument, as ``image(x) - x`` is; below rounding at that scale it counts as 0.
+        tolerance: on the width of the bracket, relative to the root's size.
+    """
+    best = torch.where(at_low.abs() < at_high.abs(), low, high)
+    active = at_low * at_high < 0
+    widths = [torch.full_like(best, torch.inf)] * PATIENCE
+    for _ in range(ITERATIONS):
+        if not bool(active.any()):
+            break
+        secant = (low * at_high - high * at_low) / torch.where(at_high == at_low, 1.0, at_high - at_low)
+        # elements whose bracket has not halved lately are bisected, so that none can stall
+        width = (high - low).abs()
+        lively = width <= widths[-PATIENCE] / 2
+        widths.append(torch.where(lively, width, torch.inf))
+        inside = (secant > torch.minimum(low, high)) & (secant < torch.maximum(low, high)) & lively
+        x = torch.where(active, torch.where(inside, secant, (low + high) / 2), best)
+        value = function(x)
+        best = torch.where(active, x, best)
+        crossed = value * at_high < 0
+        scale = torch.where(crossed, 1.0, 1 - value / at_high)
+        scale = torch.where(scale > 0, scale, 0.5)
+        low, at_low = torch.where(crossed, high, low), torch.where(crossed, at_high, at_low * scale)
+        high, at_high = x, value
+        narrow = (high - low).abs() <= tolerance * (1e-300 + best.abs())
+        exact = value.abs() <= 4e-16 * (1e-300 + best.abs())
+        active = active & ~narrow & ~exact & torch.isfinite(value)
+    return best
+
 
 LARGEST = 1e12  # second moments beyond this are no fixed point
 SMALLEST = 1e-14
 PROFILE_ROUNDS = 40
 SCAN = 24
 ROUNDING = 1e-12
-SAME = 1e-10  # relative change of a moment that is quadrature error
+UNCHANGED = 1e-10  # relative change of a moment that is quadrature error
 _SIZES = (1e-6, 1.0)  # second moments at which a line of fixed points is looked for
 
 
@@ -29,8 +70,8 @@ class Settled:
     ReLU): the point is then one of a line.
     """
 
-    laws: Laws
-    state: Moments
+    laws: GateLaws
+    state: PowerMoments
     second: Tensor
     residual: Tensor
     exists: Tensor
@@ -71,7 +112,7 @@ def _on_line(theory: AffineTheory, second: Tensor, shape: Tensor) -> tuple[Tenso
     def unchanged(value: float) -> Tensor:
         at = torch.full_like(second, value)
         image = theory.over_units(theory.settled(_laws_given(theory, at, shape)).second)
-        return (image - at).abs() <= SAME * at
+        return (image - at).abs() <= UNCHANGED * at
 
     found = torch.zeros_like(second, dtype=torch.bool)
     for value in _SIZES:
@@ -88,9 +129,9 @@ def _needs_shape(theory: AffineTheory) -> bool:
     return theory.fixed and gated and theory.nodes.weight.numel() > 1
 
 
-def _laws_given(theory: AffineTheory, second: Tensor, shape: Tensor) -> Laws:
+def _laws_given(theory: AffineTheory, second: Tensor, shape: Tensor) -> GateLaws:
     spread = second * shape
-    return theory.laws(Moments.of(torch.zeros_like(spread), spread))
+    return theory.laws(PowerMoments.of(torch.zeros_like(spread), spread))
 
 
 def _shape(theory: AffineTheory, second: Tensor, shape: Tensor) -> Tensor:
@@ -142,7 +183,7 @@ def _polished(theory: AffineTheory, second: Tensor, shape: Tensor, keeps_any: Te
     laws = _laws_given(theory, second, shape)
     state = theory.settled(laws)
     exists = exists & torch.isfinite(theory.over_units(state.second))
-    state = Moments.of(*(torch.where(exists & (second > 0), p, 0.0) for p in state.powers[1:]))
+    state = PowerMoments.of(*(torch.where(exists & (second > 0), p, 0.0) for p in state.powers[1:]))
     after = theory.over_units(theory.step(laws, state).second)
     residual = (after - second).abs() / torch.where(second > 0, second, 1.0)
     silent = _laws_given(theory, torch.zeros_like(second), shape)
@@ -195,7 +236,7 @@ def settle_pair(theory: AffineTheory, settled: Settled, stable_together: Tensor)
     keeps_any = settled.keeps_any
     with torch.no_grad():
         if bool(keeps_any.any()):
-            keeps_any = keeps_any & (excess(torch.full_like(width, 0.5)).abs() <= SAME * width)
+            keeps_any = keeps_any & (excess(torch.full_like(width, 0.5)).abs() <= UNCHANGED * width)
         correlation = torch.ones_like(width)
         if not bool(together.all()):
             correlation = torch.where(together, 1.0, _first_root(excess, identical))
