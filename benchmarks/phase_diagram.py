@@ -21,12 +21,11 @@ from table import heading, median_seconds, show
 from isornn import Gate, Spec
 from isornn.cells import LSTM
 from isornn.theory import PhaseDiagram, phase_diagram
-from isornn.theory.population.engine import Effort
-from isornn.theory.population.sampled import population_analysis
+from isornn.theory.population.engine import Effort, population_analysis
 from isornn.theory.population.units import Draws
-from isornn.theory.tied.following import follow
+from isornn.theory.tied.following import follow_tied
+from isornn.theory.tied.moments import input_moments
 from isornn.theory.tied.paths import TiedLaws
-from isornn.theory.tied.trajectory import input_moments
 
 AXES = ["--x", "z.bias_mean=0:6:100", "--y", "n.weight_var=0.1:9:100"]
 SIDE, CHECKED = 100, 10
@@ -82,7 +81,7 @@ def cost_rows() -> list[list[object]]:
             laws = TiedLaws.of(specs)
             draws = Draws(BATCH, 8, units, torch.Generator().manual_seed(0))
             begin = time.process_time()
-            follow(laws, input_moments(laws, [laws.units.input_correlation]), draws, steps, tilted=False)
+            follow_tied(laws, input_moments(laws, [laws.units.input_correlation]), draws, steps, tilted=False)
             rows.append(["tied", steps, 8 * units, 1000 * (time.process_time() - begin) / BATCH])
     return rows
 

@@ -32,7 +32,7 @@ from isornn import Spec, analyze, simulate
 from isornn.cells import CELLS
 from isornn.files import replacing
 from isornn.nn.random_network import RandomNetwork
-from isornn.theory.tied.records import Tied
+from isornn.theory.records import Tied
 
 WIDTH, STEPS, TANGENTS, VECTORS = 1000, 60, 4, 4
 NETWORKS_FILE = RESULTS / "tied_networks.json"

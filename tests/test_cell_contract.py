@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 import isornn
 from isornn.cells import CELLS, FURTHER_CELLS, Cell, Gate, ParameterLaw, Reads, Spec, SpecError, Values
 from isornn.cells.openings import retention_signs, set_by
-from isornn.cells.polynomial import NotPolynomial, structure_of
+from isornn.cells.polynomial import NotPolynomial
 from isornn.cells.roles import at_start, roles_of
 from isornn.cells.starts import start
 from isornn.cells.trace import graph_of
@@ -33,11 +33,9 @@ from isornn.init import apply_, chrono_, critical_, spec_of, standard_, uniform_
 from isornn.nn import RNN
 from isornn.simulation import Simulation, simulate
 from isornn.theory.critical_points.gate_statistics import GateStatistics
-from isornn.theory.population.engine import Effort
-from isornn.theory.population.sampled import population_analysis
+from isornn.theory.population.engine import Effort, population_analysis
 from isornn.theory.quadrature.engine import QuadratureEngine
-from isornn.theory.quantities import Quantity
-from isornn.theory.records import Analysis
+from isornn.theory.records import Analysis, Quantity
 
 D, N, B, T = 3, 4, 2, 5
 SECOND = torch.tensor(0.3, dtype=torch.float64)  # of a state
@@ -129,7 +127,7 @@ def sampled(spec: Spec, length: int = 4) -> Analysis:
 
 
 def integrated(spec: Spec) -> Analysis:
-    return QuadratureEngine(spec, structure_of(spec.cell)).analysis(4)
+    return QuadratureEngine(spec).analysis(4)
 
 
 def closed_form_is_quadrature(cell: Cell) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -75,15 +76,33 @@ def usual_modes() -> Iterator[None]:
     ...     torch.ones(2, requires_grad=True).sum().requires_grad
     True
     """
-    dtype = torch.get_default_dtype()
     # A device context slows every call down, so it is entered only where there is another to leave.
     elsewhere = torch.get_default_device().type != "cpu"
-    with unhindered(), torch.device("cpu") if elsewhere else nullcontext():
-        torch.set_default_dtype(torch.float32)
-        try:
-            yield
-        finally:
-            torch.set_default_dtype(dtype)
+    with unhindered(), _USUAL_DTYPE, torch.device("cpu") if elsewhere else nullcontext():
+        yield
+
+
+class _UsualDtype:
+    """float32 as the default dtype, which all threads share: the first that enters sets it, the last puts it back."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._before = threading.Lock(), 0, torch.float32
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._before = torch.get_default_dtype()
+                torch.set_default_dtype(torch.float32)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                torch.set_default_dtype(self._before)
+
+
+_USUAL_DTYPE = _UsualDtype()
 
 
 @contextmanager

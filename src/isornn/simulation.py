@@ -238,13 +238,13 @@ def _same(a: State, b: State) -> bool:
 
 
 def _push(advance: Callable[..., State], states: State, tangent: State) -> tuple[State, State]:
-    """The new states, and the tangents (tangents, N) pushed along."""
+    """The new states, and the tangents (tangents, N) pushed along.
 
-    def push(*directions: Tensor) -> tuple[State, State]:
-        return torch.func.jvp(advance, states, directions)[:2]
-
-    # out_dims: the new states are the same for all tangents
-    return torch.vmap(push, out_dims=(None, 0))(*tangent)  # type: ignore[arg-type]
+    ``J t`` is the gradient of ``u . J t`` by u. Not by forward mode, of which torch has one level for all threads.
+    """
+    new, pull, *_ = torch.func.vjp(advance, *states)
+    _, push, *_ = torch.func.vjp(lambda *u: pull(u), *map(torch.zeros_like, new))
+    return new, torch.vmap(lambda *directions: push(directions))(*tangent)
 
 
 def _mean_square(tangent: Tensor) -> Tensor:
@@ -271,7 +271,7 @@ def jacobian_singular_values(advance: Callable[..., State], states: State) -> Te
     def flat(joined: Tensor) -> Tensor:
         return torch.cat(advance(*joined.split(size)))
 
-    return torch.linalg.svdvals(torch.func.jacfwd(flat)(torch.cat(states)))
+    return torch.linalg.svdvals(torch.func.jacrev(flat)(torch.cat(states)))
 
 
 def _summary(traces: list[_Trace]) -> Simulation:

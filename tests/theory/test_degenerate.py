@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
 
-from isornn.cells import CELLS, Cell, ChoGRU, Gate, Input, Minimal, Peephole, Spec, Vanilla
+from isornn.cells import CELLS, Cell, ChoGRU, Gate, Input, Minimal, Peephole, Reads, Spec, Values, Vanilla
+from isornn.cells.bias_laws import WITH_ENDS, BiasLaw
 from isornn.cells.roles import roles_of
 from isornn.cells.starts import preset
 from isornn.theory import analyze
-from isornn.theory.reasons import FROZEN, IDENTITY, NO_SPREAD, NOT_CONVERGED, UNENDING
+from isornn.theory.records import FROZEN, IDENTITY, KEEPS_ANY, MARGINAL, NO_SPREAD, NOT_CONVERGED, UNENDING
 
 NAMES = pytest.mark.parametrize("name", CELLS)
 
@@ -189,6 +190,83 @@ def test_growth_has_no_numbers(spec: Spec) -> None:
     assert set(record["undefined"].values()) <= {NOT_CONVERGED, FROZEN}
 
 
+@dataclass(frozen=True)
+class Homogeneous(Cell):
+    """``h = phi(u)``, phi linear on both sides of 0, and its half that retains a part of h."""
+
+    name = "homogeneous"
+    gates = {"h": Reads(input=False)}
+
+    below: float = 0.0
+    retained: float = 0.0
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": self.retained * s.h + torch.nn.functional.leaky_relu(u.h, self.below)}
+
+    @property
+    def marginal(self) -> float:
+        """The weight_var with which E[h^2] stays what it is; beside a retained part only if E[phi] = 0."""
+        return 2 * (1 - self.retained**2) / (1 + self.below**2)
+
+
+@pytest.mark.parametrize(
+    ("cell", "weight"),
+    [(Vanilla("relu"), 2.0), (Vanilla("identity"), 1.0)]
+    + [(cell, cell.marginal) for cell in (Homogeneous(0.3), Homogeneous(-0.5), Homogeneous(1.0, 0.6))],
+    ids=["relu", "identity", "leaky", "bent", "leaky integrator"],
+)
+def test_a_line_of_fixed_points_is_marginal(cell: Cell, weight: float) -> None:
+    """Networks keep E[h^2]: no value of it is an answer, and the rate is 1, whatever the input that nothing reads."""
+    specs = [Spec(cell, {"h": Gate(weight)}, Input(1.0, correlation)) for correlation in (1.0, 0.999, 0.5, 0.0)]
+    first, *others = [answered(spec) for spec in specs]
+    assert first["fixed_point"]["converged"]
+    assert first["undefined"]["fixed_point.mean"] == first["undefined"]["fixed_point.second_moment"] == KEEPS_ANY
+    linear = cell == Vanilla("identity") or getattr(cell, "below", 0.0) == 1.0
+    assert first["undefined"].get("correlation") == (KEEPS_ANY if linear else None)
+    assert first["fixed_point"]["correlation"] == (None if linear else 1.0)
+    assert first["chi"] == pytest.approx(1.0, abs=1e-11) == first["chi_1"]
+    assert first["undefined"]["xi"] == first["undefined"]["xi_q"] == MARGINAL
+    assert first["undefined"]["reach"] == UNENDING
+    for other in others:
+        assert {**other, "spec": None} == {**first, "spec": None}
+    for below in (0.9, 0.99, 1 - 1e-7):
+        near = answered(Spec(cell, {"h": Gate(below * weight)}))
+        assert near["fixed_point"]["second_moment"] == 0.0
+        assert near["chi"] < 1
+        assert near["undefined"].keys() == {"correlation"}
+
+
+def test_an_isolated_marginal_point_is_unending() -> None:
+    """tanh with weight_var 1 falls silent, slower than any exponential."""
+    record = answered(Spec(Vanilla(), {"h": Gate(1.0)}))
+    assert record["fixed_point"]["second_moment"] == 0.0
+    assert record["undefined"]["xi"] == record["undefined"]["xi_q"] == MARGINAL
+
+
+def test_a_line_that_ends_is_a_line() -> None:
+    """A hard tanh keeps small states to rounding, and no large ones."""
+
+    class HardTanh(Cell):
+        name = "hard_tanh"
+        gates = {"h": Reads(input=False)}
+
+        def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+            return {"h": torch.nn.functional.hardtanh(u.h)}
+
+    record = answered(Spec(HardTanh(), {"h": Gate(1.0)}))
+    assert record["undefined"]["fixed_point.second_moment"] == KEEPS_ANY
+    assert record["undefined"]["xi"] == MARGINAL
+
+
+@pytest.mark.parametrize("name", ["minimal", "lstm"])
+def test_an_input_correlation_that_nothing_reads_changes_nothing(name: str) -> None:
+    for spec in (ordinary(CELLS[name](), input_var=0.0), replace(ordinary(CELLS[name]()), input=Input(0.0))):
+        if spec.cell.input_enters_pointwise and float(torch.as_tensor(spec.input.variance)):
+            continue
+        one, other = (answered(spec.replace("input.correlation", value)) for value in (1.0, 0.3))
+        assert {**one, "spec": None} == {**other, "spec": None}
+
+
 def test_chi_above_1_makes_the_time_scale_infinite() -> None:
     # a stable correlation needs chi <= 1, so only an unstable C = 1 shows it: chi_1
     answer = analyze(Spec(Peephole(), {"i": Gate(1, 1), "f": Gate(1, 1, bias_mean=5), "g": Gate(1, 1)}))
@@ -238,3 +316,16 @@ def test_steep_gates_and_many_random_biases() -> None:
     record = answered(spec)
     assert record["fixed_point"]["converged"]
     assert record["stderr"]["fixed_point.second_moment"] > 0
+
+
+def test_time_scales_of_any_size_have_answers() -> None:
+    """Odds of a retaining gate from 1e-300 to 1e300: half of the units keep all that they have."""
+    for kind in WITH_ENDS:
+        for ends in ((1e-300, 1e300), (1e-320, 1.0), (1e300, 1e300)):
+            quantile = BiasLaw(kind, *ends).quantile(torch.tensor([0.0, 0.25, 1.0], dtype=torch.float64))
+            assert quantile.isfinite().all(), kind
+    assert quantile.isfinite().all()
+    wide = BiasLaw("log_timescale", 1e-300, 1e300)
+    assert float(wide.quantile(torch.tensor(0.75, dtype=torch.float64))) == pytest.approx(150 * math.log(10))
+    record = answered(Spec(Minimal(), {"u": Gate(bias_law=wide)}, biases="fixed"))
+    assert record["undefined"]["fixed_point.mean"] == FROZEN

@@ -56,10 +56,11 @@ class BiasLaw:
         shape = self.kind.removeprefix("hard_")
         if shape in ("log_timescale", "capped_timescale"):
             octaves = v if shape == "log_timescale" else (v / SPREAD).clamp(max=1)
-            r = self.low * (octaves * math.log(self.high / self.low)).exp()
+            # high / low may be beyond what a float holds
+            log_odds = math.log(self.low) + octaves * (math.log(self.high) - math.log(self.low))
         else:
-            r = self.low + (self.high - self.low) * v
-        return self.sign * (2.5 - 5 / (1 + r) if self.kind.startswith("hard") else r.log())
+            log_odds = (self.low + (self.high - self.low) * v).log()
+        return self.sign * (5 * log_odds.sigmoid() - 2.5 if self.kind.startswith("hard") else log_odds)
 
     def to_json(self) -> dict[str, Any]:
         """The form that spec files hold."""

@@ -48,9 +48,22 @@ class GateFunction:
 
     @cached_property
     def derivative(self) -> GateFunction:
-        """The derivative, by forward mode."""
+        """The derivative, differentiable again.
+
+        By reverse mode: torch has one level of forward mode for all threads of a process.
+        """
         call = self.call
-        return GateFunction(self.gate, lambda u: torch.func.jvp(call, (u,), (torch.ones_like(u),))[1], self.kinks)
+
+        def slope(u: Tensor) -> Tensor:
+            wanted = torch.is_grad_enabled() and u.requires_grad
+            with torch.enable_grad():
+                u = u if wanted else u.detach().requires_grad_()
+                value = call(u)
+                if not value.requires_grad:
+                    return torch.zeros_like(u)
+                return torch.autograd.grad(value, u, torch.ones_like(value), create_graph=wanted)[0]
+
+        return GateFunction(self.gate, slope, self.kinks)
 
 
 Factors = tuple[GateFunction, ...]
@@ -230,6 +243,28 @@ class Structure:
     reads: Mapping[str, Polynomial]
 
 
+def form_refusal(cell: Cell) -> str | None:
+    """Why ``cell`` has no polynomial form, or ``None``.
+
+    Raises:
+        CellError: the cell has a mistake.
+
+    >>> from isornn.cells import GRU
+    >>> form_refusal(GRU()) is None
+    True
+    """
+    if not cell.pointwise:
+        return f"{cell}: the update acts on several units together"
+    if spread_parameters(cell):
+        return f"{cell.name}: units start with different parameters"
+    return _untraced(graph_of(cell))
+
+
+def _untraced(graph: CellGraph) -> str | None:
+    methods = [method for method in ("read", "update") if method in graph.untraced]
+    return f"the {methods[0]} could not be traced: {graph.untraced[methods[0]]}" if methods else None
+
+
 @functools.cache
 def structure_of(cell: Cell) -> Structure:
     """The polynomial form of a cell's update and of what its recurrent matrices multiply.
@@ -244,10 +279,9 @@ def structure_of(cell: Cell) -> Structure:
     >>> structure_of(GRU()).update["h"].obstacle()
     'tanh of an expression in u_nh, u_nx, u_r'
     """
-    if not cell.pointwise:
-        raise NotPolynomial(f"{cell}: the update acts on several units together")
-    if spread_parameters(cell):
-        raise NotPolynomial(f"{cell.name}: units start with different parameters")
+    reason = form_refusal(cell)
+    if reason is not None:
+        raise NotPolynomial(reason)
     initial = {name: Polynomial.constant(float(value)) for name, value in initial_parameters(cell).items()}
     return _structure(graph_of(cell), initial)
 
@@ -266,9 +300,9 @@ def affine_in_states(graph: CellGraph) -> bool:
 
 
 def _structure(graph: CellGraph, parameters: Mapping[str, Polynomial]) -> Structure:
-    for method in ("read", "update"):
-        if method in graph.untraced:
-            raise NotPolynomial(f"the {method} could not be traced: {graph.untraced[method]}")
+    reason = _untraced(graph)
+    if reason is not None:
+        raise NotPolynomial(reason)
 
     def leaf(what: Leaf) -> Polynomial:
         if what.kind == "parameter":

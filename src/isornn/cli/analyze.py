@@ -26,8 +26,7 @@ from isornn.formatting import with_error_of
 from isornn.present.labels import LABELS
 
 if TYPE_CHECKING:
-    from isornn.theory.quantities import Quantity
-    from isornn.theory.records import Analysis
+    from isornn.theory.records import Analysis, Quantity
 
 
 def analyze(

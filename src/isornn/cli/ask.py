@@ -14,13 +14,12 @@ from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.starts import STARTS, start
 from isornn.cli.own_code import allowed, typed_cell
 from isornn.theory.analysis import SEED, analyze
-from isornn.theory.errors import TheoryMissing
-from isornn.theory.records import Analysis
+from isornn.theory.records import Analysis, TheoryMissing
 from isornn.theory.tied.analysis import tied_analysis
 
 if TYPE_CHECKING:
     from isornn.theory.critical_points.records import Critical
-    from isornn.theory.depth.records import StackAnalysis
+    from isornn.theory.depth.stack import StackAnalysis
 
 INITS = (*STARTS, "critical")
 LONGEST = 1_000_000

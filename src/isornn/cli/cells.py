@@ -204,17 +204,12 @@ def _term(value: Any) -> _Term:
 
 def _engine(cell: Cell) -> str:
     """Which engine `isornn.analyze` takes, and why not the other."""
-    from isornn.cells import Spec
-    from isornn.cells.polynomial import NotPolynomial, structure_of
-    from isornn.theory.quadrature.engine import QuadratureEngine
+    from isornn.theory.quadrature.affine import affine_refusal
 
     if not cell.pointwise:
         return "none: the update acts on several units together"
-    try:
-        QuadratureEngine(Spec(cell), structure_of(cell))
-    except NotPolynomial as reason:
-        return f"population, as {reason}"
-    return "quadrature"
+    reason = affine_refusal(cell)
+    return "quadrature" if reason is None else f"population, as {reason}"
 
 
 def _options(cell: Cell) -> str:

@@ -61,7 +61,7 @@ def _rows(cell: Cell, hidden: int | None, inputs: int | None, length: int, law: 
     from isornn.cells.starts import start
     from isornn.cli.ask import INITS, ask_start
     from isornn.cli.reading import left_after, verdict
-    from isornn.theory.errors import TheoryMissing
+    from isornn.theory.records import TheoryMissing
 
     # Sizes and input are checked once, so that only what is peculiar to a start is left as its reason.
     Spec(cell, input=law)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from isornn.cells import Input, Spec
     from isornn.theory.phase import PhaseDiagram
-    from isornn.theory.quantities import Quantity
+    from isornn.theory.records import Quantity
 
 _ENDINGS = (".png", ".pdf", ".svg", ".npz", ".json")
 _PATIENCE = 20.0

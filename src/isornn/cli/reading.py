@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from isornn.formatting import share, with_error_of
-from isornn.theory.reasons import UNENDING
-from isornn.theory.records import Analysis
+from isornn.theory.records import UNENDING, Analysis
 
 # Verdicts by the largest ratio of reach to length that they are for.
 _VERDICTS = ((0.1, "blind"), (0.5, "short"), (2.0, "fits"), (math.inf, "long"))

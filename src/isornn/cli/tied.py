@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from isornn.cli.show import print_table
 from isornn.formatting import with_error, with_error_of
 from isornn.present.labels import LABELS
-from isornn.theory.quantities import Quantity
-from isornn.theory.tied.records import QUANTILES, Tied
+from isornn.theory.records import QUANTILES, Quantity, Tied
 
 MOST_ROWS = 10
 

@@ -42,9 +42,9 @@ from isornn.nn.gate_tensors import RecurrentLayer
 from isornn.theory import TheoryMissing, analyze
 from isornn.theory.population.units import Draws
 from isornn.theory.tied.analysis import lyapunov_exponent
-from isornn.theory.tied.following import follow
+from isornn.theory.tied.following import follow_tied
+from isornn.theory.tied.moments import input_moments
 from isornn.theory.tied.paths import TiedLaws
-from isornn.theory.tied.trajectory import input_moments
 
 Progress = Callable[[str], object]
 
@@ -279,5 +279,5 @@ def _tied(spec: Spec, hidden: int) -> TiedPrediction:
     width = 2 ** max(4, min(11, round(torch.tensor(float(hidden)).log2().item())))
     laws = TiedLaws.of(spec)
     draws = Draws(laws.units.batch, NETWORKS, width, torch.Generator().manual_seed(0))
-    followed = follow(laws, input_moments(laws, [laws.units.input_correlation]), draws, STEPS, tilted=False)
+    followed = follow_tied(laws, input_moments(laws, [laws.units.input_correlation]), draws, STEPS, tilted=False)
     return TiedPrediction(STEPS, width, lyapunov_exponent(followed, spec.batch_shape))

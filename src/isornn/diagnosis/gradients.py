@@ -16,7 +16,7 @@ from isornn.diagnosis.capture import CapturedSequence, RecurrentModule, States
 from isornn.diagnosis.records import Profile, single, thinned
 from isornn.diagnosis.replay import CHUNK, LayerReplay, Replay, gate_inputs, own_time, spans
 from isornn.theory import Quantity
-from isornn.theory.quantities import time_scale
+from isornn.theory.records import time_scale
 
 Target = Callable[[Any], Tensor] | Tensor
 

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-_PRELOADED = ["isornn.explorer.work", "isornn.theory.population.sampled", "isornn.theory.spectra.compiled"]
+_PRELOADED = ["isornn.explorer.work", "isornn.theory.population.engine", "isornn.theory.spectra.compiled"]
 _REMEMBERED = 256  # answers
 
 

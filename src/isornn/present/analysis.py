@@ -10,8 +10,7 @@ import numpy as np
 from isornn.figures import Curve, Mark, Panel
 from isornn.formatting import value_of
 from isornn.present.matplotlib import draw_panels
-from isornn.theory.records import Analysis
-from isornn.theory.tied.records import Tied
+from isornn.theory.records import Analysis, Tied
 
 _LOWEST = 1e-6  # of the response after the first step; smaller values are not drawn
 _POINTS = 400

@@ -19,8 +19,7 @@ from matplotlib.patheffects import withStroke
 from isornn.present.labels import LABELS
 from isornn.present.matplotlib import NOTHING, edges, save
 from isornn.theory.phase import PhaseDiagram
-from isornn.theory.quantities import Quantity
-from isornn.theory.reasons import UNENDING
+from isornn.theory.records import UNENDING, Quantity
 
 _ENDLESS = "#f3e3b3"  # where the number is infinite
 _LINES = ("#006400", "#32cd32", "#0072b2", "#d55e00")  # the papers' dark and light green first

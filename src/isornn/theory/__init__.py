@@ -14,15 +14,12 @@ from isornn.theory.critical_points.front import Objective, ParetoFront, Range, p
 from isornn.theory.critical_points.point import critical
 from isornn.theory.critical_points.records import Condition, Critical
 from isornn.theory.depth.analysis import analyze_stack
-from isornn.theory.depth.records import ImpulseResponse, StackAnalysis, TiedLayer
-from isornn.theory.depth.stack import Bidirectional
+from isornn.theory.depth.stack import Bidirectional, ImpulseResponse, StackAnalysis, TiedLayer
 from isornn.theory.dynamics import Trajectory, correlation_map, moment_dynamics
-from isornn.theory.errors import TheoryMissing
 from isornn.theory.gaussian_process import KernelEstimate, kernel, kernel_estimate
 from isornn.theory.gilboa import ApproximateLSTM, lstm_approximation
 from isornn.theory.phase import Axis, PhaseDiagram, phase_diagram
-from isornn.theory.quantities import Quantity
-from isornn.theory.records import Analysis, FixedPoint, JacobianMoments
+from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity, TheoryMissing
 from isornn.theory.spectra import SpectralDensity, spectrum
 
 __all__ = [

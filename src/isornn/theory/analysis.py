@@ -9,17 +9,19 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
-from isornn.cells.polynomial import NotPolynomial, structure_of
 from isornn.modes import usual_modes
-from isornn.theory.errors import TheoryMissing
-from isornn.theory.population.engine import Population
-from isornn.theory.population.sampled import population_analysis
+from isornn.theory.population.engine import Population, population_analysis
+from isornn.theory.population.units import with_drawn_parameters
+from isornn.theory.quadrature.affine import affine_refusal
 from isornn.theory.quadrature.engine import QuadratureEngine
-from isornn.theory.quantities import Quantity
-from isornn.theory.reasons import IDENTITY, NOT_CONVERGED, NOT_POINTWISE
-from isornn.theory.records import Analysis, FixedPoint, JacobianMoments
+from isornn.theory.records import (
+    IDENTITY,
+    NOT_CONVERGED,
+    NOT_POINTWISE,
+    Analysis,
+    TheoryMissing,
+)
 from isornn.theory.tied.analysis import tied_analysis
-from isornn.theory.unit_parameters import with_drawn_parameters
 
 Engine = Literal["quadrature", "population"]
 SEED = 0
@@ -67,25 +69,20 @@ def analyze(
         raise ValueError(f"steps: {steps} is not allowed; it is at least 2")
     generator = torch.Generator().manual_seed(SEED) if generator is None else generator
     if any(gate.ensemble == "identity" for gate in spec.gates.values()):
-        return _nothing(spec, IDENTITY, length)
+        return Analysis.missing(spec, IDENTITY, length)
     if not spec.cell.pointwise:
-        return _nothing(spec, NOT_POINTWISE, length)
+        return Analysis.missing(spec, NOT_POINTWISE, length)
     try:
         with_drawn_parameters(spec)
     except TheoryMissing as missing:
-        return _nothing(spec, str(missing), length)
+        return Analysis.missing(spec, str(missing), length)
     answer = _untied(spec, engine, length, generator)
     return replace(answer, tied=tied_analysis(spec, steps, generator=generator)) if tied else answer
 
 
 def _untied(spec: Spec, engine: Engine | None, length: int, generator: torch.Generator) -> Analysis:
-    if engine != "population":
-        try:
-            structure = structure_of(spec.cell)
-            return QuadratureEngine(spec, structure).analysis(length)
-        except NotPolynomial:
-            if engine == "quadrature":
-                raise
+    if engine == "quadrature" or (engine is None and affine_refusal(spec.cell) is None):
+        return QuadratureEngine(spec).analysis(length)
     return population_analysis(spec, length, generator=generator)
 
 
@@ -117,23 +114,3 @@ def stationary_samples(spec: Spec, state: str | None = None, *, generator: torch
     if not bool(stationary.converged.all()):
         raise TheoryMissing(NOT_CONVERGED)
     return population.state_samples(stationary, state or spec.cell.states[-1])
-
-
-def _nothing(spec: Spec, reason: str, length: int) -> Analysis:
-    """An answer that says only why there is none."""
-    shape = spec.batch_shape
-    blank = Quantity.of(torch.zeros(shape, dtype=torch.float64), reasons={reason: True})
-    point = FixedPoint(blank, blank, blank, torch.full(shape, torch.inf), torch.zeros(shape, dtype=torch.bool))
-    return Analysis(
-        spec=spec,
-        engine="quadrature",
-        fixed_point=point,
-        chi=blank,
-        xi=blank,
-        chi_1=blank,
-        reach=blank,
-        jacobian=JacobianMoments(blank, blank, blank),
-        xi_q=blank,
-        profile=torch.full((*shape, length + 1), torch.nan, dtype=torch.float64),
-        state_profiles={},
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -9,9 +10,21 @@ from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.cells.polynomial import NotPolynomial, Polynomial, structure_of
-from isornn.theory.quadrature.bias_nodes import bias_nodes
+from isornn.theory.quadrature.affine import bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
-from isornn.theory.scalar_root import brent
+
+
+def brent(function: Callable[[float], float], low: float, high: float, **tolerance: float) -> float:
+    """Between ``low`` and ``high``, where the function changes sign, by Brent's method; ``xtol``, ``rtol`` as scipy's.
+
+    >>> round(brent(lambda x: x * x - 2, 0.0, 2.0, xtol=1e-9), 6)
+    1.414214
+    """
+    # Half a second to import, and most commands solve for nothing.
+    from scipy.optimize import brentq
+
+    return float(brentq(function, low, high, **tolerance))
+
 
 LONGEST = 1e12
 

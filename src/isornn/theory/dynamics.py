@@ -1,4 +1,4 @@
-"""Moments over time, and the correlation map as a function."""
+"""PowerMoments over time, and the correlation map as a function."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
-from isornn.cells.polynomial import NotPolynomial, structure_of
 from isornn.modes import usual_modes
-from isornn.theory.errors import TheoryMissing
 from isornn.theory.population.engine import Population
-from isornn.theory.population.moments import Moments as Sampled
-from isornn.theory.quadrature.affine import AffineTheory, Moments
+from isornn.theory.population.settling import Moments
+from isornn.theory.quadrature.affine import AffineTheory, PowerMoments, affine_refusal
 from isornn.theory.quadrature.fixed_point import room_for_correlation, settle
-from isornn.theory.tied.trajectory import tied_moments
+from isornn.theory.records import TheoryMissing
+from isornn.theory.tied.moments import tied_moments
 
 SEED = 0
 HUGE = 1e60
@@ -26,7 +25,7 @@ _FAR = 1e70
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Moments of the state that is read at times 0..steps, batch-shaped with times last.
+    """PowerMoments of the state that is read at times 0..steps, batch-shaped with times last.
 
     ``mean`` = E[h], ``second_moment`` = E[h^2], ``correlation`` = (E[h_a h_b] - mu^2)/(Q - mu^2), 1 where
     ``correlation_defined`` is False (Q = mu^2); ``stderr`` by name, 0 by quadrature. From the step on at which it
@@ -88,19 +87,20 @@ def moment_dynamics(
         )
         return _sampled(moments)
     if input_covariance is not None:
-        raise ValueError("input_covariance: it is for tied=True; untied networks hear every step's input afresh")
-    try:
-        theory = AffineTheory(spec, structure_of(spec.cell))
-    except NotPolynomial:
+        raise ValueError(
+            "input_covariance: it is for tied=True; to untied networks the inputs of different steps are independent"
+        )
+    if affine_refusal(spec.cell) is not None:
         population = Population(spec, generator=generator)
         start = dict.fromkeys(spec.cell.states, initial_variance)
         return _sampled(population.trajectory(steps, input_correlation=input_correlation, initial=start))
-    state, pair = Moments.of(theory.full(0.0), theory.full(initial_variance)), theory.full(0.0)
+    theory = AffineTheory(spec)
+    state, pair = PowerMoments.of(theory.full(0.0), theory.full(initial_variance)), theory.full(0.0)
     record = [_measured(theory, state, pair)]
     for t in range(steps):
         laws = theory.laws(state)
         state, pair = theory.step(laws, state), theory.pair_step(laws, state, pair, sigma[t])
-        state, pair = Moments(tuple(map(_held, state.powers))), _held(pair)
+        state, pair = PowerMoments(tuple(map(_held, state.powers))), _held(pair)
         record.append(_measured(theory, state, pair))
     mean, second, pairs = (torch.cat(column, -1) for column in zip(*record, strict=True))
     width = second - mean**2
@@ -132,10 +132,10 @@ def correlation_map(spec: Spec, correlation: Tensor) -> Tensor:
     >>> correlation_map(spec, torch.tensor([0.0, 1.0])).round(decimals=4)
     tensor([0.5025, 1.0000], dtype=torch.float64)
     """
-    try:
-        theory = AffineTheory(spec, structure_of(spec.cell))
-    except NotPolynomial as reason:
-        raise TheoryMissing(f"the next correlation is not a function of C alone: {reason}") from None
+    reason = affine_refusal(spec.cell)
+    if reason is not None:
+        raise TheoryMissing(f"the next correlation is not a function of C alone: {reason}")
+    theory = AffineTheory(spec)
     if theory.fixed and theory.nodes.weight.numel() > 1:
         raise TheoryMissing("the next correlation is not a function of C alone: units keep their own biases")
     settled = settle(theory)
@@ -171,7 +171,7 @@ def _check_covariance(
     if values is None or not bool(values[0] >= -1e-9 * values[-1].abs()):
         raise ValueError("input_covariance: it is symmetric and positive semi-definite")
     if correlation is not None and torch.as_tensor(correlation).numel() > 1:
-        raise ValueError("input_correlation: one number, beside an input_covariance")
+        raise ValueError("input_correlation: one number, where there is an input_covariance")
 
 
 def _held(value: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ def _held(value: Tensor) -> Tensor:
     return value.nan_to_num(_FAR, _FAR, -_FAR).clamp(-_FAR, _FAR)
 
 
-def _sampled(moments: Sampled) -> Trajectory:
+def _sampled(moments: Moments) -> Trajectory:
     return _trajectory(
         moments.mean, moments.second_moment, moments.correlation, moments.correlation_defined, moments.stderr
     )
@@ -199,7 +199,7 @@ def _trajectory(
     )
 
 
-def _measured(theory: AffineTheory, state: Moments, pair: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _measured(theory: AffineTheory, state: PowerMoments, pair: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return theory.over_units(state.mean), theory.over_units(state.second), theory.over_units(pair)
 
 

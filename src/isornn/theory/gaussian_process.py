@@ -11,9 +11,8 @@ from torch import Tensor
 
 from isornn.cells import Cell, Gate, Spec
 from isornn.modes import usual_modes
-from isornn.theory.errors import TheoryMissing
-from isornn.theory.reasons import IDENTITY, TOO_LARGE
-from isornn.theory.tied import outputs, pairs
+from isornn.theory.records import IDENTITY, TOO_LARGE, TheoryMissing
+from isornn.theory.tied.moments import OutOfReach, TooLarge, closed_output_moments, sampled_output_moments
 from isornn.theory.tied.paths import TiedLaws
 
 Readout = Literal["last", "mean"]
@@ -148,8 +147,8 @@ def _estimate(spec: Spec, gram: Tensor, mean: bool, units: int, generator: torch
     """Exact where the cell allows it, else sampled."""
     laws = TiedLaws.of(spec)
     try:
-        values = pairs.output_moments(spec, gram, mean)[None]
-    except pairs.OutOfReach:
+        values = closed_output_moments(spec, gram, mean)[None]
+    except OutOfReach:
         values = _sampled(laws, gram, mean, units, generator)
     value = values.mean(0)
     exact = len(values) == 1
@@ -162,8 +161,8 @@ def _sampled(laws: TiedLaws, gram: Tensor, mean: bool, units: int, generator: to
     together = min(max(1, TOGETHER // (units * math.prod(gram.shape[:2]))), REPLICATES)
     counts = [min(together, REPLICATES - begun) for begun in range(0, REPLICATES, together)]
     try:
-        return torch.cat([outputs.output_moments(laws, gram, mean, units, count, generator) for count in counts])
-    except outputs.TooLarge:
+        return torch.cat([sampled_output_moments(laws, gram, mean, units, count, generator) for count in counts])
+    except TooLarge:
         raise TheoryMissing(f"{laws.units.cell.name}: {TOO_LARGE}") from None
 
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from isornn.cells import LSTM, Spec
+from isornn.cells.polynomial import GateFunction
 from isornn.modes import usual_modes
-from isornn.theory.errors import TheoryMissing
 from isornn.theory.population.engine import Population
-from isornn.theory.quantities import Quantity
+from isornn.theory.records import Quantity, TheoryMissing
 
 BATCHES = 16
 
@@ -85,7 +85,7 @@ def _squares(spec: Spec, c: Tensor, u: dict[str, Tensor]) -> tuple[Tensor, Tenso
     sigma = spec.cell.sigma
 
     def slope(gate: str) -> Tensor:
-        return torch.func.jvp(sigma, (u[gate],), (torch.ones_like(c),))[1]
+        return GateFunction(gate, sigma).derivative.call(u[gate])
 
     def weight(gate: str) -> Tensor:
         return torch.as_tensor(spec.gates[gate].weight_var, dtype=torch.float64)[..., None]

@@ -12,15 +12,12 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, SpecError
-from isornn.cells.polynomial import NotPolynomial, structure_of
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
-from isornn.theory.population.engine import Effort
-from isornn.theory.population.sampled import population_analysis
-from isornn.theory.quadrature.affine import AffineTheory
-from isornn.theory.quantities import Quantity
-from isornn.theory.records import Analysis
-from isornn.theory.tied.rough import rough_tied
+from isornn.theory.population.engine import Effort, population_analysis
+from isornn.theory.quadrature.affine import affine_refusal
+from isornn.theory.records import Analysis, Quantity
+from isornn.theory.tied.analysis import rough_tied
 
 QUANTITIES: Mapping[str, str] = {
     "xi": "xi",
@@ -206,11 +203,7 @@ def _engine(spec: Spec) -> Kind:
     """The engine that `analyze` takes; ``"quadrature"`` too where it has no answer but a reason, at once."""
     if not spec.cell.pointwise or any(gate.ensemble == "identity" for gate in spec.gates.values()):
         return "quadrature"
-    try:
-        AffineTheory(spec, structure_of(spec.cell))
-    except NotPolynomial:
-        return "population"
-    return "quadrature"
+    return "quadrature" if affine_refusal(spec.cell) is None else "population"
 
 
 # -- what is asked together -------------------------------------------------------------------------------------------

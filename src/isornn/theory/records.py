@@ -1,4 +1,4 @@
-"""What the theory answers: numbers with their uncertainty, and reasons where there is no number."""
+"""What the theory answers: numbers with their uncertainty, reasons where there is no number, and records of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,209 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from isornn.cells import Spec
-from isornn.theory.quantities import Quantity
-from isornn.theory.tied.records import Tied
+
+NOT_CONVERGED = "no fixed point was found: the state grows without bound or did not settle (see the residual)"
+FROZEN = "the remember gate is saturated: the state stays what it was, so no fixed point of its own exists"
+KEEPS_ANY = (
+    "marginal: one step leaves every value unchanged (the map of moments has slope 1 all along), so networks keep the "
+    "one that they start with"
+)
+NO_SPREAD = "all units have the same value (Q = mu^2), so the correlation is 0/0"
+TOO_LARGE = "it is beyond what double precision holds"
+MARGINAL = "infinite: marginal, the factor per step is 1 to rounding, so changes neither fade nor grow exponentially"
+UNENDING = "infinite: chi >= 1, changes of the state do not fade"
+NOT_EXPONENTIAL = (
+    "biases are drawn once, so units have different time scales and the decay is not exponential: see reach and profile"
+)
+IDENTITY = "the theory of random matrices does not cover identity matrices; measure a network instead"
+NOT_POINTWISE = (
+    "the update acts on several units together, and the theory is of units that are alike; simulate it instead"
+)
+REDRAWN_BESIDE_SPREAD = 'units keep parameters of their own, so their biases must be drawn once too: biases = "fixed"'
+NOTHING_LEFT = "nothing is left of a displacement: the state does not carry over"
+NEVER_FORGETS = "infinite: the unit keeps all that it has"
+NOT_SETTLED = "the state has not settled within the steps that were followed (see the residual)"
+SIGN_UNSURE = "what two sequences' displacements have in common is too little to tell its sign from the sampled units"
+
+
+class TheoryMissing(ValueError):
+    """No theory is known for what was asked; the message says which assumption fails."""
+
+
+ROUNDING = 1e-12  # a factor per step this near 1 is not told from 1
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number for every spec of a batch.
+
+    Args:
+        value: batch-shaped float64; infinite where the answer is infinite, NaN where there is none. Both are
+            marked in ``reasons``.
+        stderr: standard error, same shape; 0 where the engine is deterministic (see the fixed point's residual).
+        reasons: (reason, where it applies) for values that are infinite or do not exist.
+    """
+
+    value: Tensor
+    stderr: Tensor
+    reasons: tuple[tuple[str, Tensor], ...] = ()
+
+    @staticmethod
+    def of(value: Tensor, stderr: Tensor | None = None, reasons: Mapping[str, Tensor | bool] | None = None) -> Quantity:
+        """Mark ``value`` as missing wherever a reason applies; the first reason that applies counts."""
+        stderr = torch.zeros_like(value) if stderr is None else stderr
+        free, kept = torch.ones_like(value, dtype=torch.bool), []
+        for reason, where in (reasons or {}).items():
+            applies = free & torch.as_tensor(where).expand(value.shape)
+            if bool(applies.any()):
+                kept.append((reason, applies))
+            free = free & ~applies
+        missing = ~free & ~torch.isinf(value)
+        value = torch.where(missing, torch.nan, value)
+        return Quantity(value, torch.where(free, stderr, torch.nan), tuple(kept))
+
+    @property
+    def defined(self) -> Tensor:
+        """Where the value is a finite number."""
+        masks = [where for _, where in self.reasons]
+        return ~torch.stack(masks).any(0) if masks else torch.ones_like(self.value, dtype=torch.bool)
+
+    def number(self) -> float | None:
+        """The value of a single spec; ``None`` where there is none or it is infinite."""
+        return float(self.value) if bool(self.defined) else None
+
+    def error(self) -> float | None:
+        """The standard error of a single spec."""
+        return float(self.stderr) if bool(self.defined) else None
+
+    def listed(self) -> Any:
+        """For JSON: a number, or lists of them shaped as the values, in which what does not exist is null."""
+        return _nulled(self.value.tolist(), self.defined.tolist())
+
+    def listed_errors(self) -> Any:
+        """The standard errors in the same form."""
+        return _nulled(self.stderr.tolist(), self.defined.tolist())
+
+    def reason(self) -> str | None:
+        """Why a single spec's value is missing or infinite."""
+        return next((reason for reason, where in self.reasons if bool(where)), None)
+
+
+def _nulled(values: Any, defined: Any) -> Any:
+    if isinstance(values, list):
+        return [_nulled(value, known) for value, known in zip(values, defined, strict=True)]
+    return values if defined else None
+
+
+def time_scale(chi: Quantity) -> Quantity:
+    """``xi = -1/ln |chi|``; infinite where chi >= 1, and where it is 1 to rounding (`ROUNDING`)."""
+    size = chi.value.abs()
+    marginal = (size - 1).abs() <= ROUNDING
+    unending = marginal | (size >= 1)
+    inside = torch.where(unending, 0.5, size)
+    rate = -torch.where(inside > 0, inside, torch.e**-torch.inf).log()
+    value = torch.where(unending, torch.inf, 1 / rate)
+    error = chi.stderr / torch.where(size > 0, size, 1.0) * value**2
+    reasons: dict[str, Tensor | bool] = dict(chi.reasons)
+    return Quantity.of(value, error, reasons | {MARGINAL: marginal, UNENDING: unending})
+
+
+def pooled(values: Tensor) -> Tensor:
+    """Means over replicates ``(G, R, ...)``: over all, then leaving each out, ``(R + 1, G, ...)``."""
+    count = values.shape[1]
+    mean = values.mean(1, keepdim=True)
+    others = mean + (mean - values) / (count - 1)
+    return torch.cat((mean, others), 1).movedim(1, 0)
+
+
+def jackknife(estimates: Tensor) -> tuple[Tensor, Tensor]:
+    """Value and standard error of what was computed from each row of ``pooled``.
+
+    ``se^2 = (R-1)/R sum_r (theta_(-r) - mean)^2``. Source: Efron 1982.
+    """
+    value, others = estimates[0], estimates[1:]
+    count = len(others)
+    gap = others - others.mean(0)
+    return value, (gap.square().sum(0) * (count - 1) / count).sqrt()
+
+
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+@dataclass(frozen=True)
+class Tied:
+    """Networks with one draw of weights and biases for all time, from state 0, over ``steps`` steps.
+
+    Args:
+        mean, second_moment, correlation: of the state that is read, at times 1 .. steps (last axis), infinite width.
+        lyapunov: growth of ln |dh| per step over the later half of the steps, of a displacement of all states at
+            step 0: the finite-time Lyapunov exponent, averaged over networks of ``width`` units.
+        chi, chi_1: growth per step of E[dh_a dh_b] and of E|dh|^2 over the same steps at infinite width;
+            ``exp(2 lyapunov)`` unless few units carry the displacement, as slow units do.
+        xi: ``-1/ln chi``.
+        untied: E[h^2] at the same times where weights are redrawn each step.
+        time_scales: by state that carries itself, quantiles (last axis) over units of ``-1 / (mean of ln |d s'/d s|)``,
+            the unit's own time scale, over the later half of the steps.
+        effective_share: share of the ``width`` units that carried the displacement, where it was smallest.
+    """
+
+    steps: int
+    width: int
+    mean: Quantity
+    second_moment: Quantity
+    correlation: Quantity
+    lyapunov: Quantity
+    chi: Quantity
+    chi_1: Quantity
+    xi: Quantity
+    untied: Quantity
+    time_scales: Mapping[str, Quantity]
+    effective_share: Tensor
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Steps from and to which growth is taken."""
+        return self.steps // 2, self.steps
+
+    def parting(self) -> int | None:
+        """The first step at which E[h^2] is more than 10 % off the untied theory's, and beyond 3 standard errors.
+
+        For a single spec; ``None`` where there is no such step.
+        """
+        gap = (self.second_moment.value - self.untied.value).abs()
+        noise = 3 * (self.second_moment.stderr**2 + self.untied.stderr**2).sqrt()
+        apart = (gap > 0.1 * self.untied.value) & (gap > noise)
+        return int(apart.nonzero()[0]) + 1 if bool(apart.any()) else None
+
+    def numbers(self) -> Iterator[tuple[str, Quantity]]:
+        """The quantities that are one number for each spec, by name."""
+        for name in ("lyapunov", "chi", "chi_1", "xi"):
+            yield name, getattr(self, name)
+
+    def to_json(self) -> dict[str, Any]:
+        """One JSON object, for a single spec; what does not exist is null and its reason stands under ``undefined``."""
+        lines = {name: getattr(self, name) for name in ("mean", "second_moment", "correlation", "untied")}
+        scales = {f"time_scales.{name}": quantity for name, quantity in self.time_scales.items()}
+        numbers = dict(self.numbers())
+        every = lines | scales | numbers
+        return {
+            "steps": self.steps,
+            "width": self.width,
+            "window": list(self.window),
+            **{name: quantity.listed() for name, quantity in (lines | numbers).items()},
+            "time_scales": {
+                "quantiles": list(QUANTILES),
+                **{name: quantity.listed() for name, quantity in self.time_scales.items()},
+            },
+            "parting": self.parting(),
+            "effective_share": float(self.effective_share),
+            "stderr": {name: quantity.listed_errors() for name, quantity in every.items()},
+            "undefined": {name: [reason for reason, _ in q.reasons] for name, q in every.items() if q.reasons},
+        }
 
 
 @dataclass(frozen=True)
@@ -45,7 +243,7 @@ class Analysis:
     """All that `analyze` says of a spec or a batch of specs.
 
     Args:
-        engine: ``"quadrature"`` (deterministic) or ``"population"`` (sampled).
+        engine: ``"quadrature"`` (deterministic) or ``"population"`` (sampled); ``"none"`` where there is no theory.
         chi: growth per step of the linear response of E[h_a h_b] at the stable correlation.
         xi: ``-1/ln chi`` steps.
         chi_1: the same growth for two identical copies.
@@ -58,7 +256,7 @@ class Analysis:
     """
 
     spec: Spec
-    engine: Literal["quadrature", "population"]
+    engine: Literal["quadrature", "population", "none"]
     fixed_point: FixedPoint
     chi: Quantity
     xi: Quantity
@@ -69,6 +267,58 @@ class Analysis:
     profile: Tensor
     state_profiles: Mapping[str, Tensor]
     tied: Tied | None = None
+
+    @staticmethod
+    def of(
+        spec: Spec,
+        engine: Literal["quadrature", "population", "none"],
+        *,
+        fixed_point: FixedPoint,
+        chi: Quantity,
+        chi_1: Quantity,
+        reach: Quantity,
+        jacobian: JacobianMoments,
+        moment_rate: Quantity,
+        profile: Tensor,
+        state_profiles: Mapping[str, Tensor],
+    ) -> Analysis:
+        """What every engine builds its answer with: the time scales follow from the rates.
+
+        Args:
+            moment_rate: spectral radius of d(mu, Q)'/d(mu, Q).
+        """
+        return Analysis(
+            spec=spec,
+            engine=engine,
+            fixed_point=fixed_point,
+            chi=chi,
+            xi=time_scale(chi),
+            chi_1=chi_1,
+            reach=reach,
+            jacobian=jacobian,
+            xi_q=time_scale(moment_rate),
+            profile=profile,
+            state_profiles=state_profiles,
+        )
+
+    @staticmethod
+    def missing(spec: Spec, reason: str, length: int) -> Analysis:
+        """An answer that says only why there is none."""
+        shape = spec.batch_shape
+        blank = Quantity.of(torch.zeros(shape, dtype=torch.float64), reasons={reason: True})
+        nowhere = torch.zeros(shape, dtype=torch.bool)
+        return Analysis.of(
+            spec,
+            "none",
+            fixed_point=FixedPoint(blank, blank, blank, torch.full(shape, torch.inf), nowhere),
+            chi=blank,
+            chi_1=blank,
+            reach=blank,
+            jacobian=JacobianMoments(blank, blank, blank),
+            moment_rate=blank,
+            profile=torch.full((*shape, length + 1), torch.nan, dtype=torch.float64),
+            state_profiles={},
+        )
 
     def quantities(self) -> Iterator[tuple[str, Quantity]]:
         """Every quantity by its dotted name."""

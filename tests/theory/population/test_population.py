@@ -26,9 +26,9 @@ from isornn.cells import (
     Values,
     Vanilla,
 )
-from isornn.theory.errors import TheoryMissing
 from isornn.theory.population.engine import Effort, Population, Stable
-from isornn.theory.population.probing import StateStructure
+from isornn.theory.population.jacobian import StateStructure
+from isornn.theory.records import TheoryMissing
 
 LSTM_MILD = Spec(LSTM(), law(i=(1, 0.5, 0, 0), f=(1, 0.5, 0, 1), g=(1, 0.5, 0, 0), o=(1, 0.5, 0, 0)))
 LSTM_STRONG = Spec(LSTM(), law(i=(2, 1, 0, 0.5), f=(4, 0.5, 0.1, 2), g=(3, 0.5, 0, 0), o=(2, 0.5, 0, 0.5)))

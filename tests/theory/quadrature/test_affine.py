@@ -27,7 +27,6 @@ from isornn.cells import (
     cell_named,
 )
 from isornn.cells.bias_laws import BiasLaw
-from isornn.cells.polynomial import structure_of
 from isornn.cells.random_specs import random_spec
 from isornn.cells.starts import preset
 from isornn.simulation import simulate
@@ -104,7 +103,7 @@ def test_minimal_rnn_of_chen(spec: Spec, second: float, rate: float, chi: float)
     answer = analyze(spec.replace("input.correlation", 0.7))
     assert answer.fixed_point.second_moment.number() == pytest.approx(second, abs=1e-5)
     assert answer.chi.number() == pytest.approx(chi, abs=1e-6)
-    engine = QuadratureEngine(spec, structure_of(spec.cell))
+    engine = QuadratureEngine(spec)
     if spec is CHEN[0]:
         assert float(engine.settled.laws["u"].variance) == pytest.approx(4.24970, abs=1e-5)
     moved = engine.settled.second.detach().requires_grad_(True)
@@ -209,7 +208,7 @@ def test_lemma_1(name: str, options: dict[str, str], factor: float) -> None:
     seen, hard = 0.0, options.get("gate") == "hard_sigmoid"
     for _ in range(1 if hard and factor > 1 else 2):
         spec = steepened(random_spec(cell, generator), factor).replace("input.correlation", 1.0)
-        engine = QuadratureEngine(spec, structure_of(cell))
+        engine = QuadratureEngine(spec)
         answer = engine.analysis(1)
         assert answer.fixed_point.converged
         steepest = max(1.0, *(float(one.variance.max()) for one in engine.settled.laws.values()))
@@ -364,7 +363,7 @@ def _correlated(nodes: np.ndarray[Any, Any], c: float) -> tuple[np.ndarray[Any, 
 
 
 def test_weights_tie_slow_and_fast_units_together() -> None:
-    # rank one: m' = carry m + birth E[read m]; a network of many units, stepped by hand
+    # rank one: m' = carry m + source term E[read m]; a network of many units, stepped by hand
     spec = Spec(
         Peephole(), {"i": Gate(0.5, 1), "f": Gate(0.5, bias_mean=1, bias_var=1), "g": Gate(1.0, 1)}, biases="fixed"
     )

@@ -15,8 +15,8 @@ from scipy.stats import norm
 from torch import Tensor
 
 from isornn.cells.activations import hard_sigmoid
-from isornn.theory.quadrature import gaussian
-from isornn.theory.quadrature.gaussian import hermite_table, power_series, standard_nodes
+from isornn.theory.quadrature import gate_law
+from isornn.theory.quadrature.gate_law import hermite_table, power_series, standard_nodes
 
 MEANS = (-50.0, -7.0, -1.3, 0.0, 0.4, 3.0, 50.0)
 VARIANCES = (0.0, 1e-6, 1e-3, 0.1, 1.0, 4.0, 25.0, 400.0, 1e4)
@@ -126,13 +126,13 @@ def test_the_error_falls_exponentially_in_the_number_of_nodes(monkeypatch: pytes
     # An analytic integrand: error ~ exp(-2 pi d / step), so halving the step squares the error.
     grid = ((0.7, 25.0), (-1.0, 400.0), (3.0, 1e4))
     function = lambda u: (1 - torch.tanh(u) ** 2) ** 2  # noqa: E731
-    monkeypatch.setattr(gaussian, "RESOLUTION", 10.0)
-    monkeypatch.setattr(gaussian, "FEWEST_NODES", 2)
-    monkeypatch.setattr(gaussian, "STEP", 0.02)
+    monkeypatch.setattr(gate_law, "RESOLUTION", 10.0)
+    monkeypatch.setattr(gate_law, "FEWEST_NODES", 2)
+    monkeypatch.setattr(gate_law, "STEP", 0.02)
     expected = engine(function, grid)
     errors = []
     for step in (0.6, 0.3, 0.15):
-        monkeypatch.setattr(gaussian, "STEP", step)
+        monkeypatch.setattr(gate_law, "STEP", step)
         one_by_one = [engine(function, (point,))[0] for point in grid]
         errors.append(np.abs(np.array(one_by_one) - expected).max())
     assert errors[0] > 1e-5  # there is an error to lose

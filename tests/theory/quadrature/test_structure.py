@@ -87,7 +87,7 @@ QUADRATURE = {"vanilla", "minimal", "gru_cho", "peephole", "t_rnn", "t_lstm", "t
 def test_which_cells_the_deterministic_engine_takes(name: str, options: dict[str, str]) -> None:
     cell = cell_named(name, options)
     if name in QUADRATURE:
-        theory = AffineTheory(Spec(cell), structure_of(cell))
+        theory = AffineTheory(Spec(cell))
         values, u = drawn(cell)
         again = evaluate(theory.A, values, u) * values[cell.states[0]] + evaluate(theory.B, values, u)
         torch.testing.assert_close(again, evaluate(theory.update, values, u))
@@ -95,7 +95,7 @@ def test_which_cells_the_deterministic_engine_takes(name: str, options: dict[str
         with pytest.raises(
             NotPolynomial, match="several states: h, c" if name == "lstm" else "tanh of an expression in"
         ):
-            AffineTheory(Spec(cell), structure_of(cell))
+            AffineTheory(Spec(cell))
 
 
 def test_a_users_cell_gets_the_deterministic_engine() -> None:
@@ -208,7 +208,7 @@ def test_a_kink_in_the_wrong_place_would_be_seen() -> None:
 def test_refusals_say_why(change: Any, reason: str) -> None:
     cell = tried(change)
     with pytest.raises(NotPolynomial, match=reason):
-        AffineTheory(Spec(cell), structure_of(cell))
+        AffineTheory(Spec(cell))
     with pytest.raises(NotPolynomial, match=reason):
         analyze(Spec(cell), engine="quadrature")
 

@@ -28,8 +28,7 @@ from isornn.nn.random_network import RandomNetwork
 from isornn.simulation import simulate
 from isornn.theory import TheoryMissing, analyze
 from isornn.theory.spectra import SpectralDensity, spectrum
-from isornn.theory.spectra.blocks import sampled_path, thinned
-from isornn.theory.spectra.chain import chained, row_energy
+from isornn.theory.spectra.blocks import chained, row_energy, sampled_path, thinned
 from isornn.theory.spectra.dyson import Dyson
 from isornn.theory.spectra.scan import moments, upper_edge
 

@@ -14,8 +14,8 @@ from isornn.cells import GRU, LSTM, TRNN, ChoGRU, Gate, Input, Minimal, Spec, Va
 from isornn.cells.bias_laws import BiasLaw
 from isornn.nn.random_network import RandomNetwork
 from isornn.theory import moment_dynamics
-from isornn.theory.reasons import NOTHING_LEFT, SIGN_UNSURE, TOO_LARGE
-from isornn.theory.tied.process import GaussianProcess, root
+from isornn.theory.records import NOTHING_LEFT, SIGN_UNSURE, TOO_LARGE
+from isornn.theory.tied.paths import GaussianProcess, root
 
 LSTM_SPEC = Spec(LSTM(), law(i=(2, 1, 0, 0.5), f=(4, 0.5, 0.1, 2), g=(3, 0.5, 0, 0), o=(2, 0.5, 0, 0.5)))
 GRU_SPEC = Spec(GRU(), law(r=(2, 0.5, 0, 0), z=(3, 1, 0, 1), nx=(0, 0.5, 0, 0), nh=(4, 0, 0, 0)))

@@ -17,9 +17,7 @@ from isornn.theory.critical_points.python_line import objective_line
 from isornn.theory.critical_points.records import Biases, Condition, Critical, shown
 from isornn.theory.critical_points.rule import WEAK, Family, bias_for, family_of
 from isornn.theory.critical_points.solving import by_weights, sight_of
-from isornn.theory.quantities import Quantity
-from isornn.theory.reasons import UNENDING
-from isornn.theory.records import Analysis
+from isornn.theory.records import UNENDING, Analysis, Quantity
 
 TRIES = 8  # points of a front that are measured with full effort, best first, until one sees T steps
 _UNIT_INPUT = Input()

@@ -16,10 +16,8 @@ from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.critical_points.gate_statistics import GateStatistics
 from isornn.theory.critical_points.slow_map import slow_map_moments
-from isornn.theory.population.engine import Effort, Population
-from isornn.theory.population.sampled import population_analysis
-from isornn.theory.quantities import Quantity, time_scale
-from isornn.theory.reasons import NOT_CONVERGED, NOT_EXPONENTIAL, UNENDING
+from isornn.theory.population.engine import Effort, Population, population_analysis
+from isornn.theory.records import NOT_CONVERGED, NOT_EXPONENTIAL, UNENDING, Quantity, time_scale
 
 COSTS: Mapping[str, str] = {
     "sight": "ln(T / reach) where the reach is below T, else 0 (xi instead where biases are redrawn)",

@@ -16,7 +16,7 @@ from isornn.cells.bias_laws import WITH_ENDS
 from isornn.modes import usual_modes
 from isornn.theory.analysis import SEED
 from isornn.theory.critical_points.costs import COSTS, costs
-from isornn.theory.quantities import Quantity
+from isornn.theory.records import Quantity
 
 LAW_ENDS = ("bias_law.low", "bias_law.high")
 WEIGHTED = tuple(name for name in COSTS if name != "sight")

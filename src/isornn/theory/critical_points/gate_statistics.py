@@ -13,10 +13,9 @@ from isornn.cells import Spec, spread_parameters
 from isornn.cells.polynomial import GateFunction, Polynomial, structure_of
 from isornn.cells.roles import Squash, roles_of
 from isornn.cells.trace import graph_of
-from isornn.theory.quadrature.bias_nodes import BiasNodes, bias_nodes
+from isornn.theory.quadrature.affine import BiasNodes, bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
-from isornn.theory.quantities import Quantity
-from isornn.theory.reasons import NOT_CONVERGED
+from isornn.theory.records import NOT_CONVERGED, Quantity
 
 NO_UNIT_TIME = "the cell has no remember gate, so its units have no time scales of their own"
 MIXED_RETENTION = "what the state keeps of itself is no sum of products of one-gate functions"

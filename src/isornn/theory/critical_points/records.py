@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from isornn.cells import Spec
-from isornn.theory.quantities import Quantity
-from isornn.theory.records import Analysis
+from isornn.theory.records import Analysis, Quantity
 
 Biases = Literal["redrawn", "fixed"]
 TimeScales = Literal["uniform", "octaves"]

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from isornn.theory.population.engine import Population, Stationary
-from isornn.theory.population.probing import linearise
-from isornn.theory.population.replicates import jackknife, pooled
+from isornn.theory.population.jacobian import linearise
 from isornn.theory.population.units import Units, draw_gates, variates
-from isornn.theory.quantities import Quantity
+from isornn.theory.records import Quantity, jackknife, pooled
 
 _STEPS = 8  # independent steps that the moments are averaged over
 

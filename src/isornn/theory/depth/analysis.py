@@ -5,13 +5,91 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
+from isornn.cells import Spec, Values
 from isornn.modes import usual_modes
 from isornn.theory.depth.impulse import impulse_responses
-from isornn.theory.depth.in_turn import Solved, given, heard, solved
-from isornn.theory.depth.records import StackAnalysis
-from isornn.theory.depth.stack import Layer, checked
-from isornn.theory.depth.tied import tied_stack
+from isornn.theory.depth.layerwise import Solved, external_input, output_law, solved
+from isornn.theory.depth.stack import Directions, Layer, StackAnalysis, TiedLayer, checked
+from isornn.theory.population.jacobian import StateStructure
+from isornn.theory.population.settling import Moments
+from isornn.theory.population.units import Draws
+from isornn.theory.tied.moments import certain, input_moments, lines_of
+from isornn.theory.tied.paths import GivenInput, InputMoments, Paths, TiedLaws
+
+REPLICATES = 8
+# Units in each replicate: more where fewer leave some E[h^2] less certain than it should be.
+UNITS = (2048, 16384)
+
+
+def tied_stack(
+    stack: Sequence[Directions], steps: int, generator: torch.Generator
+) -> tuple[tuple[TiedLayer, ...], ...]:
+    """Moments of every layer and direction over ``steps`` steps from state 0."""
+    shape = torch.broadcast_shapes(*(spec.batch_shape for directions in stack for spec in directions))
+    # the bottom layer has one sequence or two of it, and all above what it has
+    whole = [tuple(_expanded(spec, shape) for spec in directions) for directions in stack]
+    for units in UNITS:
+        moments = _followed(whole, shape, steps, units, generator)
+        if all(certain(layer) for directions in moments for layer in directions):
+            break
+    return tuple(tuple(TiedLayer(**lines_of(layer)) for layer in directions) for directions in moments)
+
+
+def _expanded(spec: Spec, shape: torch.Size) -> Spec:
+    """``spec`` with the whole stack's batch."""
+    variance = torch.as_tensor(spec.input.variance, dtype=torch.float64).expand(shape)
+    return spec.replace("input.variance", variance)
+
+
+def _followed(
+    stack: Sequence[Directions], shape: torch.Size, steps: int, units: int, generator: torch.Generator
+) -> list[list[Moments]]:
+    """Layer after layer."""
+    found: list[list[Moments]] = []
+    covariance: Tensor | None = None
+    for directions in stack:
+        moments, outputs = [], []
+        for turn, spec in enumerate(directions):
+            laws = TiedLaws.of(spec)
+            draws = Draws(laws.units.batch, REPLICATES, units, generator)
+            input = (
+                input_moments(laws, [laws.units.input_correlation]) if covariance is None else GivenInput(covariance)
+            )
+            means, output = _run(laws, _reversed(input) if turn else input, draws, steps)
+            moments.append(Moments.of(means, shape))
+            outputs.append(_in_reverse(output) if turn else output)
+        found.append(moments)
+        covariance = torch.stack(outputs).mean(0)
+    return found
+
+
+def _run(laws: TiedLaws, input: InputMoments, draws: Draws, steps: int) -> tuple[Tensor, Tensor]:
+    """Means of h, h^2, h_a h_b at times 0 .. steps ``(G, R, T + 1, 3)``; the output's ``(G, R, T, S, T, S)``."""
+    cell = laws.units.cell
+    with torch.no_grad():
+        paths = Paths(laws, input, draws, StateStructure.of(cell).persistent)
+        means, outputs = [paths.units.moments(cell.states[0])], []
+        for _ in range(steps):
+            u, x = paths.drawn()
+            paths.move(u, x)
+            means.append(paths.units.moments(cell.states[0]))
+            outputs.append(cell.output(Values(**paths.units.states), u).expand(input.copies, *draws.shape))
+        over_time = torch.stack(outputs).permute(2, 3, 0, 1, 4).flatten(2, 3)
+        covariance = over_time @ over_time.mT / over_time.shape[-1]
+    times = (steps, input.copies)
+    return torch.stack(means, 2), covariance.unflatten(-1, times).unflatten(2, times)
+
+
+def _reversed(input: InputMoments) -> InputMoments:
+    """The input in the order of a backward layer: white noise is the same in reverse."""
+    return GivenInput(_in_reverse(input.covariance)) if isinstance(input, GivenInput) else input
+
+
+def _in_reverse(covariance: Tensor) -> Tensor:
+    return covariance.flip(-4, -2)
+
 
 SEED = 0
 
@@ -67,7 +145,7 @@ def analyze_stack(
     generator = torch.Generator().manual_seed(SEED) if generator is None else generator
     found: list[list[Solved]] = []
     for directions in stack:
-        law = heard(found[-1]) if found else given(directions[0])
+        law = output_law(found[-1]) if found else external_input(directions[0])
         found.append([solved(spec, law, length, generator) for spec in directions])
     forward, backward = impulse_responses(found, length)
     return StackAnalysis(

@@ -13,12 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isornn.theory.depth.in_turn import Solved
-from isornn.theory.depth.records import BEYOND, NOT_REACHED, UNSURE, ImpulseResponse
-from isornn.theory.depth.uncertainty import Shift
-from isornn.theory.population.replicates import jackknife
-from isornn.theory.quantities import Quantity, time_scale
-from isornn.theory.reasons import UNENDING
+from isornn.theory.depth.layerwise import Shift, Solved
+from isornn.theory.depth.stack import BEYOND, NOT_REACHED, UNSURE, ImpulseResponse
+from isornn.theory.records import UNENDING, Quantity, jackknife, time_scale
 
 # Kernels are followed over so many of the longest time scale, and so many more for each layer; but no further.
 _SCALES, _SCALES_A_LAYER, _LONGEST = 6, 2, 2048
@@ -47,15 +44,15 @@ def impulse_responses(
 
 @dataclass(frozen=True)
 class _Kernel:
-    """G of one direction: rows of the jackknife ``(R + 1, *batch, T + 1)``, and at the inputs beside ``(2, ...)``."""
+    """G of one direction: rows of the jackknife ``(R + 1, *batch, T + 1)``, and at shifted inputs ``(2, ...)``."""
 
     rows: Tensor
-    beside: tuple[tuple[Shift, Tensor], ...]
+    shifted: tuple[tuple[Shift, Tensor], ...]
 
     @staticmethod
     def of(layer: Solved, steps: int) -> _Kernel:
-        beside = tuple((shift, driven.response(steps)[0]) for shift, driven in layer.beside)
-        return _Kernel(layer.driven.response(steps), beside)
+        shifted = tuple((shift, driven.response(steps)[0]) for shift, driven in layer.nearby)
+        return _Kernel(layer.driven.response(steps), shifted)
 
 
 class _Stack:
@@ -158,7 +155,7 @@ def _with_error(stack: _Stack, read: Callable[[Tensor], Tensor]) -> tuple[Tensor
         kernel = stack.kernels[place[0]][place[1]]
         value, error = jackknife(read(stack.with_kernel(place, kernel.rows)))
         own.append(error.square())
-        for shift, near in kernel.beside:
+        for shift, near in kernel.shifted:
             low, high = read(stack.with_kernel(place, near)).unbind()
             induced.append(shift.induced(value, low, high))
     total = sum(own, torch.zeros(()))

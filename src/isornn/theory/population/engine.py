@@ -16,16 +16,26 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, Values
-from isornn.theory.population.jacobian import JacobianMoments, JacobianSums
-from isornn.theory.population.moments import Moments
-from isornn.theory.population.probing import StateStructure
+from isornn.theory.population.jacobian import JacobianSums, SampledJacobianMoments, StateStructure
 from isornn.theory.population.response import Response, follow
-from isornn.theory.population.settling import Dynamics
+from isornn.theory.population.settling import Dynamics, Moments
 from isornn.theory.population.slow_law import of_units
 from isornn.theory.population.units import Draws, Field, Laws, Units, draw_gates, variates
+from isornn.theory.records import (
+    NO_SPREAD,
+    NOT_CONVERGED,
+    NOT_EXPONENTIAL,
+    UNENDING,
+    Analysis,
+    FixedPoint,
+    JacobianMoments,
+    Quantity,
+    TheoryMissing,
+)
 
 Copies = Literal["apart", "identical"]
 _UNSETTLED = 16  # steps that a population without a fixed point is followed
+XI_Q_MISSING = "known for cells with one state that enters its update affinely"
 _APART = 4  # steps between the cohorts of a response
 
 
@@ -143,7 +153,7 @@ class Population:
         max_steps: int = 2048,
         tolerance: float = 5e-3,
         max_cohorts: int = 64,
-        born: Sequence[Sequence[str]] = (),
+        source_gates: Sequence[Sequence[str]] = (),
     ) -> Response:
         """Response of ``stationary`` to a displacement of both copies alike at step 0.
 
@@ -158,7 +168,8 @@ class Population:
                 for some tens of steps, and later lags taken from each unit's own rate.
             tolerance: wanted standard error of ln chi, relative; up to ``max_cohorts`` cohorts are averaged,
                 as long as all together take no more than 1024 steps.
-            born: groups of gates with a gated read, whose births are wanted too: ``Response.births``.
+            source_gates: groups of gates with a gated read, whose source terms are wanted too:
+                ``Response.source_terms``.
         """
 
         if not bool(stationary.converged.any()):
@@ -187,7 +198,7 @@ class Population:
             max_steps=max_steps,
             tolerance=tolerance,
             max_cohorts=max_cohorts,
-            born=born,
+            source_gates=source_gates,
         )
 
     def stable(self, length: int | None = None, effort: Effort = _FULL) -> Stable:
@@ -219,7 +230,7 @@ class Population:
         merged = _merged(one, identical, apart)
         return Stable(merged, respond(merged), identical, response)
 
-    def jacobian(self, stationary: Stationary, *, steps: int = 16) -> JacobianMoments:
+    def jacobian(self, stationary: Stationary, *, steps: int = 16) -> SampledJacobianMoments:
         """First two moments of the squared singular values of d s'/d s, averaged over ``steps`` steps.
 
         Raises:
@@ -308,4 +319,57 @@ def _merged(one: Tensor, identical: Stationary, apart: Stationary) -> Stationary
         steps=identical.steps + apart.steps,
         units=apart.units.with_identical(one.reshape(-1), identical.units),
         field=apart.field.with_chosen(one.reshape(-1), identical.field),
+    )
+
+
+def population_analysis(
+    spec: Spec,
+    length: int,
+    *,
+    generator: torch.Generator,
+    units: int | None = None,
+    replicates: int | None = None,
+    effort: Effort | None = None,
+) -> Analysis:
+    """Settle a population, follow a displacement, and read off everything `Analysis` names."""
+    sizes = {name: n for name, n in (("units", units), ("replicates", replicates)) if n is not None}
+    population = Population(spec, generator=generator, **sizes)
+    stable = population.stable(length, effort or Effort())
+    moments, response, together = stable.stationary.moments, stable.response, stable.identical_response
+    converged = stable.stationary.converged & stable.identical.converged
+    missing: dict[str, Tensor | bool] = {NOT_CONVERGED: ~converged}
+
+    def quantity(value: Tensor, stderr: Tensor, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
+        return Quantity.of(value, stderr, missing | (reasons or {}))
+
+    chi = quantity(response.chi, response.stderr["chi"], {NOT_EXPONENTIAL: ~response.exponential})
+    try:
+        found = population.jacobian(stable.stationary)
+        jacobian = JacobianMoments(
+            quantity(found.first, found.stderr["first"]),
+            quantity(found.second, found.stderr["second"]),
+            quantity(found.variance, found.stderr["variance"]),
+        )
+    except TheoryMissing as reason:
+        blank = Quantity.of(torch.zeros(spec.batch_shape, dtype=torch.float64), reasons=missing | {str(reason): True})
+        jacobian = JacobianMoments(blank, blank, blank)
+    return Analysis.of(
+        spec,
+        "population",
+        fixed_point=FixedPoint(
+            mean=quantity(moments.mean, moments.stderr["mean"]),
+            second_moment=quantity(moments.second_moment, moments.stderr["second_moment"]),
+            correlation=quantity(
+                moments.correlation, moments.stderr["correlation"], {NO_SPREAD: ~moments.correlation_defined}
+            ),
+            residual=stable.stationary.residual,
+            converged=converged,
+        ),
+        chi=chi,
+        chi_1=quantity(together.chi, together.stderr["chi"], {NOT_EXPONENTIAL: ~together.exponential}),
+        reach=quantity(response.reach, response.stderr["reach"], {UNENDING: torch.isinf(response.reach)}),
+        jacobian=jacobian,
+        moment_rate=quantity(torch.zeros_like(response.chi), torch.zeros_like(response.chi), {XI_Q_MISSING: True}),
+        profile=response.profile,
+        state_profiles=response.states,
     )

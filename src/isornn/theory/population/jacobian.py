@@ -2,22 +2,132 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from isornn.cells import Cell, Values, initial_parameters
+from isornn.cells.polynomial import Polynomial, form_refusal, structure_of
 from isornn.cells.trace import Leaf, graph_of
-from isornn.theory.errors import TheoryMissing
 from isornn.theory.matrix_law import fourth_cumulant
-from isornn.theory.population.probing import Derivatives, linearise, linearise_read
-from isornn.theory.population.replicates import jackknife, pooled
 from isornn.theory.population.units import Field, Laws, Units, draw_gates
+from isornn.theory.records import TheoryMissing, jackknife, pooled
+
+Derivatives = dict[tuple[str, str], Tensor]
+
+
+def linearise(
+    cell: Cell, states: Mapping[str, Tensor], u: Values, x: Tensor | None, gates: Iterable[str] = ()
+) -> tuple[dict[str, Tensor], Derivatives, Derivatives]:
+    """The update and its pointwise derivatives.
+
+    Returns:
+        New states by name; ``d new_i / d s_j`` by ``(i, j)``; ``d new_i / d u_k`` by ``(i, k)`` for the gates asked
+        for. A pair that is absent is zero by structure.
+    """
+    with torch.enable_grad():
+        leaves = {name: value.detach().requires_grad_() for name, value in states.items()}
+        inputs = {**vars(u), **{gate: getattr(u, gate).detach().requires_grad_() for gate in gates}}
+        new = cell.update(Values(**leaves), Values(**inputs), x)
+    shape = next(iter(states.values())).shape
+    asked = {gate: inputs[gate] for gate in gates}
+    carry: Derivatives = {}
+    push: Derivatives = {}
+    for name in cell.states:
+        by_state, by_gate = _gradients(new[name], leaves, asked)
+        carry |= {(name, source): value for source, value in by_state.items()}
+        push |= {(name, source): value for source, value in by_gate.items()}
+    return {name: new[name].detach().expand(shape) for name in cell.states}, carry, push
+
+
+def linearise_read(
+    cell: Cell, gate: str, states: Mapping[str, Tensor], u: Values
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Derivatives of what ``gate`` reads, by state and by pre-activation; absent ones are zero by structure."""
+    with torch.enable_grad():
+        leaves = {name: value.detach().requires_grad_() for name, value in states.items()}
+        inputs = {name: getattr(u, name).detach().requires_grad_() for name in cell.gates if hasattr(u, name)}
+        value = cell.read(gate, Values(**leaves), Values(**{**vars(u), **inputs}))
+    return _gradients(value, leaves, inputs)
+
+
+def _gradients(
+    value: Tensor, states: Mapping[str, Tensor], gates: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    if not value.requires_grad:
+        return {}, {}
+    # Pointwise: the gradient of the sum is each unit's own derivative. A gate may be named like a state.
+    leaves = [*states.values(), *gates.values()]
+    found = torch.autograd.grad(value, leaves, torch.ones_like(value), retain_graph=True, allow_unused=True)
+    by_state = {name: g for name, g in zip(states, found, strict=False) if g is not None}
+    by_gate = {name: g for name, g in zip(gates, found[len(states) :], strict=True) if g is not None}
+    return by_state, by_gate
 
 
 @dataclass(frozen=True)
-class JacobianMoments:
+class StateStructure:
+    """How an update depends on the old states.
+
+    Args:
+        persistent: states that enter the update pointwise: their old value matters beyond the gates.
+        self_coupled: persistent states that enter their own update.
+        slow: persistent states with ``s' = A s + B``, A and B free of every state: their stationary moments are closed.
+        feeding: by slow state, the gates that its update depends on.
+        retention_gates: gates that d s'/d s of a self-coupled state depends on.
+    """
+
+    persistent: tuple[str, ...]
+    self_coupled: tuple[str, ...]
+    slow: tuple[str, ...]
+    feeding: Mapping[str, tuple[str, ...]]
+    retention_gates: tuple[str, ...]
+
+    @staticmethod
+    def of(cell: Cell) -> StateStructure:
+        """Read off the cell's polynomial form.
+
+        A cell that could not be traced can still be differentiated. That shows which states matter, though neither
+        that one is slow nor what its retention depends on: none and all gates are assumed.
+
+        >>> from isornn.cells import LSTM
+        >>> found = StateStructure.of(LSTM())
+        >>> found.persistent, found.slow, found.feeding, found.retention_gates
+        (('c',), ('c',), {'c': ('i', 'f', 'g')}, ('f',))
+        """
+        if form_refusal(cell) is not None:
+            return _differentiated(cell)
+        update = structure_of(cell).update
+        persistent = tuple(name for name in cell.states if any(name in new.variables for new in update.values()))
+        coupled = tuple(name for name in persistent if name in update[name].variables)
+        slow = tuple(name for name in persistent if _is_affine(cell, name, update[name]))
+        retaining = {gate for s in coupled for term in update[s].terms if s in term.variables for gate in term.gates}
+        return StateStructure(
+            persistent,
+            coupled,
+            slow,
+            {name: tuple(gate for gate in cell.gates if gate in update[name].gates) for name in slow},
+            tuple(gate for gate in cell.gates if gate in retaining),
+        )
+
+
+def _differentiated(cell: Cell) -> StateStructure:
+    one = torch.ones(1, dtype=torch.float64)
+    u = Values(**dict.fromkeys(cell.gates, one), **initial_parameters(cell))
+    _, carry, _ = linearise(cell, dict.fromkeys(cell.states, one), u, one)
+    persistent = tuple(name for name in cell.states if any(source == name for _, source in carry))
+    coupled = tuple(name for name in persistent if (name, name) in carry)
+    return StateStructure(persistent, coupled, (), {}, tuple(cell.gates))
+
+
+def _is_affine(cell: Cell, name: str, new: Polynomial) -> bool:
+    others = set(cell.states) - {name}
+    return new.degree(name) <= 1 and new.obstacle(name) is None and not others & new.variables
+
+
+@dataclass(frozen=True)
+class SampledJacobianMoments:
     """``m1 = (1/NM) E tr J J^T``, ``m2 = (1/NM) E tr (J J^T)^2``, ``variance = m2 - m1^2``, batch-shaped; M states."""
 
     first: Tensor
@@ -84,17 +194,17 @@ class JacobianSums:
         plain = [gate for gate in laws.weighted if gate != self.gated]
         with torch.no_grad():
             carry = _matrix(cell.states, cell.states, slopes, units)
-            births = self._births(plain, push, units)
-            sums = _block_sums(units, carry, births)
+            source_terms = self._source_terms(plain, push, units)
+            sums = _block_sums(units, carry, source_terms)
             for gate in self._cumulants.keys() - {self.gated}:
-                sums[f"v {gate}"] = units.mean(torch.einsum("ii...->...", self._births([gate], push, units)))
+                sums[f"v {gate}"] = units.mean(torch.einsum("ii...->...", self._source_terms([gate], push, units)))
         if self.gated is not None:
             by_state, by_gate = linearise_read(cell, self.gated, units.states, u)
             with torch.no_grad():
-                sums |= self._gated_sums(units, carry, births, push, by_state, by_gate)
+                sums |= self._gated_sums(units, carry, source_terms, push, by_state, by_gate)
         self._sums.append({name: value[..., 0] for name, value in sums.items()})
 
-    def _births(self, gates: list[str], push: Derivatives, units: Units) -> Tensor:
+    def _source_terms(self, gates: list[str], push: Derivatives, units: Units) -> Tensor:
         states = self.laws.cell.states
         total = torch.zeros(len(states), len(states), *_shape(units), dtype=torch.float64)
         for gate in gates:
@@ -106,7 +216,7 @@ class JacobianSums:
         self,
         units: Units,
         carry: Tensor,
-        births: Tensor,
+        source_terms: Tensor,
         push: Derivatives,
         by_state: Mapping[str, Tensor],
         by_gate: Mapping[str, Tensor],
@@ -121,12 +231,12 @@ class JacobianSums:
             gate: self.laws.weight[gate] * by_gate[gate][0].square() for gate in self.laws.weighted if gate in by_gate
         }
         w = sum(own.values(), zero)
-        a2, v = carry[0, 0].square(), births[0, 0]
+        a2, v = carry[0, 0].square(), source_terms[0, 0]
         products = {"g2": g2, "w": w, "g4": g2 * g2, "g2w": g2 * w, "w2": w * w, "y": y, "a2y": a2 * y, "vy": v * y}
         products |= {"y2": y * y} | {f"w {gate}": value for gate, value in own.items()}
         return {key: units.mean(value) for key, value in products.items()}
 
-    def moments(self, shape: torch.Size) -> JacobianMoments:
+    def moments(self, shape: torch.Size) -> SampledJacobianMoments:
         """m1, m2 and the variance of squared singular values, with standard errors from replicates."""
         e = {name: pooled(torch.stack([sums[name] for sums in self._sums]).mean(0)) for name in self._sums[0]}
         states = len(self.laws.cell.states)
@@ -149,7 +259,9 @@ class JacobianSums:
         m1, m2 = m1 / states, m2 / states
         both = {"first": jackknife(m1), "second": jackknife(m2), "variance": jackknife(m2 - m1.square())}
         values = {name: value.reshape(shape) for name, (value, _) in both.items()}
-        return JacobianMoments(**values, stderr={name: error.reshape(shape) for name, (_, error) in both.items()})
+        return SampledJacobianMoments(
+            **values, stderr={name: error.reshape(shape) for name, (_, error) in both.items()}
+        )
 
 
 def _shape(units: Units) -> torch.Size:
@@ -166,14 +278,14 @@ def _matrix(rows: tuple[str, ...], columns: tuple[str, ...], slopes: Derivatives
     return torch.stack([torch.stack([entry(row, column) for column in columns]) for row in rows])
 
 
-def _block_sums(units: Units, carry: Tensor, births: Tensor) -> dict[str, Tensor]:
+def _block_sums(units: Units, carry: Tensor, source_terms: Tensor) -> dict[str, Tensor]:
     gram = torch.einsum("ik...,jk...->ij...", carry, carry)
     products = {
         "a": torch.einsum("ii...->...", gram),
-        "v": torch.einsum("ii...->...", births),
+        "v": torch.einsum("ii...->...", source_terms),
         "aa": torch.einsum("ij...,ij...->...", gram, gram),
-        "av": torch.einsum("ij...,ij...->...", gram, births),
-        "vv": torch.einsum("ij...,ij...->...", births, births),
+        "av": torch.einsum("ij...,ij...->...", gram, source_terms),
+        "vv": torch.einsum("ij...,ij...->...", source_terms, source_terms),
         "a0": carry[:, 0].square().sum(0),
     }
     return {name: units.mean(value) for name, value in products.items()}

@@ -3,18 +3,162 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from isornn.theory.population.late import BURN, grid
-from isornn.theory.population.probing import StateStructure
-from isornn.theory.population.renewal import Renewal, first_fall, last_live_rate, late_rate
-from isornn.theory.population.replicates import jackknife, pooled
-from isornn.theory.population.tangents import Cohort, Curves
+from isornn.theory.population.jacobian import StateStructure
+from isornn.theory.population.tangents import BURN, Cohort, Curves, grid
 from isornn.theory.population.units import Draws, Field, Laws, Units
+from isornn.theory.records import jackknife, pooled
+
+_LEAST_RESPONSE = 1e-280
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """Lag curves and how they go on.
+
+    Args:
+        displaced: rho ``(..., rows, T)``; rows are the classes of reads first.
+        kernel: K ``(..., rows, classes, T)``.
+        within: same-step coupling of classes ``(..., classes, classes)``.
+        late_displaced, late_kernel: rho and K at T by what falls at the rates ``rates`` ``(..., B)``, B in place of T.
+        tail: decay per step of rho and K late in what was followed.
+    """
+
+    displaced: Tensor
+    kernel: Tensor
+    within: Tensor
+    late_displaced: Tensor
+    late_kernel: Tensor
+    rates: Tensor
+    tail: Tensor
+
+    @staticmethod
+    def of(displaced: Tensor, kernel: Tensor, within: Tensor, carried: Tensor) -> Renewal:
+        """``carried`` ``(..., T)`` is a curve that shows the decay of what units carry over pointwise: one rate."""
+        tail = late_rate(carried)
+        on = (displaced[..., -1:] * tail[..., None, None], kernel[..., -1:] * tail[..., None, None, None])
+        return Renewal(displaced, kernel, within, *on, tail[..., None], tail)
+
+    @staticmethod
+    def with_late(displaced: Tensor, kernel: Tensor, within: Tensor, late: Tensor, rates: Tensor) -> Renewal:
+        """``late`` ``(..., rows, 1 + classes, B)``: the displacement's part first."""
+        used = (late != 0).flatten(0, -2).any(0)
+        late, rates = late[..., used], rates[used]
+        leading = displaced.shape[:-2]
+        tail = rates.max() if bool(used.any()) else torch.zeros((), dtype=displaced.dtype)
+        on = (late[..., 0, :], late[..., 1:, :], rates.expand(*leading, -1))
+        return Renewal(displaced, kernel, within, *on, tail.expand(leading))
+
+    def after_sources(self, classes: Sequence[int]) -> Renewal:
+        """The same after source terms of unit size in these ``classes`` at step 0, in place of the displacement."""
+        chosen = list(classes)
+        displaced = self.kernel[..., chosen, :].sum(-2)
+        coupled = self.within[..., chosen].sum(-1)
+        displaced[..., : coupled.shape[-1], 0] += coupled
+        return replace(self, displaced=displaced, late_displaced=self.late_kernel[..., chosen, :].sum(-2))
+
+    def profile(self, length: int) -> Tensor:
+        """P by row, ``(..., rows, length)``, times 0 .. length-1; beyond T by the recursion of exponentials."""
+        known, classes = self.kernel.shape[-1], self.kernel.shape[-2]
+        coupling = torch.linalg.inv(torch.eye(classes, dtype=self.kernel.dtype) - self.within)
+        backward = self.kernel[..., 1:].flip(-1)
+        rows = torch.zeros(*self.displaced.shape[:-1], length, dtype=self.kernel.dtype)
+        found = rows[..., :classes, :]
+        rates = self.rates[..., None, :]
+        fading, old = self.late_displaced, torch.zeros(*found.shape[:-1], rates.shape[-1], dtype=rows.dtype)
+        for t in range(length):
+            first = max(0, t - known + 1)
+            past = backward[..., known - 1 - (t - first) :]
+            value = torch.einsum("...rkt,...kt->...r", past, found[..., first:t])
+            if t < known:
+                value = value + self.displaced[..., t]
+            else:
+                old = old * rates + found[..., t - known, None]
+                value = value + fading.sum(-1) + torch.einsum("...rkb,...kb->...r", self.late_kernel, old)
+                fading = fading * rates
+            rows[..., t] = value
+            coupled = (coupling @ value[..., :classes, None])[..., 0]
+            rows[..., :classes, t] = coupled.clamp(-1e250, 1e250)
+        return rows
+
+    def rate(self) -> Tensor:
+        """chi: the largest z at which the spectral radius of ``sum_l K(l) z^-l`` (coupled) is 1, or the tail's rate.
+
+        NaN where the kernel is negative: then the sum does not fall with z, and the profile must be read instead.
+        """
+        classes = self.kernel.shape[-2]
+        kernel = self.kernel[..., :classes, :, 1:]
+        low = self.tail
+        high = 2 * torch.maximum(low, torch.ones_like(low))
+        for _ in range(200):
+            above = self._gain(kernel, high) >= 1
+            if not bool(above.any()):
+                break
+            high = torch.where(above, 2 * high, high)
+        for _ in range(60):
+            middle = (low + high) / 2
+            above = self._gain(kernel, middle) >= 1
+            low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+        negative = (kernel.sum(-1).flatten(-2) < -1e-12 * kernel.abs().sum(-1).flatten(-2).amax(-1, keepdim=True)).any(
+            -1
+        )
+        found = (low + high) / 2
+        return torch.where(negative, torch.nan, torch.where(found < 1e-15, 0.0, found))
+
+    def _gain(self, kernel: Tensor, z: Tensor) -> Tensor:
+        steps = torch.arange(1, kernel.shape[-1] + 1, dtype=kernel.dtype)
+        log_z = z.clamp(min=_LEAST_RESPONSE).log()[..., None, None, None]
+        terms = (kernel.abs().clamp(min=_LEAST_RESPONSE).log() - steps * log_z).clamp(max=600.0).exp() * kernel.sign()
+        ratio = (self.tail / z.clamp(min=_LEAST_RESPONSE)).clamp(max=1 - 1e-15)
+        further = terms[..., -1] * (ratio / (1 - ratio))[..., None, None]
+        total = terms.sum(-1) + further
+        coupled = torch.linalg.solve(torch.eye(total.shape[-1], dtype=total.dtype) - self.within, total)
+        if coupled.shape[-1] == 1:
+            return coupled[..., 0, 0]
+        return torch.linalg.eigvals(coupled).abs().amax(-1)
+
+
+def late_rate(curve: Tensor, start: float = 0.5, end: float = 1.0) -> Tensor:
+    """Factor per step between the fractions ``start`` and ``end`` of ``curve`` ``(..., T)``; 0 where it died out."""
+    last = max(1, round(end * (curve.shape[-1] - 1)))
+    first = min(round(start * (curve.shape[-1] - 1)), last - 1)
+    a, b = curve[..., first], curve[..., last]
+    alive = (a > _LEAST_RESPONSE) & (b > _LEAST_RESPONSE)
+    ratio = torch.where(alive, b, 1.0).log() - torch.where(alive, a, 1.0).log()
+    return torch.where(alive, (ratio / (last - first)).exp(), 0.0)
+
+
+def last_live_rate(profile: Tensor) -> Tensor:
+    """``late_rate`` of the absolute profile over the longest start of it that has not underflowed."""
+    profile = profile.abs()
+    rate, length = torch.zeros_like(profile[..., 0]), 8
+    while length <= profile.shape[-1]:
+        longer = late_rate(profile[..., :length])
+        rate = torch.where(longer > 0, longer, rate)
+        length *= 2
+    return rate
+
+
+def first_fall(profile: Tensor) -> Tensor:
+    """Steps after step 1 until ``profile`` ``(..., T)`` is 1/e of its value at step 1, log-linear between steps.
+
+    Infinity where it is not reached within the profile; 0 where there is no response at step 1.
+    """
+    start = profile[..., 1]
+    logs = (profile.clamp(min=_LEAST_RESPONSE).log() - start.clamp(min=_LEAST_RESPONSE).log()[..., None])[..., 1:]
+    below = logs <= -1.0
+    index = below.to(torch.int64).argmax(-1).clamp(min=1)
+    after = logs.gather(-1, index[..., None])[..., 0]
+    before = logs.gather(-1, index[..., None] - 1)[..., 0]
+    crossing = index - 1 + (-1.0 - before) / torch.where(after < before, after - before, -1.0)
+    reached = torch.where(below.any(-1), crossing.to(profile.dtype), torch.inf)
+    return torch.where(start > 0, reached, 0.0)
+
 
 _SHORTEST = 8
 _MOST_STEPS = 1024  # of all cohorts together, unless one takes more
@@ -41,8 +185,9 @@ class Response:
         steps: steps that cohorts were followed; the profile beyond goes on at the kernel's last rate, or at each
             unit's own.
         resolved: whether chi no longer changes with the steps followed.
-        births: for each group of gates asked for, by state, the response ``(R + 1, *batch, T)`` to births of unit size
-            in what these gates read at step 0, in place of the displacement: over all replicates, then without each.
+        source_terms: for each group of gates asked for, by state, the response ``(R + 1, *batch, T)`` to source terms
+            of unit size in what these gates read at step 0, in place of the displacement: over all replicates, then
+            without each.
     """
 
     profile: Tensor
@@ -54,7 +199,7 @@ class Response:
     effective_share: Tensor
     steps: int
     resolved: Tensor
-    births: tuple[dict[str, Tensor], ...] = ()
+    source_terms: tuple[dict[str, Tensor], ...] = ()
 
 
 def follow(
@@ -70,7 +215,7 @@ def follow(
     max_steps: int,
     tolerance: float,
     max_cohorts: int,
-    born: Sequence[Sequence[str]] = (),
+    source_gates: Sequence[Sequence[str]] = (),
 ) -> Response:
     """Follow cohorts of a stationary population.
 
@@ -104,7 +249,7 @@ def follow(
             break
         cohorts.append(cohort())
         cohorts[-1].extend(steps)
-    return _response(laws, cohorts, batch_shape, steps, length, horizon, same, born)
+    return _response(laws, cohorts, batch_shape, steps, length, horizon, same, source_gates)
 
 
 def _horizon(laws: Laws, cohorts: Sequence[Cohort], steps: int, length: int | None, max_steps: int) -> int:
@@ -180,7 +325,7 @@ def _response(
     length: int | None,
     horizon: int,
     resolved: Tensor,
-    born: Sequence[Sequence[str]],
+    source_gates: Sequence[Sequence[str]],
 ) -> Response:
     renewal = _renewal(laws, [cohort.curves() for cohort in cohorts])
     if laws.fixed:
@@ -211,16 +356,16 @@ def _response(
         effective_share=share.reshape(shape),
         steps=steps,
         resolved=resolved.reshape(shape),
-        births=tuple(_births(cohorts[0], renewal, gates, shape, shown) for gates in born),
+        source_terms=tuple(_source_terms(cohorts[0], renewal, gates, shape, shown) for gates in source_gates),
     )
 
 
-def _births(
+def _source_terms(
     cohort: Cohort, renewal: Renewal, gates: Sequence[str], shape: Sequence[int], length: int
 ) -> dict[str, Tensor]:
-    """By state, the response to births in what ``gates`` read; nothing where none of them reads anything."""
+    """By state, the response to source terms in what ``gates`` read; nothing where none of them reads anything."""
     classes = sorted({cohort.classes.index(gate) for gate in gates if gate in cohort.classes})
-    rows = renewal.born(classes).profile(length)
+    rows = renewal.after_sources(classes).profile(length)
     names = cohort.laws.cell.states
     values = rows[:, :, rows.shape[2] - len(names) :].unbind(2)
     return {name: value.reshape(-1, *shape, length) for name, value in zip(names, values, strict=True)}

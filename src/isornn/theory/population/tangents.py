@@ -5,10 +5,10 @@ moment of tangents shared by the copies; m = E[ds_a ds_b^T | path] obeys
 
     m' = J_a m J_b^T + sum_k weight_var_k P_k D_k,a D_k,b^T,   P_k = E[dr_k,a dr_k,b],
 
-J = d update / d states and D_k = d update / d u_k pointwise. The births on the right are shared out evenly over
-all units and depend on the past through P alone, so what is measured is one cohort: the response K(l), at lag l, to
-births of unit P, and rho(t) to the displacement itself. Then P(t) = rho(t) + sum_l K(l) P(t-l), and chi solves
-sum_l K(l) chi^-l = 1. Carrying cohorts apart keeps births from drowning in the few old paths that carry m.
+J = d update / d states and D_k = d update / d u_k pointwise. The source terms on the right are identical across
+units and depend on the past through P alone, so one cohort determines the response: K(l), at lag l, to source terms of
+unit P, and rho(t) to the displacement itself. Then P(t) = rho(t) + sum_l K(l) P(t-l), and chi solves
+sum_l K(l) chi^-l = 1. Carrying cohorts apart keeps source terms from drowning in the few old paths that carry m.
 """
 
 from __future__ import annotations
@@ -19,23 +19,61 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Values
-from isornn.theory.population.late import BURN, WINDOW, binned, grid
-from isornn.theory.population.probing import Derivatives, StateStructure, linearise, linearise_read
-from isornn.theory.population.units import (
-    Draws,
-    Field,
-    Laws,
-    Units,
-    arrangement,
-    bounded,
-    draw_gates,
-    variates,
-)
+from isornn.theory.population.jacobian import Derivatives, StateStructure, linearise, linearise_read
+from isornn.theory.population.units import Draws, Field, Laws, Units, arrangement, bounded, draw_gates, variates
+
+BURN = 64
+WINDOW = 16
+_COUNT = 384
+_LEAST = 1e-9
+_NODES = (-1, 0, 1, 2)
+_STEP = -torch.tensor(_LEAST, dtype=torch.float64).log() / (_COUNT - 1)
+
+
+def grid() -> Tensor:
+    """Rates per step of the bins, evenly spread over the logarithm of what is lost, 1e-9 to all."""
+    loss = (_LEAST * (_STEP * torch.arange(_COUNT, dtype=torch.float64)).exp()).clamp(max=1 - 1e-12)
+    return 1 - loss
+
+
+def binned(values: Tensor, loss: Tensor) -> Tensor:
+    """Sums of ``values`` ``(..., G, R, n)`` over units, ``(..., G, R, bins)``, each shared by the four nearest bins.
+
+    >>> loss = torch.full((1, 1, 1), 0.0301, dtype=torch.float64)
+    >>> shares = binned(torch.ones_like(loss), loss)
+    >>> round(float((shares * grid() ** 200).sum() / (1 - loss) ** 200), 4)
+    1.0
+    """
+    place = ((loss.clamp(_LEAST, 1.0) / _LEAST).log() / _STEP).clamp(0, _COUNT - 1)
+    left = place.floor().clamp(1, _COUNT - 3)
+    total = torch.zeros(*values.shape[:-1], _COUNT, dtype=values.dtype)
+    index = left.to(torch.int64).expand(values.shape)
+    for node, share in zip(_NODES, _cubic(place - left), strict=True):
+        total.scatter_add_(-1, index + node, values * share)
+    return total
+
+
+def _cubic(part: Tensor) -> list[Tensor]:
+    """Lagrange's polynomials of the nodes -1, 0, 1 and 2 at ``part``."""
+    shares = []
+    for node in _NODES:
+        share = torch.ones_like(part)
+        for other in _NODES:
+            if other != node:
+                share = share * (part - other) / (node - other)
+        shares.append(share)
+    return shares
+
+
+def falls(loss: Tensor) -> bool:
+    """Whether every unit's rate is between 0 and 1, as the bins need."""
+    return bool(((loss > -1e-12) & (loss <= 1 + 1e-9)).all())
+
 
 _HUGE = 1e200
 _TINY = 1e-150
 _FORGOTTEN = 0.05
-Tangents = dict[tuple[str, str], Tensor]
+TangentMoments = dict[tuple[str, str], Tensor]
 
 
 @dataclass(frozen=True)
@@ -58,7 +96,7 @@ class Curves:
 
 
 class Cohort:
-    """Stationary units with the tangents of a displacement and of births at their first step.
+    """Stationary units with the tangents of a displacement and of source terms at their first step.
 
     Args:
         laws, units, field: the stationary population and its gate law.
@@ -83,7 +121,7 @@ class Cohort:
         self._class = {gate: laws.read_name(gate) for gate in laws.weighted}
         self.classes = ["", *laws.gated]
         self.effective_share = torch.ones(draws.shape[:2], dtype=torch.float64)
-        self._m: Tangents = {}
+        self._m: TangentMoments = {}
         self._displace()
         self._time = 0
         self._readings: list[Tensor] = []
@@ -128,7 +166,7 @@ class Cohort:
         with torch.no_grad():
             m = self._carried(carry)
             if first:
-                self._add_births(m, push)
+                self._add_source_terms(m, push)
             self._m = m
             self.units = Units(bounded(new), self.units.offsets, self.units.weights)
             self._resample()
@@ -153,8 +191,8 @@ class Cohort:
                     if self._is_wanted(a, b):
                         self._put(self._m, (a, b), 0, slope_a[0] * slope_b[-1])
 
-    def _put(self, m: Tangents, pair: tuple[str, str], kind: int, value: Tensor) -> None:
-        """Add ``value`` to the entries of one type: 0 is the displacement, then the births by class."""
+    def _put(self, m: TangentMoments, pair: tuple[str, str], kind: int, value: Tensor) -> None:
+        """Add ``value`` to the entries of one type: 0 is the displacement, then the source terms by class."""
         whole = torch.zeros(1 + len(self.classes), *self.draws.shape, dtype=torch.float64)
         whole[kind] = value
         _add(m, pair, whole)
@@ -201,9 +239,9 @@ class Cohort:
                 total = total + by_state[a][0] * value * by_state[b][-1]
         return total
 
-    def _carried(self, carry: Derivatives) -> Tangents:
+    def _carried(self, carry: Derivatives) -> TangentMoments:
         """``J_a m J_b^T``, entries that are zero by structure left out."""
-        result: Tangents = {}
+        result: TangentMoments = {}
         for (a, source_a), slope_a in carry.items():
             for (b, source_b), slope_b in carry.items():
                 value = self._m.get((source_a, source_b))
@@ -214,7 +252,7 @@ class Cohort:
     def _is_wanted(self, a: str, b: str) -> bool:
         return a == b or len(self.classes) > 1 or (a in self.structure.persistent and b in self.structure.persistent)
 
-    def _add_births(self, m: Tangents, push: Derivatives) -> None:
+    def _add_source_terms(self, m: TangentMoments, push: Derivatives) -> None:
         """``sum_k weight_var_k D_k,a D_k,b^T`` into the type of the class that gate k reads."""
         for gate in self.laws.weighted:
             kind = 1 + self.classes.index(self._class[gate])
@@ -266,5 +304,5 @@ def _by_mass(trace: Tensor, weights: Tensor) -> Tensor:
     return torch.where(mass > 0, trace / mass.clamp(min=1e-300), 0.0).sum(0) * weights
 
 
-def _add(sums: Tangents, pair: tuple[str, str], value: Tensor) -> None:
+def _add(sums: TangentMoments, pair: tuple[str, str], value: Tensor) -> None:
     sums[pair] = sums[pair] + value if pair in sums else value

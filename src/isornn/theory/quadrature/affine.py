@@ -11,32 +11,120 @@ fixed and has length 1 where they are redrawn, so that all units are alike.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from isornn.cells import Spec
-from isornn.cells.polynomial import NotPolynomial, Polynomial, Structure, Term
+from isornn.cells import Cell, Spec
+from isornn.cells.bias_laws import SPREAD
+from isornn.cells.openings import bias_of
+from isornn.cells.polynomial import NotPolynomial, Polynomial, Term, form_refusal, structure_of
 from isornn.cells.trace import INPUT
-from isornn.theory.quadrature.bias_nodes import bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
 
-Laws = dict[str, GateLaw]
-FROZEN = 1 - 1e-14  # a carry above this is 1 to rounding: the state stays what it was
+SCRAMBLES = 8
+SCRAMBLED_NODES = 128
+# the ends of a law of uniform variates matter most: that is where the slow units are; a capped law bends at SPREAD
+_EDGES = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, SPREAD, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 1.0)
 
 
 @dataclass(frozen=True)
-class Moments:
+class BiasNodes:
+    """Representative units: ``offset[gate]`` is what is added to the gate's mean, ``weight`` sums to 1.
+
+    Shapes: offsets (replicates, batch or 1, nodes), weight (nodes,). One random number per unit is integrated by a
+    deterministic rule (one replicate); several by scrambled Sobol points, whose scrambles give the standard error.
+    """
+
+    offset: dict[str, Tensor]
+    weight: Tensor
+
+    @property
+    def replicates(self) -> int:
+        return max((o.shape[0] for o in self.offset.values()), default=1)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Average over units, the axis of nodes kept with length 1."""
+        if values.shape[-1] == 1:
+            return values
+        return (values * self.weight).sum(-1, keepdim=True)
+
+
+def bias_nodes(spec: Spec, bias_var: dict[str, Tensor]) -> BiasNodes:
+    """Nodes for the random parts of the biases that are not already in the pre-activations' Gaussian.
+
+    Args:
+        bias_var: normal variance by gate, shapes (1, batch, 1).
+    """
+    laws = {name: gate.bias_law for name, gate in spec.gates.items() if gate.bias_law is not None}
+    kept = [g for g in spec.gates if spec.biases == "fixed" and bool((bias_var[g] > 0).any())]
+    dimensions = bool(laws) + len(kept)
+    zero = torch.zeros(1, 1, 1, dtype=torch.float64)
+    if dimensions == 0:
+        return BiasNodes(dict.fromkeys(spec.gates, zero), torch.ones(1, dtype=torch.float64))
+    if dimensions == 1 and laws:
+        v, weight = _uniform_rule()
+        columns = [v]
+    elif dimensions == 1:
+        z, weight = _normal_rule()
+        columns = [z]
+    else:
+        v, weight = _sobol(dimensions)
+        columns = list(v.unbind(-1))
+        first = 1 if laws else 0
+        columns[first:] = [torch.special.ndtri(c) for c in columns[first:]]
+    offset = {}
+    for gate in spec.gates:
+        total = zero.expand(columns[0].shape[0], 1, weight.numel())
+        if gate in laws:
+            total = total + bias_of(spec.cell, gate, laws[gate], columns[0])[:, None]
+        if gate in kept:
+            total = total + bias_var[gate].sqrt() * columns[bool(laws) + kept.index(gate)][:, None]
+        offset[gate] = total
+    return BiasNodes(offset, weight)
+
+
+def _uniform_rule() -> tuple[Tensor, Tensor]:
+    """Gauss-Legendre in panels that shrink towards 0 and 1."""
+    x, w = (torch.from_numpy(a) for a in np.polynomial.legendre.leggauss(16))
+    low, high = torch.tensor(_EDGES[:-1]).double()[:, None], torch.tensor(_EDGES[1:]).double()[:, None]
+    return (low + (high - low) * (x + 1) / 2).reshape(1, -1), ((high - low) * w / 2).reshape(-1)
+
+
+def _normal_rule() -> tuple[Tensor, Tensor]:
+    """Trapezoid rule, exponentially convergent for a Gaussian weight."""
+    z = torch.linspace(-8.5, 8.5, 137, dtype=torch.float64)
+    weight = torch.exp(-(z**2) / 2)
+    return z[None], weight / weight.sum()
+
+
+def _sobol(dimensions: int) -> tuple[Tensor, Tensor]:
+    points = [
+        torch.quasirandom.SobolEngine(dimensions, scramble=True, seed=seed).draw(SCRAMBLED_NODES, dtype=torch.float64)
+        for seed in range(SCRAMBLES)
+    ]
+    inside = torch.stack(points).clamp(1e-12, 1 - 1e-12)
+    return inside, torch.full((SCRAMBLED_NODES,), 1 / SCRAMBLED_NODES, dtype=torch.float64)
+
+
+GateLaws = dict[str, GateLaw]
+FROZEN_CARRY = 1 - 1e-14  # a carry above this is 1 to rounding: the state stays what it was
+
+
+@dataclass(frozen=True)
+class PowerMoments:
     """``E[s^p]`` per representative unit, powers 0 and up."""
 
     powers: tuple[Tensor, ...]
 
     @staticmethod
-    def of(mean: Tensor, second: Tensor, *higher: Tensor) -> Moments:
-        return Moments((torch.ones_like(mean), mean, second, *higher))
+    def of(mean: Tensor, second: Tensor, *higher: Tensor) -> PowerMoments:
+        return PowerMoments((torch.ones_like(mean), mean, second, *higher))
 
     @property
     def mean(self) -> Tensor:
@@ -47,32 +135,53 @@ class Moments:
         return self.powers[2]
 
 
+@functools.cache
+def affine_refusal(cell: Cell) -> str | None:
+    """Why the deterministic engine does not cover ``cell``, or ``None`` where it does.
+
+    It covers cells with one state that enters its update affinely, with coefficients that are products of functions of
+    one pre-activation each.
+
+    Raises:
+        CellError: the cell has a mistake.
+
+    >>> from isornn.cells import LSTM, Peephole
+    >>> affine_refusal(Peephole()), affine_refusal(LSTM())
+    (None, 'lstm has several states: h, c')
+    """
+    reason = form_refusal(cell)
+    if reason is not None:
+        return reason
+    if len(cell.states) != 1:
+        return f"{cell.name} has several states: {', '.join(cell.states)}"
+    structure, (state,) = structure_of(cell), cell.states
+    parts = {"the update": structure.update[state], **{f"what u_{k} reads": p for k, p in structure.reads.items()}}
+    for what, polynomial in parts.items():
+        if polynomial.obstacle():
+            return f"{what} has {polynomial.obstacle()}"
+        if polynomial.degree(state) > 1 or polynomial.degree(INPUT) > 1:
+            return f"{what} is not affine in {state} and input"
+    return None
+
+
 class AffineTheory:
     """The moment algebra of one spec (or a batch of specs).
 
     Args:
         spec: the cell and its hyper-parameters.
-        structure: the cell's update as polynomials.
 
     Raises:
-        NotPolynomial: several states, a state that enters nonlinearly, or a factor that mixes pre-activations.
+        NotPolynomial: `affine_refusal` has a reason.
     """
 
-    def __init__(self, spec: Spec, structure: Structure) -> None:
-        if len(spec.cell.states) != 1:
-            raise NotPolynomial(f"{spec.cell.name} has several states: {', '.join(spec.cell.states)}")
-        (self.state,) = spec.cell.states
+    def __init__(self, spec: Spec) -> None:
+        reason = affine_refusal(spec.cell)
+        if reason is not None:
+            raise NotPolynomial(reason)
+        structure, (self.state,) = structure_of(spec.cell), spec.cell.states
         self.spec = spec
         self.update = structure.update[self.state]
         self.reads = structure.reads
-        for what, polynomial in (
-            ("the update", self.update),
-            *((f"what u_{k} reads", p) for k, p in self.reads.items()),
-        ):
-            if polynomial.obstacle():
-                raise NotPolynomial(f"{what} has {polynomial.obstacle()}")
-            if polynomial.degree(self.state) > 1 or polynomial.degree(INPUT) > 1:
-                raise NotPolynomial(f"{what} is not affine in {self.state} and input")
         self.A, self.B = self.update.part(self.state, 1), self.update.part(self.state, 0)
         self.D = {gate: self.update.derivative(gate) for gate in spec.gates}
         self.batch = spec.batch_shape.numel()
@@ -84,7 +193,10 @@ class AffineTheory:
             for gate, law in spec.gates.items()
         }
         self.input_variance = self._column(spec.input.variance)
-        self.input_correlation = self._column(spec.input.correlation)
+        # two copies have the same input where nothing reads it
+        reading = sum(n["input_var"] + n["previous_input_var"] for n in self.number.values())
+        received = (reading + (INPUT in self.update.variables)) * self.input_variance
+        self.input_correlation = torch.where(received > 0, self._column(spec.input.correlation), 1.0)
         self.nodes = bias_nodes(spec, {g: n["bias_var"] for g, n in self.number.items()})
         self.fixed = spec.biases == "fixed"
         self._kinks = {gate: _kinks_of(gate, [self.update, *self.reads.values()]) for gate in spec.gates}
@@ -108,9 +220,9 @@ class AffineTheory:
 
     # -- the law of the pre-activations ---------------------------------------------------------------------------
 
-    def laws(self, state: Moments) -> Laws:
+    def laws(self, state: PowerMoments) -> GateLaws:
         """Law of every pre-activation given the state's moments (Gilboa et al. eqs. 3, 4a, 10a)."""
-        laws: Laws = {}
+        laws: GateLaws = {}
         for gate, number in self.number.items():
             read = self._read_moment(gate, laws, state)
             variance = number["recurrent_var"] * read + self._drive(gate, self.input_variance)
@@ -119,7 +231,7 @@ class AffineTheory:
             laws[gate] = GateLaw(mean, variance, self._kinks[gate])
         return laws
 
-    def _read_moment(self, gate: str, laws: Laws, state: Moments) -> Tensor:
+    def _read_moment(self, gate: str, laws: GateLaws, state: PowerMoments) -> Tensor:
         if gate not in self.reads:
             return torch.zeros_like(self.input_variance)
         return self.over_units(self.expect(self.reads[gate] * self.reads[gate], laws, state))
@@ -130,7 +242,9 @@ class AffineTheory:
         inputs = (number["input_var"] + number["previous_input_var"]) * input_moment
         return inputs if self.fixed else inputs + number["bias_var"]
 
-    def correlations(self, laws: Laws, state: Moments, pair: Tensor, input_correlation: Tensor) -> dict[str, Tensor]:
+    def correlations(
+        self, laws: GateLaws, state: PowerMoments, pair: Tensor, input_correlation: Tensor
+    ) -> dict[str, Tensor]:
         """Correlation of u_a and u_b for every pre-activation given ``pair = E[s_a s_b]`` (eqs. 4b, 10d)."""
         c: dict[str, Tensor] = {}
         for gate, number in self.number.items():
@@ -148,7 +262,7 @@ class AffineTheory:
 
     # -- expectations ---------------------------------------------------------------------------------------------
 
-    def expect(self, polynomial: Polynomial, laws: Laws, state: Moments) -> Tensor:
+    def expect(self, polynomial: Polynomial, laws: GateLaws, state: PowerMoments) -> Tensor:
         """``E[polynomial]`` per unit."""
         total = self.full(0.0)
         for term in polynomial.terms:
@@ -161,9 +275,9 @@ class AffineTheory:
         self,
         left: Polynomial,
         right: Polynomial,
-        laws: Laws,
+        laws: GateLaws,
         c: Mapping[str, Tensor],
-        state: Moments,
+        state: PowerMoments,
         pair: Tensor,
         input_correlation: Tensor,
     ) -> Tensor:
@@ -185,34 +299,34 @@ class AffineTheory:
 
     # -- one step, and what one step would leave unchanged --------------------------------------------------------
 
-    def step(self, laws: Laws, state: Moments) -> Moments:
+    def step(self, laws: GateLaws, state: PowerMoments) -> PowerMoments:
         """Mean and second moment after one step (eq. 5)."""
         mean = self.expect(self.update, laws, state)
-        return Moments.of(mean, self.expect(self.update * self.update, laws, state))
+        return PowerMoments.of(mean, self.expect(self.update * self.update, laws, state))
 
-    def settled(self, laws: Laws) -> Moments:
+    def settled(self, laws: GateLaws) -> PowerMoments:
         """Mean and second moment that the affine map with these laws leaves unchanged; infinite where it has none."""
-        one = Moments.of(self.full(0.0), self.full(0.0))
+        one = PowerMoments.of(self.full(0.0), self.full(0.0))
         mean = _solve(self.expect(self.A, laws, one), self.expect(self.B, laws, one))
         cross = 2 * self.expect(self.A * self.B, laws, one) * mean
         second = _solve(self.expect(self.A * self.A, laws, one), cross + self.expect(self.B * self.B, laws, one))
-        return Moments.of(mean, second)
+        return PowerMoments.of(mean, second)
 
-    def with_higher(self, laws: Laws, state: Moments) -> Moments:
+    def with_higher(self, laws: GateLaws, state: PowerMoments) -> PowerMoments:
         """The fixed point's third and fourth moments as well."""
         powers = list(state.powers)
         for p in (3, 4):
             lower = Polynomial(t for t in (self.update**p).terms if t.powers.get(self.state, 0) < p)
-            rest = self.expect(lower, laws, Moments(tuple(powers)))
+            rest = self.expect(lower, laws, PowerMoments(tuple(powers)))
             powers.append(_solve(self.expect(self.A**p, laws, state), rest))
-        return Moments(tuple(powers))
+        return PowerMoments(tuple(powers))
 
-    def pair_step(self, laws: Laws, state: Moments, pair: Tensor, input_correlation: Tensor) -> Tensor:
+    def pair_step(self, laws: GateLaws, state: PowerMoments, pair: Tensor, input_correlation: Tensor) -> Tensor:
         """``E[s_a s_b]`` after one step (eq. 6 before normalisation)."""
         c = self.correlations(laws, state, pair, input_correlation)
         return self.expect_pair(self.update, self.update, laws, c, state, pair, input_correlation)
 
-    def settled_pair(self, laws: Laws, state: Moments, pair: Tensor) -> Tensor:
+    def settled_pair(self, laws: GateLaws, state: PowerMoments, pair: Tensor) -> Tensor:
         """``E[s_a s_b]`` that the affine map leaves unchanged when the pre-activations' correlations are ``pair``'s."""
         c = self.correlations(laws, state, pair, self.input_correlation)
         one = torch.zeros_like(pair)
@@ -227,7 +341,7 @@ class AffineTheory:
 def _solve(slope: Tensor, offset: Tensor) -> Tensor:
     """x = slope x + offset; infinite where the slope is 1 to rounding or above."""
     room = 1 - slope
-    stays = slope < FROZEN
+    stays = slope < FROZEN_CARRY
     return torch.where(stays, offset / torch.where(stays, room, 1.0), torch.inf)
 
 

@@ -1,23 +1,217 @@
-"""Analysis of a spec by the deterministic engine."""
+"""The deterministic engine: the response, the Jacobian's moments, and the answers for a spec."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from isornn.cells import Spec
-from isornn.cells.polynomial import Structure
-from isornn.theory.errors import TheoryMissing
-from isornn.theory.quadrature import affine
-from isornn.theory.quadrature.affine import AffineTheory, Moments
+from isornn.cells.polynomial import Polynomial
+from isornn.theory.matrix_law import fourth_cumulant
+from isornn.theory.quadrature.affine import FROZEN_CARRY, AffineTheory, GateLaws, PowerMoments
 from isornn.theory.quadrature.fixed_point import Settled, SettledPair, settle, settle_pair
-from isornn.theory.quadrature.jacobian import jacobian_moments
-from isornn.theory.quadrature.response import Propagator, profile, propagator, reach, stays_together
-from isornn.theory.quantities import Quantity, time_scale
-from isornn.theory.reasons import FROZEN, NO_SPREAD, NOT_CONVERGED, NOT_EXPONENTIAL, TOO_LARGE, UNENDING
-from isornn.theory.records import Analysis, FixedPoint, JacobianMoments
+from isornn.theory.records import (
+    FROZEN,
+    KEEPS_ANY,
+    NO_SPREAD,
+    NOT_CONVERGED,
+    NOT_EXPONENTIAL,
+    TOO_LARGE,
+    UNENDING,
+    Analysis,
+    FixedPoint,
+    JacobianMoments,
+    Quantity,
+    TheoryMissing,
+)
+
+ROUNDING = 1e-10  # of quadrature at kinks
+LONGEST = 2.0**50  # steps; a response that has not fallen by then is called unending
+
+
+@dataclass(frozen=True)
+class Propagator:
+    """One step of the unit-resolved response ``m_b = E[ds_a ds_b | unit b]``.
+
+    ``m' = carry m + sum_k birth_k P_k`` with ``P_k = E_b[read_k m]``; tangents that enter a pre-activation are mixed
+    over units by its random matrix, what the state carries stays in the unit.
+
+    Shapes: carry (replicates, batch, nodes); source term and read (replicates, batch, nodes) by gate; weight (nodes,).
+    """
+
+    carry: Tensor
+    source: dict[str, Tensor]
+    read: dict[str, Tensor]
+    weight: Tensor
+
+    def step(self, response: Tensor) -> Tensor:
+        total = self.carry * response
+        for gate, source in self.source.items():
+            total = total + source * (self.read[gate] * response * self.weight).sum(-1, keepdim=True)
+        return total
+
+    def matrix(self) -> Tensor:
+        """The step as a matrix over units, (replicates, batch, nodes, nodes)."""
+        total = torch.diag_embed(self.carry)
+        for gate, source in self.source.items():
+            total = total + source[..., :, None] * (self.read[gate] * self.weight)[..., None, :]
+        return total
+
+
+def propagator(
+    theory: AffineTheory, laws: GateLaws, state: PowerMoments, pair: Tensor, input_correlation: Tensor
+) -> Propagator:
+    """The response at two copies with ``E[s_a s_b] = pair``.
+
+    Price's theorem: the linear response of E[s_a s_b] is the second moment of tangents that both copies share,
+    ``E[A_a A_b] m + sum_k weight_var_k P_k E[D_k,a D_k,b]`` with D_k = ds'/du_k. With identical copies this is the
+    growth of E|ds|^2 and, for one state, Gilboa et al.'s m_1 (Lemma 1).
+    """
+    c = theory.correlations(laws, state, pair, input_correlation)
+
+    def expect(a: Polynomial) -> Tensor:
+        return theory.expect_pair(a, a, laws, c, state, pair, input_correlation)
+
+    carry = expect(theory.A)
+    read: dict[str, Tensor] = {}
+    source: dict[str, Tensor] = {}
+    for gate, polynomial in theory.reads.items():
+        value = expect(polynomial.part(theory.state, 1))
+        for earlier in polynomial.gates & read.keys():
+            through = theory.over_units(expect(polynomial.derivative(earlier)))
+            value = value + theory.number[earlier]["recurrent_var"] * through * read[earlier]
+        read[gate] = value
+        source[gate] = theory.number[gate]["recurrent_var"] * expect(theory.D[gate])
+    weight = theory.nodes.weight if theory.fixed else torch.ones(1, dtype=torch.float64)
+    return Propagator(carry, source, read, weight)
+
+
+def profile(prop: Propagator, steps: int) -> Tensor:
+    """``P_t``, t = 0..steps, after every unit's state was displaced by the same small variance (P_0 = 1)."""
+    response = torch.ones_like(prop.carry)
+    values = [torch.ones_like(response[..., 0])]
+    for _ in range(steps):
+        response = prop.step(response)
+        values.append((response * prop.weight).sum(-1))
+    return torch.stack(values, -1)
+
+
+def reach(prop: Propagator) -> Tensor:
+    """Steps, after the first, until the response has fallen to 1/e of its value after the first step.
+
+    Log-linear between whole steps; infinite where it grows, or does not fall within 2^50 steps. (replicates, batch).
+    """
+    grows = ~stays_together(prop)[..., 0]
+    step = prop.matrix()
+    ones = torch.ones_like(prop.carry)
+    first = (step @ ones[..., None])[..., 0]
+    level = (first * prop.weight).sum(-1) / torch.e
+    powers = [step]
+    while 2.0 ** len(powers) <= LONGEST and bool((~grows & (_size(prop, powers[-1], first) > level)).any()):
+        powers.append(powers[-1] @ powers[-1])
+    # binary search for the last whole step at which the response is above the level
+    now, time = first, torch.zeros_like(level)
+    for j in reversed(range(len(powers))):
+        ahead = (powers[j] @ now[..., None])[..., 0]
+        above = (ahead * prop.weight).sum(-1) > level
+        now, time = torch.where(above[..., None], ahead, now), torch.where(above, time + 2.0**j, time)
+    here, there = (now * prop.weight).sum(-1), (prop.step(now) * prop.weight).sum(-1)
+    fraction = (here / level).log() / (here / there).log()
+    unending = grows | (level <= 0) | (time >= 2.0 ** len(powers) - 1)
+    return torch.where(unending, torch.where(level > 0, torch.inf, 0.0), time + fraction)
+
+
+def _size(prop: Propagator, power: Tensor, response: Tensor) -> Tensor:
+    return ((power @ response[..., None])[..., 0] * prop.weight).sum(-1)
+
+
+def stays_together(prop: Propagator) -> Tensor:
+    """Whether copies that are nearly alike stay so: the step's spectral radius is at most 1, (replicates, batch, 1).
+
+    By the renewal equation: with every unit's carry below 1, the step has an eigenvalue above 1 exactly if
+    ``K_kl = E_b[read_k birth_l / (1 - carry)]``, what one unit of P_l gives back to P_k in all later steps, does.
+    """
+    if not prop.source:
+        return (prop.carry < 1).all(-1, keepdim=True)
+    room = 1 - prop.carry
+    later = torch.where(room > 0, 1 / torch.where(room > 0, room, 1.0), torch.inf)
+    kernel = torch.stack(
+        [
+            torch.stack([(read * source * later * prop.weight).sum(-1) for source in prop.source.values()], -1)
+            for read in prop.read.values()
+        ],
+        -2,
+    )
+    finite = torch.isfinite(kernel).flatten(2).all(-1, keepdim=True)
+    radius = torch.linalg.eigvals(torch.nan_to_num(kernel, posinf=0.0)).abs().amax(-1, keepdim=True)
+    return finite & (radius <= 1 + ROUNDING)
+
+
+Mean = Callable[[Polynomial], Tensor]
+
+
+def jacobian_moments(theory: AffineTheory, laws: GateLaws, state: PowerMoments) -> tuple[Tensor, Tensor]:
+    """``m_n = lim (1/N) tr (J J^T)^n`` for n = 1, 2, of shape (replicates, batch).
+
+    J = A + sum_k D_k W_k (plain reads) + sum_k D_k W_k B_k (gated reads, B_k = diag(g) + diag(w) W_j); with v and x the
+    variances of a row from plain and gated reads
+      m1 = E a^2 + E v + E x
+      m2 = E a^4 + 2 E[a^2 (v+x)] + 2 E[a^2] E[v+x] + E[(v+x)^2] + (E v)^2 + 2 E[v] E[x] + second moment of the product
+           + sum_k k_4(W_k) (E v_k)^2
+    The last sum is over all matrices, v_k the share of each in v or x; it is what matrices that are not Gaussian add.
+    Source: Gilboa et al. 2019 eqs. 12-13; eq. 15 printed there drops Var(v) and Cov(a^2, v) (see docs). The last sum:
+    `isornn.theory.matrix_law`.
+
+    Args:
+        state: moments up to the fourth.
+
+    Raises:
+        TheoryMissing: several gated reads, or a gate that acts both in a gated read and directly.
+    """
+
+    def mean(polynomial: Polynomial) -> Tensor:
+        return theory.over_units(theory.expect(polynomial, laws, state))[..., 0]
+
+    a2 = theory.A * theory.A
+    plain, gated = Polynomial([]), Polynomial([])
+    product = cumulants = torch.zeros(())
+    for gate, read in theory.reads.items():
+        row = theory.D[gate] * theory.D[gate] * theory.number[gate]["recurrent_var"]
+        if read.gates:
+            if gated.terms:
+                raise TheoryMissing("the Jacobian of a cell with several gated reads")
+            b1, b2 = _right_factor(theory, read, mean)
+            gated = row * b1[..., None]
+            product = mean(row) ** 2 * b2
+        else:
+            plain = plain + row
+        cumulants = (
+            cumulants + fourth_cumulant(theory.spec.gates[gate].ensemble) * mean(gated if read.gates else row) ** 2
+        )
+    total = plain + gated
+    m1 = mean(a2) + mean(total)
+    rows = mean(a2 * a2) + 2 * mean(a2 * total) + 2 * mean(a2) * mean(total) + mean(total * total)
+    return m1, rows + mean(plain) ** 2 + 2 * mean(plain) * mean(gated) + product + cumulants
+
+
+def _right_factor(theory: AffineTheory, read: Polynomial, mean: Mean) -> tuple[Tensor, Tensor]:
+    """First two moments of B B^T, B = diag(dr/ds) + sum_j diag(dr/du_j) W_j."""
+    for gate in read.gates:
+        if theory.D[gate].terms:
+            raise TheoryMissing(f"the Jacobian of a cell whose gate {gate} acts directly and in a gated read")
+    g = read.part(theory.state, 1)
+    w, cumulants = Polynomial([]), torch.zeros(())
+    for gate in read.gates:
+        own = read.derivative(gate) ** 2 * theory.number[gate]["recurrent_var"]
+        w, cumulants = w + own, cumulants + fourth_cumulant(theory.spec.gates[gate].ensemble) * mean(own) ** 2
+    b1 = mean(g * g) + mean(w)
+    b2 = mean(g**4) + 2 * mean(g * g * w) + 2 * mean(g * g) * mean(w) + mean(w * w) + mean(w) ** 2 + cumulants
+    return b1, b2
+
 
 SAMPLES_PER_REACH = 16
 REACHES = 3
@@ -30,12 +224,12 @@ class QuadratureEngine:
     """Everything the deterministic engine knows of a spec, each computed once.
 
     Raises:
-        NotPolynomial: the cell has several states, or its update is not affine in the state with one-gate factors.
+        NotPolynomial: the engine does not cover the cell; `affine_refusal` says beforehand.
     """
 
-    def __init__(self, spec: Spec, structure: Structure) -> None:
+    def __init__(self, spec: Spec) -> None:
         self.spec = spec
-        self.theory = AffineTheory(spec, structure)
+        self.theory = AffineTheory(spec)
         self.settled: Settled = settle(self.theory)
         identical = torch.ones_like(self.theory.input_correlation)
         self.together = self._propagator(self.settled.state.second, identical)
@@ -47,18 +241,17 @@ class QuadratureEngine:
 
     def analysis(self, length: int) -> Analysis:
         """The record; ``length`` is how far the response profile is wanted."""
-        chi, chi_1, far = self._rate(self.apart), self._rate(self.together), reach(self.apart)
+        far = reach(self.apart)
         curve = profile(self.apart, length).mean(0).reshape(*self.spec.batch_shape, length + 1)
-        return Analysis(
-            spec=self.spec,
-            engine="quadrature",
+        return Analysis.of(
+            self.spec,
+            "quadrature",
             fixed_point=self._fixed_point(),
-            chi=chi,
-            xi=time_scale(chi),
-            chi_1=chi_1,
+            chi=self._rate(self.apart),
+            chi_1=self._rate(self.together),
             reach=self._quantity(far, {UNENDING: torch.isinf(far).any(0).reshape(self.spec.batch_shape)}),
             jacobian=self._jacobian(),
-            xi_q=self._xi_q(),
+            moment_rate=self._moment_rate(),
             profile=curve,
             state_profiles={self.theory.state: curve},
         )
@@ -73,7 +266,7 @@ class QuadratureEngine:
 
     def _missing(self) -> dict[str, Tensor | bool]:
         exists = self._all(self.settled.exists)
-        frozen = ~exists & self._any(self.settled.carry >= affine.FROZEN)
+        frozen = ~exists & self._any(self.settled.carry >= FROZEN_CARRY)
         return {FROZEN: frozen, NOT_CONVERGED: ~self._converged()}
 
     def _converged(self) -> Tensor:
@@ -89,10 +282,14 @@ class QuadratureEngine:
     def _fixed_point(self) -> FixedPoint:
         theory, state = self.theory, self.settled.state
         residual = torch.maximum(self.settled.residual, self.pair.residual).amax(0)
+        any_size: dict[str, Tensor | bool] = {KEEPS_ANY: self._any(self.settled.keeps_any)}
         return FixedPoint(
-            mean=self._quantity(theory.over_units(state.mean)),
-            second_moment=self._quantity(theory.over_units(state.second)),
-            correlation=self._quantity(self.pair.correlation, {NO_SPREAD: ~self._all(self.pair.defined)}),
+            mean=self._quantity(theory.over_units(state.mean), any_size),
+            second_moment=self._quantity(theory.over_units(state.second), any_size),
+            correlation=self._quantity(
+                self.pair.correlation,
+                {KEEPS_ANY: self._any(self.pair.keeps_any), NO_SPREAD: ~self._all(self.pair.defined)},
+            ),
             residual=residual.reshape(self.spec.batch_shape),
             converged=self._converged(),
         )
@@ -115,13 +312,12 @@ class QuadratureEngine:
             reasons = {str(missing): True}
         return JacobianMoments(*(self._quantity(m, dict(reasons)) for m in (m1, m2, m2 - m1**2)))
 
-    def _xi_q(self) -> Quantity:
-        """-1/ln of the spectral radius of the (mu, Q) map's Jacobian (Chen et al. 2018 eq. 38)."""
+    def _moment_rate(self) -> Quantity:
+        """Spectral radius of the (mu, Q) map's Jacobian (Chen et al. 2018 eq. 38)."""
         blank = torch.zeros(self.theory.nodes.replicates, self.theory.batch, dtype=torch.float64)
         if self.theory.fixed and self.theory.nodes.weight.numel() > 1:
             return self._quantity(blank, {NOT_EXPONENTIAL: True})
-        radius = _moment_map_radius(self.theory, self.settled.state)
-        return time_scale(self._quantity(radius))
+        return self._quantity(_moment_map_radius(self.theory, self.settled.state))
 
 
 def _local_rates(prop: Propagator) -> tuple[Tensor, Tensor]:
@@ -146,11 +342,11 @@ def _local_rates(prop: Propagator) -> tuple[Tensor, Tensor]:
     return late, (judged.amax(-1) - judged.amin(-1)) / late.abs().clamp(min=1e-15)
 
 
-def _moment_map_radius(theory: AffineTheory, state: Moments) -> Tensor:
+def _moment_map_radius(theory: AffineTheory, state: PowerMoments) -> Tensor:
     mean = state.mean.detach().clone().requires_grad_(True)
     second = state.second.detach().clone().requires_grad_(True)
     with torch.enable_grad():
-        now = Moments.of(mean, second)
+        now = PowerMoments.of(mean, second)
         after = theory.step(theory.laws(now), now)
         rows = [
             torch.autograd.grad(theory.over_units(p).sum(), (mean, second), retain_graph=True, allow_unused=True)

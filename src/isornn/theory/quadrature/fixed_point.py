@@ -2,19 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from isornn.theory.quadrature.affine import AffineTheory, Laws, Moments
-from isornn.theory.quadrature.roots import Function, bracketed_root
+from isornn.theory.quadrature.affine import AffineTheory, GateLaws, PowerMoments
+
+Function = Callable[[Tensor], Tensor]
+ITERATIONS, PATIENCE = 120, 3
+
+
+def bracketed_root(
+    function: Function, low: Tensor, high: Tensor, at_low: Tensor, at_high: Tensor, tolerance: float = 1e-13
+) -> Tensor:
+    """Roots between ``low`` and ``high`` where the function changes sign (regula falsi, Anderson-Bjorck's variant).
+
+    Elements whose ends do not differ in sign are returned at whichever end is nearer to zero.
+
+    Args:
+        function: of the scale of its argument, as ``image(x) - x`` is; below rounding at that scale it counts as 0.
+        tolerance: on the width of the bracket, relative to the root's size.
+    """
+    best = torch.where(at_low.abs() < at_high.abs(), low, high)
+    active = at_low * at_high < 0
+    widths = [torch.full_like(best, torch.inf)] * PATIENCE
+    for _ in range(ITERATIONS):
+        if not bool(active.any()):
+            break
+        secant = (low * at_high - high * at_low) / torch.where(at_high == at_low, 1.0, at_high - at_low)
+        # elements whose bracket has not halved lately are bisected, so that none can stall
+        width = (high - low).abs()
+        lively = width <= widths[-PATIENCE] / 2
+        widths.append(torch.where(lively, width, torch.inf))
+        inside = (secant > torch.minimum(low, high)) & (secant < torch.maximum(low, high)) & lively
+        x = torch.where(active, torch.where(inside, secant, (low + high) / 2), best)
+        value = function(x)
+        best = torch.where(active, x, best)
+        crossed = value * at_high < 0
+        scale = torch.where(crossed, 1.0, 1 - value / at_high)
+        scale = torch.where(scale > 0, scale, 0.5)
+        low, at_low = torch.where(crossed, high, low), torch.where(crossed, at_high, at_low * scale)
+        high, at_high = x, value
+        narrow = (high - low).abs() <= tolerance * (1e-300 + best.abs())
+        exact = value.abs() <= 4e-16 * (1e-300 + best.abs())
+        active = active & ~narrow & ~exact & torch.isfinite(value)
+    return best
+
 
 LARGEST = 1e12  # second moments beyond this are no fixed point
 SMALLEST = 1e-14
 PROFILE_ROUNDS = 40
 SCAN = 24
 ROUNDING = 1e-12
+UNCHANGED = 1e-10  # relative change of a moment that is quadrature error
+_SIZES = (1e-6, 1.0)  # second moments at which a line of fixed points is looked for
 
 
 @dataclass(frozen=True)
@@ -23,15 +66,17 @@ class Settled:
 
     ``state`` is per unit, ``second`` its average over units, ``residual`` the relative change of the second moment
     in one more step; ``exists`` is False where the state grows without bound or is frozen; ``carry`` is the largest
-    E[A^2] at this point and at Q = 0.
+    E[A^2] at this point and at Q = 0. ``keeps_any`` is True where every second moment is left unchanged (He-initialised
+    ReLU): the point is then one of a line.
     """
 
-    laws: Laws
-    state: Moments
+    laws: GateLaws
+    state: PowerMoments
     second: Tensor
     residual: Tensor
     exists: Tensor
     carry: Tensor
+    keeps_any: Tensor
 
 
 def settle(theory: AffineTheory) -> Settled:
@@ -53,7 +98,29 @@ def settle(theory: AffineTheory) -> Settled:
             # where no fixed point exists the shape goes back and forth
             if not bool(((changes[-1] > 1e-12) & (changes[-1] < 0.9 * changes[-3])).any()):
                 break
-    return _polished(theory, second, shape)
+        second, keeps_any = _on_line(theory, second, shape)
+    return _polished(theory, second, shape, keeps_any)
+
+
+def _on_line(theory: AffineTheory, second: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+    """A representative of the line of fixed points where there is one, and where that is.
+
+    A map that leaves both q and 4 q unchanged is the identity between them. Functions that are linear only near 0 (a
+    hard tanh) leave small second moments unchanged to rounding.
+    """
+
+    def unchanged(value: float) -> Tensor:
+        at = torch.full_like(second, value)
+        image = theory.over_units(theory.settled(_laws_given(theory, at, shape)).second)
+        return (image - at).abs() <= UNCHANGED * at
+
+    found = torch.zeros_like(second, dtype=torch.bool)
+    for value in _SIZES:
+        here = unchanged(value)
+        if bool(here.any()):
+            here = here & unchanged(4 * value)
+            second, found = torch.where(here, value, second), found | here
+    return second, found
 
 
 def _needs_shape(theory: AffineTheory) -> bool:
@@ -62,9 +129,9 @@ def _needs_shape(theory: AffineTheory) -> bool:
     return theory.fixed and gated and theory.nodes.weight.numel() > 1
 
 
-def _laws_given(theory: AffineTheory, second: Tensor, shape: Tensor) -> Laws:
+def _laws_given(theory: AffineTheory, second: Tensor, shape: Tensor) -> GateLaws:
     spread = second * shape
-    return theory.laws(Moments.of(torch.zeros_like(spread), spread))
+    return theory.laws(PowerMoments.of(torch.zeros_like(spread), spread))
 
 
 def _shape(theory: AffineTheory, second: Tensor, shape: Tensor) -> Tensor:
@@ -97,7 +164,7 @@ def _scalar_root(theory: AffineTheory, shape: Tensor) -> Tensor:
     return torch.where(vanishing, 0.0, torch.where(at_high > 0, torch.inf, root))
 
 
-def _polished(theory: AffineTheory, second: Tensor, shape: Tensor) -> Settled:
+def _polished(theory: AffineTheory, second: Tensor, shape: Tensor, keeps_any: Tensor) -> Settled:
     """One Newton step with gradients: exact value, and derivatives by the implicit function theorem."""
     exists = torch.isfinite(second) & (second < LARGEST)
     inside = torch.where(exists, second, 1.0)
@@ -107,31 +174,36 @@ def _polished(theory: AffineTheory, second: Tensor, shape: Tensor) -> Settled:
         slope = _slope(image, probe)
     image = theory.over_units(theory.settled(_laws_given(theory, inside, shape)).second)
     room = torch.where((1 - slope).abs() > 1e-9, 1 - slope, 1.0)
-    second = torch.where(exists & torch.isfinite(image), inside + (image - inside) / room, inside).clamp(min=0.0)
+    # at 0 the image is the floor on standard deviations, of which a step near a slope of 1 would make something
+    nothing = (inside == 0) & (image.detach() < SMALLEST)
+    gap = image - torch.where(nothing, image.detach(), inside)
+    second = torch.where(exists & torch.isfinite(image), inside + gap / room, inside).clamp(min=0.0)
     # a second moment below what the floor on standard deviations makes of nothing is nothing
     second = torch.where(second < SMALLEST, 0.0, second)
     laws = _laws_given(theory, second, shape)
     state = theory.settled(laws)
     exists = exists & torch.isfinite(theory.over_units(state.second))
-    state = Moments.of(*(torch.where(exists & (second > 0), p, 0.0) for p in state.powers[1:]))
+    state = PowerMoments.of(*(torch.where(exists & (second > 0), p, 0.0) for p in state.powers[1:]))
     after = theory.over_units(theory.step(laws, state).second)
     residual = (after - second).abs() / torch.where(second > 0, second, 1.0)
-    nothing = _laws_given(theory, torch.zeros_like(second), shape)
-    carry = torch.maximum(*(theory.expect(theory.A * theory.A, at, state) for at in (laws, nothing))).detach()
-    return Settled(laws, state, second, residual.detach(), exists, carry)
+    silent = _laws_given(theory, torch.zeros_like(second), shape)
+    carry = torch.maximum(*(theory.expect(theory.A * theory.A, at, state) for at in (laws, silent))).detach()
+    return Settled(laws, state, second, residual.detach(), exists, carry, keeps_any)
 
 
 @dataclass(frozen=True)
 class SettledPair:
     """The stable fixed point of ``E[s_a s_b]``: per unit, averaged, and as a correlation C.
 
-    ``defined`` is False where all units agree (Q = mu^2) and C is 0/0.
+    ``defined`` is False where all units agree (Q = mu^2) and C is 0/0; ``keeps_any`` is True where every C is left
+    unchanged (a linear network without input).
     """
 
     pair: Tensor
     correlation: Tensor
     defined: Tensor
     residual: Tensor
+    keeps_any: Tensor
 
 
 def room_for_correlation(theory: AffineTheory, settled: Settled) -> tuple[Tensor, Tensor]:
@@ -161,7 +233,10 @@ def settle_pair(theory: AffineTheory, settled: Settled, stable_together: Tensor)
 
     identical = theory.input_correlation.expand_as(width) == 1
     together = (identical & stable_together) | ~defined
+    keeps_any = settled.keeps_any
     with torch.no_grad():
+        if bool(keeps_any.any()):
+            keeps_any = keeps_any & (excess(torch.full_like(width, 0.5)).abs() <= UNCHANGED * width)
         correlation = torch.ones_like(width)
         if not bool(together.all()):
             correlation = torch.where(together, 1.0, _first_root(excess, identical))
@@ -174,7 +249,7 @@ def settle_pair(theory: AffineTheory, settled: Settled, stable_together: Tensor)
     after = theory.over_units(theory.pair_step(settled.laws, settled.state, per_unit, theory.input_correlation))
     residual = (after - pair).abs() / divisor
     correlation = torch.where(correlation < 1, (pair - floor) / torch.where(defined, width, 1.0), 1.0)
-    return SettledPair(per_unit, correlation, defined, residual.detach())
+    return SettledPair(per_unit, correlation, defined, residual.detach(), keeps_any)
 
 
 def _first_root(excess: Function, identical: Tensor) -> Tensor:

@@ -2,6 +2,6 @@
 
 from isornn.theory.spectra.density import spectrum
 from isornn.theory.spectra.dyson import NotSolved
-from isornn.theory.spectra.records import Atom, SpectralDensity
+from isornn.theory.spectra.laws import Atom, SpectralDensity
 
 __all__ = ["Atom", "NotSolved", "SpectralDensity", "spectrum"]

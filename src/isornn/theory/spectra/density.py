@@ -10,18 +10,12 @@ from torch import Tensor
 from isornn.cells import Spec, SpecError
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
-from isornn.theory.errors import TheoryMissing
-from isornn.theory.reasons import IDENTITY, NOT_POINTWISE
-from isornn.theory.records import JacobianMoments
-from isornn.theory.spectra.blocks import REPLICATES, UNITS, sampled_path, thinned
-from isornn.theory.spectra.chain import Step, chained, row_energy, with_few
-from isornn.theory.spectra.diagonal import unit_law
+from isornn.theory.records import IDENTITY, NOT_POINTWISE, JacobianMoments, TheoryMissing
+from isornn.theory.spectra.blocks import REPLICATES, UNITS, Step, chained, row_energy, sampled_path, thinned, with_few
 from isornn.theory.spectra.dyson import Blocks, NotSolved
-from isornn.theory.spectra.extremes import extremes
-from isornn.theory.spectra.one_gate import one_gate_law
-from isornn.theory.spectra.push import Law
-from isornn.theory.spectra.records import Atom, KnownMoments, SpectralDensity, integrals
-from isornn.theory.spectra.scan import SHARES, STILL, Scan, moments, scans, upper_edge
+from isornn.theory.spectra.laws import Atom, KnownMoments, Law, SpectralDensity, integrals
+from isornn.theory.spectra.products import one_gate_law, unit_law
+from isornn.theory.spectra.scan import SHARES, STILL, Scan, extremes, moments, scans, upper_edge
 
 SEED = 0
 MOST_STEPS = 16
@@ -82,7 +76,7 @@ def spectrum(spec: Spec, *, steps: int = 1, generator: torch.Generator | None = 
         return _of_law(spec, steps, law, _of_analysis(known.jacobian))
     generator = torch.Generator().manual_seed(SEED) if generator is None else generator
     path = sampled_path(spec, steps, generator)
-    if not path[0].births:
+    if not path[0].source_terms:
         return _of_law(spec, steps, *unit_law(path))
     wanted = _of_analysis(known.jacobian) if steps == 1 else _of_groups(path)
     return _by_dyson(spec, path, wanted)

@@ -8,7 +8,7 @@ W_n multiply. J is the Schur complement of
           [ G + sum_k w_k W_k ,    -1    ]]      (reads: dr_n = G ds + sum_k w_k du_k)
 
 which is linear in the random matrices. A product J_k ... J_1 is the Schur complement of k such blocks with -1 where
-the new states of one are the old states of the next (`isornn.theory.spectra.chain`): still linear in the matrices,
+the new states of one are the old states of the next (`isornn.theory.spectra.blocks`): still linear in the matrices,
 which are independent between steps, while A, G, D and w of one unit at different steps have the joint law that its
 states give them. Given the units J~ has the mean A~ (K x K) and, for each source k, random matrices that multiply its
 column q(k), rows of covariance V_k / N (K x K). With Pi = 1 on the rows of the last new states, Pi' = 1 on the columns
@@ -105,7 +105,7 @@ class Solution:
 class Dyson:
     """The equation for one population.
 
-    >>> from isornn.theory.spectra.chain import Source, Step, chained
+    >>> from isornn.theory.spectra.blocks import Source, Step, chained
     >>> one = torch.ones(1, 1, 1, dtype=torch.float64)
     >>> square = Dyson(chained([Step(1, 0 * one, {Source(0): one}, one.reshape(1))]))  # J = W: the quarter circle law
     >>> z = torch.tensor([2 + 1e-9j], dtype=torch.complex128)

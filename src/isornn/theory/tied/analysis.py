@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.theory.dynamics import moment_dynamics
-from isornn.theory.population.moments import Moments
-from isornn.theory.population.replicates import jackknife, pooled
+from isornn.theory.population.settling import Moments
 from isornn.theory.population.units import Draws
-from isornn.theory.quantities import Quantity, time_scale
-from isornn.theory.reasons import NEVER_FORGETS, NOTHING_LEFT, SIGN_UNSURE, TOO_LARGE
-from isornn.theory.tied.following import Followed, follow
+from isornn.theory.records import (
+    NEVER_FORGETS,
+    NO_SPREAD,
+    NOT_SETTLED,
+    NOTHING_LEFT,
+    QUANTILES,
+    SIGN_UNSURE,
+    TOO_LARGE,
+    Quantity,
+    Tied,
+    jackknife,
+    pooled,
+    time_scale,
+)
+from isornn.theory.tied.following import Followed, follow_tied
+from isornn.theory.tied.moments import certain, input_moments, lines_of, tied_moments
 from isornn.theory.tied.paths import TiedLaws
-from isornn.theory.tied.records import QUANTILES, Tied
-from isornn.theory.tied.trajectory import certain, input_moments, lines_of, tied_moments
 
 WIDTH, NETWORKS = 1024, 16
 REPLICATES = 8
@@ -38,8 +48,8 @@ def tied_analysis(spec: Spec, steps: int, *, generator: torch.Generator) -> Tied
     correlations = [laws.units.input_correlation]
     moments = _moments(spec, steps, correlations, generator)
     input = input_moments(laws, correlations)
-    infinite = follow(laws, input, Draws(laws.units.batch, REPLICATES, UNITS[0], generator), steps, tilted=True)
-    finite = follow(laws, input, Draws(laws.units.batch, NETWORKS, WIDTH, generator), steps, tilted=False)
+    infinite = follow_tied(laws, input, Draws(laws.units.batch, REPLICATES, UNITS[0], generator), steps, tilted=True)
+    finite = follow_tied(laws, input, Draws(laws.units.batch, NETWORKS, WIDTH, generator), steps, tilted=False)
     untied = moment_dynamics(spec, steps, generator=generator)
     shape = spec.batch_shape
     chi_1, chi = growth_factors(infinite, shape)
@@ -121,3 +131,64 @@ def _time_scales(keeping: Tensor, shape: torch.Size) -> Quantity:
     quantity = (scale, error / rate.square(), unending)
     value, error, unending = (part.reshape(*shape, -1) for part in quantity)
     return Quantity.of(value, error, {NEVER_FORGETS: unending})
+
+
+FEW_UNITS, FEW_REPLICATES = 128, 8
+# E[h^2] has settled where it changes by less than this share over the later half of the steps.
+_SETTLED = 0.1
+
+
+@dataclass(frozen=True)
+class RoughTied:
+    """Quantities by name, batch-shaped: growth over the later half of the steps, moments at the last.
+
+    ``residual`` is the relative change of E[h^2] over the later half of the steps. Where the state has not ``settled``
+    there are no numbers.
+    """
+
+    quantities: Mapping[str, Quantity]
+    residual: Tensor
+    settled: Tensor
+
+
+def rough_tied(spec: Spec, steps: int, *, generator: torch.Generator) -> RoughTied:
+    """Follow tied networks of a batch of specs from state 0, by few paths, for standard errors of some per cent."""
+    laws = TiedLaws.of(spec)
+    draws = Draws(laws.units.batch, FEW_REPLICATES, FEW_UNITS, generator)
+    followed = follow_tied(laws, input_moments(laws, [laws.units.input_correlation]), draws, steps, tilted=False)
+    shape = spec.batch_shape
+    moments = Moments.of(followed.means, shape)
+    residual, settled = _settled(moments, followed.start)
+    settled = settled & ~followed.unbounded.reshape(shape)
+    missing: dict[str, Tensor | bool] = {TOO_LARGE: followed.unbounded.reshape(shape), NOT_SETTLED: ~settled}
+
+    def last(name: str, reasons: Mapping[str, Tensor | bool]) -> Quantity:
+        return Quantity.of(getattr(moments, name)[..., -1], moments.stderr[name][..., -1], missing | dict(reasons))
+
+    def growth(quantity: Quantity) -> Quantity:
+        return Quantity.of(quantity.value, quantity.stderr, missing | dict(quantity.reasons))
+
+    chi_1, chi = map(growth, growth_factors(followed, shape))
+    return RoughTied(
+        quantities={
+            "xi": time_scale(chi),
+            "chi": chi,
+            "chi_1": chi_1,
+            "lyapunov": growth(lyapunov_exponent(followed, shape)),
+            "second_moment": last("second_moment", {}),
+            "correlation": last("correlation", {NO_SPREAD: ~moments.correlation_defined[..., -1]}),
+        },
+        residual=residual,
+        settled=settled,
+    )
+
+
+def _settled(moments: Moments, start: int) -> tuple[Tensor, Tensor]:
+    """Relative change of E[h^2] from step ``start`` to the last, and whether it is small or within its error."""
+    value, error = moments.second_moment, moments.stderr["second_moment"]
+    early, late = value[..., start - 1], value[..., -1]
+    noise = 3 * (error[..., start - 1] ** 2 + error[..., -1] ** 2).sqrt()
+    change = (late - early).abs()
+    largest = torch.maximum(early, late)
+    residual = torch.where(largest > 0, change / largest.clamp(min=1e-300), 0.0)
+    return residual, (residual <= _SETTLED) | ((change <= noise) & (noise <= largest / 2))

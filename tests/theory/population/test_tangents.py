@@ -2,7 +2,7 @@
 
 import torch
 
-from isornn.theory.population.late import binned, grid
+from isornn.theory.population.tangents import binned, grid
 
 
 def test_sums_of_exponentials_are_those_of_the_units() -> None:

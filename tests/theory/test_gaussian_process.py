@@ -20,9 +20,8 @@ from isornn.nn.random_network import RandomNetwork
 from isornn.nn.step import step
 from isornn.tasks import load_digits
 from isornn.theory import TheoryMissing, kernel, kernel_estimate
-from isornn.theory.tied.outputs import output_moments
-from isornn.theory.tied.paths import TiedLaws
-from isornn.theory.tied.process import root
+from isornn.theory.tied.moments import sampled_output_moments
+from isornn.theory.tied.paths import TiedLaws, root
 
 VANILLA = Spec(Vanilla(), law(h=(2, 0.5, 0.1, 0.2)))
 MINIMAL = Spec(Minimal(), law(u=(3, 2, 0.5, 1)))
@@ -123,7 +122,7 @@ def test_a_replicate_is_in_law_a_network_of_as_many_units(spec: Spec) -> None:
     """At 8 units, where outputs' second moments vary much from network to network: their mean and mean square."""
     x, generator = digits(2)[:, 2:5], seeded(1)
     gram = torch.einsum("atd,bsd->tasb", x, x) / 8
-    found = output_moments(TiedLaws.of(spec), gram, False, 8, 8000, generator)
+    found = sampled_output_moments(TiedLaws.of(spec), gram, False, 8, 8000, generator)
     o = torch.stack([network_outputs(spec, x, 8, generator)[-1] for _ in range(800)])
     measured = o @ o.mT / 8
     for one, other in ((found, measured), (found.square(), measured.square())):

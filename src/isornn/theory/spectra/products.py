@@ -1,26 +1,22 @@
-"""A matrix with a margin behind diagonal slopes: the law of the squared singular values of diag(d) W.
-
-W = U diag(s) V^T with Haar bases is free from diag(d), so the law is that of v = d^2 times y = s^2, freely multiplied.
-With f of `isornn.theory.matrix_law.tilted_mean` one number zeta belongs to each z:
-
-    zeta = f(zeta) - 1 / E[v / (f(zeta) v - z)],     m(z) = E[1 / (f(zeta) v - z)].
-
-These are the equations of `isornn.theory.spectra.dyson` with A = 0. Here the law of v is known, not sampled, which a
-narrow margin needs: the spectrum is then that of v, a little blurred.
-
-Source: Voiculescu 1987 for free products; subordination, Biane 1998; Belinschi & Bercovici 2007 (fixed point).
-"""
+"""Spectra that follow from one-dimensional laws: of one gate, of units by themselves, times a matrix with a margin."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from isornn.theory.matrix_law import tilted_mean
+from isornn.cells import Spec
+from isornn.cells.openings import bias_of
+from isornn.cells.polynomial import Polynomial
+from isornn.theory.matrix_law import margin_of, tilted_mean
+from isornn.theory.quadrature.affine import affine_refusal
+from isornn.theory.quadrature.engine import QuadratureEngine
+from isornn.theory.spectra.blocks import REPLICATES, UNITS, Step, product
 from isornn.theory.spectra.dyson import ACCEPTED, TOLERANCE, NotSolved
-from isornn.theory.spectra.push import Cells, Law
+from isornn.theory.spectra.laws import KnownMoments, Law, PiecewiseLaw, pushed_forward
 from isornn.theory.spectra.scan import refined
 
 _ANGLES = (2.0, 0.7, 0.2, 0.05, 0.01, 1e-3, 1e-5)
@@ -32,13 +28,14 @@ _NEAREST, _FARTHEST, _LOOKED_AT = -30.0, 12.0, 61  # natural logarithms of dista
 _BEFORE_END, _EVERY = 1e-5, 4
 
 
-def product_law(cells: Cells, margin: float) -> Law:
+def product_law(cells: PiecewiseLaw, margin: float) -> Law:
     """x, density and atoms of v y, given the law of v; y has mean 1.
 
     Raises:
         NotSolved: the equation's residual stays above its tolerance.
 
-    >>> v = Cells(torch.tensor([0.999, 1.001], dtype=torch.float64), torch.tensor([0.0, 1.0], dtype=torch.float64), ())
+    >>> ends = torch.tensor([0.999, 1.001], dtype=torch.float64)
+    >>> v = PiecewiseLaw(ends, torch.tensor([0.0, 1.0], dtype=torch.float64), ())
     >>> x, density, _ = product_law(v, 0.5)  # next to s^2 / E s^2, s uniform in [.5, 1.5]
     >>> [round(float(end), 2) for end in x[[0, -1]]], round(float(density[(x - 1).abs().argmin()]), 2)
     ([0.23, 2.08], 0.52)
@@ -63,7 +60,7 @@ def product_law(cells: Cells, margin: float) -> Law:
 class _Slopes:
     """Integrals over the law of v, whose density is constant between points."""
 
-    def __init__(self, cells: Cells) -> None:
+    def __init__(self, cells: PiecewiseLaw) -> None:
         density, none = cells.below.diff() / cells.points.diff(), torch.zeros(1, dtype=torch.float64)
         self.points = cells.points
         jumps = torch.cat([density, none]) - torch.cat([none, density])
@@ -167,3 +164,108 @@ def _end(slopes: _Slopes, margin: float, *, upper: bool) -> float:
     step = grid[1] - grid[0]
     found = minimize_scalar(logarithm, bounds=(best - step, best + step), method="bounded", options={"xatol": 1e-8})
     return math.exp(sign * found.fun)
+
+
+def unit_law(path: Sequence[Step]) -> tuple[Law, KnownMoments]:
+    """x, density and atoms of the squared singular values of each unit's own A_k ... A_1 (M x M), and their
+    moments, with standard errors over replicates."""
+    values = torch.linalg.svdvals(product(path).movedim(-1, 0)).square()
+    weight = path[0].weight
+    replicates = (values * weight[:, None]).reshape(-1, REPLICATES, UNITS, values.shape[1])
+    shares = weight.reshape(-1, REPLICATES, UNITS).sum((0, 2)) * values.shape[1]
+    squares = (values.square() * weight[:, None]).reshape(replicates.shape)
+    first, second = (part.sum((0, 2, 3)) / shares for part in (replicates, squares))
+    errors = {"mean": first, "variance": second - first.square()}
+    flat, mass = values.flatten(), (weight[:, None] / values.shape[1]).expand(values.shape).flatten()
+    order = flat.argsort()
+    ladder = flat[order]
+    # a cell between neighbours has half of the mass of each, the outer ones all of it
+    shared = mass[order] / 2
+    shared[[0, -1]] *= 2
+    law = pushed_forward(ladder, shared[1:] + shared[:-1], lambda at: at).law
+    stderr = {name: float(part.std()) / math.sqrt(REPLICATES) for name, part in errors.items()}
+    return law, KnownMoments(float((mass * flat).sum()), float((mass * flat.square()).sum()), stderr)
+
+
+_NODES = 40001
+_SMOOTHED = 513  # nodes of a bias law under a normal part
+_WIDE = 8.5  # standard deviations
+
+
+def one_gate_law(spec: Spec, steps: int) -> Law | None:
+    """x, density and atoms where the spectrum is the law of a function of one variable, else ``None``."""
+    if affine_refusal(spec.cell) is not None:
+        return None
+    engine = QuadratureEngine(spec)
+    theory = engine.theory
+    weighted = [gate for gate in theory.reads if float(torch.as_tensor(spec.gates[gate].weight_var)) > 0]
+    if not weighted:
+        cells = _cells(spec, engine, theory.A, 1.0) if steps == 1 else None
+        return None if cells is None else cells.law
+    if len(weighted) > 1 or theory.A.terms or theory.reads[weighted[0]].gates:
+        return None
+    gate = spec.gates[weighted[0]]
+    margin = margin_of(gate.ensemble)
+    if margin is None:
+        return None
+    cells = _cells(spec, engine, theory.D[weighted[0]], float(gate.recurrent_var))
+    if cells is None:
+        return None
+    if steps > 1:
+        return PiecewiseLaw.at(cells.constant**steps).law if margin == 0 and cells.constant is not None else None
+    if margin == 0:
+        return cells.law
+    return _of_margin(margin, cells.constant) if cells.constant is not None else product_law(cells, margin)
+
+
+def _of_margin(margin: float, mean: float) -> Law:
+    """Of s^2 of that mean, s uniform in [1-m, 1+m]."""
+    s = torch.linspace(1 - margin, 1 + margin, _NODES, dtype=torch.float64)
+    mass = torch.full((_NODES - 1,), 1 / (_NODES - 1), dtype=torch.float64)
+    return pushed_forward(s, mass, lambda at: mean / (1 + margin**2 / 3) * at.square()).law
+
+
+def _cells(spec: Spec, engine: QuadratureEngine, factor: Polynomial, scale: float) -> PiecewiseLaw | None:
+    if len(factor.gates) > 1 or any(term.powers for term in factor.terms):
+        return None
+    if not factor.gates:
+        constant = float(sum(float(term.coefficient) for term in factor.terms))
+        return PiecewiseLaw.at(scale * constant**2)
+    (gate,) = factor.gates
+    kinks = [kink for term in factor.terms for function in term.factors.get(gate, ()) for kink in function.kinks]
+    u, mass = _preactivation(spec, gate, float(engine.settled.laws[gate].variance.reshape(-1)[0]), kinks)
+
+    def square(at: Tensor) -> Tensor:
+        total = torch.zeros_like(at)
+        for term in factor.terms:
+            product = torch.as_tensor(term.coefficient, dtype=torch.float64).reshape(-1)[:1] * torch.ones_like(at)
+            for function in term.factors.get(gate, ()):
+                product = product * function.call(at)
+            total = total + product
+        return scale * total.square()
+
+    return pushed_forward(u, mass, square)
+
+
+def _preactivation(spec: Spec, gate: str, variance: float, kinks: list[float]) -> tuple[Tensor, Tensor]:
+    """Ends of fine cells in u, finest where gates change, and the share of units in each.
+
+    Over units a bias is one more normal part of u whether it is kept or redrawn.
+    """
+    law = spec.gates[gate]
+    width = math.sqrt(variance + (float(law.bias_var) if spec.biases == "fixed" else 0.0))
+    if law.bias_law is None:
+        means = torch.tensor([float(law.bias_mean)], dtype=torch.float64)
+    else:
+        count = _SMOOTHED if width > 0 else _NODES
+        ranks = (torch.arange(count, dtype=torch.float64) + 0.5) / count
+        means = (float(law.bias_mean) + bias_of(spec.cell, gate, law.bias_law, ranks)).sort()[0]
+    if width == 0:
+        ends = means if len(means) > 1 else means.repeat(2)
+        return ends, torch.full((len(ends) - 1,), 1 / (len(ends) - 1), dtype=torch.float64)
+    low, high = float(means[0]) - _WIDE * width, float(means[-1]) + _WIDE * width
+    plain = torch.linspace(low, high, _NODES, dtype=torch.float64)
+    curved = torch.linspace(math.asinh(low), math.asinh(high), _NODES, dtype=torch.float64).sinh()
+    ends = torch.cat([plain, curved, torch.tensor(kinks, dtype=torch.float64)]).clamp(low, high).sort()[0]
+    below = torch.stack([torch.special.ndtr((ends - mean) / width) for mean in means]).mean(0)
+    return ends, below.diff()

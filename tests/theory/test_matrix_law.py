@@ -14,8 +14,7 @@ from isornn.simulation import simulate
 from isornn.theory import TheoryMissing, analyze
 from isornn.theory.matrix_law import fourth_cumulant, margin_of, tilted_mean
 from isornn.theory.spectra import spectrum
-from isornn.theory.spectra.blocks import sampled_path, thinned
-from isornn.theory.spectra.chain import Source, Step, chained
+from isornn.theory.spectra.blocks import Source, Step, chained, sampled_path, thinned
 from isornn.theory.spectra.dyson import Dyson
 from isornn.theory.spectra.scan import moments, upper_edge
 
@@ -156,7 +155,7 @@ def test_two_projections_by_orthogonal_matrices_have_the_arcsine_law() -> None:
     weight = torch.full((4,), 0.25, dtype=torch.float64)
     zero = torch.zeros(1, 1, 4, dtype=torch.float64)
     kept = [torch.tensor(units, dtype=torch.float64).reshape(1, 1, 4) for units in ([1, 1, 0, 0], [1, 0, 1, 0])]
-    dyson = Dyson(chained([Step(1, zero, {Source(0, "h", 0.0): births}, weight) for births in kept]))
+    dyson = Dyson(chained([Step(1, zero, {Source(0, "h", 0.0): source_terms}, weight) for source_terms in kept]))
     z = torch.tensor([9 + 1j])
     start = dyson.guess(z)
     for place in (9 + 1j, 3 + 1j, 1 + 0.5j, 0.6 + 0.1j, 0.3 + 0.1j):

@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from isornn.theory.quadrature import roots
-from isornn.theory.quadrature.roots import bracketed_root
+from isornn.theory.quadrature.fixed_point import Function, bracketed_root
 
 
-def find(function: roots.Function, low: Tensor, high: Tensor) -> Tensor:
+def find(function: Function, low: Tensor, high: Tensor) -> Tensor:
     return bracketed_root(function, low, high, function(low), function(high))
 
 

@@ -19,12 +19,10 @@ from isornn.cells.spec import SpecError
 from isornn.nn.random_network import RandomNetwork
 from isornn.nn.step import step
 from isornn.theory import Bidirectional, TheoryMissing, analyze_stack
-from isornn.theory.depth.in_turn import heard, solved
-from isornn.theory.depth.records import NO_INPUT_LAW
-from isornn.theory.depth.stack import checked
-from isornn.theory.depth.tied import tied_stack
-from isornn.theory.depth.uncertainty import InputLaw
-from isornn.theory.reasons import IDENTITY, NOT_CONVERGED, NOT_POINTWISE
+from isornn.theory.depth.analysis import tied_stack
+from isornn.theory.depth.layerwise import InputLaw, output_law, solved
+from isornn.theory.depth.stack import NO_INPUT_LAW, checked
+from isornn.theory.records import IDENTITY, NOT_CONVERGED, NOT_POINTWISE
 
 VANILLA = Spec(Vanilla(), law(h=(2, 0.5, 0.1, 0.2)))
 CHO = Spec(ChoGRU(), law(z=(3, 1, 0, 1), r=(2, 0.5, 0.1, 0.5), n=(4, 0.5, 0, 0)))
@@ -38,7 +36,7 @@ def linear(weight_var: float, input_var: float, **options: Any) -> Spec:
 
 
 def answers(weight_var: float, input_var: float, length: int) -> Tensor:
-    """A linear layer's response to its input: E[h_a h_b] hears it at once and keeps ``weight_var`` of it per step."""
+    """A linear layer's response to its input: E[h_a h_b] has it at once and keeps ``weight_var`` of it per step."""
     return input_var * weight_var ** torch.arange(length + 1, dtype=torch.float64)
 
 
@@ -69,7 +67,7 @@ def test_a_linear_stack_is_known_in_closed_form() -> None:
 
 
 def test_two_directions_answer_before_and_after() -> None:
-    """A backward layer hears its input in reverse; concatenated outputs average."""
+    """A backward layer reads its input in reverse; concatenated outputs average."""
     one, other, top = linear(0.5, 0.8), linear(0.7, 0.6), linear(0.3, 1.0)
     answer = analyze_stack([Bidirectional(one, other), top], length=12)
     r = (0.8 / 0.5 + 0.6 / 0.3) / 2
@@ -88,7 +86,7 @@ def test_two_directions_answer_before_and_after() -> None:
 
 @dataclass(frozen=True)
 class Delayed(Cell):
-    """Linear, and it hears the input before as well."""
+    """Linear, and it reads the previous input as well."""
 
     name = "delayed"
     gates = {"u": Reads(previous_input=True)}
@@ -144,7 +142,7 @@ def test_what_is_not_known_of_the_input_shows_in_every_number() -> None:
     point = found.analysis.fixed_point
     assert point.second_moment.error() == pytest.approx(0.8 / 0.5 * 0.01)
     assert point.correlation.error() == pytest.approx(0.02, rel=1e-6)
-    above = heard([found])
+    above = output_law([found])
     assert float(above.variance_error) == pytest.approx(0.8 / 0.5 * 0.01)
     assert float(above.correlation_error) == pytest.approx(0.02, rel=1e-6)
 
@@ -247,7 +245,7 @@ def test_above_a_layer_without_a_fixed_point_nothing_is_known() -> None:
     json.dumps(answer.to_json(), allow_nan=False)
 
 
-def test_a_stack_that_does_not_hear_its_input_has_no_reach() -> None:
+def test_a_stack_that_does_not_read_its_input_has_no_reach() -> None:
     deaf = Spec(Vanilla(), {"h": Gate(0.5, 0.0, bias_var=0.1)})
     answer = analyze_stack([deaf, VANILLA], length=5)
     assert answer.reach.reason() is not None and float(answer.forward.profile.value.abs().max()) == 0
