@@ -32,7 +32,7 @@ from isornn.cli import app
 from isornn.init import apply_, chrono_, critical_, spec_of, standard_, uniform_gate_
 from isornn.nn import RNN
 from isornn.simulation import Simulation, simulate
-from isornn.theory.critical_points.gate_statistics import GateStatistics
+from isornn.theory.critical_points.costs import GateStatistics
 from isornn.theory.population.engine import Effort
 from isornn.theory.population.sampled import population_analysis
 from isornn.theory.quadrature.engine import QuadratureEngine

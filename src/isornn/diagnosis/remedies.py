@@ -18,7 +18,7 @@ from isornn.diagnosis.records import layer_name
 from isornn.diagnosis.weights import weight_facts
 from isornn.nn import draws
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable
-from isornn.theory.critical_points.point import critical_spec
+from isornn.theory.critical_points.point import critical
 
 _OF_MEMORY = ("default_start", "exploding", "saturated_forget_gate", "vanishing")
 _NOT_WEIGHTS = {
@@ -65,7 +65,7 @@ def fix_(
     """
     places = _places(model)
     # Solved once for all layers of a cell.
-    bridging = functools.cache(lambda cell: critical_spec(cell, length, time_scales="octaves"))
+    bridging = functools.cache(lambda cell: critical(cell, length).spec)
     done = []
     told = [verdict for verdict in verdicts if verdict.illness != CANNOT_TELL]
     for name in dict.fromkeys(verdict.place for verdict in told):

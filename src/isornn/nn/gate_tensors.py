@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from isornn.cells import GRU, LSTM, Cell, Gate, Vanilla
+from isornn.cells import GRU, LSTM, BiasLaw, Cell, Gate, Vanilla
 from isornn.cells.spec import Ensemble
 from isornn.nn.layout import GateTensors
 from isornn.nn.rnn import RNN, suffix
@@ -59,11 +59,13 @@ def recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
     """Every layer and direction of every recurrent module in ``module``, itself included.
 
     Raises:
-        ModuleError: there is none.
+        ModuleError: there is none; ``module`` is no `torch.nn.Module`, though an attribute of it may be.
 
     >>> [layer.where for layer in recurrent_layers(nn.GRU(3, 5, num_layers=2, bidirectional=True))]
     ['GRU l0', 'GRU l0_reverse', 'GRU l1', 'GRU l1_reverse']
     """
+    if not isinstance(module, nn.Module):
+        raise ModuleError(f"module: {type(module).__name__} is no torch.nn.Module{_module_within(module)}")
     found = [
         layer
         for name, child in module.named_modules()
@@ -75,6 +77,17 @@ def recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
             f"...Cell forms, and isornn's layers"
         )
     return found
+
+
+def _module_within(wrapper: object) -> str:
+    """Which attribute of something that is no module is one with recurrent layers, to be given in its place."""
+    for name, value in getattr(wrapper, "__dict__", {}).items():
+        several = isinstance(value, (list, tuple))
+        for place, part in enumerate(value if several else [value]):
+            if isinstance(part, nn.Module) and any(next(_layers_of(m, ""), None) for m in part.modules()):
+                path = f"{name}[{place}]" if several else name
+                return f"; its attribute {path} ({_kind(part)}) is one with recurrent layers: give that"
+    return ""
 
 
 def check_writable(layer: RecurrentLayer) -> None:
@@ -96,22 +109,24 @@ def check_writable(layer: RecurrentLayer) -> None:
 def measured_gate(tensors: GateTensors) -> Gate:
     """The law that a gate's tensors look drawn from.
 
-    ``weight_var = P mean(W_ij^2)``, ``input_var = D mean(U_ij^2)``, ``previous_input_var`` likewise; mean and variance
-    over units of the biases' sum; "orthogonal" or "identity" where W is, to 1 %, else "gaussian".
+    ``weight_var = P mean(W_ij^2)``, ``input_var = D mean(U_ij^2)``, ``previous_input_var`` likewise; the mean over
+    units of the biases' sum and, where it is not the same in all, the empirical law of what differs from the mean;
+    "orthogonal" or "identity" where W is, to 1 %, else "gaussian".
 
-    >>> gate = measured_gate(GateTensors(2 * torch.eye(3), None, None, (torch.ones(3), torch.zeros(3))))
-    >>> gate.weight_var, gate.bias_mean, gate.ensemble
-    (4.0, 1.0, 'identity')
+    >>> gate = measured_gate(GateTensors(2 * torch.eye(3), None, None, (torch.tensor([0.0, 1.0, 5.0]), torch.zeros(3))))
+    >>> gate.weight_var, gate.ensemble, gate.bias_mean, gate.bias_law.values
+    (4.0, 'identity', 2.0, (-2.0, -1.0, 3.0))
     """
     total = sum((_double(bias) for bias in tensors.biases), torch.zeros((), dtype=torch.float64))
-    # Equal biases would otherwise keep a variance of rounding errors.
+    # Equal biases would otherwise differ from their mean by rounding errors.
     constant = bool(total.max() == total.min())
+    mean = float(total.max() if constant else total.mean())
     return Gate(
         weight_var=_fan_in_variance(tensors.recurrent),
         input_var=_fan_in_variance(tensors.input),
         previous_input_var=_fan_in_variance(tensors.previous_input),
-        bias_mean=float(total.max() if constant else total.mean()),
-        bias_var=0.0 if constant else float(total.var(correction=0)),
+        bias_mean=mean,
+        bias_law=None if constant else BiasLaw("empirical", values=tuple((total - mean).tolist())),
         ensemble=_ensemble(tensors.recurrent),
     )
 

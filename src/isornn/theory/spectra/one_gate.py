@@ -9,6 +9,7 @@ diag(phi'(u)), and the two laws are multiplied freely (`isornn.theory.spectra.fr
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -96,7 +97,8 @@ def _preactivation(spec: Spec, gate: str, variance: float, kinks: list[float]) -
     else:
         count = _SMOOTHED if width > 0 else _NODES
         ranks = (torch.arange(count, dtype=torch.float64) + 0.5) / count
-        means = (float(law.bias_mean) + bias_of(spec.cell, gate, law.bias_law, ranks)).sort()[0]
+        by_rank = replace(law.bias_law, values=tuple(sorted(law.bias_law.values)))
+        means = (float(law.bias_mean) + bias_of(spec.cell, gate, by_rank, ranks)).sort()[0]
     if width == 0:
         ends = means if len(means) > 1 else means.repeat(2)
         return ends, torch.full((len(ends) - 1,), 1 / (len(ends) - 1), dtype=torch.float64)
