@@ -11,6 +11,7 @@ import io
 import json
 import math
 import pickle
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -333,7 +334,10 @@ def kept_at_start(cell: Cell, layer: RNN) -> list[Tensor]:
 
 
 def critical_start(cell: Cell) -> None:
-    assert bool((gradient_by_step(critical_(RNN(cell, 8, 8), 20, generator=seeded())) > 0).all())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* does not meet ", UserWarning)  # what is asked here is less
+        layer = critical_(RNN(cell, 8, 8), 20, generator=seeded())
+    assert bool((gradient_by_step(layer) > 0).all())
 
 
 def chrono_start(cell: Cell) -> None:

@@ -23,7 +23,6 @@ import torch
 from torch import nn
 
 from isornn.cells import Cell, Gate, Input, Spec, SpecError
-from isornn.cells.roles import roles_of
 from isornn.cells.starts import start
 from isornn.nn import draws
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable, measured_gate, recurrent_layers
@@ -100,8 +99,8 @@ def critical_(
     What ``length`` promises: by the biases alone, without input to the remember gate, the mean square of a small change
     of the state is 1/e of its first value exactly T steps later, which gives high, 2.5 to 3 T. On inputs of the law
     ``input`` the reach lies between T/2 and 2 T: 1.03 T for an LSTM, 0.61 T for a GRU. `isornn.critical` shows the
-    number; where ``fixed`` or inputs of correlation below 1 may break the promise, and for a cell without a remember
-    gate, it is computed here, and a condition that does not hold is warned of.
+    number. Where that is not sure from the gates alone, as with ``fixed`` fields and for a cell without a remember
+    gate, the theory is asked, and a condition that does not hold is warned of.
 
     Args:
         module: as `apply_`; a cell without a remember gate is set by orthogonal weights instead.
@@ -127,7 +126,7 @@ def critical_(
 
     def solved(cell: Cell) -> Spec:
         point = critical(cell, length, fixed=fixed, input=input)
-        if fixed or float(input.correlation) != 1.0 or not roles_of(cell).gated:
+        if fixed or not point.holds_by_gates():
             point.warn_of_unmet_conditions()
         return point.spec
 

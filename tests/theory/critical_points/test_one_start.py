@@ -210,6 +210,7 @@ def test_conditions_that_fixed_fields_break_are_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         init.critical_(RNN(Peephole(), 3, 8), 50, fixed={"g.input_var": 2.0})
+        init.critical_(nn.GRU(3, 8), 50)
 
 
 def test_a_length_out_of_reach_is_named_as_it_was_given() -> None:

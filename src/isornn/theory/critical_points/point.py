@@ -10,22 +10,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.quasirandom import SobolEngine
 
 from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.polynomial import NotPolynomial
-from isornn.cells.roles import roles_of
+from isornn.cells.roles import RetainedState, at_start, roles_of
 from isornn.modes import usual_modes
 from isornn.theory.analysis import SEED, analyze
-from isornn.theory.carry import carry_of
+from isornn.theory.carry import Carry, carry_of
 from isornn.theory.critical_points.choice import chosen, steps_seen, subspace
 from isornn.theory.critical_points.costs import COSTS, costs, sight_name
 from isornn.theory.critical_points.front import Objective, check_length, pareto_front
 from isornn.theory.critical_points.python_line import objective_line, rule_line
 from isornn.theory.critical_points.rule import Biases, family_of, over_octaves, sight_of, solve
+from isornn.theory.errors import TheoryMissing
+from isornn.theory.quadrature.bias_nodes import bias_nodes
 from isornn.theory.quantities import Quantity
 from isornn.theory.records import Analysis
 
 FARTHEST_SHARE = 1 / 3  # of 1/T, the largest share that the farthest step can have in a unit
+_DRAWS = 512  # of the inputs to gates that do not factorise
 _UNIT_INPUT = Input()
 
 
@@ -63,12 +67,24 @@ class Critical:
     def conditions(self) -> tuple[Condition, ...]:
         return self._measured[1]
 
+    def holds_by_gates(self) -> bool:
+        """Whether what the gates keep of the state, known without an analysis, gives a reach from T/2 to 2 T."""
+        try:
+            found = [carry_of(self.spec)]
+        except NotPolynomial:
+            found = [_sampled_carry(self.spec, state) for state in roles_of(self.spec.cell).gated]
+        return bool(found) and all(self.length / 2 <= carry.reach() <= 2 * self.length for carry in found)
+
     def warn_of_unmet_conditions(self) -> None:
-        """A warning that names the conditions which do not hold, if any."""
-        unmet = [f"{c.name}: {c.wanted}, found {c.found}" for c in self.conditions if not c.met]
+        """A warning that names the conditions which do not hold, if any, or says why that is not known."""
+        start = f"{self.spec.cell.name} at length {self.length:g}"
+        try:
+            unmet = [f"{c.name}: {c.wanted}, found {c.found}" for c in self.conditions if not c.met]
+        except TheoryMissing as reason:
+            warnings.warn(f"how far {start} sees is not known: {reason}", stacklevel=3)
+            return
         if unmet:
-            met_by = f"{self.spec.cell.name} at length {self.length:g}"
-            warnings.warn(f"{met_by} does not meet {'; '.join(unmet)}", stacklevel=3)
+            warnings.warn(f"{start} does not meet {'; '.join(unmet)}", stacklevel=3)
 
     @functools.cached_property
     def _measured(self) -> Measured:
@@ -251,6 +267,21 @@ def _preferred(
 
 def _known(analysis: Analysis, length: float, conditions: tuple[Condition, ...], line: str) -> Critical:
     return Critical(analysis.spec, length, line, lambda: (analysis, conditions))
+
+
+def _sampled_carry(spec: Spec, state: RetainedState) -> Carry:
+    """The carry of a cell whose gates do not factorise, on identical inputs, by quasi-random draws of the inputs."""
+    zero = dict.fromkeys(spec.gates, torch.zeros(1, 1, 1, dtype=torch.float64))
+    nodes = bias_nodes(spec, zero)
+    draws = SobolEngine(len(state.retention), scramble=True, seed=SEED).draw(_DRAWS, dtype=torch.float64)
+    u = {}
+    for name, normal in zip(state.retention, torch.special.ndtri(draws.clamp(1e-12, 1 - 1e-12)).T, strict=True):
+        gate = spec.gates[name]
+        variance = float(gate.input_var + gate.previous_input_var) * float(spec.input.variance)
+        u[name] = float(gate.bias_mean) + nodes.offset[name][0, 0][:, None] + math.sqrt(variance) * normal
+    kept = state.coefficient(at_start(spec.cell, u)).square()
+    rates = kept.expand(len(nodes.weight), _DRAWS).mean(-1)
+    return Carry(state.state, rates, nodes.weight)
 
 
 # -- conditions -------------------------------------------------------------------------------------------------------
