@@ -1,6 +1,6 @@
-"""LSTMs through the population engine: xi to 1 % within a second of import, and the critical point at T = 1000.
+"""LSTMs through the population engine: xi to 1 % within a second of import, and the isometric start at T = 1000.
 
-Bars: each row at most 1 s and 1 % from a run with 16 times the units; `critical` at most 10 s.
+Bars: each row at most 1 s and 1 % from a run with 16 times the units; `isometric` at most 10 s.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 import torch
 from table import heading, median_seconds, show
 
-from isornn import Gate, Spec, analyze, critical
+from isornn import Gate, Spec, analyze, isometric
 from isornn.cells import GRU, LSTM, Cell
 from isornn.cells.starts import start
 from isornn.theory.population.engine import population_analysis
@@ -51,11 +51,11 @@ def main() -> int:
     rows = []
     cells: tuple[Cell, ...] = (LSTM(), GRU())
     for cell in cells:
-        point = critical(cell, 1000)
-        seconds = median_seconds(lambda cell=cell: critical(cell, 1000), runs=3)
+        point = isometric(cell, 1000)
+        seconds = median_seconds(lambda cell=cell: isometric(cell, 1000), runs=3)
         good &= seconds <= 10 and point.conditions[0].met
         rows.append(
-            [f"critical({cell.name}, 1000)", point.analysis.reach.number(), point.analysis.reach.error(), seconds]
+            [f"isometric({cell.name}, 1000)", point.analysis.reach.number(), point.analysis.reach.error(), seconds]
         )
     show(("call", "reach", "stderr", "seconds"), rows)
     return 0 if good else 1

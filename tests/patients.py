@@ -105,7 +105,7 @@ def _scaled(model: nn.Module, kind: str, factor: float) -> None:
                 weight.mul_(factor)
 
 
-# What `isornn.critical` solves, which takes seconds each: r ~ U(low, high), by cell and length.
+# What `isornn.isometric` solves, which takes seconds each: r ~ U(low, high), by cell and length.
 SOLVED = {
     "lstm": {
         60: (2.747687396503584, 263.21796915193426),
@@ -121,7 +121,7 @@ SOLVED = {
 
 
 def critical_spec(cell: str, length: int) -> Spec:
-    """`isornn.critical`'s spec."""
+    """`isornn.isometric`'s spec."""
     law = BiasLaw("timescale", *SOLVED[cell][length])
     weak, sees = Gate(weight_var=1e-5), Gate(weight_var=1e-5, input_var=1.0)
     only_sees, keeps = Gate(input_var=1.0), replace(weak, bias_law=law)
@@ -136,7 +136,7 @@ def critical_spec(cell: str, length: int) -> Spec:
 
 
 def critical_(module: nn.Module, length: int, generator: torch.Generator) -> None:
-    """`isornn.init.critical_` without the solving."""
+    """`isornn.init.isometric_` without the solving."""
     cell = recurrent_layers(module)[0].cell.name
     isornn.init.apply_(module, critical_spec(cell, length), generator=generator)
 

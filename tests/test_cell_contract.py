@@ -11,6 +11,7 @@ import io
 import json
 import math
 import pickle
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ from isornn.cli import app
 from isornn.init import apply_, chrono_, critical_, spec_of, standard_, uniform_gate_
 from isornn.nn import RNN
 from isornn.simulation import Simulation, simulate
-from isornn.theory.critical_points.gate_statistics import GateStatistics
+from isornn.theory.critical_points.costs import GateStatistics
 from isornn.theory.population.engine import Effort, population_analysis
 from isornn.theory.quadrature.engine import QuadratureEngine
 from isornn.theory.records import Analysis, Quantity
@@ -331,7 +332,10 @@ def kept_at_start(cell: Cell, layer: RNN) -> list[Tensor]:
 
 
 def critical_start(cell: Cell) -> None:
-    assert bool((gradient_by_step(critical_(RNN(cell, 8, 8), 20, generator=seeded())) > 0).all())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* does not meet ", UserWarning)  # what is asked here is less
+        layer = critical_(RNN(cell, 8, 8), 20, generator=seeded())
+    assert bool((gradient_by_step(layer) > 0).all())
 
 
 def chrono_start(cell: Cell) -> None:

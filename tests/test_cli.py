@@ -70,7 +70,7 @@ def test_help_comes_without_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["", "cells", "analyze", "compare", "critical", "demo", "pareto", "phase", "spectrum"]
+    "command", ["", "cells", "analyze", "compare", "critical", "demo", "isometric", "pareto", "phase", "spectrum"]
 )
 def test_help(command: str) -> None:
     result = run(*command.split(), "--help")
@@ -138,15 +138,7 @@ def test_a_fault_of_ours_is_not_taken_for_bad_input(monkeypatch: pytest.MonkeyPa
         (("critical", "--cell", "peephole", "--length", "9", "--fix", "f.bias_mean"), ("--fix", "FIELD=NUMBER")),
         (("critical", "--cell", "peephole", "--length", "9", "--fix", "q.bias_mean=1"), ("q.bias_mean", "i, f, g, o")),
         (("critical", "--cell", "peephole", "--length", "9", "--fix", "f.weight_var=-1"), ("-1.0", "from 0")),
-        (("critical", "--cell", "peephole", "--length", "9", "--biases", "some"), ("biases: 'some'", '"redrawn"')),
-        (
-            ("critical", "--cell", "peephole", "--length", "9", "--time-scales", "some"),
-            ("time_scales: 'some'", "octaves"),
-        ),
-        (
-            ("critical", "--cell", "peephole", "--length", "9", "--time-scales", "octaves", "--objective", "equal"),
-            ("--time-scales: 'octaves'", "--objective"),
-        ),
+        (("isometric", "--cell", "peephole", "--length", "9", "--biases", "some"), ("biases: 'some'", '"redrawn"')),
         (("critical", "--cell", "peephole", "--length", "9", "-o", "spec.txt"), ("--output", "'spec.txt'", ".json")),
         (("demo", "--length", "2"), ("--length: 2", "at least 3")),
         (("demo", "--updates", "0"), ("--updates: 0", "at least 1")),
@@ -268,7 +260,7 @@ def test_people_get_a_table_and_a_sentence() -> None:
     result = run("analyze", "--cell", "peephole", *SIZES, "--init", "standard", "--length", "200")
     assert (result.exit_code, result.stderr) == (0, "")
     assert "exact (residual" in result.stdout
-    assert "1/e of its first effect 2.715 steps later, far fewer than the 200 to be bridged" in result.stdout
+    assert "1/e of its first value 2.715 steps later, far fewer than the 200 to be bridged" in result.stdout
 
 
 def test_people_get_errors_and_reasons() -> None:
@@ -304,6 +296,13 @@ def test_what_is_left_is_continued_by_chi() -> None:
     spec = Spec(Peephole(), {"f": Gate(bias_mean=2.0), "g": Gate(weight_var=0.1, input_var=1.0)})
     whole, part = analyze(spec, length=60), analyze(spec, length=20)
     assert left_after(part, 60) == pytest.approx(left_after(whole, 60), rel=1e-6)
+
+
+def test_what_is_left_is_a_norm_as_in_reports() -> None:
+    """A single unit that keeps .9 of its state: .9^9 of a change's norm after 10 steps, relative to one step."""
+    memory = Vanilla("identity")
+    spec = Spec(memory, {"h": Gate(weight_var=0.81, ensemble="orthogonal")})
+    assert left_after(analyze(spec, length=10), 10) == pytest.approx(0.9**9, rel=1e-6)
 
 
 # -- compare ----------------------------------------------------------------------------------------------------------
@@ -347,21 +346,21 @@ def test_critical_keeps_what_is_fixed() -> None:
     assert found["spec"]["gates"]["o"]["bias_mean"] == 1.0
 
 
-def test_critical_with_biases_redrawn_sets_xi() -> None:
-    found = answer("critical", "--cell", "peephole", "--length", "50", "--biases", "redrawn")
+def test_isometric_with_biases_redrawn_sets_xi() -> None:
+    found = answer("isometric", "--cell", "peephole", "--length", "50", "--biases", "redrawn")
     assert found["spec"]["biases"] == "redrawn"
     assert found["achieved"]["xi"] == pytest.approx(50, rel=0.01)
 
 
 def test_people_get_the_line_that_applies_it() -> None:
-    result = run("critical", "--cell", "peephole", "--length", "50")
+    result = run("isometric", "--cell", "peephole", "--length", "50")
     assert result.exit_code == 0
-    assert "isornn.init.critical_(module, length=50, time_scales='uniform')" in result.stdout
+    assert "isornn.init.isometric_(module, length=50)" in result.stdout
     assert "reach = T" in result.stdout
 
 
-def test_critical_over_octaves_gives_the_line_of_the_default_start() -> None:
-    result = run("critical", "--cell", "peephole", "--length", "50", "--time-scales", "octaves")
+def test_critical_gives_the_line_of_the_default_start() -> None:
+    result = run("critical", "--cell", "peephole", "--length", "50")
     assert result.exit_code == 0
     assert (
         "isornn.init.critical_(module, length=50)" in result.stdout and "share of the first of T steps" in result.stdout

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from isornn import critical
+from isornn import critical, isometric
 from isornn.cells import GRU, LSTM, TRNN, Cell, Input, Minimal, Peephole, Spec
 from isornn.cells.starts import start
-from isornn.theory.critical_points.point import critical_spec
 
 UNITS, BATCH, CLIP, HELD_OUT = 64, 32, 1.0, 256
 RATES = (1e-3, 3e-3, 1e-2, 3e-2)
@@ -86,17 +85,17 @@ MODULES = {**CORE_MODULES, **WIDER_MODULES}
 
 def _papers(cell: Cell, goal: Goal) -> Fields:
     """Gilboa et al. 2019, D.4's variances; all units share one forget bias, at which xi = T."""
-    return _of_spec(critical(cell, goal.length, biases="redrawn").spec)
+    return _of_spec(isometric(cell, goal.length, biases="redrawn").spec)
 
 
 def _ours(cell: Cell, goal: Goal) -> Fields:
     """What `isornn.init.critical_` draws that is told the length and how large the inputs are."""
-    return _of_spec(critical_spec(cell, goal.length, input=Input(goal.mean_square), time_scales="octaves"))
+    return _of_spec(critical(cell, goal.length, input=Input(goal.mean_square)).spec)
 
 
 def _ours_by_length(cell: Cell, goal: Goal) -> Fields:
     """What `isornn.init.critical_` draws that is told the length alone."""
-    return _of_spec(critical_spec(cell, goal.length, time_scales="octaves"))
+    return _of_spec(critical(cell, goal.length).spec)
 
 
 def _of_spec(spec: Spec) -> Fields:
@@ -117,7 +116,7 @@ OURS = ("critical", "critical_by_length")
 
 
 def _papers_told(cell: Cell, goal: Goal) -> Fields:
-    return _of_spec(critical(cell, goal.length, input=Input(goal.mean_square), biases="redrawn").spec)
+    return _of_spec(isometric(cell, goal.length, input=Input(goal.mean_square), biases="redrawn").spec)
 
 
 def _told(name: str) -> Callable[[Cell, Goal], Fields]:

@@ -8,24 +8,26 @@ of `isornn.nn`, and any module that contains such. Everything else in the module
 - torch's two biases add: the whole bias goes to ``bias_ih`` and ``bias_hh`` is 0. The GRU's candidate keeps the two
   apart: nx is in ``bias_ih``, nh in ``bias_hh``.
 - Values are drawn in float64 from ``generator`` (torch's global one if ``None``) and rounded to the module's dtype.
-- Nothing is written unless every layer can be set.
+- Nothing is written unless every layer can be set, and every number fits the module's dtype.
 - ``proj_size`` of an LSTM: the recurrent matrices are (N, P) and read P values, so the convention is per fan-in,
   ``weight_var = P Var(W_ij)``; orthogonal means orthogonal columns. ``weight_hr`` gets orthonormal rows.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
 
-from isornn.cells import Cell, Input, Spec, SpecError
+from isornn.cells import Cell, Gate, Input, Spec, SpecError
 from isornn.cells.starts import start
 from isornn.nn import draws
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable, measured_gate, recurrent_layers
-from isornn.theory.critical_points.point import critical_spec
+from isornn.nn.layout import GateTensors
+from isornn.theory.critical_points.point import critical, isometric
 
 __all__ = [
     "ModuleError",
@@ -34,6 +36,7 @@ __all__ = [
     "critical_",
     "glorot_",
     "identity_",
+    "isometric_",
     "orthogonal_",
     "spec_of",
     "standard_",
@@ -42,6 +45,8 @@ __all__ = [
 
 Module = TypeVar("Module", bound=nn.Module)
 _UNIT_INPUT = Input()
+_WIDEST = 10.0  # standard deviations beyond which no draw comes, even where singular values have a margin
+_LARGEST_LAW = 1000.0  # above ln r of every law of time scales
 
 
 def apply_(module: Module, spec: Spec, *, generator: torch.Generator | None = None) -> Module:
@@ -63,7 +68,8 @@ def apply_(module: Module, spec: Spec, *, generator: torch.Generator | None = No
         ``module``.
 
     Raises:
-        SpecError: the spec's cell is not the module's; the spec holds a batch of numbers.
+        SpecError: the spec's cell is not the module's; the spec holds a batch of numbers, or one that the module's
+            dtype cannot hold (half precision ends at 65504).
         ModuleError: no recurrent layer; a bias asked for where there is none (``bias=False``); a parametrised weight;
             identity matrices for an LSTM with ``proj_size``.
 
@@ -82,31 +88,32 @@ def critical_(
     *,
     fixed: Mapping[str, Any] | None = None,
     input: Input = _UNIT_INPUT,
-    biases: Literal["redrawn", "fixed"] = "fixed",
-    time_scales: Literal["octaves", "uniform"] = "octaves",
     generator: torch.Generator | None = None,
 ) -> Module:
-    """Start every recurrent layer so that it sees ``length`` steps: `apply_` of `isornn.critical`'s spec.
+    """Start every recurrent layer for sequences of ``length`` steps: `apply_` of `isornn.critical`'s spec.
 
     ``weight_var`` 1e-5 but on a gate that only shapes the output (1); candidates see the input with variance 4, the
     write gate with 1, as does an output gate that is 0 at ``u = 0`` (tanh); the remember gate's bias is ``ln r`` per
-    unit (an LSTM's b_i = -b_f), with ``ln r ~ U(0, ln high)`` for a third of the units and ``r = high`` for the others;
-    high, 2.5 to 3 T, is such that with no input to the remember gate the response to a change falls to 1/e after
-    ``length`` steps.
-    ``time_scales="uniform"``: ``r ~ U(low, high)``, near isometry.
+    unit (an LSTM's b_i = -b_f), with ``ln r ~ U(0, ln high)`` for a third of the units and ``r = high`` for the others.
+
+    What ``length`` promises: by the biases alone, without input to the remember gate, the mean square of a small change
+    of the state is 1/e of its first value exactly T steps later, which gives high, 2.5 to 3 T. On inputs of the law
+    ``input`` the reach lies between T/2 and 2 T: 1.03 T for an LSTM, 0.61 T for a GRU. `isornn.critical` shows the
+    number. Where that is not sure from the gates alone, as with ``fixed`` fields and for a cell without a remember
+    gate, the theory is asked, and a condition that does not hold is warned of.
 
     Args:
         module: as `apply_`; a cell without a remember gate is set by orthogonal weights instead.
         length: T from 2 to 1e6, the number of steps to bridge.
-        fixed, biases: as `isornn.critical`.
+        fixed: as `isornn.critical`.
         input: law of every layer's input. `Input.of` a batch of the data where they are not standardised: of symbols,
-            or of pixels from 0 to 1, gates and candidates otherwise hear little, and learn later.
-        time_scales: of units that keep their biases.
+            or of pixels from 0 to 1, gates and candidates otherwise receive little, and learn later.
         generator: source of all draws.
 
     Raises:
-        SpecError: length; a field of ``fixed`` that does not exist or is what sets the length; a cell whose memory no
-            bias or recurrent matrix sets, as ``rg_lru``, whose own start is the one to use.
+        SpecError: length; an argument of another type; a field of ``fixed`` that does not exist or is what sets the
+            length; a cell whose memory no bias or recurrent matrix sets, as ``rg_lru``, whose own start is the one to
+            use.
         ModuleError: as `apply_`; among others ``bias=False``.
 
     >>> lstm = critical_(nn.LSTM(3, 4), 100, generator=torch.Generator().manual_seed(0))
@@ -116,16 +123,51 @@ def critical_(
     >>> symbols = nn.functional.one_hot(torch.arange(10))
     >>> gru = critical_(nn.GRU(10, 4), 100, input=Input.of(symbols))
     """
-    specs: dict[Cell, Spec] = {}
 
-    def spec_for(layer: RecurrentLayer) -> Spec:
-        if layer.cell not in specs:
-            specs[layer.cell] = critical_spec(
-                layer.cell, length, fixed=fixed, input=input, biases=biases, time_scales=time_scales
-            )
-        return specs[layer.cell]
+    def solved(cell: Cell) -> Spec:
+        point = critical(cell, length, fixed=fixed, input=input)
+        if fixed or not point.holds_by_gates():
+            point.warn_of_unmet_conditions()
+        return point.spec
 
-    return _set(module, spec_for, generator)
+    return _by_cell(module, solved, generator)
+
+
+def isometric_(
+    module: Module,
+    length: float,
+    *,
+    fixed: Mapping[str, Any] | None = None,
+    input: Input = _UNIT_INPUT,
+    biases: Literal["redrawn", "fixed"] = "fixed",
+    generator: torch.Generator | None = None,
+) -> Module:
+    """Start every recurrent layer near isometry, with reach ``length``: `apply_` of `isornn.isometric`'s spec.
+
+    Every unit is slow: the remember gate's bias is ``ln r``, ``r ~ U(low, high)``. `critical_` trains better. The spec
+    is solved for with the whole theory, some seconds for an LSTM or GRU; conditions that it does not meet are warned
+    of.
+
+    Args:
+        module, length, input, generator: as `critical_`.
+        fixed, biases: as `isornn.isometric`.
+
+    Raises:
+        SpecError, ModuleError: as `critical_`; a cell whose units differ by more than their biases.
+
+    >>> from isornn.cells import Minimal
+    >>> from isornn.nn import RNN
+    >>> layer = isometric_(RNN(Minimal(), 3, 4), 100, biases="redrawn")
+    >>> [round(bias, 1) for bias in layer.bias_u_l0.tolist()]
+    [5.5, 5.5, 5.5, 5.5]
+    """
+
+    def solved(cell: Cell) -> Spec:
+        point = isometric(cell, length, fixed=fixed, input=input, biases=biases)
+        point.warn_of_unmet_conditions()
+        return point.spec
+
+    return _by_cell(module, solved, generator)
 
 
 def standard_(module: Module, *, generator: torch.Generator | None = None) -> Module:
@@ -241,10 +283,10 @@ def spec_of(module: nn.Module, layer: int = 0, direction: int = 0, input: Input 
     """The hyper-parameters that a module's tensors have, trained or not.
 
     Per gate: ``weight_var = N mean(W_ij^2)``, ``input_var = D mean(U_ij^2)`` (weights are taken to have mean 0),
-    ``bias_mean`` and ``bias_var`` the mean and variance over units of the sum of the gate's biases. ``ensemble`` is
-    "orthogonal" or "identity" where the matrix is, to 1 %, else "gaussian"; ``bias_law`` is always the normal law with
-    those two moments (chrono's skew is not recovered). ``biases`` is "fixed" as in any real network, or "redrawn"
-    where no gate's bias varies over units, so that the two are the same.
+    ``bias_mean`` the mean over units of the sum of the gate's biases. ``ensemble`` is "orthogonal" or "identity" where
+    the matrix is, to 1 %, else "gaussian". Where biases vary over units, ``bias_law`` is the empirical law of what
+    differs from the mean, unit by unit, and ``biases`` is "fixed", as in any real network; else it is "redrawn", which
+    is then the same.
 
     Args:
         module: holds one recurrent module.
@@ -263,8 +305,19 @@ def spec_of(module: nn.Module, layer: int = 0, direction: int = 0, input: Input 
     if chosen.projection is not None:
         raise ModuleError(f"{chosen.where}: an LSTM with proj_size is a cell of its own, for which there is no spec")
     gates = {name: measured_gate(tensors) for name, tensors in chosen.gates.items()}
-    varies = any(gate.bias_var != 0 for gate in gates.values())
+    varies = any(gate.bias_law is not None for gate in gates.values())
     return Spec(chosen.cell, gates, input, "fixed" if varies else "redrawn")
+
+
+def _by_cell(module: Module, spec_of_cell: Callable[[Cell], Spec], generator: torch.Generator | None) -> Module:
+    specs: dict[Cell, Spec] = {}
+
+    def spec_for(layer: RecurrentLayer) -> Spec:
+        if layer.cell not in specs:
+            specs[layer.cell] = spec_of_cell(layer.cell)
+        return specs[layer.cell]
+
+    return _set(module, spec_for, generator)
 
 
 def _named(name: str, module: Module, generator: torch.Generator | None, length: float | None = None) -> Module:
@@ -296,6 +349,8 @@ def _set(
     recurrent_entries: draws.Entries = "normal",
 ) -> Module:
     """Check all layers, then write all."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise SpecError("generator", generator, "it is a torch.Generator or None")
     plan = [(layer, spec_of_layer(layer)) for layer in recurrent_layers(module)]
     for layer, spec in plan:
         _check(layer, spec)
@@ -306,6 +361,8 @@ def _set(
 
 
 def _check(layer: RecurrentLayer, spec: Spec) -> None:
+    if not isinstance(spec, Spec):
+        raise SpecError("spec", spec, "it is an isornn.Spec")
     if layer.cell != spec.cell:
         raise SpecError("cell", spec.cell, f"{layer.where} has {layer.cell}")
     if spec.batch_shape:
@@ -313,12 +370,34 @@ def _check(layer: RecurrentLayer, spec: Spec) -> None:
     check_writable(layer)
     for name, gate in spec.gates.items():
         tensors = layer.gates[name]
+        _check_range(layer.where, name, gate, tensors)
         wants_bias = gate.bias_law is not None or gate.bias_mean != 0 or gate.bias_var != 0
         if wants_bias and not tensors.biases:
             raise ModuleError(f"{layer.where}: gate {name} needs a bias by this start; the module has bias=False")
         if gate.ensemble == "identity" and layer.projection is not None:
             raise ModuleError(
                 f"{layer.where}: with proj_size gate {name}'s recurrent matrix is not square, so no identity"
+            )
+
+
+def _check_range(where: str, name: str, gate: Gate, tensors: GateTensors) -> None:
+    """Refuse numbers that the tensors' dtype cannot hold: half precision ends at 65504."""
+    law = 0.0 if gate.bias_law is None else max(map(abs, gate.bias_law.values), default=_LARGEST_LAW)
+    sizes = {
+        "weight_var": (tensors.recurrent, _WIDEST * math.sqrt(float(gate.recurrent_var))),
+        "input_var": (tensors.input, _WIDEST * math.sqrt(float(gate.input_var))),
+        "previous_input_var": (tensors.previous_input, _WIDEST * math.sqrt(float(gate.previous_input_var))),
+        "bias_mean": (
+            next(iter(tensors.biases), None),
+            abs(float(gate.bias_mean)) + _WIDEST * math.sqrt(float(gate.bias_var)) + law,
+        ),
+    }
+    for field, (tensor, size) in sizes.items():
+        if tensor is not None and size > torch.finfo(tensor.dtype).max:
+            own = "" if field != "bias_mean" or not gate.bias_var else f", with bias_var {float(gate.bias_var):g}"
+            held = f"{where} is {str(tensor.dtype).removeprefix('torch.')}, whose largest number is"
+            raise SpecError(
+                f"gates.{name}.{field}", getattr(gate, field), f"{held} {torch.finfo(tensor.dtype).max:g}{own}"
             )
 
 

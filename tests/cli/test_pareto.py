@@ -1,4 +1,4 @@
-"""``isornn pareto`` and ``isornn critical --objective``."""
+"""``isornn pareto`` and ``isornn isometric --objective``."""
 
 import json
 import re
@@ -57,9 +57,9 @@ def test_ranges_of_ones_own(tmp_path: Path) -> None:
     assert found["spec"]["gates"]["i"]["input_var"] == 0.5
 
 
-def test_critical_takes_the_same_point(tmp_path: Path) -> None:
+def test_isometric_takes_the_same_point(tmp_path: Path) -> None:
     file = tmp_path / "spec.json"
-    result = run("critical", *QUICK, "--objective", "equal", "-o", file)
+    result = run("isometric", *QUICK, "--objective", "equal", "-o", file)
     assert result.exit_code == 0 and "xi >= T" in result.stdout and "isornn.init.apply_(module" in result.stdout
     assert json.loads(file.read_text()) == json.loads(run("pareto", *QUICK, "--json").stdout)["spec"]
 
@@ -86,9 +86,9 @@ def test_critical_takes_the_same_point(tmp_path: Path) -> None:
         (("pareto", *QUICK, "--biases", "some"), "biases: 'some'"),
         (("pareto", *QUICK, "--fix", "f.bias_mean=1"), "f.bias_mean: 1.0 .* what sets the length"),
         (("pareto", "--cell", "vanilla", "--length", "9", "--specs", "8", "--show", "saturation"), "has no such cost"),
-        (("critical", *QUICK), "--specs: 24 .* goes with --objective"),
-        (("critical", *QUICK[:-2], "--range", "f.bias_mean=1:2"), "--range: .* goes with --objective"),
-        (("critical", *QUICK, "--objective", "beauty=1"), "--objective: 'beauty=1'"),
+        (("isometric", *QUICK), "--specs: 24 .* goes with --objective"),
+        (("isometric", *QUICK[:-2], "--range", "f.bias_mean=1:2"), "--range: .* goes with --objective"),
+        (("isometric", *QUICK, "--objective", "beauty=1"), "--objective: 'beauty=1'"),
     ],
 )
 def test_refusals(arguments: tuple[str, ...], words: str) -> None:
@@ -98,7 +98,7 @@ def test_refusals(arguments: tuple[str, ...], words: str) -> None:
     assert re.search(words, result.stderr), result.stderr
 
 
-@pytest.mark.parametrize("command", [("pareto",), ("critical", "--objective", "equal")])
+@pytest.mark.parametrize("command", [("pareto",), ("isometric", "--objective", "equal")])
 def test_an_interrupt_ends_it_in_one_line(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt

@@ -54,10 +54,10 @@ def test_the_healthy_are_not_called_ill(made):
 
 
 @pytest.mark.parametrize("cell", ["peephole", "t_lstm"])
-def test_patients_start_as_critical_does(cell):
+def test_patients_start_as_isometric_does(cell):
     (length,) = patients.SOLVED[cell]
     written = patients.critical_spec(cell, length)
-    solved = isornn.critical(written.cell, length).spec
+    solved = isornn.isometric(written.cell, length).spec
     assert solved.gates.keys() == written.gates.keys()
     for name, gate in solved.gates.items():
         own = written.gates[name]

@@ -117,5 +117,5 @@ def test_a_starting_point_is_solved_for_and_brings_its_line() -> None:
     found = work.starting_point("critical", text, 128, 49, 100)
     reach = analyze(work.from_text(found["spec"]), length=1).reach.number()
     assert reach == pytest.approx(100, rel=0.01) and found["unmet"] == []
-    assert found["python"] == "isornn.init.critical_(module, length=100, time_scales='uniform')"
+    assert found["python"] == "isornn.init.critical_(module, length=100)"
     assert work.from_text(work.starting_point("torch", text, 10, 20, 5)["spec"]).gates["f"].input_var == 20 / 30

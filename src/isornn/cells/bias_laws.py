@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 SPREAD = 1 / 3  # of the units, over whose octaves a capped law spreads time scales; the others are at its high end
@@ -31,9 +32,12 @@ class BiasLaw:
             scales; ``"capped_timescale"``: a third of the units so, and the others at r = high: ln r ~ U(ln low,
             ln(high^3 / low^2)), capped at ln high; ``"hard_timescale"``, ``"hard_log_timescale"``,
             ``"hard_capped_timescale"``: the same with the bias of `hard_sigmoid`, whatever the cell's gate is;
-            ``"uniform_gate"``: r / (1 + r) ~ U(0, 1) (Gu et al. 2020).
-        low, high: the ends of r; unused for the last.
+            ``"uniform_gate"``: r / (1 + r) ~ U(0, 1) (Gu et al. 2020); ``"empirical"``: the bias itself is one of
+            ``values``, each as likely: those of the N units of a network, in one order of units in all gates, so that
+            a unit's biases of several gates stay together.
+        low, high: the ends of r; unused for the last two.
         sign: +1 or -1.
+        values: of the empirical law.
 
     >>> import torch
     >>> BiasLaw("chrono", 1.0, 99.0).quantile(torch.tensor([0.5])).exp().round()
@@ -42,15 +46,24 @@ class BiasLaw:
     tensor([10.])
     >>> BiasLaw("capped_timescale", 1.0, 100.0).quantile(torch.tensor([1 / 6, 1 / 3, 2 / 3])).exp().round()
     tensor([ 10., 100., 100.])
+    >>> BiasLaw("empirical", values=(-1.0, 0.0, 5.0)).quantile(torch.tensor([0.3, 0.5, 0.9]))
+    tensor([-1.,  0.,  5.])
     """
 
     kind: str
     low: float = 0.0
     high: float = 0.0
     sign: int = 1
+    values: tuple[float, ...] = ()
 
     def quantile(self, v: Tensor) -> Tensor:
-        """``sign ln r`` of the unit with the uniform variate ``v``, a logistic gate's bias; of hard kinds the bias."""
+        """``sign ln r`` of the unit with the uniform variate ``v``, a logistic gate's bias.
+
+        Of the empirical and the hard kinds the bias itself.
+        """
+        if self.kind == "empirical":
+            unit = (v * len(self.values)).long().clamp(0, len(self.values) - 1)
+            return self.sign * torch.tensor(self.values, dtype=torch.float64, device=v.device)[unit].to(v)
         if self.kind == "uniform_gate":
             return self.sign * (v / (1 - v)).log()
         shape = self.kind.removeprefix("hard_")
@@ -64,7 +77,7 @@ class BiasLaw:
 
     def to_json(self) -> dict[str, Any]:
         """The form that spec files hold."""
-        whole: dict[str, Any] = {"chrono": self.high + 1, "uniform_gate": True}
+        whole: dict[str, Any] = {"chrono": self.high + 1, "uniform_gate": True, "empirical": list(self.values)}
         return {self.kind: whole.get(self.kind, [self.low, self.high])} | ({"sign": -1} if self.sign < 0 else {})
 
 
@@ -79,7 +92,8 @@ def bias_law_from_json(value: Any) -> BiasLaw | None:
     """
     allowed = (
         f'"normal", {{"chrono": T}} with T > 2, {{"uniform_gate": true}}, or one of {", ".join(WITH_ENDS)} as '
-        '{"timescale": [low, high]} with 0 < low <= high; each object may have "sign": 1 or -1'
+        '{"timescale": [low, high]} with 0 < low <= high, or {"empirical": [number, ...]}; each object may have '
+        '"sign": 1 or -1'
     )
     if value is None or value == "normal":
         return None
@@ -97,6 +111,8 @@ def bias_law_from_json(value: Any) -> BiasLaw | None:
     if named[0] in WITH_ENDS and isinstance(argument, list) and len(argument) == 2:
         if all(map(_is_number, argument)) and 0 < argument[0] <= argument[1]:
             return BiasLaw(named[0], float(argument[0]), float(argument[1]), int(sign))
+    if named == ["empirical"] and isinstance(argument, list) and argument and all(map(_is_number, argument)):
+        return BiasLaw("empirical", sign=int(sign), values=tuple(map(float, argument)))
     raise ValueError(allowed)
 
 

@@ -28,7 +28,8 @@ def bias_of(cell: Cell, gate: str, law: BiasLaw, v: Tensor) -> Tensor:
 
     The law gives the odds r. A gate that retains gets the bias b at which the state keeps ``A(b) = r / (1 + r)`` of
     itself, if ``law.sign`` is the sign with which it retains, else ``1 / (1 + r)``: ``sign ln r`` for a logistic f,
-    with sign -1 for a logistic gate that retains by 1 - f. For any other gate, ``A`` is its own value.
+    with sign -1 for a logistic gate that retains by 1 - f. For any other gate, ``A`` is its own value. An empirical law
+    gives the bias itself.
 
     Raises:
         SpecError: A does not take the value.
@@ -39,7 +40,7 @@ def bias_of(cell: Cell, gate: str, law: BiasLaw, v: Tensor) -> Tensor:
     (tensor([0.8333], dtype=torch.float64), tensor([1.6667], dtype=torch.float64))
     """
     odds = law.quantile(v)
-    return odds if law.kind.startswith("hard_") else _inverse(cell, gate)(odds)
+    return odds if law.kind == "empirical" or law.kind.startswith("hard_") else _inverse(cell, gate)(odds)
 
 
 def set_by(state: RetainedState) -> tuple[str, ...]:

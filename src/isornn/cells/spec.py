@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, SupportsFloat
 
 import numpy as np
 import torch
@@ -125,6 +125,7 @@ class Spec:
         object.__setattr__(self, "gates", {name: self.gates.get(name, Gate()) for name in self.cell.gates})
         for name, gate in self.gates.items():
             self._check_gate(name, gate)
+        self._check_empirical()
         _check_number("input.variance", self.input.variance, 0.0, LARGEST)
         _check_number("input.correlation", self.input.correlation, -1.0, 1.0)
         if self.biases not in ("redrawn", "fixed"):
@@ -145,11 +146,22 @@ class Spec:
                 raise SpecError(
                     f"gates.{name}.{number}", value, f"it is 0: {self.cell.name}'s {name} does not read that"
                 )
+        if not (gate.bias_law is None or isinstance(gate.bias_law, BiasLaw)):
+            raise SpecError(f"gates.{name}.bias_law", gate.bias_law, "it is an isornn.cells.BiasLaw or None")
         if isinstance(gate.ensemble, str):
             if gate.ensemble not in ("gaussian", "orthogonal", "identity"):
                 raise SpecError(f"gates.{name}.ensemble", gate.ensemble, _ENSEMBLES)
         else:
             _check_number(f"gates.{name}.ensemble.margin", gate.ensemble, 0.0, LARGEST)
+
+    def _check_empirical(self) -> None:
+        """Empirical laws list the same units, so no other law is beside them."""
+        laws = {name: gate.bias_law for name, gate in self.gates.items() if gate.bias_law is not None}
+        counts = {name: len(law.values) for name, law in laws.items()}  # 0 of the laws in closed form
+        odd = next((name for name in laws if counts[name] != max(counts.values())), None)
+        if odd is not None:
+            allowed = "where one gate has an empirical law, every law is one, of as many units"
+            raise SpecError(f"gates.{odd}.bias_law", laws[odd], allowed)
 
     def replace(self, path: str, value: Any) -> Spec:
         """The same spec with one field changed: ``"biases"``, ``"input.variance"``, ``"f.bias_mean"``.
@@ -318,7 +330,10 @@ def _check_plain(where: str, value: Any) -> None:
 
 
 def _check_number(where: str, value: Number, low: float, high: float) -> None:
-    inside = bool(((value >= low) & (value <= high)).all()) if isinstance(value, Tensor) else low <= value <= high
+    if isinstance(value, Tensor):
+        inside = bool(((value >= low) & (value <= high)).all())
+    else:
+        inside = isinstance(value, SupportsFloat) and low <= float(value) <= high
     if not inside:
         raise SpecError(where, value, f"it is a finite number from {low:g} to {high:g}")
 

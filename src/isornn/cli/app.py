@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from isornn.cli.analyze import analyze
 from isornn.cli.cells import cells
 from isornn.cli.compare import compare
-from isornn.cli.critical import critical
+from isornn.cli.critical import critical, isometric
 from isornn.cli.data import data
 from isornn.cli.demo import demo
 from isornn.cli.diagnose import diagnose
@@ -77,7 +77,21 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (cells, analyze, compare, critical, demo, diagnose, explore, pareto, phase, reproduce, spectrum, train):
+for command in (
+    cells,
+    analyze,
+    compare,
+    critical,
+    demo,
+    diagnose,
+    explore,
+    isometric,
+    pareto,
+    phase,
+    reproduce,
+    spectrum,
+    train,
+):
     app.command()(command)
 app.add_typer(data, name="data")
 app.add_typer(sweep, name="sweep")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +18,9 @@ from isornn.theory.records import Analysis, TheoryMissing
 from isornn.theory.tied.analysis import tied_analysis
 
 if TYPE_CHECKING:
-    from isornn.theory.critical_points.records import Critical
     from isornn.theory.depth.stack import StackAnalysis
 
-INITS = (*STARTS, "critical")
+INITS = (*STARTS, "critical", "isometric")
 LONGEST = 1_000_000
 TIED_STEPS = 60
 MOST_TIED_STEPS = 1000  # their time and memory grow with the square
@@ -99,7 +98,7 @@ def named_cell(cell: str | None) -> Cell:
 
 def ask(spec: Spec, length: int | None) -> Analysis:
     """The theory's answer with a profile as far as ``length``."""
-    with _one_thread():
+    with one_thread():
         return analyze(spec, length=min(length or STEPS, MOST_STEPS))
 
 
@@ -113,7 +112,7 @@ def ask_stack(layers: Sequence[Spec], length: int | None, tied: int | None) -> S
 
     steps = min(length or STEPS, MOST_STEPS)
     try:
-        with _one_thread():
+        with one_thread():
             return analyze_stack(layers, length=steps, tied=tied is not None, steps=tied or TIED_STEPS)
     except TheoryMissing as missing:
         raise SpecError("SPEC.json", [layer.cell.name for layer in layers], str(missing)) from None
@@ -151,54 +150,27 @@ def ask_start(
     """The theory's answer about a named start.
 
     Raises:
-        SpecError: no such start; a start that the cell does not have; a size or a length that it needs.
+        SpecError: as `started`.
     """
-    if name not in INITS:
-        raise SpecError("init", name, f"starts are {', '.join(INITS)}")
-    if name == "critical":
-        _check_sizes(hidden, inputs)
-        return solve(cell, needed_length(length), input, time_scales="octaves").analysis
-    return ask(start(name, cell, hidden, inputs, length, input), length)
+    return ask(started(name, cell, hidden, inputs, length, input), length)
 
 
 def started(name: str, cell: Cell, hidden: int | None, inputs: int | None, length: int | None, input: Input) -> Spec:
     """The spec of a named start.
 
     Raises:
-        SpecError: as `ask_start`.
+        SpecError: no such start; a start that the cell does not have; a size or a length that it needs.
     """
-    from isornn.theory.critical_points.point import critical_spec
+    from isornn.theory.critical_points.point import critical, isometric
 
-    if name == "critical":
-        _check_sizes(hidden, inputs)
-        return critical_spec(cell, needed_length(length), input=input, time_scales="octaves")
     if name not in INITS:
         raise SpecError("init", name, f"starts are {', '.join(INITS)}")
-    return start(name, cell, hidden, inputs, length, input)
-
-
-def solve(
-    cell: Cell,
-    length: int,
-    input: Input,
-    fixed: Mapping[str, float] | None = None,
-    biases: str = "fixed",
-    time_scales: str = "uniform",
-) -> Critical:
-    """The critical point of `isornn.critical`.
-
-    Raises:
-        SpecError: as there, and ``biases`` or ``time_scales`` that are neither of the two.
-    """
-    from isornn.theory.critical_points.point import critical
-    from isornn.theory.critical_points.records import BIASES, TIME_SCALES
-
-    if biases not in BIASES:
-        raise SpecError("biases", biases, 'it is "redrawn" or "fixed"')
-    if time_scales not in TIME_SCALES:
-        raise SpecError("time_scales", time_scales, 'it is "uniform" or "octaves"')
-    with _one_thread():
-        return critical(cell, length, fixed=fixed, input=input, biases=biases, time_scales=time_scales)
+    if name in STARTS:
+        return start(name, cell, hidden, inputs, length, input)
+    _check_sizes(hidden, inputs)
+    with one_thread():
+        point = (critical if name == "critical" else isometric)(cell, needed_length(length), input=input)
+    return point.spec
 
 
 def _check_sizes(hidden: int | None, inputs: int | None) -> None:
@@ -209,7 +181,7 @@ def _check_sizes(hidden: int | None, inputs: int | None) -> None:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """The theory's tensors are small: threads that wait for each other cost more than they give."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

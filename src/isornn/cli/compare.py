@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Row:
     """What is known of one start; ``None`` where there is no number, ``reason`` says why there is no reach.
 
-    ``left`` is the share of the response that is left after T steps, ``P_T / P_1``.
+    ``left`` is the norm of the response after T steps relative to one step, ``sqrt(P_T / P_1)``.
     """
 
     start: str
@@ -58,8 +58,8 @@ def compare(
 
 def _rows(cell: Cell, hidden: int | None, inputs: int | None, length: int, law: Input) -> Iterator[Row]:
     from isornn.cells import Spec, SpecError
-    from isornn.cells.starts import start
-    from isornn.cli.ask import INITS, ask_start
+    from isornn.cells.starts import STARTS, start
+    from isornn.cli.ask import ask_start
     from isornn.cli.reading import left_after, verdict
     from isornn.theory.records import TheoryMissing
 
@@ -67,7 +67,7 @@ def _rows(cell: Cell, hidden: int | None, inputs: int | None, length: int, law: 
     Spec(cell, input=law)
     start("torch", cell, hidden, inputs)
     with errors().status("") as status:
-        for name in INITS:
+        for name in (*STARTS, "critical"):
             status.update(f"analysing {name}")
             try:
                 answer = ask_start(name, cell, hidden, inputs, length, law)

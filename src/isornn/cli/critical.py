@@ -1,4 +1,4 @@
-"""``isornn critical``."""
+"""``isornn critical`` and ``isornn isometric``."""
 
 from __future__ import annotations
 
@@ -14,53 +14,67 @@ from isornn.cli.pareto import Biases, Fix, Preference, Ranges, Specs, checked_bi
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from isornn.cells import Cell, Input
-    from isornn.theory.critical_points.front import Objective
-    from isornn.theory.critical_points.records import Critical
+    from isornn.theory.critical_points.point import Critical
+
+Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="SPEC.json", help="Write the spec there.")]
 
 
 def critical(
     cell: CellName = None,
     length: Length = None,
     fix: Fix = None,
+    input_variance: Variance = None,
+    input_correlation: Correlation = None,
+    output: Output = None,
+    json: AsJson = False,
+) -> None:
+    """The start for sequences of T steps: hyper-parameters, what they achieve, and the line of Python that sets them.
+
+    T is the reach by biases alone. An input to the gates shortens it: the reach shown is that of the whole cell.
+    """
+    from isornn.cli.ask import input_law, needed, needed_length, one_thread
+    from isornn.cli.own_code import typed_cell
+    from isornn.theory import critical
+
+    check_writable("--output", output, (".json",))
+    steps, kind = needed_length(length), typed_cell(needed("--cell", cell))
+    law, fixed = input_law(input_variance, input_correlation), dict(map(fixed_field, fix or []))
+    with errors().status("analysing"), one_thread():
+        point = critical(kind, steps, fixed=fixed, input=law)
+        _ = point.analysis  # computed under the message
+    _show(point, steps, output, json)
+
+
+def isometric(
+    cell: CellName = None,
+    length: Length = None,
+    fix: Fix = None,
     biases: Biases = "fixed",
-    time_scales: Annotated[
-        str,
-        typer.Option(
-            "--time-scales",
-            help="uniform: the cell sees T steps as a whole; octaves: all lags up to T, the better start.",
-        ),
-    ] = "uniform",
     preference: Preference = None,
     ranges: Ranges = None,
     specs: Specs = None,
     input_variance: Variance = None,
     input_correlation: Correlation = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="SPEC.json", help="Write the spec there.")
-    ] = None,
+    output: Output = None,
     json: AsJson = False,
 ) -> None:
-    """Hyper-parameters with which a cell sees T steps, what they achieve, and the line of Python that sets them."""
-    from isornn.cli.ask import input_law, needed, needed_length, solve
+    """Hyper-parameters with which a cell's reach is T and its steps are nearly isometric; critical trains better."""
+    from isornn.cli.ask import input_law, needed, needed_length, one_thread
     from isornn.cli.own_code import typed_cell
+    from isornn.theory import isometric
 
     check_writable("--output", output, (".json",))
     steps, kind = needed_length(length), typed_cell(needed("--cell", cell))
     law, fixed = input_law(input_variance, input_correlation), dict(map(fixed_field, fix or []))
     if preference is None:
         _check_rule(ranges, specs)
-        with errors().status("solving"):
-            point = solve(kind, steps, law, fixed, biases, time_scales)
+        objective, doing = None, "solving"
     else:
-        _check_uniform(time_scales)
-        point = _with_objective(kind, steps, law, fixed, biases, objective_of(preference, ranges, specs))
-    if output is not None:
-        _write(point, output)
-    if json:
-        print_json(_as_json(point))
-    else:
-        _print(point, steps)
+        objective = objective_of(preference, ranges, specs)
+        doing = f"looking at {objective.specs} specs; isornn pareto shows them"
+    with errors().status(doing), one_thread():
+        point = isometric(kind, steps, fixed=fixed, input=law, biases=checked_biases(biases), objective=objective)
+    _show(point, steps, output, json)
 
 
 def _check_rule(ranges: list[str] | None, specs: int | None) -> None:
@@ -76,20 +90,13 @@ def _check_rule(ranges: list[str] | None, specs: int | None) -> None:
             raise SpecError(option, value, "it goes with --objective; without one the rule says all")
 
 
-def _check_uniform(time_scales: str) -> None:
-    from isornn.cells import SpecError
-
-    if time_scales != "uniform":
-        raise SpecError("--time-scales", time_scales, "with --objective it is uniform; --range may set the ends")
-
-
-def _with_objective(
-    kind: Cell, steps: int, law: Input, fixed: dict[str, float], biases: str, objective: Objective
-) -> Critical:
-    from isornn.theory import critical
-
-    with errors().status(f"looking at {objective.specs} specs; isornn pareto shows them"):
-        return critical(kind, steps, fixed=fixed, input=law, biases=checked_biases(biases), objective=objective)
+def _show(point: Critical, length: int, output: Path | None, json: bool) -> None:
+    if output is not None:
+        _write(point, output)
+    if json:
+        print_json(_as_json(point))
+    else:
+        _print(point, length)
 
 
 def _as_json(point: Critical) -> dict[str, Any]:
@@ -115,7 +122,7 @@ def _print(point: Critical, length: int) -> None:
     from isornn.cli.reading import sentence
 
     print(dumps(point.spec.to_json(), indent=1))
-    rows = [(c.name, c.wanted, c.found, "yes" if c.met else "no, it binds") for c in point.conditions]
+    rows = [(c.name, c.wanted, c.found, "yes" if c.met else "no") for c in point.conditions]
     print_table("", ("condition", "wanted", "found", "met"), rows)
     print(sentence(point.analysis, length))
     print(point.python)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from isornn.formatting import share, with_error_of
+from isornn.formatting import rounded, share
 from isornn.theory.records import UNENDING, Analysis
 
 # Verdicts by the largest ratio of reach to length that they are for.
@@ -27,7 +27,9 @@ def verdict(analysis: Analysis, length: int) -> str:
 
 
 def left_after(analysis: Analysis, length: int) -> float | None:
-    """``P_T / P_1``: the share of the response that is left after T steps; ``None`` where it is not known.
+    """``sqrt(P_T / P_1)``: the norm of the response after T steps relative to one step; ``None`` where unknown.
+
+    At T = reach it is ``e^(-1/2)``, 61 %, as the reach is of the mean square.
 
     Beyond the end of the profile it is continued by chi, where the decay is exponential.
     """
@@ -37,21 +39,21 @@ def left_after(analysis: Analysis, length: int) -> float | None:
     if not (math.isfinite(first) and math.isfinite(end)) or first <= 0:
         return None
     if last == length:
-        return end / first
+        return math.sqrt(end / first)
     chi = analysis.chi.number()
     if chi is None or not 0 <= chi < 1:
         return None
-    return end / first * chi ** (length - last)
+    return math.sqrt(end / first * chi ** (length - last))
 
 
 def sentence(analysis: Analysis, length: int | None) -> str:
-    """Over how many steps a change survives and, given T, what that means."""
+    """Over how many steps a change survives and, given T, what that means: the reach is of its mean square."""
     reach = analysis.reach.number()
     if reach is None:
         return f"No number of steps can be given: {analysis.reach.reason()}."
-    seen = f"A change of the state is down to 1/e of its first effect {with_error_of(reach)} steps later"
+    seen = f"The mean square effect of a perturbation falls to 1/e of its first value in {rounded(reach)} steps"
     if length is None:
         return f"{seen}."
     left = left_after(analysis, length)
-    remains = "" if left is None else f"; after {length} steps {share(left)} of it is left"
+    remains = "" if left is None else f"; after {length} steps {share(left)} of its norm is left"
     return f"{seen}, {_MEANING[verdict(analysis, length)]} the {length} to be bridged{remains}."

@@ -19,7 +19,7 @@ from isornn.nn import draws
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable
 from isornn.nn.rnn import suffix
 from isornn.nn.spectral import parametrize_spectral_
-from isornn.theory.critical_points.point import critical_spec
+from isornn.theory.critical_points.point import critical
 
 if TYPE_CHECKING:
     from isornn.diagnosis.checks import Finding
@@ -99,7 +99,7 @@ def redraw_(
     if isinstance(found.cell, Vanilla) and found.cell.nonlinearity == "relu":
         name, spec = "identity", start("identity", found.cell, found.hidden, found.inputs)
     else:
-        name, spec = "critical", critical_spec(found.cell, length, input=input, time_scales="octaves")
+        name, spec = "critical", critical(found.cell, length, input=input).spec
     needy = [gate for gate, law in spec.gates.items() if law.bias_law is not None or law.bias_mean != 0]
     if not all(found.gates[gate].biases for gate in needy):
         raise ModuleError(f"{found.where}: gates {', '.join(needy)} need biases; build it with bias=True")

@@ -102,7 +102,8 @@ def _connect_starts(app: Dash, latest: Latest) -> None:
                 found = _asked(latest, f"{tab} start", work.starting_point, name, text, hidden, inputs, length)
             except (ValueError, Failed) as reason:
                 return no_update, no_update, str(reason)
-            said = f"The {name} start" + (f" for T = {length}" if name in ("critical", "chrono") else "") + " is set."
+            timed = name in ("critical", "isometric", "chrono")
+            said = f"The {name} start" + (f" for T = {length}" if timed else "") + " is set."
             said = "; ".join([said, *found["unmet"]])
         return {"spec": found["spec"], "python": found["python"]}, panel(work.from_text(found["spec"])), said
 

@@ -74,7 +74,7 @@ def _controls(spec: Spec) -> html.Aside:
                                 [
                                     _labelled(
                                         "start",
-                                        _dropdown("start", [*STARTS], "torch"),
+                                        _dropdown("start", [*STARTS, "isometric"], "torch"),
                                     ),
                                     html.Button("Set", id="set"),
                                 ],

@@ -16,7 +16,7 @@ from isornn.figures import Panel
 from isornn.present.analysis import response_panel
 from isornn.present.plotly import as_json, figure_of
 from isornn.present.spectrum import spectrum_panel
-from isornn.theory import TheoryMissing, analyze, critical, spectrum
+from isornn.theory import TheoryMissing, analyze, critical, isometric, spectrum
 from isornn.theory.spectra import NotSolved
 
 LONGEST = 10_000  # steps that a response is followed for
@@ -72,7 +72,7 @@ def jacobian_spectrum(text: str) -> Answer:
 
 
 def starting_point(name: str, text: str, hidden: int, inputs: int, length: int) -> Answer:
-    """The spec of a named start, of `critical` among them, for the cell and the input of a spec.
+    """The spec of a named start, `critical` and `isometric` among them, for the cell and the input of a spec.
 
     ``python`` is the line that applies it, where it has one of its own; ``unmet`` are the conditions that do not hold.
 
@@ -80,8 +80,8 @@ def starting_point(name: str, text: str, hidden: int, inputs: int, length: int) 
         SpecError: as `start` and `critical`.
     """
     kind, law = from_text(text).cell, from_text(text).input
-    if name == "critical":
-        point = critical(kind, length, input=law)
+    if name in ("critical", "isometric"):
+        point = (critical if name == "critical" else isometric)(kind, length, input=law)
         unmet = [f"{c.name}: {c.wanted} wanted, {c.found} found" for c in point.conditions if not c.met]
         return {"spec": to_text(point.spec), "python": point.python, "unmet": unmet}
     return {"spec": to_text(start(name, kind, hidden, inputs, length, law)), "python": None, "unmet": []}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from isornn.cells import GRU, LSTM, Cell, Gate, Vanilla
+from isornn.cells import GRU, LSTM, BiasLaw, Cell, Gate, Vanilla
 from isornn.cells.spec import Ensemble
 from isornn.nn.layout import GateTensors
 from isornn.nn.rnn import RNN, suffix
@@ -109,22 +109,24 @@ def check_writable(layer: RecurrentLayer) -> None:
 def measured_gate(tensors: GateTensors) -> Gate:
     """The law that a gate's tensors look drawn from.
 
-    ``weight_var = P mean(W_ij^2)``, ``input_var = D mean(U_ij^2)``, ``previous_input_var`` likewise; mean and variance
-    over units of the biases' sum; "orthogonal" or "identity" where W is, to 1 %, else "gaussian".
+    ``weight_var = P mean(W_ij^2)``, ``input_var = D mean(U_ij^2)``, ``previous_input_var`` likewise; the mean over
+    units of the biases' sum and, where it is not the same in all, the empirical law of what differs from the mean;
+    "orthogonal" or "identity" where W is, to 1 %, else "gaussian".
 
-    >>> gate = measured_gate(GateTensors(2 * torch.eye(3), None, None, (torch.ones(3), torch.zeros(3))))
-    >>> gate.weight_var, gate.bias_mean, gate.ensemble
-    (4.0, 1.0, 'identity')
+    >>> gate = measured_gate(GateTensors(2 * torch.eye(3), None, None, (torch.tensor([0.0, 1.0, 5.0]), torch.zeros(3))))
+    >>> gate.weight_var, gate.ensemble, gate.bias_mean, gate.bias_law.values
+    (4.0, 'identity', 2.0, (-2.0, -1.0, 3.0))
     """
     total = sum((_double(bias) for bias in tensors.biases), torch.zeros((), dtype=torch.float64))
-    # Equal biases would otherwise keep a variance of rounding errors.
+    # Equal biases would otherwise differ from their mean by rounding errors.
     constant = bool(total.max() == total.min())
+    mean = float(total.max() if constant else total.mean())
     return Gate(
         weight_var=_fan_in_variance(tensors.recurrent),
         input_var=_fan_in_variance(tensors.input),
         previous_input_var=_fan_in_variance(tensors.previous_input),
-        bias_mean=float(total.max() if constant else total.mean()),
-        bias_var=0.0 if constant else float(total.var(correction=0)),
+        bias_mean=mean,
+        bias_law=None if constant else BiasLaw("empirical", values=tuple((total - mean).tolist())),
         ensemble=_ensemble(tensors.recurrent),
     )
 

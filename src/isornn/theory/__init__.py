@@ -1,7 +1,8 @@
 """Infinite width: how far signals and gradients survive in random recurrent networks.
 
-`analyze` answers for a spec or a batch of specs, tied networks included, `analyze_stack` for layers; `critical` finds
-the spec for a wanted length, `pareto_front` what specs that see so far cost against each other, `phase_diagram` maps.
+`analyze` answers for a spec or a batch of specs, tied networks included, `analyze_stack` for layers; `critical` gives
+the start for a length, `isometric` the one whose steps keep the norm of gradients, `pareto_front` (experimental) what
+specs that see so far cost against each other, `phase_diagram` maps.
 `moment_dynamics` and `correlation_map` give the maps behind the answers, `spectrum` the Jacobian's whole spectrum,
 `kernel` the covariance of outputs on given sequences. `simulate` of `isornn.simulation` is their check.
 """
@@ -11,8 +12,7 @@ from isornn.theory.analysis import analyze, stationary_samples
 from isornn.theory.critical_points.choice import chosen, subspace
 from isornn.theory.critical_points.costs import COSTS, costs
 from isornn.theory.critical_points.front import Objective, ParetoFront, Range, pareto_front
-from isornn.theory.critical_points.point import critical
-from isornn.theory.critical_points.records import Condition, Critical
+from isornn.theory.critical_points.point import Condition, Critical, critical, isometric
 from isornn.theory.depth.analysis import analyze_stack
 from isornn.theory.depth.stack import Bidirectional, ImpulseResponse, StackAnalysis, TiedLayer
 from isornn.theory.dynamics import Trajectory, correlation_map, moment_dynamics
@@ -51,6 +51,7 @@ __all__ = [
     "correlation_map",
     "costs",
     "critical",
+    "isometric",
     "kernel",
     "kernel_estimate",
     "lstm_approximation",

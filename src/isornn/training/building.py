@@ -115,11 +115,12 @@ def _start(model: SequenceModel, configuration: Configuration, problem: Problem)
         return init.apply_(recurrent, preset(start.name, hidden, inputs))
     if start.name == "spec":
         return init.apply_(recurrent, spec_of_start(configuration.model, start))
-    if start.name in ("chrono", "critical"):
+    if start.name in ("chrono", "critical", "isometric"):
         length = problem.length if start["length"] is None else start["length"]
         if start.name == "chrono":
             return init.chrono_(recurrent, length)
-        return init.critical_(recurrent, length, input=_heard(model, problem.training))
+        draw = init.critical_ if start.name == "critical" else init.isometric_
+        return draw(recurrent, length, input=_heard(model, problem.training))
     return _UNTIMED[start.name](recurrent)
 
 

@@ -87,6 +87,7 @@ _LENGTH: Fields = {"length": number(2, LONGEST + 1, default=None)}
 STARTS: Mapping[str, Fields] = {
     **{name: _LENGTH if name == "chrono" else {} for name in (*NAMED_STARTS, *PRESETS)},
     "critical": _LENGTH,
+    "isometric": _LENGTH,
     "spec": {
         "gates": anything("it is a table of gates by name, as in a spec file", {}),
         "biases": one_of("redrawn", "fixed", default="redrawn"),

@@ -16,7 +16,7 @@ from isornn.cells.roles import NO_GATES, roles_of
 from isornn.nn.random_network import RandomNetwork
 from isornn.simulation import simulate
 from isornn.theory import COSTS, Quantity, costs
-from isornn.theory.critical_points.gate_statistics import NO_UNIT_TIME, UNBOUNDED, distance_from_uniform
+from isornn.theory.critical_points.costs import NO_UNIT_TIME, UNBOUNDED, distance_from_uniform
 from isornn.theory.records import NOT_CONVERGED
 
 STRONG = Spec(LSTM(), law(i=(2, 1, 0, 0.5), f=(4, 0.5, 0.1, 2), g=(3, 0.5, 0, 0), o=(2, 0.5, 0, 0.5)))

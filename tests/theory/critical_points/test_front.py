@@ -24,7 +24,7 @@ from isornn.theory import (
     Range,
     chosen,
     costs,
-    critical,
+    isometric,
     pareto_front,
     subspace,
 )
@@ -165,7 +165,7 @@ def test_progress_is_told() -> None:
 )
 def test_the_taken_point_sees_the_length(name: str, biases: Any) -> None:
     cell = cell_named(name)
-    point = critical(cell, 60, objective=Objective(specs=8 if biases == "fixed" else 24), biases=biases)
+    point = isometric(cell, 60, objective=Objective(specs=8 if biases == "fixed" else 24), biases=biases)
     assert point.spec.biases == biases and point.conditions[0].name.endswith(">= T")
     sight = point.analysis.reach if biases == "fixed" else point.analysis.xi
     assert point.conditions[0].met and (sight.number() is None or sight.number() >= 60)
@@ -175,7 +175,7 @@ def test_the_taken_point_sees_the_length(name: str, biases: Any) -> None:
 
 @pytest.mark.parametrize("cell", [GRU(), LSTM()], ids=str)
 def test_sampled_cells(cell: Cell) -> None:
-    point = critical(cell, 20, objective=Objective(specs=8), biases="redrawn")
+    point = isometric(cell, 20, objective=Objective(specs=8), biases="redrawn")
     assert point.analysis.engine == "population" and point.conditions[0].met
     assert "+-" in point.conditions[1].found
 
@@ -216,7 +216,7 @@ def test_the_taken_point_against_networks(cell: Cell) -> None:
         Range(f"{roles_of(cell).remember}.weight_var", 0.05, 0.5),
         Range(f"{roles_of(cell).remember}.bias_mean", 2.0, 6.0),
     )
-    point = critical(cell, length, objective=replace(weighed, ranges=ranges), biases="redrawn")
+    point = isometric(cell, length, objective=replace(weighed, ranges=ranges), biases="redrawn")
     found = costs(point.spec, length, generator=seeded(0))
     network = slopes_of_network(point.spec, 20)
     mean, variance = network.spectrum.mean, network.spectrum.variance
@@ -235,13 +235,13 @@ def test_the_line_of_python_reproduces_it() -> None:
     )
     fixed: dict[str, Any] = {"g.bias_mean": 0.1}
     law = Input(1 / 3, 0.5)
-    point = critical(Peephole(), 40, objective=weighed, fixed=fixed, input=law, biases="redrawn")
+    point = isometric(Peephole(), 40, objective=weighed, fixed=fixed, input=law, biases="redrawn")
     assert _applied(point) == point.spec
     assert _applied(
-        critical(Minimal(gate="hard_sigmoid"), 40, objective=Objective(specs=8), biases="redrawn")
+        isometric(Minimal(gate="hard_sigmoid"), 40, objective=Objective(specs=8), biases="redrawn")
     ).cell == Minimal("hard_sigmoid")
-    plain = critical(Peephole(), 40, fixed=fixed, input=law, biases="redrawn")
-    assert _applied(plain, "critical_") is not None
+    plain = isometric(Peephole(), 40, fixed=fixed, input=law, biases="redrawn")
+    assert _applied(plain, "isometric_") is not None
 
 
 def _applied(point: Critical, name: str = "apply_") -> Any:
@@ -261,7 +261,7 @@ def _applied(point: Critical, name: str = "apply_") -> Any:
 
 def test_the_line_sets_a_module() -> None:
     module = torch.nn.RNN(3, 8)
-    line = critical(Vanilla(), 20, objective=Objective(specs=8)).python
+    line = isometric(Vanilla(), 20, objective=Objective(specs=8)).python
     before = module.weight_hh_l0.clone()
     assert eval(line, {"isornn": isornn, "module": module}) is module and not torch.equal(before, module.weight_hh_l0)
 
@@ -291,14 +291,14 @@ def test_the_line_sets_a_module() -> None:
         (lambda: pareto_front(BASE, 50, [Range("bias_law.low", 1, 2)]), "bias_law.low.* no gate .* time-scale law"),
         (lambda: pareto_front(BASE.replace("f.bias_mean", torch.ones(2)), 50, RANGES[1:]), "spec: .* not a batch"),
         (
-            lambda: critical(Peephole(), 50, objective=Objective(), fixed={"f.bias_law": None}),
+            lambda: isometric(Peephole(), 50, objective=Objective(), fixed={"f.bias_law": None}),
             "it is what sets the length",
         ),
         (
-            lambda: critical(Peephole(), 50, objective=Objective(ranges=RANGES), fixed={"f.weight_var": 1.0}),
+            lambda: isometric(Peephole(), 50, objective=Objective(ranges=RANGES), fixed={"f.weight_var": 1.0}),
             "f.weight_var: 1.0 .* in the objective's ranges",
         ),
-        (lambda: critical(Peephole(), True, objective=Objective()), "length: True"),
+        (lambda: isometric(Peephole(), True, objective=Objective()), "length: True"),
     ],
 )
 def test_bad_input_is_named(make: Callable[[], Any], words: str) -> None:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from isornn import critical, init
+from isornn import critical, init, isometric
 from isornn.cells import CELLS, Cell, Input, Peephole, Spec, SpecError, Vanilla, cell_named
 from isornn.cells.activations import hard_sigmoid
 from isornn.cells.openings import bias_of
 from isornn.cells.roles import roles_of
-from isornn.theory import Objective, analyze
+from isornn.theory import analyze
 from isornn.theory.carry import carry_of
 
 REMEMBERING = [cell for cell in map(cell_named, CELLS) if roles_of(cell).remember is not None]
@@ -37,7 +37,7 @@ def test_two_thirds_of_a_modules_units_only_add_up_and_the_others_are_spread_ove
 @pytest.mark.parametrize("cell", REMEMBERING, ids=lambda cell: cell.name)
 @pytest.mark.parametrize("length", [10, 100])
 def test_every_cell_that_remembers_has_the_time_scales_of_the_length(cell: Cell, length: int) -> None:
-    point = critical(cell, length, time_scales="octaves")
+    point = critical(cell, length)
     assert [c.met for c in point.conditions] == [True, True], point.conditions
     keep = roles_of(cell).remember
     assert keep is not None
@@ -56,15 +56,15 @@ def test_every_cell_that_remembers_has_the_time_scales_of_the_length(cell: Cell,
 
 
 def test_gates_that_hear_too_much_are_told() -> None:
-    point = critical(Peephole(), 50, fixed={"f.input_var": 4.0}, time_scales="octaves")
+    point = critical(Peephole(), 50, fixed={"f.input_var": 4.0})
     law = point.spec.gates["f"].bias_law
-    assert law is not None and law == critical(Peephole(), 50, time_scales="octaves").spec.gates["f"].bias_law
+    assert law is not None and law == critical(Peephole(), 50).spec.gates["f"].bias_law
     assert [c.met for c in point.conditions] == [False, False]
     assert point.conditions[0].found == f"{point.analysis.reach.number():.6g}"
 
 
 def test_the_variance_of_what_is_heard_is_the_same_for_inputs_of_any_size() -> None:
-    gates = critical(cell_named("gru"), 50, input=Input(0.1), time_scales="octaves").spec.gates
+    gates = critical(cell_named("gru"), 50, input=Input(0.1)).spec.gates
     assert (gates["z"].input_var, gates["nx"].input_var) == (10.0, 40.0)
 
 
@@ -72,7 +72,7 @@ def test_what_is_heard_of_one_step_is_what_a_network_hears() -> None:
     length, inputs, units, copies = 40, 5, 400, 800
     generator = torch.Generator().manual_seed(0)
     lstm = nn.LSTM(inputs, units)
-    point = critical(cell_named("lstm"), length, time_scales="octaves")
+    point = critical(cell_named("lstm"), length)
     init.apply_(lstm, point.spec, generator=generator)
     x = torch.randn(length, copies, inputs, generator=generator)
 
@@ -95,16 +95,16 @@ def test_what_is_heard_of_one_step_is_what_a_network_hears() -> None:
 
 
 def test_a_point_over_octaves_names_the_line_of_the_default_start() -> None:
-    point = critical(cell_named("minimal"), 100, time_scales="octaves")
+    point = critical(cell_named("minimal"), 100)
     law = point.spec.gates["u"].bias_law
     assert law is not None and (law.kind, law.low) == ("capped_timescale", 1.0)
     assert point.python == "isornn.init.critical_(module, length=100)"
 
 
 def test_hard_gates_have_the_same_time_scales() -> None:
-    spec = critical(cell_named("peephole", {"gate": "hard_sigmoid"}), 100, time_scales="octaves").spec
+    spec = critical(cell_named("peephole", {"gate": "hard_sigmoid"}), 100).spec
     law, mirror = spec.gates["f"].bias_law, spec.gates["i"].bias_law
-    soft = critical(cell_named("peephole"), 100, time_scales="octaves").spec.gates["f"].bias_law
+    soft = critical(cell_named("peephole"), 100).spec.gates["f"].bias_law
     assert law is not None and mirror is not None and soft is not None
     assert law.kind == "capped_timescale" and mirror == replace(law, sign=-1)
     assert law.high == pytest.approx(soft.high, rel=1e-6)
@@ -115,36 +115,28 @@ def test_hard_gates_have_the_same_time_scales() -> None:
 
 
 def test_what_has_no_time_scales_of_units_is_solved_for_as_ever() -> None:
-    vanilla = critical(Vanilla("tanh"), 30, time_scales="octaves")
-    assert vanilla.spec == critical(Vanilla("tanh"), 30).spec
-    redrawn = critical(cell_named("peephole"), 30, biases="redrawn", time_scales="octaves")
+    vanilla = critical(Vanilla("tanh"), 30)
+    assert vanilla.spec == isometric(Vanilla("tanh"), 30).spec
+    assert vanilla.python == "isornn.init.critical_(module, length=30)"
+    redrawn = isometric(cell_named("peephole"), 30, biases="redrawn")
     assert redrawn.analysis.xi.number() == pytest.approx(30, rel=0.01)
 
 
 def test_fields_can_be_fixed_but_not_the_time_scales() -> None:
     input = Input(4.0)
-    point = critical(cell_named("gru_cho"), 50, fixed={"n.weight_var": 0.1}, input=input, time_scales="octaves")
+    point = critical(cell_named("gru_cho"), 50, fixed={"n.weight_var": 0.1}, input=input)
     assert point.spec.gates["n"].weight_var == 0.1 and point.spec.gates["n"].input_var == 1.0
     with pytest.raises(SpecError, match=r"z.bias_law: .* sets the length"):
-        critical(cell_named("gru"), 50, fixed={"z.bias_law": None}, time_scales="octaves")
-
-
-def test_refusals() -> None:
-    with pytest.raises(SpecError, match="time_scales: 'some' is not allowed"):
-        init.critical_(nn.GRU(2, 3), 10, time_scales="some")  # type: ignore[arg-type]
-    with pytest.raises(SpecError, match="time_scales: 'octaves' is not allowed; an objective"):
-        critical(cell_named("peephole"), 10, time_scales="octaves", objective=Objective())
-    with pytest.raises(SpecError, match="length: 1"):
-        init.critical_(nn.GRU(2, 3), 1)
+        critical(cell_named("gru"), 50, fixed={"z.bias_law": None})
 
 
 def test_the_kernel_of_memory_has_what_is_heard_on_its_diagonal() -> None:
-    carry = carry_of(critical(cell_named("peephole"), 30, time_scales="octaves").spec)
+    carry = carry_of(critical(cell_named("peephole"), 30).spec)
     kernel = carry.memory(30)
     torch.testing.assert_close(kernel, kernel.T)
     assert float(kernel.trace()) == pytest.approx(1.0)
     assert [float(kernel[k, k]) for k in (0, 29)] == pytest.approx([carry.share_of(k, 30) for k in (0, 29)])
     # a readout needs units of several kinds: one kind hears one thing, and slow ones alone hear nearly one
-    uniform = carry_of(critical(Peephole(), 30).spec).memory(30)
+    uniform = carry_of(isometric(Peephole(), 30).spec).memory(30)
     assert float(torch.linalg.eigvalsh(kernel)[-2]) > 2 * float(torch.linalg.eigvalsh(uniform)[-2])
-    assert int(torch.linalg.matrix_rank(carry_of(critical(Peephole(), 30, biases="redrawn").spec).memory(30))) == 1
+    assert int(torch.linalg.matrix_rank(carry_of(isometric(Peephole(), 30, biases="redrawn").spec).memory(30))) == 1

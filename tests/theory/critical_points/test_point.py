@@ -24,7 +24,7 @@ from isornn.cells import (
     Vanilla,
     cell_named,
 )
-from isornn.theory import analyze, critical
+from isornn.theory import analyze, isometric
 
 EXACT = ("vanilla", "peephole", "gru_cho", "minimal", "t_rnn", "t_lstm", "t_gru")
 CASES = [(name, {}, length) for name in EXACT for length in (10, 100, 1000)]
@@ -36,7 +36,7 @@ CASES += [(name, {"gate": "hard_sigmoid"}, length) for name in EXACT[1:4] for le
 )
 def test_all_conditions_are_met_and_true(name: str, options: dict[str, str], length: int) -> None:
     for biases in ("fixed", "redrawn"):
-        point = critical(cell_named(name, options), length, biases=biases)
+        point = isometric(cell_named(name, options), length, biases=biases)
         assert all(c.met for c in point.conditions), point.conditions
         # judged anew, from the spec as a file would hold it
         again = analyze(Spec.from_json(json.loads(json.dumps(point.spec.to_json()))), length=length)
@@ -48,7 +48,7 @@ def test_all_conditions_are_met_and_true(name: str, options: dict[str, str], len
 
 
 def test_a_spread_of_time_scales() -> None:
-    point = critical(Peephole(), 200)
+    point = isometric(Peephole(), 200)
     law, mirror = point.spec.gates["f"].bias_law, point.spec.gates["i"].bias_law
     assert isinstance(law, BiasLaw) and isinstance(mirror, BiasLaw)
     assert (law.low, law.high, -law.sign) == (mirror.low, mirror.high, mirror.sign)
@@ -60,13 +60,13 @@ def test_a_spread_of_time_scales() -> None:
 
 
 def test_the_rule_for_the_rest() -> None:
-    spec = critical(Peephole(), 100, input=Input(4.0)).spec
+    spec = isometric(Peephole(), 100, input=Input(4.0)).spec
     assert [spec.gates[g].weight_var for g in "ifg"] == [1e-5] * 3
     assert [spec.gates[g].input_var for g in "ifgo"] == [0.25, 0.0, 0.25, 0.0]
-    coupled = critical(ChoGRU(), 100).spec
+    coupled = isometric(ChoGRU(), 100).spec
     assert [coupled.gates[g].input_var for g in "zrn"] == [1.0, 0.0, 1.0]
     # a cell without gates hears its input: all of the state's variance comes from it
-    plain = critical(Vanilla(), 100)
+    plain = isometric(Vanilla(), 100)
     assert plain.spec.gates["h"].ensemble == "orthogonal"
     assert plain.analysis.fixed_point.second_moment.number() > 0.01
 
@@ -82,7 +82,7 @@ def test_the_rule_for_the_rest() -> None:
     ],
 )
 def test_fixed_fields_stay_and_the_length_is_met(cell: Cell, fixed: dict[str, Any], biases: Any) -> None:
-    point = critical(cell, 50, fixed=fixed, biases=biases)
+    point = isometric(cell, 50, fixed=fixed, biases=biases)
     for path, value in fixed.items():
         gate, _, field = path.partition(".")
         assert getattr(point.spec.gates[gate], field) == value
@@ -101,23 +101,23 @@ def test_fixed_fields_stay_and_the_length_is_met(cell: Cell, fixed: dict[str, An
 )
 def test_what_sets_the_length_cannot_be_fixed(cell: Cell, biases: Any, path: str, value: Any) -> None:
     with pytest.raises(SpecError, match=rf"{path}: .* it is what sets the length"):
-        critical(cell, 100, biases=biases, fixed={path: value})
+        isometric(cell, 100, biases=biases, fixed={path: value})
 
 
 @pytest.mark.parametrize("length", [1.9, 0, -5, True, math.nan, math.inf, 2e6, "100"])
 def test_lengths_are_checked(length: Any) -> None:
     with pytest.raises(SpecError, match="length"):
-        critical(Peephole(), length)
+        isometric(Peephole(), length)
 
 
 def test_unknown_fields_are_named() -> None:
     with pytest.raises(SpecError, match="q.weight_var"):
-        critical(Peephole(), 100, fixed={"q.weight_var": 1.0})
+        isometric(Peephole(), 100, fixed={"q.weight_var": 1.0})
 
 
 def test_strong_weights_bind_and_it_says_so() -> None:
     # noisy content: m1 is out of the isometric range though the length can be met
-    point = critical(Peephole(), 100, fixed={k + ".weight_var": 2.0 for k in "ig"}, biases="redrawn")
+    point = isometric(Peephole(), 100, fixed={k + ".weight_var": 2.0 for k in "ig"}, biases="redrawn")
     met = {c.name: c.met for c in point.conditions}
     assert not all(met.values())
     unmet = next(c for c in point.conditions if not c.met)
@@ -127,7 +127,7 @@ def test_strong_weights_bind_and_it_says_so() -> None:
 
 def test_a_length_out_of_reach_is_the_nearest_and_says_so() -> None:
     # a hard forget gate that hears noise of variance 1 is clipped half of the time, however open
-    point = critical(Minimal(gate="hard_sigmoid"), 1000, fixed={"u.input_var": 1.0}, biases="redrawn")
+    point = isometric(Minimal(gate="hard_sigmoid"), 1000, fixed={"u.input_var": 1.0}, biases="redrawn")
     length = point.conditions[0]
     assert length.name == "xi = T"
     assert not length.met
@@ -137,14 +137,14 @@ def test_a_length_out_of_reach_is_the_nearest_and_says_so() -> None:
 @pytest.mark.parametrize("correlation", [0.0, 0.5])
 def test_inputs_that_differ(correlation: float) -> None:
     for cell in (Peephole(), ChoGRU()):
-        point = critical(cell, 100, input=Input(1.0, correlation))
+        point = isometric(cell, 100, input=Input(1.0, correlation))
         assert point.analysis.reach.number() == pytest.approx(100, rel=0.01)
         assert f"Input(1, {correlation:g})" in point.python
 
 
 @pytest.mark.parametrize(("cell", "biases"), [(LSTM(), "fixed"), (LSTM(), "redrawn"), (GRU(), "redrawn")], ids=str)
 def test_sampled_cells(cell: Cell, biases: Any) -> None:
-    point = critical(cell, 100, biases=biases)
+    point = isometric(cell, 100, biases=biases)
     assert all(c.met for c in point.conditions), point.conditions
     assert point.analysis.engine == "population"
     if isinstance(cell, LSTM):
@@ -153,9 +153,9 @@ def test_sampled_cells(cell: Cell, biases: Any) -> None:
 
 
 def test_the_line_of_python_applies_it() -> None:
-    line = critical(Peephole(), 30, fixed={"g.bias_mean": 0.5}, input=Input(2.0, 0.5), biases="redrawn").python
+    line = isometric(Peephole(), 30, fixed={"g.bias_mean": 0.5}, input=Input(2.0, 0.5), biases="redrawn").python
     assert line == (
-        "isornn.init.critical_(module, length=30, fixed={'g.bias_mean': 0.5}, input=isornn.Input(2, 0.5), "
+        "isornn.init.isometric_(module, length=30, fixed={'g.bias_mean': 0.5}, input=isornn.Input(2, 0.5), "
         "biases='redrawn')"
     )
 
@@ -163,10 +163,10 @@ def test_the_line_of_python_applies_it() -> None:
 @pytest.mark.parametrize("cell", [TMR(), SCRN()], ids=str)
 def test_a_cell_whose_memory_no_start_sets_is_refused(cell: Cell) -> None:
     with pytest.raises(SpecError, match=f"cell: '{cell.name}' .* no start sets how far it sees"):
-        critical(cell, 20)
+        isometric(cell, 20)
 
 
 def test_weights_that_cannot_reach_are_refused() -> None:
     # sigmoid's slope is 1/4: whatever the weights, the logistic network forgets within some steps
     with pytest.raises(SpecError, match="length: .* no fixed point sees"):
-        critical(Vanilla("sigmoid"), 1000, fixed={"h.bias_mean": 400.0})
+        isometric(Vanilla("sigmoid"), 1000, fixed={"h.bias_mean": 400.0})

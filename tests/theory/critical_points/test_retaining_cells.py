@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from checked import MGU
-from isornn import critical, init, nn
+from isornn import critical, init, isometric, nn
 from isornn.cells import LSTM, Cell, CoupledLSTM, SpecError
 from isornn.cells.linear import RGLRU
 from isornn.cells.sru import SRU
@@ -68,11 +68,11 @@ def test_networks_retain_as_long_as_they_are_asked_to(cell: Cell, state: str) ->
 
 
 def test_the_theory_of_ones_own_cell_says_so_too() -> None:
-    point = critical(MGU(), 30, time_scales="octaves")
+    point = critical(MGU(), 30)
     assert [c.met for c in point.conditions] == [True, True]
     law = point.spec.gates["f"].bias_law
     assert law is not None and law.sign == -1
-    redrawn = critical(MGU(), 30, biases="redrawn")
+    redrawn = isometric(MGU(), 30, biases="redrawn")
     assert redrawn.spec.gates["f"].bias_mean < -2 and redrawn.conditions[0].met
 
 
@@ -83,19 +83,19 @@ def test_two_retained_states_have_the_same_law_each() -> None:
 
 
 def test_an_output_gate_that_would_silence_the_output_has_an_input() -> None:
-    gates = critical(CoupledLSTM(), 20, time_scales="octaves").spec.gates
+    gates = critical(CoupledLSTM(), 20).spec.gates
     assert gates["o"].input_var == 1 and gates["o"].weight_var == 1
-    assert critical(LSTM(), 20, time_scales="octaves").spec.gates["o"].input_var == 0
+    assert critical(LSTM(), 20).spec.gates["o"].input_var == 0
 
 
 def test_conditions_that_are_not_met_are_warned_of_and_what_cannot_be_is_refused() -> None:
     with pytest.warns(UserWarning, match="mgu at length 20 does not meet m1 = 1"):
-        init.critical_(nn.RNN(MGU(), 3, 8), 20, time_scales="uniform")
+        init.isometric_(nn.RNN(MGU(), 3, 8), 20)
     with pytest.raises(SpecError, match="no bias of f takes what spelled's h keeps"):
         init.critical_(nn.RNN(Spelled("weak"), 3, 8), 20)
     with pytest.raises(SpecError, match="rg_lru's h keeps .* a new layer has its start already, by the law of Lambda"):
         init.critical_(nn.RNN(RGLRU(), 8, 8), 20)
-    with pytest.raises(SpecError, match='start with different parameters; time_scales="octaves" has a start for it'):
-        critical(SRU(), 20)
+    with pytest.raises(SpecError, match="start with different parameters; isornn.critical has a start for it"):
+        isometric(SRU(), 20)
     with pytest.raises(SpecError, match=r"cell: 'exponential' .* no bias of r takes what exponential's h keeps"):
         init.critical_(nn.RNN(Exponential(0.5), 3, 8), 20)

@@ -10,13 +10,9 @@ import torch
 
 from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.openings import retention_signs
-from isornn.theory.analysis import SEED, analyze
-from isornn.theory.critical_points.costs import COSTS, costs, sight_name
-from isornn.theory.critical_points.front import LAW_ENDS, Objective, ParetoFront, Range, check_length, pareto_front
-from isornn.theory.critical_points.python_line import objective_line
-from isornn.theory.critical_points.records import Biases, Condition, Critical, shown
-from isornn.theory.critical_points.rule import WEAK, Family, bias_for, family_of
-from isornn.theory.critical_points.solving import by_weights, sight_of
+from isornn.theory.analysis import analyze
+from isornn.theory.critical_points.front import LAW_ENDS, Objective, ParetoFront, Range, check_length
+from isornn.theory.critical_points.rule import WEAK, Biases, Family, bias_for, by_weights, family_of, sight_of
 from isornn.theory.records import UNENDING, Analysis, Quantity
 
 TRIES = 8  # points of a front that are measured with full effort, best first, until one sees T steps
@@ -31,7 +27,7 @@ def subspace(
     input: Input = _UNIT_INPUT,
     biases: Biases = "fixed",
 ) -> tuple[Spec, tuple[Range, ...]]:
-    """What `critical`'s rule decides and an objective leaves open: the rule's other fields as a spec, and the ranges.
+    """What `isometric`'s rule decides and an objective leaves open: the rule's other fields as a spec, and the ranges.
 
     - ``biases="fixed"``: the ends of the law of time scales, ``low`` from 1 to T and ``high`` from T to 32 T.
       ``"redrawn"``: the remember gate's bias, that of time scales T/8 to 32 T.
@@ -39,7 +35,7 @@ def subspace(
     - a cell without a remember gate: its weight_var within 1/sqrt(T) of the critical value, relatively, and its
       input_var from 1/100 to 100 times the rule's.
 
-    Fields in ``fixed`` are not varied. Arguments and errors as for `critical`.
+    Fields in ``fixed`` are not varied. Arguments and errors as for `isometric`.
 
     >>> from isornn.cells import Vanilla
     >>> [free.path for free in subspace(Vanilla(), 100)[1]]
@@ -72,7 +68,7 @@ def _free_gates(family: Family, length: float, keep: tuple[str, ...]) -> tuple[S
 
 
 def _free_weights(family: Family, length: float) -> tuple[Spec, list[Range]]:
-    spec = by_weights(family, length)
+    spec = by_weights(family, length, length)
     near, ranges = 1 + length**-0.5, []
     for name, reads in spec.cell.gates.items():
         law = spec.gates[name]
@@ -84,7 +80,7 @@ def _free_weights(family: Family, length: float) -> tuple[Spec, list[Range]]:
 
 
 def chosen(front: ParetoFront, objective: Objective, generator: torch.Generator | None = None) -> tuple[int, Analysis]:
-    """Place and analysis of the point of ``front`` that `critical` takes.
+    """Place and analysis of the point of ``front`` that `isometric` takes.
 
     The best by the objective's score that, measured with full effort, still sees T steps; the one that sees farthest of
     those measured where none does.
@@ -98,60 +94,16 @@ def chosen(front: ParetoFront, objective: Objective, generator: torch.Generator 
     measured: list[tuple[float, int, Analysis]] = []
     for place in ranked[:TRIES]:
         analysis = analyze(front.spec_at(place), length=math.ceil(front.length), generator=generator)
-        sees = _steps_seen(sight_of(analysis, front.spec.biases))
+        sees = steps_seen(sight_of(analysis, front.spec.biases))
         measured.append((sees, place, analysis))
         if sees >= front.length:
             return place, analysis
     return max(measured, key=lambda found: found[0])[1:]
 
 
-def _steps_seen(sight: Quantity) -> float:
+def steps_seen(sight: Quantity) -> float:
     """The sight as a number to compare: infinite where changes do not fade, 0 where there is none."""
     value = sight.number()
     if value is not None:
         return value
     return math.inf if sight.reason() == UNENDING else 0.0
-
-
-def preferred(
-    cell: Cell,
-    length: float,
-    objective: Objective,
-    fixed: dict[str, Any],
-    input: Input,
-    biases: Biases,
-    generator: torch.Generator | None,
-) -> Critical:
-    spec, ranges = subspace(cell, length, fixed=fixed, input=input, biases=biases)
-    for free in objective.ranges:
-        if free.path in fixed:
-            raise SpecError(free.path, fixed[free.path], "it is in the objective's ranges, so it cannot be fixed")
-    front = pareto_front(
-        spec,
-        length,
-        objective.ranges or ranges,
-        counted=objective.counted,
-        specs=objective.specs,
-        generator=generator,
-    )
-    _, analysis = chosen(front, objective, generator)
-    return Critical(
-        spec=analysis.spec,
-        length=length,
-        analysis=analysis,
-        conditions=_wishes(analysis, length, generator),
-        python=objective_line(cell, length, objective, fixed, input, biases),
-    )
-
-
-def _wishes(analysis: Analysis, length: float, generator: torch.Generator | None) -> tuple[Condition, ...]:
-    """The sight, and what the spec costs: of m1 and the variance as much as `critical` allows without an objective."""
-    name, sight = sight_name(analysis.spec), sight_of(analysis, analysis.spec.biases)
-    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
-    found = costs(analysis.spec, length, generator=generator, careful=True)
-    conditions = [Condition(f"{name} >= T", f"{length:g}", shown(sight), _steps_seen(sight) >= length)]
-    for cost, most in (("isometry", 2.0), ("variance", 2.0)):
-        value = found[cost].number()
-        wanted = f"{COSTS[cost]} at most {most:g}"
-        conditions.append(Condition(cost, wanted, shown(found[cost]), value is not None and value <= most))
-    return tuple(conditions)

@@ -1,27 +1,92 @@
-"""From a wanted length to hyper-parameters: the start that lets a cell see exactly that far."""
+"""From a length to hyper-parameters: the start `critical`, and `isometric`, whose steps keep gradients' norms."""
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.quasirandom import SobolEngine
 
 from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.polynomial import NotPolynomial
+from isornn.cells.roles import RetainedState, at_start, roles_of
 from isornn.modes import usual_modes
-from isornn.theory.analysis import analyze
-from isornn.theory.critical_points.choice import preferred
-from isornn.theory.critical_points.conditions import conditions_of, conditions_over_octaves
-from isornn.theory.critical_points.front import Objective, check_length
-from isornn.theory.critical_points.python_line import rule_line
-from isornn.theory.critical_points.records import TIME_SCALES, Biases, Critical, TimeScales
-from isornn.theory.critical_points.rule import family_of, scales_are_free
-from isornn.theory.critical_points.solving import over_octaves, solve
+from isornn.theory.analysis import SEED, analyze
+from isornn.theory.carry import Carry, carry_of
+from isornn.theory.critical_points.choice import chosen, steps_seen, subspace
+from isornn.theory.critical_points.costs import COSTS, costs, sight_name
+from isornn.theory.critical_points.front import Objective, check_length, pareto_front
+from isornn.theory.critical_points.python_line import objective_line, rule_line
+from isornn.theory.critical_points.rule import Biases, family_of, over_octaves, sight_of, solve
+from isornn.theory.quadrature.affine import bias_nodes
+from isornn.theory.records import Analysis, Quantity, TheoryMissing
 
+FARTHEST_SHARE = 1 / 3  # of 1/T, the largest share that the farthest step can have in a unit
+_DRAWS = 512  # of the inputs to gates that do not factorise
 _UNIT_INPUT = Input()
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One thing asked of a start: what was wanted, what was found, and whether it holds."""
+
+    name: str
+    wanted: str
+    found: str
+    met: bool
+
+
+Measured = tuple[Analysis, tuple[Condition, ...]]
+
+
+@dataclass(frozen=True)
+class Critical:
+    """A spec for a length, and the line of Python that applies it to a module.
+
+    ``analysis``, what the theory says of the spec, and ``conditions``, which of those that were asked for it meets, are
+    computed when one of them is first read.
+    """
+
+    spec: Spec
+    length: float
+    python: str
+    measure: Callable[[], Measured] = field(repr=False, compare=False)
+
+    @property
+    def analysis(self) -> Analysis:
+        return self._measured[0]
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        return self._measured[1]
+
+    def holds_by_gates(self) -> bool:
+        """Whether what the gates keep of the state, known without an analysis, gives a reach from T/2 to 2 T."""
+        try:
+            found = [carry_of(self.spec)]
+        except NotPolynomial:
+            found = [_sampled_carry(self.spec, state) for state in roles_of(self.spec.cell).gated]
+        return bool(found) and all(self.length / 2 <= carry.reach() <= 2 * self.length for carry in found)
+
+    def warn_of_unmet_conditions(self) -> None:
+        """A warning that names the conditions which do not hold, if any, or says why that is not known."""
+        start = f"{self.spec.cell.name} at length {self.length:g}"
+        try:
+            unmet = [f"{c.name}: {c.wanted}, found {c.found}" for c in self.conditions if not c.met]
+        except TheoryMissing as reason:
+            warnings.warn(f"how far {start} sees is not known: {reason}", stacklevel=3)
+            return
+        if unmet:
+            warnings.warn(f"{start} does not meet {'; '.join(unmet)}", stacklevel=3)
+
+    @functools.cached_property
+    def _measured(self) -> Measured:
+        return self.measure()
 
 
 @usual_modes()
@@ -31,119 +96,265 @@ def critical(
     *,
     fixed: Mapping[str, Any] | None = None,
     input: Input = _UNIT_INPUT,
-    biases: Biases = "fixed",
-    time_scales: TimeScales = "uniform",
-    objective: Objective | None = None,
     generator: torch.Generator | None = None,
 ) -> Critical:
-    """Hyper-parameters with reach = ``length`` (``biases="fixed"``) or xi = ``length`` (``"redrawn"``), to 1 %.
+    """The start for sequences of ``length`` steps: what `isornn.init.critical_` draws.
 
-    With ``time_scales="uniform"`` every unit is slow and a step is near isometry. With ``"octaves"`` a third of the
-    units hear shorter lags, of all sizes alike, which trains better and is the start of `isornn.init.critical_`; the
-    reach is then ``length`` for gates that hear nothing, and less where the remember gate hears the input (.6 T at
-    variance 1). What that leaves open is closed by this rule, each part of which ``fixed`` overrides:
+    ``length`` is the reach that units' biases alone give: without input to the remember gate and without recurrent
+    weights, the mean square of a small change of the state is 1/e of its first value T steps later, exactly. An input
+    to that gate shortens it. At the variance that the rule gives it, the reach of the whole cell (``analysis.reach``)
+    is 1.03 T for an LSTM and 0.61 T for a GRU, whose remember gate is also its write gate; ``conditions`` has the
+    number and says whether it lies between T/2 and 2 T. The norm of the change, rather than its square, is then down to
+    ``e^(-1/2)``, 61 %.
 
+    The rule, each part of which ``fixed`` overrides:
+
+    - the remember gate's bias is ``ln r`` for each unit, a write gate of its own has the negative. A third of the units
+      has ``ln r ~ U(0, ln high)``, as many in each octave of time scales; the others have r = high, which follows from
+      the length alone: 2.5 T at T = 10, 2.7 T at 100, 2.9 T at 1000;
     - recurrent weights are weak, weight_var 1e-5, but on a gate that only shapes the output (the LSTM's o): 1;
-    - candidates and the write gate see the input with variance 1 (input_var = 1 / input variance), others do not;
-      over octaves candidates see it with variance 4;
-    - ``biases="fixed"``: the remember gate's bias is ln U(low, high) per unit, a spread of time scales; a write gate
-      of its own has the negative. ``high`` sets the reach; ``low`` is the smallest from 1 up for which m1 stays within
-      2/T of 1. Over octaves two thirds of the units are at ``high``, and of the others as many in each octave from 1
-      up; ``high`` (2.7 T at T = 100, 2.9 T at 1000) is the same for every cell.
-      ``biases="redrawn"``: one remember bias for all units sets xi.
-    - hard gates clip, which cuts slow units' memory short: what a hard remember gate hears is kept faint, weight_var at
-      most 0.01 / T^2 and (where it also writes) input_var 1 / T^2 over the input variance.
-    - a cell without a remember gate is set by its recurrent weights, orthogonal, with input_var 0.3 / T^1.5 over the
-      input variance: it adds up over T steps to a pre-activation variance of 0.3 / sqrt(T), at which the squared
-      singular values of diag(tanh') W have a variance of about 0.72 / T.
+    - candidates see the input with variance 4 (input_var = 4 / input variance), the write gate with 1, others do not;
+    - a hard remember gate clips, which cuts slow units' memory short: its weight_var is at most 0.01 / T^2 and (where
+      it also writes) its input_var 1 / T^2 over the input variance.
+
+    A cell without a remember gate has no time scales of units: its start is that of `isometric`.
 
     Args:
         cell: the cell; what its gates are for is derived from its update. A gate that retains by 1 - f gets the
             negative bias; several retained states have a remember gate each, all with the same law.
-        length: T >= 2, steps to bridge.
-        time_scales: how they are spread over units that keep their biases; nothing else has any.
+        length: T from 2 to 1e6, steps to bridge.
         fixed: spec fields by path that must have given values, as ``{"f.weight_var": 1.0}``.
         input: law of the input sequences.
-        objective: what is preferred among the specs that see far enough, in place of the rule.
-        generator: randomness of the population engine, and of the specs that are looked at for an objective; the line
-            of Python is for the default one.
+        generator: randomness of the population engine, where ``analysis`` needs it.
+
+    Returns:
+        the spec at once; ``analysis`` and ``conditions`` when they are read, after up to some seconds.
 
     Raises:
-        SpecError: a length below 2, an unknown field, a fixed field that is what the solver has to set or that the
-            objective varies, or a cell whose memory no start sets; the message names the condition.
+        SpecError: an argument of another type or out of range, an unknown field, a fixed field that is what sets the
+            length, or a cell whose memory no start sets; names the field, the value and what is allowed.
 
-    Sources: Gilboa et al. 2019 section 5 and D.4 (weak weights, m1 and the variance of the squared singular values);
-    Tallec & Ollivier 2018 (time scales uniform over units); octaves are this library's, derived in
-    docs/initialisation.md.
+    Source: this library's own; derived and compared with others in docs/initialisation.md.
 
     >>> from isornn.cells import Peephole
     >>> point = critical(Peephole(), 100)
-    >>> round(point.analysis.reach.number()), [c.met for c in point.conditions]
-    (100, [True, True, True])
-    >>> preferred = critical(Peephole(), 100, objective=Objective(), biases="redrawn")
-    >>> preferred.analysis.xi.number() >= 100, [c.met for c in preferred.conditions]
-    (True, [True, True, True])
+    >>> law = point.spec.gates["f"].bias_law
+    >>> law.kind, law.low, round(law.high)
+    ('capped_timescale', 1.0, 274)
+    >>> round(point.analysis.reach.number()), [condition.met for condition in point.conditions]
+    (100, [True, True])
     """
-    check_length(length)
-    fixed = dict(fixed or {})
-    _check_time_scales(time_scales, objective)
-    if objective is not None:
-        return preferred(cell, float(length), objective, fixed, input, biases, generator)
-    length, free = float(length), scales_are_free(cell, biases)
-    if free and time_scales == "octaves":
-        spec = critical_spec(cell, length, fixed=fixed, input=input, time_scales=time_scales)
-        analysis = analyze(spec, length=math.ceil(length), generator=generator)
-        conditions = conditions_over_octaves(analysis, length)
-    else:
-        family = family_of(cell, input, biases, fixed, length)
-        try:
-            analysis = solve(family, length, biases, generator)
-        except NotPolynomial as reason:
-            raise SpecError("cell", cell.name, f'{reason}; time_scales="octaves" has a start for it') from None
-        conditions = conditions_of(analysis, length, biases)
-    return Critical(
-        spec=analysis.spec,
-        length=length,
-        analysis=analysis,
-        conditions=conditions,
-        python=rule_line(length, fixed, input, biases, time_scales if free else "octaves"),
-    )
+    fixed = _checked(cell, length, fixed, input, generator)
+    line = rule_line("critical", float(length), fixed, input)
+    if not roles_of(cell).gated:
+        return _solved(cell, float(length), fixed, input, "fixed", generator, line)
+    spec = over_octaves(cell, float(length), fixed, input)
+    return Critical(spec, float(length), line, functools.partial(_over_octaves, spec, float(length), generator))
 
 
 @usual_modes()
-def critical_spec(
+def isometric(
     cell: Cell,
     length: float,
     *,
     fixed: Mapping[str, Any] | None = None,
     input: Input = _UNIT_INPUT,
     biases: Biases = "fixed",
-    time_scales: TimeScales = "uniform",
-) -> Spec:
-    """The spec of `critical`, which over octaves needs no theory of the whole cell and is known at once.
+    objective: Objective | None = None,
+    generator: torch.Generator | None = None,
+) -> Critical:
+    """Hyper-parameters with reach = ``length`` (``biases="fixed"``) or xi = ``length`` ("redrawn"), to 1 %, whose
+    one-step Jacobian is nearly an isometry.
 
-    Arguments, conventions and errors as there. Where a start is not known at once its conditions are checked, and those
-    that it does not meet are warned of.
+    Here the reach is that of the whole cell on its input. Every unit is slow, so that m1, the mean squared singular
+    value of the Jacobian, lies within 2/T of 1; `critical`, which keeps some units fast, trains better.
 
-    >>> from isornn.cells import LSTM
-    >>> law = critical_spec(LSTM(), 100, time_scales="octaves").gates["f"].bias_law
-    >>> law.kind, law.low, round(law.high)
-    ('capped_timescale', 1.0, 274)
+    What that leaves open is closed by this rule, each part of which ``fixed`` overrides:
+
+    - weak recurrent weights and hard gates as for `critical`; candidates and the write gate see the input with
+      variance 1 (input_var = 1 / input variance), others do not;
+    - ``biases="fixed"``: the remember gate's bias is ln U(low, high) per unit; a write gate of its own has the
+      negative. ``high`` sets the reach; ``low`` is the smallest from 1 up for which m1 stays within 2/T of 1.
+      ``biases="redrawn"``: one remember bias for all units sets xi.
+    - a cell without a remember gate is set by its recurrent weights, orthogonal, with input_var 0.3 / T^1.5 over the
+      input variance: it adds up over T steps to a pre-activation variance of 0.3 / sqrt(T), at which the squared
+      singular values of diag(tanh') W have a variance of about 0.72 / T.
+
+    Args:
+        cell, length, fixed, input: as for `critical`.
+        biases: ``"fixed"``, drawn once for each unit, or ``"redrawn"``, one bias for all units.
+        objective: experimental, and of no measured use in training: what is preferred among the specs that see far
+            enough, in place of the rule.
+        generator: randomness of the population engine, and of the specs that are looked at for an objective; the line
+            of Python is for the default one.
+
+    Raises:
+        SpecError: as `critical`; a fixed field that the objective varies.
+
+    Sources: Gilboa et al. 2019 section 5 and D.4 (weak weights, m1 and the variance of the squared singular values);
+    Tallec & Ollivier 2018 (time scales uniform over units).
+
+    >>> from isornn.cells import Peephole
+    >>> point = isometric(Peephole(), 100)
+    >>> round(point.analysis.reach.number()), [condition.met for condition in point.conditions]
+    (100, [True, True, True])
+    >>> preferred = isometric(Peephole(), 100, objective=Objective(), biases="redrawn")
+    >>> preferred.analysis.xi.number() >= 100, [condition.met for condition in preferred.conditions]
+    (True, [True, True, True])
     """
-    _check_time_scales(time_scales, None)
-    if time_scales == "octaves" and scales_are_free(cell, biases):
-        check_length(length)
-        family = family_of(cell, input, biases, dict(fixed or {}), float(length), time_scales)
-        return over_octaves(family, float(length))
-    point = critical(cell, length, fixed=fixed, input=input, biases=biases, time_scales=time_scales)
-    unmet = [f"{c.name}: {c.wanted}, found {c.found}" for c in point.conditions if not c.met]
-    if unmet:
-        warnings.warn(f"critical: {cell.name} at length {length:g} does not meet {'; '.join(unmet)}", stacklevel=2)
-    return point.spec
+    fixed = _checked(cell, length, fixed, input, generator)
+    if biases not in ("redrawn", "fixed"):
+        raise SpecError("biases", biases, 'it is "redrawn" or "fixed"')
+    if objective is None:
+        line = rule_line("isometric", float(length), fixed, input, biases)
+        return _solved(cell, float(length), fixed, input, biases, generator, line)
+    if not isinstance(objective, Objective):
+        raise SpecError("objective", objective, "it is an isornn.Objective or None")
+    return _preferred(cell, float(length), objective, fixed, input, biases, generator)
 
 
-def _check_time_scales(time_scales: str, objective: Objective | None) -> None:
-    if time_scales not in TIME_SCALES:
-        raise SpecError("time_scales", time_scales, 'it is "uniform" or "octaves"')
-    if objective is not None and time_scales != "uniform":
-        raise SpecError("time_scales", time_scales, "an objective chooses the time scales; ranges may set their ends")
+def _checked(cell: Any, length: Any, fixed: Any, input: Any, generator: Any) -> dict[str, Any]:
+    """``fixed`` as a dict, once all are of their types."""
+    if not isinstance(cell, Cell):
+        raise SpecError("cell", cell, "it is a cell, as isornn.cells.LSTM()")
+    check_length(length)
+    if fixed is not None and not (isinstance(fixed, Mapping) and all(isinstance(path, str) for path in fixed)):
+        raise SpecError("fixed", fixed, 'it is values by field, as {"f.weight_var": 1.0}')
+    if not isinstance(input, Input):
+        raise SpecError("input", input, "it is an isornn.Input; Input.of(batch) makes one of a tensor")
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise SpecError("generator", generator, "it is a torch.Generator or None")
+    return dict(fixed or {})
+
+
+def _solved(
+    cell: Cell,
+    length: float,
+    fixed: Mapping[str, Any],
+    input: Input,
+    biases: Biases,
+    generator: torch.Generator | None,
+    line: str,
+) -> Critical:
+    try:
+        analysis = solve(family_of(cell, input, biases, fixed, length), length, biases, generator)
+    except NotPolynomial as reason:
+        raise SpecError("cell", cell.name, f"{reason}; isornn.critical has a start for it") from None
+    return _known(analysis, length, _near_isometry(analysis, length, biases), line)
+
+
+def _preferred(
+    cell: Cell,
+    length: float,
+    objective: Objective,
+    fixed: dict[str, Any],
+    input: Input,
+    biases: Biases,
+    generator: torch.Generator | None,
+) -> Critical:
+    spec, ranges = subspace(cell, length, fixed=fixed, input=input, biases=biases)
+    for free in objective.ranges:
+        if free.path in fixed:
+            raise SpecError(free.path, fixed[free.path], "it is in the objective's ranges, so it cannot be fixed")
+    ranges = objective.ranges or ranges
+    front = pareto_front(spec, length, ranges, counted=objective.counted, specs=objective.specs, generator=generator)
+    _, analysis = chosen(front, objective, generator)
+    line = objective_line(cell, length, objective, fixed, input, biases)
+    return _known(analysis, length, _preferences(analysis, length, generator), line)
+
+
+def _known(analysis: Analysis, length: float, conditions: tuple[Condition, ...], line: str) -> Critical:
+    return Critical(analysis.spec, length, line, lambda: (analysis, conditions))
+
+
+def _sampled_carry(spec: Spec, state: RetainedState) -> Carry:
+    """The carry of a cell whose gates do not factorise, on identical inputs, by quasi-random draws of the inputs."""
+    zero = dict.fromkeys(spec.gates, torch.zeros(1, 1, 1, dtype=torch.float64))
+    nodes = bias_nodes(spec, zero)
+    draws = SobolEngine(len(state.retention), scramble=True, seed=SEED).draw(_DRAWS, dtype=torch.float64)
+    u = {}
+    for name, normal in zip(state.retention, torch.special.ndtri(draws.clamp(1e-12, 1 - 1e-12)).T, strict=True):
+        gate = spec.gates[name]
+        variance = float(gate.input_var + gate.previous_input_var) * float(spec.input.variance)
+        u[name] = float(gate.bias_mean) + nodes.offset[name][0, 0][:, None] + math.sqrt(variance) * normal
+    kept = state.coefficient(at_start(spec.cell, u)).square()
+    rates = kept.expand(len(nodes.weight), _DRAWS).mean(-1)
+    return Carry(state.state, rates, nodes.weight)
+
+
+# -- conditions -------------------------------------------------------------------------------------------------------
+
+
+@usual_modes()
+def _over_octaves(spec: Spec, length: float, generator: torch.Generator | None) -> Measured:
+    """The slow end is set for gates without input; the reach and the farthest step's share where they have one."""
+    analysis = analyze(spec, length=math.ceil(length), generator=generator)
+    reach = analysis.reach.number()
+    try:
+        carry = carry_of(spec, analysis.fixed_point.second_moment.number() or 0.0)
+        share = length * carry.share_of(length - 1, length)
+        found = f"{share:.3g}"
+    except NotPolynomial as error:
+        share, found = math.nan, f"none ({error})"
+    return analysis, (
+        Condition(
+            "reach = T within a factor 2",
+            f"{length / 2:g} to {2 * length:g}",
+            _shown(analysis.reach),
+            reach is not None and length / 2 <= reach <= 2 * length,
+        ),
+        Condition("share of the first of T steps", "at least a third of the most, 1/T", found, share >= FARTHEST_SHARE),
+    )
+
+
+def _near_isometry(analysis: Analysis, length: float, biases: Biases) -> tuple[Condition, ...]:
+    name, sight = sight_name(analysis.spec), sight_of(analysis, biases)
+    value = sight.number()
+    met = value is not None and abs(value / length - 1) <= 0.01
+    conditions = [Condition(f"{name} = T", f"{length:g} to 1 %", _shown(sight), met)]
+    if len(analysis.spec.cell.states) == 1:
+        mean, variance = analysis.jacobian.mean, analysis.jacobian.variance
+        m1, spread = mean.number(), variance.number()
+        conditions += [
+            Condition(
+                "m1 = 1", f"within 2/T = {2 / length:.3g}", _shown(mean), m1 is not None and abs(m1 - 1) <= 2 / length
+            ),
+            Condition(
+                "squared singular values alike",
+                f"variance at most 2/T = {2 / length:.3g}",
+                _shown(variance),
+                spread is not None and spread <= 2 / length,
+            ),
+        ]
+    else:
+        for slow in _slow_states(analysis.spec.cell):
+            curve = analysis.state_profiles.get(slow)
+            kept = math.nan if curve is None else float(curve[-1] / curve[1])
+            name, wanted = f"{slow} to {slow} over T steps", "keeps 1/4 to 1/2 of the first step's mean squared gain"
+            conditions.append(Condition(name, wanted, f"{kept:.3g}", 0.25 <= kept <= 0.5))
+    return tuple(conditions)
+
+
+def _preferences(analysis: Analysis, length: float, generator: torch.Generator | None) -> tuple[Condition, ...]:
+    """The sight, and what the spec costs: of m1 and the variance as much as the rule allows."""
+    name, sight = sight_name(analysis.spec), sight_of(analysis, analysis.spec.biases)
+    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
+    found = costs(analysis.spec, length, generator=generator, careful=True)
+    conditions = [Condition(f"{name} >= T", f"{length:g}", _shown(sight), steps_seen(sight) >= length)]
+    for cost, most in (("isometry", 2.0), ("variance", 2.0)):
+        value = found[cost].number()
+        wanted = f"{COSTS[cost]} at most {most:g}"
+        conditions.append(Condition(cost, wanted, _shown(found[cost]), value is not None and value <= most))
+    return tuple(conditions)
+
+
+def _slow_states(cell: Cell) -> tuple[str, ...]:
+    """The states that retain by gates; the last state where there is none."""
+    return tuple(state.state for state in roles_of(cell).gated) or cell.states[-1:]
+
+
+def _shown(quantity: Quantity) -> str:
+    value, error = quantity.number(), quantity.error()
+    if value is None:
+        return f"none ({quantity.reason()})"
+    return f"{value:.6g}" + (f" +- {error:.1g}" if error else "")

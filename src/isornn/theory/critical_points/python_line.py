@@ -10,19 +10,15 @@ from isornn import cells
 from isornn.cells import Cell, Gate, Input, Spec
 from isornn.cells.catalogue import importable
 from isornn.theory.critical_points.front import Objective
-from isornn.theory.critical_points.records import Biases, TimeScales
+from isornn.theory.critical_points.rule import Biases
 
 _UNIT_INPUT = Input()
 
 
-def rule_line(
-    length: float, fixed: Mapping[str, Any], input: Input, biases: Biases, time_scales: TimeScales = "octaves"
-) -> str:
-    """With what differs from the defaults of `isornn.init.critical_`."""
+def rule_line(start: str, length: float, fixed: Mapping[str, Any], input: Input, biases: Biases = "fixed") -> str:
+    """Of the start ``critical`` or ``isometric``, with what differs from the defaults of its function in `init`."""
     options = ["module", f"length={_plain(length)}", *_options(fixed, input, biases)]
-    if time_scales != "octaves":
-        options.append(f"time_scales={time_scales!r}")
-    return f"isornn.init.critical_({', '.join(options)})"
+    return f"isornn.init.{start}_({', '.join(options)})"
 
 
 def objective_line(
@@ -31,7 +27,7 @@ def objective_line(
     """The layers of `init` solve by the rule, so the spec is solved for by itself and then applied."""
     options = [_named(cell), f"length={_plain(length)}", f"objective=isornn.Objective({_changed(objective)})"]
     options += _options(fixed, input, biases)
-    return f"{_imported(cell)}isornn.init.apply_(module, isornn.critical({', '.join(options)}).spec)"
+    return f"{_imported(cell)}isornn.init.apply_(module, isornn.isometric({', '.join(options)}).spec)"
 
 
 def spec_line(spec: Spec) -> str:

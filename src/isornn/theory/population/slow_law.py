@@ -134,7 +134,16 @@ def one_variate(laws: Laws, units: Units) -> bool:
     """Whether all biases of a unit are functions of one variate, each of them monotone."""
     normal = [gate for gate in units.offsets if bool((laws.bias_var[gate] > 0).any())]
     by_law = [gate for gate in units.offsets if laws.bias_law[gate] is not None]
+    if any(law is not None and law.kind == "empirical" for law in laws.bias_law.values()):
+        return not normal and _monotone(units)
     return not normal or (len(normal) == 1 and not by_law)
+
+
+def _monotone(units: Units) -> bool:
+    """Whether every gate's bias rises, or falls, with that of the first."""
+    order = _own_bias(units).argsort(-1)
+    steps = [value.gather(-1, order).diff() for value in units.offsets.values()]
+    return all(bool((step >= 0).all()) or bool((step <= 0).all()) for step in steps)
 
 
 def loss_by_bias(laws: Laws, units: Units, held: Field, name: str, retaining: Sequence[str]) -> Tensor:

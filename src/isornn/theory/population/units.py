@@ -414,7 +414,9 @@ def fixed_biases(laws: Laws, draws: Draws, widened: Iterable[str] | None) -> tup
     if not normal_gates and not law_gates:
         return {}, None
     every = [*(["" for _ in law_gates[:1]]), *normal_gates]
-    wide = [] if widened is None else [gate for gate in every if not gate or gate in set(widened)]
+    # An empirical law has its slow units in its list: nothing to widen.
+    empirical = any(law is not None and law.kind == "empirical" for law in laws.bias_law.values())
+    wide = [] if widened is None else [g for g in every if (not g and not empirical) or g in set(widened)]
     narrow = [gate for gate in every if gate not in wide]
     uniform = draws.uniform(len(wide) + len(narrow))
     normal: dict[str, Tensor] = {}

@@ -68,7 +68,7 @@ def bias_nodes(spec: Spec, bias_var: dict[str, Tensor]) -> BiasNodes:
     if dimensions == 0:
         return BiasNodes(dict.fromkeys(spec.gates, zero), torch.ones(1, dtype=torch.float64))
     if dimensions == 1 and laws:
-        v, weight = _uniform_rule()
+        v, weight = _uniform_rule(units=max(len(law.values) for law in laws.values()))
         columns = [v]
     elif dimensions == 1:
         z, weight = _normal_rule()
@@ -89,8 +89,10 @@ def bias_nodes(spec: Spec, bias_var: dict[str, Tensor]) -> BiasNodes:
     return BiasNodes(offset, weight)
 
 
-def _uniform_rule() -> tuple[Tensor, Tensor]:
-    """Gauss-Legendre in panels that shrink towards 0 and 1."""
+def _uniform_rule(units: int) -> tuple[Tensor, Tensor]:
+    """Gauss-Legendre in panels that shrink towards 0 and 1; of an empirical law the units themselves, if any."""
+    if units:
+        return (torch.arange(units, dtype=torch.float64) + 0.5)[None] / units, torch.full((units,), 1 / units).double()
     x, w = (torch.from_numpy(a) for a in np.polynomial.legendre.leggauss(16))
     low, high = torch.tensor(_EDGES[:-1]).double()[:, None], torch.tensor(_EDGES[1:]).double()[:, None]
     return (low + (high - low) * (x + 1) / 2).reshape(1, -1), ((high - low) * w / 2).reshape(-1)
