@@ -158,8 +158,8 @@ def isometric_(
     >>> from isornn.cells import Minimal
     >>> from isornn.nn import RNN
     >>> layer = isometric_(RNN(Minimal(), 3, 4), 100, biases="redrawn")
-    >>> [round(bias, 1) for bias in layer.bias_u_l0.tolist()]
-    [5.5, 5.5, 5.5, 5.5]
+    >>> len(layer.gate_parameters("u").biases[0].unique())  # one bias for all units
+    1
     """
 
     def solved(cell: Cell) -> Spec:

@@ -88,7 +88,7 @@ def bias_law_from_json(value: Any) -> BiasLaw | None:
         ValueError: with what is allowed.
 
     >>> bias_law_from_json({"chrono": 200, "sign": -1})
-    BiasLaw(kind='chrono', low=1.0, high=199.0, sign=-1)
+    BiasLaw(kind='chrono', low=1.0, high=199.0, sign=-1, values=())
     """
     allowed = (
         f'"normal", {{"chrono": T}} with T > 2, {{"uniform_gate": true}}, or one of {", ".join(WITH_ENDS)} as '

@@ -68,7 +68,7 @@ def start(
     >>> start("standard", LSTM(), 128, 49).gates["f"].bias_mean
     1.0
     >>> start("chrono", LSTM(), 128, 49, length=200).gates["i"].bias_law
-    BiasLaw(kind='chrono', low=1.0, high=199.0, sign=-1)
+    BiasLaw(kind='chrono', low=1.0, high=199.0, sign=-1, values=())
     """
     hidden, inputs = _size("hidden", hidden), _size("inputs", inputs)
     if name == "torch":
