@@ -89,7 +89,8 @@ def test_proj_size_is_a_whole_number_below_hidden_size(value: object) -> None:
         nn.LSTM(D, N, proj_size=value)
 
 
-def test_nonlinearity_in_the_place_of_bias_is_refused() -> None:
+def test_nonlinearity_is_the_fourth_argument() -> None:
+    assert nn.SpectralRNN(D, N, 1, "relu").nonlinearity == "relu"
     with pytest.raises(ValueError, match="nonlinearity: False"):
         nn.VanillaRNN(D, N, 1, False)
 
@@ -241,6 +242,22 @@ def test_traces_run_with_any_length_and_batch(kind: Any) -> None:
     torch.testing.assert_close(loaded(x), layer(x), rtol=0, atol=1e-12)
     found = torch.autograd.grad(loaded(x)[0].square().sum(), loaded.parameters())
     torch.testing.assert_close(found, torch.autograd.grad(layer(x)[0].square().sum(), layer.parameters()))
+
+
+@old_tracer
+def test_traces_take_lengths() -> None:
+    class Reader(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = made(nn.GRU, bidirectional=True)
+
+        def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+            return self.rnn(x, lengths=lengths)[0]
+
+    model = Reader().eval()
+    traced = torch.jit.trace(model, (sequence(), torch.tensor([T, 2])))
+    given = sequence(T + 3, 3, D), torch.tensor([T + 3, 1, 3])
+    torch.testing.assert_close(traced(*given), model(*given), rtol=0, atol=1e-12)
 
 
 @old_tracer
