@@ -95,6 +95,8 @@ def _check_shape(x: Tensor, dims: tuple[int, ...], features: int, form: str) -> 
 
 
 def _checked_lengths(lengths: Tensor | Sequence[int], values: Tensor) -> Tensor:
+    if is_tracing() and isinstance(lengths, Tensor):  # a trace has no values to look at
+        return lengths
     known = torch.as_tensor(lengths, device=values.device)
     known = known.long() if known.numel() == 0 else known  # an empty list says no type
     if known.dtype.is_floating_point or known.dtype == torch.bool or known.shape != values.shape[1:2]:
@@ -102,8 +104,11 @@ def _checked_lengths(lengths: Tensor | Sequence[int], values: Tensor) -> Tensor:
             f"lengths: shape {tuple(known.shape)} of {known.dtype} is not allowed; whole numbers, one for each of the "
             f"{values.shape[1]} sequences"
         )
-    recorded = torch.compiler.is_compiling() or is_tracing()
-    if not recorded and not known.is_meta and bool(((known < 0) | (known > values.shape[0])).any()):
+    if (
+        not torch.compiler.is_compiling()
+        and not known.is_meta
+        and bool(((known < 0) | (known > values.shape[0])).any())
+    ):
         raise ValueError(
             f"lengths: {known.tolist()} is not allowed; each is from 0 to the {values.shape[0]} steps of input"
         )
