@@ -471,10 +471,13 @@ def test_a_step_of_training_moves_every_parameter() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: made(nn.LSTM)(torch.zeros(0, B, D, dtype=torch.float64)), r"x: shape \(0, 3, 4\)"),
-        (lambda: made(nn.LSTM)(torch.zeros(2, B, D, 1, dtype=torch.float64)), r"x: shape \(2, 3, 4, 1\)"),
-        (lambda: made(nn.LSTM)(torch.zeros(2, B, D)), "x: torch.float32 is not allowed; the layer is torch.float64"),
-        (lambda: made(nn.GRU)(sequence(2, B, D), torch.zeros(1, B, N)), r"state.h: torch.float32"),
+        (lambda: made(nn.LSTM)(torch.zeros(0, B, D, dtype=torch.float64)), r"input: shape \(0, 3, 4\)"),
+        (lambda: made(nn.LSTM)(torch.zeros(2, B, D, 1, dtype=torch.float64)), r"input: shape \(2, 3, 4, 1\)"),
+        (
+            lambda: made(nn.LSTM)(torch.zeros(2, B, D)),
+            "input: torch.float32 is not allowed; the layer is torch.float64",
+        ),
+        (lambda: made(nn.GRU)(sequence(2, B, D), torch.zeros(1, B, N)), r"hx.h: torch.float32"),
         (lambda: made(nn.LSTM, batch_first=True)(torch.zeros(2, 3, 7)), r"it is \(batch, steps, 4\)"),
         (lambda: made(nn.GRU, num_layers=2)(sequence(2, B, D), torch.zeros(1, B, N)), r"it is \(2, 3, 5\)"),
     ],

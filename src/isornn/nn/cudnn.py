@@ -7,24 +7,25 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.jit._trace import is_tracing
 
 from isornn.cells import GRU, LSTM, Cell, Vanilla
 from isornn.nn.layout import Layout
 from isornn.nn.stepped import Weights, stepped
 
 _MOST_STEPS = 65_535  # in one call; cuDNN fails beyond
-_MODES: Mapping[Cell, str] = {LSTM(): "lstm", GRU(): "gru", Vanilla("tanh"): "rnn_tanh", Vanilla("relu"): "rnn_relu"}
+MODES: Mapping[Cell, str] = {LSTM(): "LSTM", GRU(): "GRU", Vanilla("tanh"): "RNN_TANH", Vanilla("relu"): "RNN_RELU"}
 _OF_WEIGHTS = ("matrix", "bias", "recurrent", "offset", "projection")
 
 
 def runs_cudnn(cell: Cell, inputs: Tensor, weights: Weights, lengths: Tensor | None) -> bool:
     """Whether cuDNN computes this; of sequences of unequal length it would not say the last c."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if torch.compiler.is_compiling() or is_tracing() or torch._C._are_functorch_transforms_active():
         return False
-    mode = _MODES.get(cell)
+    mode = MODES.get(cell)
     if mode is None or not weights.tied or not inputs.shape[1] or not _acceptable(inputs):
         return False
-    return lengths is None and (weights.projection is None or mode == "lstm")
+    return lengths is None and (weights.projection is None or mode == "LSTM")
 
 
 def _acceptable(inputs: Tensor) -> bool:
@@ -55,7 +56,7 @@ class _Recurrence(torch.autograd.Function):
         for value in (*leaves, *flat):
             value.requires_grad_(wanted)
         with torch.set_grad_enabled(wanted), torch.autocast(inputs.device.type, enabled=False):
-            ctx.results = _run(_MODES[cell], leaves[0], flat, bias is not None, leaves[1:], wanted)
+            ctx.results = _run(MODES[cell].lower(), leaves[0], flat, bias is not None, leaves[1:], wanted)
         ctx.save_for_backward(*given)
         return tuple(value.detach() for value in ctx.results)
 
@@ -92,7 +93,7 @@ def _flat(cell: Cell, matrix: Any, bias: Any, recurrent: Any, offset: Any, proje
             flat,
             4 if bias is not None else 2,
             matrix.shape[1],
-            torch.backends.cudnn.rnn.get_cudnn_mode(_MODES[cell].upper()),
+            torch.backends.cudnn.rnn.get_cudnn_mode(MODES[cell]),
             hidden,
             0 if projection is None else projected,
             1,

@@ -72,7 +72,8 @@ class VanillaRNN(_Named):
     """``h = phi(u_h)``; option ``nonlinearity``: tanh, sigmoid, relu, identity, prelu, leaky_relu, modrelu, oplu.
 
     PReLU's ``slope_l0`` and modReLU's ``offset_l0`` are trained, one number per unit; option ``slope`` is where the
-    first starts, and leaky ReLU's own. OPLU takes pairs of units.
+    first starts, and leaky ReLU's own. OPLU takes pairs of units. It is the fourth positional argument, as torch.nn.RNN
+    has it, with bias and the others behind it.
     Sources: Gilboa et al. 2019 Table 1; Vorontsov et al. 2017.
 
     >>> out, h = VanillaRNN(3, 5, nonlinearity="relu")(torch.zeros(7, 2, 3))
@@ -81,6 +82,24 @@ class VanillaRNN(_Named):
     """
 
     kind = cells.Vanilla
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        *args: Any,
+        **options: Any,
+    ) -> None:
+        super().__init__(input_size, hidden_size, num_layers, bias, *args, nonlinearity=nonlinearity, **options)
+
+    @property
+    def nonlinearity(self) -> str:
+        """phi, by name."""
+        assert isinstance(self.cell, cells.Vanilla)
+        return self.cell.nonlinearity
 
 
 class MinimalRNN(_Named):

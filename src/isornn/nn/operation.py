@@ -6,12 +6,14 @@ cell's own steps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
 from isornn.cells import Cell
 from isornn.nn.eager import eager
@@ -174,6 +176,14 @@ def _differentiate(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
         raise RuntimeError("isornn::recurrence: exported or run without gradients, which now are asked for")
     tensors, units, initial, results, kept = _parts(ctx.saved_tensors, ctx.counts)
     grads = grads[: len(results)]
+    if any(grad is not None and torch._C._functorch.is_legacy_batchedtensor(grad) for grad in grads):
+        return _differentiate_by_steps(ctx.cell, tensors, units, initial, grads)
+    if getattr(ctx, "stale", False):
+        with torch.no_grad():
+            inputs, matrix, bias, recurrent, offset, pointwise = tensors
+            args = inputs, matrix, bias, recurrent, offset, pointwise, None, units, initial
+            output = _forward(ctx.cell, *args, True)
+        results, kept = output[: len(results)], output[len(results) :]
     given = [place for place, grad in enumerate(grads) if grad is not None]
     present = [grad for grad in grads if grad is not None]
     wants = ctx.wants_inputs
@@ -183,6 +193,35 @@ def _differentiate(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     optional = [None if tensor is None else next(ordered) for tensor in tensors[1:]]
     of_units, of_initial = _parts(ordered, (len(units), len(initial)))
     return None, first if wants else None, *optional, None, of_units, of_initial, None
+
+
+def _differentiate_by_steps(
+    key: str, tensors: list[Any], units: list[Any], initial: list[Any], grads: Sequence[Tensor | None]
+) -> tuple[Any, ...]:
+    """`_differentiate` for many gradients at once (``is_grads_batched``), which a kernel cannot read."""
+    counts = _TENSORS, len(units), len(initial)
+    with torch.enable_grad():
+        fresh = _renamed([*tensors, *units, *initial])
+        found = _results_by_steps(key, *_parts(fresh, counts))
+    pairs = [(value, grad) for value, grad in zip(found, grads, strict=True) if grad is not None]
+    values, arriving = zip(*pairs, strict=True)
+    present = [tensor for tensor in fresh if tensor is not None]
+    further = torch.is_grad_enabled()
+    ordered = iter(torch.autograd.grad(values, present, arriving, create_graph=further, allow_unused=True))
+    of_tensors, of_units, of_initial = _parts([None if tensor is None else next(ordered) for tensor in fresh], counts)
+    return None, *of_tensors, None, of_units, of_initial, None
+
+
+def _renamed(tensors: Iterable[Tensor | None]) -> list[Any]:
+    """Fresh names for the same values: what is differentiated for must not be behind another in the graph."""
+    return [None if tensor is None else tensor.view_as(tensor).requires_grad_(True) for tensor in tensors]
+
+
+def _results_by_steps(key: str, tensors: list[Any], units: list[Tensor], initial: list[Tensor]) -> list[Tensor]:
+    cell, layout = _cell(key)
+    inputs, matrix, bias, recurrent, offset, pointwise = tensors
+    weights = Weights(matrix, bias, recurrent, offset, None, dict(zip(cell.parameters, units, strict=True)))
+    return stepped(cell, layout, inputs, pointwise, weights, initial)
 
 
 operation.register_autograd(_differentiate, setup_context=_remember)
@@ -199,15 +238,11 @@ def _remember_backward(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) 
 
 def _differentiate_twice(ctx: Any, seconds: list[Tensor | None]) -> tuple[Any, ...]:
     """Through the cell's own steps, differentiated twice; exact, and differentiable again."""
-    cell, layout = _cell(ctx.cell)
     further = torch.is_grad_enabled()
     with torch.enable_grad():
-        # Fresh names for the same values: what is differentiated for must not be behind another in the graph.
-        fresh = [None if t is None else t.view_as(t).requires_grad_(True) for t in ctx.saved_tensors]
-        (inputs, matrix, bias, recurrent, offset, pointwise), units, initial, given = _parts(fresh, ctx.saved)
-        named = dict(zip(cell.parameters, units, strict=True))
-        weights = Weights(matrix, bias, recurrent, offset, None, named)
-        found = stepped(cell, layout, inputs, pointwise, weights, initial)
+        fresh = _renamed(ctx.saved_tensors)
+        tensors, units, initial, given = _parts(fresh, ctx.saved)
+        found = _results_by_steps(ctx.cell, tensors, units, initial)
         chosen = [found[place] for place in ctx.given]
         present = [tensor for tensor in fresh if tensor is not None]
         sources = present[: len(present) - len(given)]
@@ -230,3 +265,20 @@ def _differentiate_twice(ctx: Any, seconds: list[Tensor | None]) -> tuple[Any, .
 
 backward_operation.register_autograd(_differentiate_twice, setup_context=_remember_backward)
 backward_recurrence = eager(backward_operation, _backward, _remember_backward, _differentiate_twice)
+
+
+@register_flop_formula([torch.ops.isornn.recurrence])
+def _operations(
+    cell: str, inputs: Sequence[int], matrix: Any, bias: Any, recurrent: Any, *rest: Any, **shape: Any
+) -> int:
+    """Floating point operations of the forward pass's matrix products, as torch counts those of its own layers."""
+    steps, batch, _ = inputs
+    return 2 * steps * batch * sum(math.prod(weight) for weight in (matrix, recurrent) if weight is not None)
+
+
+@register_flop_formula([torch.ops.isornn.recurrence_backward])
+def _backward_operations(*shapes: Any, **shape: Any) -> int:
+    """Each product again for the gradient of the weight, and for that of what it multiplies, where that is wanted."""
+    _, (steps, batch, _), matrix, *_ = shapes
+    wants_inputs = shapes[-1]
+    return 2 * _operations(*shapes) - (0 if wants_inputs else 2 * steps * batch * math.prod(matrix))

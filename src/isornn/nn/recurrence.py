@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.jit._trace import is_tracing
 
 from isornn.cells import Cell
 from isornn.nn.layout import Layout
 from isornn.nn.operation import forward_recurrence, kernel_for
-from isornn.nn.stepped import Weights, stepped
+from isornn.nn.stepped import Weights, scanned, stepped
 
 
 def recurrence(
@@ -35,33 +37,41 @@ def recurrence(
     Returns:
         Each (T, B, N), or (T, B, P).
     """
-    plain = weights.tied and detached is None and inputs.shape[1] > 0 and not _transformed()
+    given = [inputs, pointwise, *initial, *weights.tensors()]
+    plain = weights.tied and detached is None and not transformed(given)
     kernel = kernel_for(cell, weights.projection)
-    if not plain or (kernel is None and not torch.compiler.is_exporting()):
+    # A program has the operation whatever the cell and the batch: steps would be those of the example alone.
+    recorded = torch.compiler.is_exporting() or is_tracing()
+    if not plain or not (recorded or (kernel is not None and inputs.shape[1] > 0)):
         return stepped(cell, layout, inputs, pointwise, weights, initial, detached)
     dtype = inputs.dtype
     # Half precision would round at every step of a long product of gates: computed in single, rounded once.
     working = torch.promote_types(dtype, torch.float32)
-
-    def cast(tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else tensor.to(working)
-
-    found = forward_recurrence(
-        layout.key,
-        inputs.to(working),
-        weights.matrix.to(working),
-        cast(weights.bias),
-        cast(weights.recurrent),
-        cast(weights.offset),
-        cast(pointwise),
-        cast(weights.projection),
-        [value.to(working) for value in weights.units.values()],
-        [value.to(working) for value in initial],
-        torch.is_grad_enabled(),
-    )
+    inputs, weights, initial = inputs.to(working), weights.to(working), [value.to(working) for value in initial]
+    pointwise = None if pointwise is None else pointwise.to(working)
+    if torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export():  # ONNX knows torch's own operations alone
+        found: Sequence[Tensor] = scanned(cell, layout, inputs, pointwise, weights, initial)
+    else:
+        found = forward_recurrence(
+            layout.key,
+            inputs,
+            weights.matrix,
+            weights.bias,
+            weights.recurrent,
+            weights.offset,
+            pointwise,
+            weights.projection,
+            list(weights.units.values()),
+            initial,
+            torch.is_grad_enabled() or is_tracing(),  # a trace runs in either mode
+        )
     return [value.to(dtype) for value in found[: layout.results]]
 
 
-def _transformed() -> bool:
-    """Whether torch.func's transforms are at work, which cannot see into an operation."""
-    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+def transformed(given: Iterable[Tensor | None]) -> bool:
+    """Whether torch.func's transforms or forward derivatives are at work, which cannot see into an operation."""
+    if torch.compiler.is_compiling():
+        return False
+    if torch._C._are_functorch_transforms_active():
+        return True
+    return any(value is not None and forward_ad.unpack_dual(value).tangent is not None for value in given)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.jit._trace import is_tracing
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
 from isornn.cells import Cell, drawn_parameters
 from isornn.cells.trace import Leaf, graph_of
-from isornn.nn.cudnn import recurrence_by_cudnn, runs_cudnn
+from isornn.nn.cudnn import MODES, recurrence_by_cudnn, runs_cudnn
 from isornn.nn.kernels import kernel_of
 from isornn.nn.layout import GateTensors, Layout
-from isornn.nn.recurrence import recurrence
+from isornn.nn.recurrence import recurrence, transformed
 from isornn.nn.sequences import Sequences, last_states
 from isornn.nn.stepped import Weights
 from isornn.nn.untied import ShuffledUnits, shuffled_matrices
@@ -28,7 +30,7 @@ Features = Literal["linear", "tanh"]
 
 
 class RNN(nn.Module):
-    """Any cell as a layer, called as torch.nn's are: ``out, state = layer(x, state)``.
+    """Any cell as a layer, called as torch.nn's are: ``output, hx = layer(input, hx)``.
 
     ``u_k = W_k r_k + U_k x_t + V_k x_(t-1) + b_k`` for every gate k of the cell, then the cell's update. Parameters
     have torch's names and are stacked by gate in the order of ``cell.gates``, for each layer l and, with the suffix
@@ -97,8 +99,8 @@ class RNN(nn.Module):
         kernel_of(cell)  # now, since torch.compile could not look it up
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
-        self.dropout, self.proj_size, self.features, self.before = float(dropout), proj_size, features, before
-        self.h_detach, self.checkpoint_every, self.untied = float(h_detach), checkpoint_every, untied
+        self.dropout, self.proj_size, self.features, self.before = dropout, proj_size, features, before
+        self.h_detach, self.checkpoint_every, self.untied = h_detach, checkpoint_every, untied
         self._check_options()
         for layer, direction in self.places():
             for name, shape in self._shapes(layer).items():
@@ -123,6 +125,33 @@ class RNN(nn.Module):
 
     def flatten_parameters(self) -> None:
         """Nothing to do; torch's layers have it."""
+
+    @property
+    def mode(self) -> str:
+        """torch.nn's name of the equations: LSTM, GRU, RNN_TANH or RNN_RELU; the cell's own where torch has none."""
+        return MODES.get(self.cell, self.cell.name)
+
+    @property
+    def all_weights(self) -> list[list[Tensor]]:
+        """The parameters of every layer and direction, in torch's order.
+
+        >>> from isornn.cells import LSTM
+        >>> [[tuple(weight.shape) for weight in place] for place in RNN(LSTM(), 3, 5).all_weights]
+        [[(20, 3), (20, 5), (20,), (20,)]]
+        """
+        return [[getattr(self, name + suffix(*place)) for name in self._shapes(place[0])] for place in self.places()]
+
+    def _leave_in_floating_point(self, qconfig: object) -> None:
+        if qconfig is not None:
+            kind = type(self).__name__
+            warnings.warn(
+                f"torch.ao.quantization: isornn.nn.{kind} stays in floating point, it has no quantised form; where "
+                "torch.nn has the layer, load the state dict into that and quantise it",
+                stacklevel=2,
+            )
+
+    # What torch.ao.quantization marks modules with. It would pass this one over in silence.
+    qconfig = property(fset=_leave_in_floating_point)
 
     @property
     def output_size(self) -> int:
@@ -212,8 +241,8 @@ class RNN(nn.Module):
 
     def forward(
         self,
-        x: Tensor | PackedSequence,
-        state: State | None = None,
+        input: Tensor | PackedSequence,
+        hx: State | None = None,
         *,
         lengths: Tensor | Sequence[int] | None = None,
         previous: Tensor | None = None,
@@ -221,24 +250,24 @@ class RNN(nn.Module):
         """Run over sequences.
 
         Args:
-            x: (T, B, D), (B, T, D) with batch_first, (T, D) for one sequence, or a PackedSequence.
-            state: (layers * directions, B, N), or (layers * directions, N) for one sequence; a tuple of these in the
-                order of ``cell.states`` where the cell has several. 0 where not given.
-            lengths: (B,): how many steps each sequence has; what x holds behind them is not looked at. Outputs there
-                are 0, the last state is that of the sequence's own last step, or the first where it has none.
+            input: (T, B, D), (B, T, D) with batch_first, (T, D) for one sequence, or a PackedSequence.
+            hx: the state before the first step, (layers * directions, B, N), or (layers * directions, N) for one
+                sequence; a tuple of these in the order of ``cell.states`` where the cell has several. 0 if not given.
+            lengths: (B,): how many steps each sequence has; what input holds behind them is not looked at. Outputs
+                there are 0, the last state is that of the sequence's own last step, or the first where it has none.
             previous: x_0, the input before the first, (B, D) or (D,), for cells that read x_(t-1), with one layer and
                 direction; by default as ``before`` says. A sequence run in chunks needs the last input of the chunk
                 before as well as its state.
 
         Returns:
-            The outputs, in the form of x with N for D (2N with two directions), and the last state, in the form of
-            ``state``.
+            The outputs, in the form of input with N for D (2N with two directions), and the last state, in the form of
+            ``hx``.
 
         Raises:
             ValueError: a shape, lengths, or the number of states.
         """
-        sequences = Sequences.of(x, lengths, self.batch_first, self.input_size)
-        initial = self._initial(sequences, state)
+        sequences = Sequences.of(input, lengths, self.batch_first, self.input_size)
+        initial = self._initial(sequences, hx)
         first = self._first_previous(sequences, previous)
         last: list[tuple[Tensor, ...]] = []
         for layer in range(self.num_layers):
@@ -317,7 +346,8 @@ class RNN(nn.Module):
         lengths: Tensor | None,
         detached: Tensor | None,
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        if detached is None and runs_cudnn(self.cell, inputs, weights, lengths):
+        by_cudnn = detached is None and runs_cudnn(self.cell, inputs, weights, lengths)
+        if by_cudnn and not transformed([inputs, *initial, *weights.tensors()]):
             return recurrence_by_cudnn(self.cell, inputs, weights, initial)
         results = recurrence(self.cell, self.layout, inputs, pointwise, weights, initial, detached)
         states = zip(results, initial, strict=False)
@@ -354,9 +384,12 @@ class RNN(nn.Module):
 
     def _cast(self, tensor: Any) -> Any:
         """``tensor`` in the precision that autocast asks for."""
-        if tensor is None or not torch.is_autocast_enabled(tensor.device.type):
+        if tensor is None:
+            return None
+        device = tensor.device.type
+        if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
             return tensor
-        return tensor.to(torch.get_autocast_dtype(tensor.device.type))
+        return tensor.to(torch.get_autocast_dtype(device))
 
     def _with_features(self, x: Tensor, layer: int, place: str) -> Tensor:
         """Phi(x) where the input enters pointwise and is mapped. Source: Chen et al. 2018, ``z = Phi(x)``."""
@@ -386,21 +419,21 @@ class RNN(nn.Module):
             raise ValueError(f"previous: shape {tuple(previous.shape)} is not allowed; it is {tuple(shape)}")
         return previous
 
-    def _initial(self, sequences: Sequences, state: State | None) -> list[tuple[Tensor, ...]]:
+    def _initial(self, sequences: Sequences, hx: State | None) -> list[tuple[Tensor, ...]]:
         """States by layer and direction, (B, .) each, in the order of the sequences as they are padded."""
         names, batch = self.cell.states, sequences.values.shape[1]
         places = self.num_layers * (1 + self.bidirectional)
         sizes = [self._state_size, *(self.hidden_size for _ in names[1:])]
-        if state is None:
+        if hx is None:
             zeros = [sequences.values.new_zeros(batch, size) for size in sizes]
             return [tuple(zeros)] * places
-        given = (state,) if isinstance(state, Tensor) else tuple(state)
+        given = (hx,) if isinstance(hx, Tensor) else tuple(hx)
         if len(given) != len(names):
-            raise ValueError(f"state: {len(given)} tensors are not allowed; {self.cell.name} has {', '.join(names)}")
+            raise ValueError(f"hx: {len(given)} tensors are not allowed; {self.cell.name} has {', '.join(names)}")
         for name, size, value in zip(names, sizes, given, strict=True):
             shape = (places, batch, size) if sequences.batched else (places, size)
-            if value.shape != shape:
-                raise ValueError(f"state.{name}: shape {tuple(value.shape)} is not allowed; it is {shape}")
+            if not is_tracing() and value.shape != shape:
+                raise ValueError(f"hx.{name}: shape {tuple(value.shape)} is not allowed; it is {shape}")
         parted = [value.reshape(places, batch, -1).unbind(0) for value in given]
         return list(zip(*parted, strict=True))
 
@@ -413,14 +446,22 @@ class RNN(nn.Module):
         }
         for name, size in sizes.items():
             if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-                raise ValueError(f"{name}: {size} is not allowed; it is a positive whole number")
-        for name, share in (("dropout", self.dropout), ("h_detach", self.h_detach)):
-            if not 0 <= share <= 1:
-                raise ValueError(f"{name}: {share} is not allowed; it is a probability, from 0 to 1")
+                raise ValueError(f"{name}: {size!r} is not allowed; it is a positive whole number")
+        switches = {name: getattr(self, name) for name in ("bias", "batch_first", "bidirectional", "untied")}
+        for name, switch in switches.items():
+            if not isinstance(switch, bool):
+                raise ValueError(f"{name}: {switch!r} is not allowed; it is True or False")
+        shares: Mapping[str, Any] = {"dropout": self.dropout, "h_detach": self.h_detach}
+        for name, share in shares.items():
+            if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= float(share) <= 1:
+                raise ValueError(f"{name}: {share!r} is not allowed; it is a probability, from 0 to 1")
         if self.dropout and self.num_layers == 1:
             warnings.warn("dropout acts between layers, of which there is one", stacklevel=3)
-        if not 0 <= self.proj_size < self.hidden_size:
-            raise ValueError(f"proj_size: {self.proj_size} is not allowed; it is 0 or below hidden_size")
+        whole = isinstance(self.proj_size, int) and not isinstance(self.proj_size, bool)
+        if not whole or not 0 <= self.proj_size < self.hidden_size:
+            raise ValueError(
+                f"proj_size: {self.proj_size!r} is not allowed; it is a whole number from 0 to hidden_size - 1"
+            )
         if self.proj_size and not self.layout.stacks["weight_hh"]:
             raise ValueError(f"proj_size: {self.cell.name} has no gate that reads the state")
         if self.proj_size and self._updates_first_state():
@@ -440,7 +481,7 @@ class RNN(nn.Module):
         return any(first in graph.depends_on(value) for value in values)
 
     def _check_dtypes(self, expected: torch.dtype, x: Tensor, initial: tuple[Tensor, ...]) -> None:
-        for name, value in (("x", x), *((f"state.{n}", v) for n, v in zip(self.cell.states, initial, strict=True))):
+        for name, value in (("input", x), *((f"hx.{n}", v) for n, v in zip(self.cell.states, initial, strict=True))):
             if value.dtype != expected:
                 raise ValueError(f"{name}: {value.dtype} is not allowed; the layer is {expected}")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.jit._trace import is_tracing
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 
@@ -45,8 +46,8 @@ class Sequences:
         _check_shape(x, (2, 3), features, "(batch, steps, {})" if batch_first else "(steps, batch, {})")
         batched = x.dim() == 3
         values = x.unsqueeze(1) if not batched else x.transpose(0, 1) if batch_first else x
-        if values.shape[0] == 0:
-            raise ValueError(f"x: shape {tuple(x.shape)} is not allowed; it has at least one step")
+        if not is_tracing() and values.shape[0] == 0:
+            raise ValueError(f"input: shape {tuple(x.shape)} is not allowed; it has at least one step")
         known = None if lengths is None else _checked_lengths(lengths, values)
         if known is not None:
             # Whatever stands in the padding, NaN too, stays out of results and gradients.
@@ -68,7 +69,7 @@ class Sequences:
         return values.masked_fill(_beyond(self.lengths, values.shape[0]).unsqueeze(-1), 0.0)
 
     def given_back(self, values: Tensor) -> Tensor | PackedSequence:
-        """``values`` (T, B, N) in the form in which the caller gave x."""
+        """``values`` (T, B, N) in the form in which the caller gave its input."""
         if self.packed is not None:
             return _packed_like(self.packed, values)
         if not self.batched:
@@ -89,11 +90,13 @@ def last_states(values: Tensor, initial: Tensor, lengths: Tensor | None) -> Tens
 
 
 def _check_shape(x: Tensor, dims: tuple[int, ...], features: int, form: str) -> None:
-    if x.dim() not in dims or x.shape[-1] != features:
-        raise ValueError(f"x: shape {tuple(x.shape)} is not allowed; it is {form.format(features)}")
+    if x.dim() not in dims or (not is_tracing() and x.shape[-1] != features):
+        raise ValueError(f"input: shape {tuple(x.shape)} is not allowed; it is {form.format(features)}")
 
 
 def _checked_lengths(lengths: Tensor | Sequence[int], values: Tensor) -> Tensor:
+    if is_tracing() and isinstance(lengths, Tensor):  # a trace has no values to look at
+        return lengths
     known = torch.as_tensor(lengths, device=values.device)
     known = known.long() if known.numel() == 0 else known  # an empty list says no type
     if known.dtype.is_floating_point or known.dtype == torch.bool or known.shape != values.shape[1:2]:
@@ -101,9 +104,13 @@ def _checked_lengths(lengths: Tensor | Sequence[int], values: Tensor) -> Tensor:
             f"lengths: shape {tuple(known.shape)} of {known.dtype} is not allowed; whole numbers, one for each of the "
             f"{values.shape[1]} sequences"
         )
-    if not torch.compiler.is_compiling() and bool(((known < 0) | (known > values.shape[0])).any()):
+    if (
+        not torch.compiler.is_compiling()
+        and not known.is_meta
+        and bool(((known < 0) | (known > values.shape[0])).any())
+    ):
         raise ValueError(
-            f"lengths: {known.tolist()} is not allowed; each is from 0 to the {values.shape[0]} steps of x"
+            f"lengths: {known.tolist()} is not allowed; each is from 0 to the {values.shape[0]} steps of input"
         )
     return known
 

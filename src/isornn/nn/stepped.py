@@ -37,6 +37,19 @@ class Weights:
         """Whether all steps use the same."""
         return self.matrix.dim() == 2
 
+    def tensors(self) -> list[Tensor | None]:
+        """All of them, ``None`` where the layer has none."""
+        return [self.matrix, self.bias, self.recurrent, self.offset, self.projection, *self.units.values()]
+
+    def to(self, dtype: torch.dtype) -> Weights:
+        """The same in another precision."""
+
+        def cast(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor.to(dtype)
+
+        shared = cast(self.bias), cast(self.recurrent), cast(self.offset), cast(self.projection)
+        return Weights(self.matrix.to(dtype), *shared, {name: value.to(dtype) for name, value in self.units.items()})
+
     def from_step(self, start: int) -> Weights:
         """What the steps from ``start`` on use."""
         if self.tied:
@@ -58,7 +71,7 @@ def stepped(
     initial: Sequence[Tensor],
     detached: Tensor | None = None,
 ) -> list[Tensor]:
-    """The same by the cell's own steps, differentiable any number of times."""
+    """Reference recurrence: the cell's step applied T times in Python, differentiable any number of times."""
     length, hidden = len(inputs), weights.matrix.shape[-2] // max(len(layout.driven), 1)
     drive = driven(inputs, weights.matrix, weights.bias).unflatten(-1, (-1, hidden)).unbind(-2)
     by_gate = {gate: value.unbind(0) for gate, value in zip(layout.driven, drive, strict=True)}
@@ -71,15 +84,64 @@ def stepped(
         if detached is not None:
             first = getattr(states, cell.states[0])
             setattr(states, cell.states[0], torch.where(detached[t], first.detach(), first))
-        products = _Products(matrices[t], getattr(states, cell.states[0]), layout.plain)
         now = {gate: value[t] for gate, value in by_gate.items()}
         x = None if fed is None else fed[t]
-        states, u = step(cell, states, now, products, x, weights.units)
-        if weights.projection is not None:
-            first = nn.functional.linear(getattr(states, cell.states[0]), weights.projection)
-            setattr(states, cell.states[0], first)
-        record.append(_results(cell, layout, states, u))
+        states, results = _advanced(cell, layout, states, now, x, matrices[t], weights)
+        record.append(results)
     return [torch.stack(values) for values in zip(*record, strict=True)]
+
+
+def scanned(
+    cell: Cell,
+    layout: Layout,
+    inputs: Tensor,
+    pointwise: Tensor | None,
+    weights: Weights,
+    initial: Sequence[Tensor],
+) -> list[Tensor]:
+    """`stepped` with tied weights as torch's ``scan`` operator: a loop for exporters, of any length."""
+    from torch._higher_order_ops.scan import scan_op
+
+    hidden = weights.matrix.shape[-2] // max(len(layout.driven), 1)
+    (matrices,) = _matrices(layout, weights.recurrent, 1, hidden)
+    constant = {gate: part for gate, (part,) in _constant(layout, weights.offset, 1, hidden, initial[0]).items()}
+    projection = [] if weights.projection is None else [weights.projection]
+    fed = [driven(inputs, weights.matrix, weights.bias), *([] if pointwise is None else [pointwise])]
+    # The operator is called as itself, with all that a step reads: its public front compiles the step, for a minute.
+    read = [*matrices.values(), *constant.values(), *weights.units.values(), *projection]
+
+    def advance(*given: Tensor) -> list[Tensor]:
+        rest = iter(given)
+        states = Values(**{name: next(rest) for name in cell.states})
+        drive = next(rest).unflatten(-1, (len(layout.driven), hidden)).unbind(-2)
+        x = None if pointwise is None else next(rest)
+        by_gate = {gate: next(rest) for gate in matrices}
+        now = dict(zip(layout.driven, drive, strict=True)) | {gate: next(rest) for gate in constant}
+        own = replace(weights, units={name: next(rest) for name in weights.units}, projection=next(rest, None))
+        states, results = _advanced(cell, layout, states, now, x, by_gate, own)
+        # No tensor may be given out as both state and result.
+        return [*(getattr(states, name) for name in cell.states), *(value.clone() for value in results)]
+
+    found: Sequence[Tensor] = scan_op(advance, list(initial), fed, tuple(read))
+    return list(found[len(cell.states) :])
+
+
+def _advanced(
+    cell: Cell,
+    layout: Layout,
+    states: Values,
+    now: Mapping[str, Tensor],
+    x: Tensor | None,
+    matrices: Mapping[str, Tensor],
+    weights: Weights,
+) -> tuple[Values, list[Tensor]]:
+    """The states after a step and the step's results, given what ``now`` drives each gate with."""
+    products = _Products(matrices, getattr(states, cell.states[0]), layout.plain)
+    states, u = step(cell, states, now, products, x, weights.units)
+    if weights.projection is not None:
+        first = nn.functional.linear(getattr(states, cell.states[0]), weights.projection)
+        setattr(states, cell.states[0], first)
+    return states, _results(cell, layout, states, u)
 
 
 def _results(cell: Cell, layout: Layout, states: Values, u: Values) -> list[Tensor]:
