@@ -265,3 +265,10 @@ def test_gradients_at_kinks_keep_little(factors: tuple[GateFunction, ...]) -> No
     with torch.no_grad():
         ahead, behind = (law.pair_expectation(factors, factors, c + gap) for gap in (step, -step))
     torch.testing.assert_close(slope, (ahead - behind) / (2 * step), rtol=1e-6, atol=1e-8)
+
+
+def test_gradients_of_constant_factors_are_zero() -> None:
+    c = torch.tensor([0.5], dtype=torch.float64, requires_grad=True)
+    value = at(((0.7, 25.0),)).pair_expectation((LINE.derivative,), (LINE.derivative,), c)
+    (slope,) = torch.autograd.grad(value.sum(), c)
+    assert value.item() == pytest.approx(1.0, abs=1e-12) and slope.item() == pytest.approx(0.0, abs=1e-12)

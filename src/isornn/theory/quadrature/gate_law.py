@@ -6,11 +6,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
+from torch.autograd.function import once_differentiable
 
 from isornn.cells.polynomial import Factors, GateFunction
 
@@ -264,21 +265,37 @@ def _around(kink: float | Tensor, width: Tensor) -> tuple[Tensor, ...]:
 
 
 def _smoothed(factors: Factors, mean: Tensor, std: Tensor, kinks: tuple[float, ...]) -> Tensor:
-    """``E[F(mean + std z)]``, some rows at once: larger temporaries cost more in page faults than in arithmetic.
+    """``E[F(mean + std z)]``, some rows at once: larger temporaries cost more in page faults than in arithmetic."""
+    found: Tensor = _Smoothing.apply(mean.flatten(), std.flatten(), factors, kinks)
+    return found.view(mean.shape)
 
-    Gradients compute the rows again: kept for all of them, values at the nodes would take tens of gigabytes.
-    """
 
-    def expectation(mean: Tensor, std: Tensor) -> Tensor:
-        u, weight = _nodes(mean, std, kinks)
-        return (_product(factors, u) * weight).sum(-1)
+class _Smoothing(torch.autograd.Function):
+    """The backward pass computes the rows again: their values at all nodes together would take tens of gigabytes."""
 
-    parts = zip(mean.flatten().split(ROWS), std.flatten().split(ROWS), strict=True)
-    if torch.is_grad_enabled() and (mean.requires_grad or std.requires_grad):
-        found = [checkpoint(expectation, m, s, use_reentrant=False, preserve_rng_state=False) for m, s in parts]
-    else:
-        found = [expectation(m, s) for m, s in parts]
-    return torch.cat(found).view(mean.shape)
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, std: Tensor, factors: Factors, kinks: tuple[float, ...]) -> Tensor:
+        ctx.save_for_backward(mean, std)
+        ctx.factors, ctx.kinks = factors, kinks
+        parts = zip(mean.split(ROWS), std.split(ROWS), strict=True)
+        return torch.cat([_expectation(factors, m, s, kinks) for m, s in parts])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        found = []
+        for mean, std, gradient in zip(*(x.split(ROWS) for x in (*ctx.saved_tensors, *gradients)), strict=True):
+            with torch.enable_grad():
+                at = mean.detach().requires_grad_(), std.detach().requires_grad_()
+                # a sum with both, of which constant factors may depend on neither
+                value = _expectation(ctx.factors, *at, ctx.kinks) + 0 * (at[0] + at[1])
+                found.append(torch.autograd.grad(value, at, gradient))
+        return *map(torch.cat, zip(*found, strict=True)), None, None
+
+
+def _expectation(factors: Factors, mean: Tensor, std: Tensor, kinks: tuple[float, ...]) -> Tensor:
+    u, weight = _nodes(mean, std, kinks)
+    return (_product(factors, u) * weight).sum(-1)
 
 
 def _nodes(mean: Tensor, std: Tensor, kinks: tuple[float, ...]) -> tuple[Tensor, Tensor]:
