@@ -245,7 +245,7 @@ def _literal(value: Any) -> str:
 
 
 def redraw(layer: LayerDiagnosis, length: int, trained: bool) -> Fix:
-    """`redraw_`, by the input law that was measured where the layer reads the model's data.
+    """`redraw_`, by the size of the input that was measured where the layer reads the model's data, as `Input.of` it.
 
     What other layers will get changes when those below them are drawn again; for them it is the unit law.
     """
@@ -256,9 +256,8 @@ def redraw(layer: LayerDiagnosis, length: int, trained: bool) -> Fix:
         notes.append("Its weights are parametrised: do this before they are.")
     if layer.memory.gate is not None and not layer.info.bias:
         notes.append("Its gates need biases: build it with bias=True.")
-    law, known = layer.inputs.law, layer.info.reads_data and layer.inputs.second_moment > 0
-    rounded = Input(float(f"{law.variance:.4g}"), float(f"{law.correlation:.4g}"))
-    arguments = (length, rounded) if known else (length,)
+    moment = float(f"{layer.inputs.second_moment:.4g}")
+    arguments = (length, Input(moment)) if layer.info.reads_data and moment > 0 else (length,)
     return Fix(redraw_, layer.info.name, arguments, tuple(notes))
 
 
