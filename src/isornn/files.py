@@ -48,7 +48,8 @@ def replacing(file: Path) -> Iterator[Path]:
         os.chmod(name, 0o644)
         os.replace(name, file)
     except BaseException as error:
-        if isinstance(error, OSError) and error.filename in (None, name):  # as a full disk, of which it says no more
+        # As of a full disk, of which it says no more.
+        if isinstance(error, OSError) and error.errno is not None and error.filename in (None, name):
             error.filename = str(file)
         # Gone if it has its place already: an interrupt may come just after.
         Path(name).unlink(missing_ok=True)

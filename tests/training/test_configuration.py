@@ -41,6 +41,7 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(batch_size=10**20), "batch_size: 1000+ is not allowed"),
         (changed(clip=1e300), r"clip: 1e\+300 is not allowed; .* at most 3.4e\+38"),
         (changed(task={"name": "copy", "length": 10**20}), "task.length: 1000+ is not allowed; .* at most 1,000,000"),
+        (changed(model={"name": "lru", "hidden": 2, "max_phase": 10**20}), "options.max_phase: 10+ is not allowed"),
         (changed(model={"name": "lstm", "hidden": 10**20}), "model.hidden: 1000+ is not allowed; .* at most 1,000,000"),
         (changed(start={"name": "chrono", "length": 1e300}), r"start.length: 1e\+300 is not allowed"),
         (

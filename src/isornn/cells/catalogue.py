@@ -102,6 +102,8 @@ def with_options(kind: type[Cell], options: Mapping[str, Any]) -> Cell:
     for option in options:
         if option not in offered:
             raise OptionError(f"options.{option}: {kind.name} has {', '.join(offered) or 'none'}")
+        if isinstance(options[option], int) and abs(options[option]) >= 2**63:
+            raise OptionError(f"options.{option}: {options[option]} is not allowed; whole numbers are below 2**63")
     try:
         return kind(**{option: _frozen(value) for option, value in options.items()})
     except OptionError:
