@@ -491,18 +491,42 @@ class Unknown(Cell):
         return {"h": torch.special.bessel_j0(u.h)}
 
 
+@dataclass(frozen=True)
+class Listed(Cell):
+    """An operation whose tensors come in a list."""
+
+    name = "listed"
+    gates = {"h": Reads()}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.stack([s.h, u.h]).sum(0)}
+
+
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
         (Vanilla("oplu"), "vanilla is not pointwise"),
         (Branching(), "branching.update cannot be traced"),
         (Unknown(), "bessel_j0"),
+        (Listed(), "aten.stack"),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_what_cannot_be_printed_says_why(cell: Cell, reason: str) -> None:
     assert kernel_of(cell) is None
     assert reason in str(why_no_kernel(cell))
+
+
+@pytest.mark.skipif(device._INSTALLED, reason="with Triton torch.compile's front end is loaded anyway")
+def test_recording_a_program_loads_no_compiler() -> None:
+    program = """
+import sys
+from isornn.cells import LSTM
+from isornn.nn.kernels import why_no_kernel
+assert why_no_kernel(LSTM()) is None
+assert not {"sympy", "torch._dynamo", "torch.distributed.tensor"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_programs_do_not_depend_on_the_modes_of_the_caller() -> None:
