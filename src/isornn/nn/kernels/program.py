@@ -204,7 +204,7 @@ class Tape:
         """The node of an operation; of ``1 x`` and of a copy, ``x`` itself."""
         if function is aten.mul.Tensor:
             for one, other in (args, args[::-1]):
-                if isinstance(one, Node) and one.target is ONE and isinstance(other, Node):
+                if (one == 1.0 or (isinstance(one, Node) and one.target is ONE)) and isinstance(other, Node):
                     return other
         if function is aten.add.Tensor and isinstance(args[0], Node) and args[0].target is aten.neg.default:
             return self.node(aten.sub.Tensor, args[1], args[0].args[0])
