@@ -98,7 +98,7 @@ def critical_(
 
     What ``length`` promises: by the biases alone, without input to the remember gate, the mean square of a small change
     of the state is 1/e of its first value exactly T steps later, which gives high, 2.5 to 3 T. On inputs of the law
-    ``input`` the reach lies between T/2 and 2 T: 1.03 T for an LSTM, 0.61 T for a GRU. `isornn.critical` shows the
+    ``input`` the reach is between T/2 and 2 T: 1.03 T for an LSTM, 0.61 T for a GRU. `isornn.critical` shows the
     number. Where that is not sure from the gates alone, as with ``fixed`` fields and for a cell without a remember
     gate, the theory is asked, and a condition that does not hold is warned of.
 
@@ -291,7 +291,7 @@ def spec_of(module: nn.Module, layer: int = 0, direction: int = 0, input: Input 
     Args:
         module: holds one recurrent module.
         layer, direction: which of its layers; direction 1 is the reverse.
-        input: the law of the input sequences, which tensors do not tell.
+        input: the law of the input sequences, which cannot be derived from tensors.
 
     Raises:
         ModuleError: no or several recurrent modules; no such layer; ``proj_size``, a cell that the theory lacks.

@@ -52,7 +52,7 @@ it first, or allow it by name (--allow-import antigravity)
     given = dict(options or {})
     twice = [option for option in within if option in given]
     if twice:
-        raise OptionError(f"options.{twice[0]}: {given[twice[0]]!r} is not allowed beside that in {name!r}")
+        raise OptionError(f"options.{twice[0]}: {given[twice[0]]!r} is not allowed, because {name!r} sets it too")
     cell = with_options(kind, within | given)
     if not in_catalogue(kind):
         try:

@@ -68,8 +68,8 @@ class Cell(ABC):
 
     The update is plain torch operations on values of one unit: no sums over units, any dtype.
 
-    A cell with trained numbers of its own, one per unit, names them in ``parameters`` with their initial values. It
-    finds them in ``u`` beside the pre-activations: ``parameters = {"scale": 1.0}`` is ``u.scale``, (N,) in a layer,
+    A cell with trained parameters of its own, one per unit, names them in ``parameters`` with their initial values. It
+    reads them from ``u``, as it does pre-activations: ``parameters = {"scale": 1.0}`` is ``u.scale``, (N,) in a layer,
     the same at every step, and the initial value in the theory. Where units start differently the value is a
     `ParameterLaw`, from which layers, simulation and theory draw once per unit.
 
@@ -134,14 +134,14 @@ def initial_parameters(cell: Cell) -> dict[str, Tensor]:
     """The initial values of a cell's parameters as float64 scalars, where all units start alike.
 
     Raises:
-        ParametersSpread: a parameter starts by a `ParameterLaw`, so no one value stands for all units.
+        ParametersSpread: a parameter's initial value is a `ParameterLaw`, so units have different values.
 
     >>> from isornn.cells import GersLSTM
     >>> initial_parameters(GersLSTM())["peep_i"]
     tensor(0., dtype=torch.float64)
     """
     for name in spread_parameters(cell):
-        raise ParametersSpread(f"{cell.name}: units start with different {name}, so no one value stands for them all")
+        raise ParametersSpread(f"{cell.name}: units start with different {name}, so it has no single value")
     return {name: torch.tensor(value, dtype=torch.float64) for name, value in cell.parameters.items()}
 
 

@@ -32,7 +32,8 @@ class LSTM(GatedCell):
 class Peephole(GatedCell):
     """``c = f c + i tanh(u_g)``; every pre-activation reads **c** through a full matrix; output ``o tanh(c)``.
 
-    Source: Gilboa et al. 2019 Table 1. Gers' diagonal peepholes beside a recurrent h are another cell.
+    Source: Gilboa et al. 2019 Table 1. The LSTM with Gers' diagonal peepholes and a recurrent h is another
+    cell, `GersLSTM`.
     """
 
     name = "peephole"

@@ -155,7 +155,7 @@ class Spec:
             _check_number(f"gates.{name}.ensemble.margin", gate.ensemble, 0.0, LARGEST)
 
     def _check_empirical(self) -> None:
-        """Empirical laws list the same units, so no other law is beside them."""
+        """Empirical laws list the same units and are not combined with other laws."""
         laws = {name: gate.bias_law for name, gate in self.gates.items() if gate.bias_law is not None}
         counts = {name: len(law.values) for name, law in laws.items()}  # 0 of the laws in closed form
         odd = next((name for name in laws if counts[name] != max(counts.values())), None)

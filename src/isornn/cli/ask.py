@@ -62,7 +62,7 @@ def input_law(variance: float | None, correlation: float | None, default: Input 
 
 
 def alone(**options: object) -> None:
-    """Refuse options that are given beside SPEC.json.
+    """Refuse options that cannot be combined with SPEC.json.
 
     Raises:
         SpecError: names the first of them.
@@ -103,7 +103,7 @@ def ask(spec: Spec, length: int | None) -> Analysis:
 
 
 def ask_stack(layers: Sequence[Spec], length: int | None, tied: int | None) -> StackAnalysis:
-    """The theory's answer about a stack of layers, with tied networks over so many steps beside it.
+    """The theory of a stack of layers, and that of tied networks over ``tied`` steps if given.
 
     Raises:
         SpecError: a stack that the theory does not cover.

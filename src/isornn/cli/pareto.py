@@ -223,7 +223,7 @@ def _progress(specs: int) -> Iterator[Callable[[int], None]]:
 
 
 def _as_json(front: ParetoFront, objective: Objective, taken: int) -> dict[str, Any]:
-    """Costs that are no number are null; why stands under ``undefined``, with how many points lack it so."""
+    """Costs without a value are null; ``undefined`` gives the reasons, with the number of points for each."""
     from isornn.cells import full_name
 
     paths = [r.path for r in front.ranges]

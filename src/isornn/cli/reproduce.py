@@ -14,7 +14,7 @@ from isornn.cli.show import errors, print_json, print_table, say
 
 if TYPE_CHECKING:
     from isornn.experiments.reproduce import Reproduction
-    from isornn.experiments.target import Scale, Target, Tell
+    from isornn.experiments.target import Progress, Scale, Target
 
 RESULTS = Path("results")
 
@@ -102,14 +102,14 @@ def _reproduced(target: Target, scale: Scale, seed: int, folder: Path, data: Pat
     from isornn.experiments.reproduce import reproduce as measure
     from isornn.present.matplotlib import draw_panels
 
-    with _progress(target.id) as tell:
-        found = measure(target, scale, folder, data=data, seed=seed, tell=tell)
+    with _progress(target.id) as progress:
+        found = measure(target, scale, folder, data=data, seed=seed, progress=progress)
     draw_panels(f"{target.id}: {target.source}", target.panels(found.measured), folder / f"{target.id}.png")
     return found
 
 
 @contextmanager
-def _progress(name: str) -> Iterator[Tell]:
+def _progress(name: str) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     text = TextColumn("{task.description}")

@@ -14,7 +14,7 @@ _COLUMNS = ("layer", "cell", "input variance", "E[h^2]", "chi", "xi, steps", "wh
 
 def print_stack(stack: StackAnalysis) -> None:
     """A row for each layer, then how the output of all answers a change of the input."""
-    print_table("Layers from the bottom; each hears the output of the one below", _COLUMNS, _layers(stack))
+    print_table("Layers from the bottom; the input of each is the output of the one below", _COLUMNS, _layers(stack))
     print_table("The stack", ("quantity", "value", "why not"), _numbers(stack))
     reach = stack.reach.number()
     if reach is None:

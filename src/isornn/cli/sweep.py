@@ -66,7 +66,7 @@ def run(
 ) -> None:
     """Take every run of a sweep file to its end; after an interrupt the same call goes on.
 
-    isornn sweep FILE.toml is short for this; isornn sweep status DIR tells how the runs stand.
+    isornn sweep FILE.toml is short for this; isornn sweep status DIR shows the state of the runs.
     """
     from isornn.cli.own_code import allowed
     from isornn.tasks.data_files import data_folder

@@ -1,4 +1,4 @@
-"""What is said of tied networks beside an analysis: tables and a sentence."""
+"""Tables and a sentence about tied networks, printed after an analysis."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MOST_ROWS = 10
 
 
 def print_tied(tied: Tied) -> None:
-    """Tied beside untied, step by step, and how a displacement grows."""
-    title = "Tied weights, from state 0; beside them E[h^2] where weights are redrawn each step"
+    """Moments with tied and untied weights at each step, and the growth of a displacement."""
+    title = "Tied weights, from state 0, compared with E[h^2] where weights are redrawn each step"
     print_table(title, ("step", "mean E[h]", "E[h^2]", "untied E[h^2]", "correlation"), _steps(tied))
     start, end = tied.window
     print_table(f"Over steps {start} to {end}", ("quantity", "value", "why not"), _numbers(tied))

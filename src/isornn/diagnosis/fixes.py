@@ -175,9 +175,9 @@ def single_bias_(model: nn.Module, layer: str, *, generator: torch.Generator | N
 def fix_(model: nn.Module, findings: Sequence[Finding], generator: torch.Generator | None = None) -> list[str]:
     """Apply in place the corrections that findings name, layer by layer, where the layer is still as initialised.
 
-    A layer that is drawn again needs no other correction. Left alone are: findings about data, torch's modes or too
-    short sequences; a layer that looks trained (`untrained_evidence` finds nothing); one whose weights cannot be
-    written to.
+    A layer that is redrawn needs no other correction. Nothing is changed for findings about data, torch's modes or too
+    short sequences, in a layer that looks trained (`untrained_evidence` finds nothing), and in one whose weights cannot
+    be written to.
 
     Args:
         model: the model that was measured.
@@ -245,9 +245,9 @@ def _literal(value: Any) -> str:
 
 
 def redraw(layer: LayerDiagnosis, length: int, trained: bool) -> Fix:
-    """`redraw_`, by the size of the input that was measured where the layer reads the model's data, as `Input.of` it.
+    """`redraw_`, with the measured mean square of the input where the layer reads the model's data.
 
-    What other layers will get changes when those below them are drawn again; for them it is the unit law.
+    The inputs of other layers change when the layers below them are redrawn, so for them the mean square is 1.
     """
     notes = []
     if trained:

@@ -344,7 +344,7 @@ def _spread(logs: Tensor) -> Tensor:
 
 
 def _window(mean: Tensor) -> tuple[int, int] | None:
-    """From lag 1 to where float32 would no longer see it beside lag 1, but at least over two steps."""
+    """From lag 1 to the lag at which float32 no longer resolves the value relative to lag 1; at least two steps."""
     if len(mean) <= 1 + _FEWEST or mean[1 + _FEWEST].isinf():
         return None
     seen = mean[1:] - mean[1] >= math.log(RESOLUTION)

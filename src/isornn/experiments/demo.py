@@ -39,7 +39,7 @@ STARTS: Mapping[str, Start] = {
 
 # The streams of random numbers that a seed has.
 _WEIGHTS, _START, _TRAINING, _TESTING = range(4)
-# Of MNIST's 10,000 test images every tenth: enough to tell the starts apart, and as quick as the small digits.
+# Of MNIST's 10,000 test images every tenth: enough to distinguish the starts, and as quick as the small digits.
 _MOST_TESTED = 1000
 _CLIP = 1.0
 
@@ -156,14 +156,14 @@ def _train(
     size = (settings.length, settings.batch_size)
     losses: list[float] = []
 
-    def told(state: State) -> None:
+    def after_update(state: State) -> None:
         losses.append(state.loss)
         if progress is not None:
             progress(start, state.update, state.loss)
 
     state = State(model, torch.optim.Adam(model.parameters(), settings.learning_rate))
     training = batches(digits, *size, _generator(settings.seed, _TRAINING))
-    train(state, training, settings.updates, clip=_CLIP, on_update=[told])
+    train(state, training, settings.updates, clip=_CLIP, on_update=[after_update])
     noise = _generator(settings.seed, _TESTING)
     accuracies = tuple(evaluate(model, held_out(digits, *size, noise))["accuracy"] for _ in range(settings.test_draws))
     return DemoRun(start, tuple(losses), accuracies, time.perf_counter() - begun, initial)

@@ -15,7 +15,7 @@ _KIND = "isornn demo"
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """All that a run depends on beside the start.
+    """All that a run depends on apart from the start.
 
     Args:
         length: T, the image at t = 1 and noise up to T.
@@ -44,7 +44,7 @@ class DemoRun:
     Args:
         start: its name.
         losses: cross entropy before each update.
-        accuracies: share of test digits told right, one for each draw of noise.
+        accuracies: share of test digits classified correctly, one for each draw of noise.
         seconds: training and testing.
         initial: digest of all weights before training, by which a stale run is known.
     """

@@ -28,7 +28,7 @@ def connect(app: Dash, latest: Latest) -> None:
 
 
 def _connect_sliders(app: Dash) -> None:
-    """In the browser: a slider and its number agree; what stands in all numbers is gathered once it rests."""
+    """In the browser: a slider and its number show the same value; all values are collected when none is moving."""
     app.clientside_callback(
         ClientsideFunction("explorer", "agree"),
         Output({"part": "slider", "path": MATCH, "scale": ALL, "low": ALL}, "value"),

@@ -21,7 +21,7 @@ class Field:
 
     Args:
         path: ``"f.bias_mean"``, ``"input.variance"``, ``"law.high"`` or ``"options.alpha"``.
-        group: the heading that it stands under.
+        group: the heading under which it is shown.
         scale, low, high, step: of its slider; on a scale of decades the ends are exponents of ten, and there are ten
             steps to a decade. Any other number can be typed.
     """

@@ -116,7 +116,7 @@ def _title(spec: Spec, group: str) -> list[Any]:
 
 
 def _mover(field: Field) -> html.Div:
-    """A slider, and beside it the number itself, which may also be typed."""
+    """A slider and next to it a number field for the same value."""
     per = 10 if field.scale != "linear" else 1
     low, high = field.low * per - (field.scale == "decades and 0"), field.high * per
     slider = {"part": "slider", "path": field.path, "scale": field.scale, "low": field.low}
@@ -184,7 +184,7 @@ def _figure_card(name: str, title: str) -> html.Section:
 
 
 def headline(answer: dict[str, Any]) -> list[Any]:
-    """xi and the reach, large, with their errors or reasons, and the reach beside T."""
+    """xi and the reach, large, with their errors or reasons, and the reach compared with T."""
     large = {reading["name"]: reading for reading in answer["readings"]}
     return [
         html.Div([_large(large["xi"]), _large(large["reach"])], className="large"),

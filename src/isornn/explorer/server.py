@@ -49,7 +49,7 @@ def serve(spec: Spec, port: int | None, say: Callable[[str], None], browser: boo
 
     Args:
         port: where; any free one if ``None``.
-        say: is told the address, and at last that it is over.
+        say: called with the address, and at the end with a message that the server has stopped.
         browser: open the address in the user's.
 
     Raises:
@@ -90,7 +90,7 @@ def _ended_by_signals(latest: Latest) -> Iterator[None]:
 
 
 def _listening(port: int | None) -> socket.socket:
-    """Bound before anything is made, so that a port in use is told at once."""
+    """Bound before anything else, so that a port in use is an error at once."""
     try:
         return socket.create_server((HOST, port or 0))
     except OSError as error:

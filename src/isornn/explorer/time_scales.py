@@ -19,7 +19,7 @@ _NEVER = 1e12  # steps: a unit that keeps all but one in so many is drawn as one
 
 @dataclass(frozen=True)
 class TimeScales:
-    """Time scales of representative units in steps, rising, and the share of all units that each stands for.
+    """Time scales of representative units in steps, rising, and the share of all units that each represents.
 
     A unit's time scale is ``-1 / ln E[A_a A_b]``, with ``s' = A s + ..`` its slow state: that of its part in the
     response, as xi is of the whole.

@@ -54,7 +54,7 @@ def readings(analysis: Analysis) -> tuple[Reading, ...]:
 
 
 def against(reach: Quantity, length: int) -> str:
-    """The reach beside the length that is wanted."""
+    """The reach compared with the requested length."""
     steps = reach.number()
     if steps is None:
         return f"T = {length:,}: no number of steps to compare with." if not reach.value.isinf() else ""
@@ -78,6 +78,6 @@ def _sure(quantity: Quantity, exact: str) -> str:
 
 
 def _why(quantity: Quantity) -> str:
-    """The reason, without the word that stands for the value already."""
+    """The reason, without the word that is already shown as the value."""
     reason = quantity.reason()
     return "" if reason is None else reason.removeprefix("infinite: ")

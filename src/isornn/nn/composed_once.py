@@ -14,7 +14,7 @@ _IN_USE: ContextVar[tuple[nn.Module, list[Tensor]] | None] = ContextVar("_IN_USE
 
 
 def compose_once(module: nn.RNNBase) -> None:
-    """Torch's layers keep their weights in ``_flat_weights`` beside their names, and look whether the two differ.
+    """Torch's layers keep their weights in ``_flat_weights`` as well as in attributes, and compare the two.
 
     With parametrised ones they always do: a pass would compose them four times, and leave in the module tensors with
     a graph, of which there is no copy. So the list is computed where it is read, and once for a pass.

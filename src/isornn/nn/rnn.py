@@ -400,7 +400,7 @@ class RNN(nn.Module):
         return torch.tanh(mapped) if self.features == "tanh" else mapped
 
     def _with_previous(self, x: Tensor, previous: Tensor | None) -> Tensor:
-        """(T, B, 2 D): x_t and x_(t-1) beside each other."""
+        """(T, B, 2 D): x_t and x_(t-1) concatenated."""
         if previous is None:
             previous = x[0] if self.before == "first" else torch.zeros_like(x[0])
         shifted = torch.cat([previous.to(x.dtype).reshape(1, *x.shape[1:]), x])[:-1]
@@ -434,8 +434,8 @@ class RNN(nn.Module):
             shape = (places, batch, size) if sequences.batched else (places, size)
             if not is_tracing() and value.shape != shape:
                 raise ValueError(f"hx.{name}: shape {tuple(value.shape)} is not allowed; it is {shape}")
-        parted = [value.reshape(places, batch, -1).unbind(0) for value in given]
-        return list(zip(*parted, strict=True))
+        by_place = [value.reshape(places, batch, -1).unbind(0) for value in given]
+        return list(zip(*by_place, strict=True))
 
     def _check_options(self) -> None:
         sizes: Mapping[str, int | None] = {

@@ -48,7 +48,8 @@ def parametrize_spectral_(
         name: the parameter's name.
         margin: m, or ``None`` for no bound.
         start: W_k is at first Haar orthogonal, Glorot normal (variance 1/N) or the identity. ``None``: what it is
-            now. What lies beyond the margin moves to it, with a warning: most of a Glorot or a torch start does.
+            now. Singular values outside the margin move to its end, with a warning: most of a Glorot or a
+            torch start's do.
         generator: source of the draws.
 
     Returns:
@@ -165,8 +166,8 @@ def blocks(module: nn.Module, name: str) -> Tensor:
 def groups(model: nn.Module) -> list[dict[str, Any]]:
     """The parameters of a model as `GeodesicSGD` wants them: all bases, each spectrum with its margin, the rest.
 
-    Only parameters that require a gradient; empty groups are left out. Bases that another optimiser has left beside the
-    manifold are put back onto it, which does not change W.
+    Only parameters that require a gradient; empty groups are left out. Bases that another optimiser has moved off the
+    manifold are projected back onto it, which does not change W.
 
     >>> from isornn.nn import SpectralRNN
     >>> model = SpectralRNN(3, 8, num_layers=2)

@@ -26,7 +26,7 @@ _PROBES = 4
 class SpectralMatrix(nn.Module):
     """The parametrisation ``W_k = U_k diag(s_k) V_k^T``, ``s = 1 + 2m (sigmoid(p) - 1/2)``, of each N x N block W_k.
 
-    So every s lies in [1-m, 1+m]; where m > 1 those below 0 are singular values -s. ``m = 0``: W is orthogonal and p
+    So every s is in [1-m, 1+m]; where m > 1 those below 0 are singular values -s. ``m = 0``: W is orthogonal and p
     without effect. ``None``: no bound, s = p.
 
     As `torch.nn.utils.parametrize` has it, W's originals are U, p and V in this order: (K, N, N), (K, N), (K, N, N)

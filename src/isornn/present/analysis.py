@@ -17,7 +17,7 @@ _POINTS = 400
 
 
 def draw_analysis(analysis: Analysis, figure: Path, length: int | None = None) -> None:
-    """`response_panel`, and with tied networks in the analysis beside it `tied_panel`, as a file.
+    """`response_panel` as a file; with tied networks in the analysis also `tied_panel`.
 
     Args:
         analysis: of one spec, no batch.

@@ -15,7 +15,7 @@ def time_constants_panel(constants: np.ndarray, share: np.ndarray, length: int, 
 
     Args:
         constants: rising, in steps, finite.
-        share: of all units, that each stands for; sums to 1.
+        share: of all units, that each represents; sums to 1.
         length: T, marked where it is near.
     """
     slowest = float(constants[-1])

@@ -13,7 +13,7 @@ from isornn.diagnosis import LayerRecord, TrainingRecord
 from isornn.present.matplotlib import COLOURS, NOTHING, edges, grid, save, say
 
 _HEIGHT = 256  # rows of a heat map
-_ACROSS = 3  # panels beside each other, at the most
+_ACROSS = 3  # the most panels in a row
 _LEAST, _MOST = 1e-3, 8.0  # decades that colours span: rounding is no pattern, and what is gone has one colour
 
 Array = np.ndarray
@@ -21,7 +21,7 @@ Panel = tuple[str, Callable[[Axes], None]]
 
 
 def draw_watch(record: TrainingRecord, file: str | Path) -> None:
-    """For every layer and direction its gradients (`draw_gradients`) and its singular values beside them.
+    """For every layer and direction its gradients (`draw_gradients`) and next to them its singular values.
 
     Args:
         file: where to; the ending (.png, .pdf, .svg) says the format. Written atomically.

@@ -56,10 +56,10 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def told(values: Sequence[float], form: str = ".3f") -> str:
+def mean_range(values: Sequence[float], form: str = ".3f") -> str:
     """The mean, and how far the seeds reach, if there are several.
 
-    >>> told([1.0, 2.0], ".1f"), told([1.0], ".1f")
+    >>> mean_range([1.0, 2.0], ".1f"), mean_range([1.0], ".1f")
     ('1.5 (1.0 to 2.0)', '1.0')
     """
     reach = f" ({min(values):{form}} to {max(values):{form}})" if len(values) > 1 else ""

@@ -46,12 +46,12 @@ def followed(
     )
     rows = [look(model)]
 
-    def told(state: State) -> None:
+    def after_update(state: State) -> None:
         if state.update % settings["every"] == 0:
             rows.append(look(model))
 
     state = State(model, build_optimiser(configuration.optimiser, model))
     batches = iter(loader(task, 50, 1000 * bench.seed + seed))
     with suppress(NonFiniteLoss):  # the rows end there
-        train(state, batches, settings["updates"], clip=1.0, on_update=[told])
+        train(state, batches, settings["updates"], clip=1.0, on_update=[after_update])
     return rows

@@ -22,7 +22,7 @@ def measure(bench: Bench) -> Measured:
     """|q^t - q*| from a state at 0, the slope of its logarithm, and ln lambda_Q."""
     rows: list[dict[str, Any]] = []
     for number, (weight, drive, bias_var, mean) in enumerate(bench.settings["specs"]):
-        bench.tell("specs", number, len(bench.settings["specs"]))
+        bench.progress("specs", number, len(bench.settings["specs"]))
         spec = Spec(Minimal(), {"u": Gate(weight, drive, bias_mean=mean, bias_var=bias_var)})
         rest = analyze(spec).fixed_point.second_moment.number()
         second = moment_dynamics(spec, bench.settings["steps"]).second_moment.tolist()

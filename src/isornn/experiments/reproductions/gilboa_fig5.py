@@ -33,7 +33,7 @@ def measure(bench: Bench) -> Measured:
         spec = Spec(ChoGRU(), gates)
         untied = moment_dynamics(spec, len(sigma), input_correlation=sigma)
         for tied, name in _WEIGHTS.items():
-            bench.tell(f"bias {bias}, {name}", 2 * number + tied, 2 * len(settings["biases"]))
+            bench.progress(f"bias {bias}, {name}", 2 * number + tied, 2 * len(settings["biases"]))
             networks = simulate(
                 spec,
                 width=settings["width"],
