@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and files of a user's that are read within limits."""
+"""Atomic writes, and reading users' files with limits on their size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random networks of finite width, tied and untied: the theory's own check.
+"""Random networks of finite width, tied and untied, to check the theory.
 
 Nothing here uses the theory: matrices are drawn, networks are run, and moments are taken over their units.
 """
@@ -55,7 +55,7 @@ class Simulation:
         correlation_defined: where the units of every network vary; elsewhere C is 0/0 and reported as 1. (steps,).
         response: ``E|dh_t|^2 / E|dh_0|^2`` of tangents along copy a, t = 0..steps, (steps + 1,).
         chi_1: growth of ``E|dh|^2`` a step, the geometric mean over the second half of the steps: the rate at which
-            two nearly identical copies come together or part (chi at C = 1).
+            two nearly identical copies converge or diverge (chi at C = 1).
         spectrum: of the Jacobian of the last step, along copy a; ``None`` unless asked for.
     """
 

@@ -1,6 +1,6 @@
 """Cells by the name that files and the command line use: a catalogue cell's own, or ``package.module:Class``.
 
-The catalogue is what the modules of `isornn.cells` define: a cell in a file of its own there is in it.
+The catalogue is all cells that the modules of `isornn.cells` define; a new file there adds its cell.
 """
 
 from __future__ import annotations

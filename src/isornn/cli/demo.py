@@ -55,7 +55,7 @@ def demo(
 
 
 def _check(length: int, updates: int, seed: int, out: Path) -> None:
-    """All that can be refused before the theory and the training take their time."""
+    """Check all options before the theory and the training start."""
     from isornn.cells import SpecError
 
     for option, value, least in (("--length", length, 3), ("--updates", updates, 1), ("--seed", seed, 0)):
@@ -68,7 +68,7 @@ def _check(length: int, updates: int, seed: int, out: Path) -> None:
 
 
 def _predict(starts: Iterable[str], inputs: int, length: int) -> dict[str, Analysis]:
-    """What the theory says of each start of the demo's network."""
+    """The theory's prediction for each start of the demo's network."""
     from isornn.cells import LSTM, Input
     from isornn.cli.ask import ask_start
     from isornn.experiments.demo_record import DemoSettings

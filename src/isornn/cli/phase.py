@@ -64,7 +64,7 @@ def phase(
     steps: Steps = None,
     allow_import: AllowImport = None,
 ) -> None:
-    """A map of what the theory says over two hyper-parameters, with the critical line."""
+    """A map of the theory's quantities over two hyper-parameters, with the critical line."""
     from isornn.cells import SpecError
     from isornn.cli.ask import alone, input_law, loaded, needed, tied_steps
     from isornn.theory.phase import QUANTITIES, TIED_QUANTITIES, phase_diagram
@@ -111,7 +111,7 @@ def _resumed(
         return resumed_phase(base, across, upward, kept, tied_steps=tied_steps, progress=progress)
     except KeyboardInterrupt:
         if kept.exists():
-            say(f"isornn: what is done is kept in {kept}; the same call goes on from there")
+            say(f"isornn: finished specs are kept in {kept}; the same call resumes from there")
         raise
 
 

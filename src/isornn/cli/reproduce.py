@@ -38,7 +38,7 @@ def reproduce(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Measure a figure, table or statement of the papers again, and say whether its claim holds."""
+    """Reproduce a figure, table or statement of the papers, and report whether its claim holds."""
     from isornn.experiments.target import SCALES, TargetError, target_ids, target_named
 
     if target == "list":
@@ -86,7 +86,7 @@ def _list(targets: list[Target], json: bool) -> None:
 
 
 def _all(targets: list[Target], scale: Scale, seed: int, folder: Path, data: Path | None) -> list[Reproduction]:
-    """Those whose data are there; of the others, why not."""
+    """Reproduce the targets whose data are available; print the reason for the others."""
     from isornn.tasks import DataError
 
     found = []

@@ -23,7 +23,7 @@ def print_tied(tied: Tied) -> None:
 
 
 def parting_sentence(tied: Tied) -> str:
-    """Where tied and untied networks part, and whether a displacement grows."""
+    """The step from which tied and untied networks differ, and whether a displacement grows."""
     at = tied.parting()
     where = (
         f"E[h^2] stays within 10 % of the untied theory's over all {tied.steps} steps"
@@ -36,7 +36,7 @@ def parting_sentence(tied: Tied) -> str:
     if abs(exponent) <= 2 * error:
         how = "neither fades nor grows beyond the error"
     else:
-        how = f"{'grows' if exponent > 0 else 'fades'} by a factor {math.exp(exponent):.4g} per step"
+        how = f"{'grows' if exponent > 0 else 'decays'} by a factor {math.exp(exponent):.4g} per step"
     return f"{where}. A displacement {how} in networks of {tied.width} units."
 
 

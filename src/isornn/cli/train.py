@@ -39,7 +39,7 @@ def train(
     ] = 1,
     allow_import: AllowImport = None,
 ) -> None:
-    """Train a network as a file says; called again after an interrupt, go on where it was."""
+    """Train a network from a configuration file; a second call after an interrupt resumes."""
     from isornn.training.run import first_process, run
 
     configuration = _configuration(file, changes or [], allow_import)

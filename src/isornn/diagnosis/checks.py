@@ -31,7 +31,7 @@ class Finding:
     Args:
         kind: one of `KINDS`, or ``"cannot_tell"``.
         layer: the layer's name as `LayerInfo.name` has it, or an unmeasured module's; ``None`` for the whole model.
-        sentence: what is wrong, with the numbers.
+        sentence: what was found, with numbers and units.
         evidence: by what was measured: its value, with its error unless it is exact, and the bar it is held to.
         fix: a correction of the layer that `fix_` can make, or code for the user to place; ``None`` where only other
             data or a look at the model helps.
@@ -155,7 +155,7 @@ class Exploding(Check):
     """The gradient at ``length`` is above 2^10 of that after one step, by two standard errors.
 
     Either its rate and the leading Lyapunov exponent are above 0, by two errors, or the bar is passed within the steps
-    that were measured: growth that is transient is growth too.
+    that were measured: transient growth counts as well.
     """
 
     kind = "exploding"
@@ -191,9 +191,9 @@ class Exploding(Check):
 class UnnormalisedInput(Check):
     """First layers only: ``sqrt(input_var E[x^2])`` above ln 99 or below 2^-10, or a mean of ten standard deviations.
 
-    It is the size of the input to the gates' pre-activations that counts: ``input_var R`` is its variance. Weights that
-    would saturate a gate by inputs of unit size are not the data's fault. The mean counts feature by feature, where
-    it changes pre-activations by more than 1.
+    The check uses the input's contribution to the gates' pre-activations, whose variance is ``input_var R``. Gates
+    whose weights saturate them with inputs of unit size are excluded, as the data is not the cause. The mean is
+    compared feature by feature, where it contributes more than 1 to pre-activations.
     """
 
     kind = "unnormalised_input"
@@ -245,7 +245,7 @@ class UnnormalisedInput(Check):
 
 
 class Padding(Check):
-    """First layers without lengths only: 5 % more of the steps repeat their sequence's last row than its first."""
+    """First layers without lengths only: 5 % more of the steps repeat their sequence's last row than its first row."""
 
     kind = "padding"
 
@@ -393,7 +393,7 @@ class Vanishing(Check):
 
 
 class DoubledBias(Check):
-    """Both bias vectors of the remember gate, which add, are set, in a layer as it was initialised."""
+    """Both bias vectors of the retention gate, which add, are set, in a layer that is as it was initialised."""
 
     kind = "doubled_bias"
 

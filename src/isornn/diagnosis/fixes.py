@@ -57,7 +57,7 @@ class Fix:
 
 @dataclass(frozen=True)
 class Advice:
-    """Python that the user has to place where it belongs; ``fix_`` leaves it to them because of ``why``."""
+    """Python that the user has to insert; ``why`` says why ``fix_`` cannot."""
 
     code: str
     why: str
@@ -185,7 +185,7 @@ def fix_(model: nn.Module, findings: Sequence[Finding], generator: torch.Generat
         generator: source of all draws; torch's global one if ``None``.
 
     Returns:
-        What was done and what was left, one sentence for each layer or finding.
+        What was changed and what was not, one sentence for each layer or finding.
 
     Raises:
         ValueError: a finding's layer is not in the model.
@@ -262,7 +262,7 @@ def redraw(layer: LayerDiagnosis, length: int, trained: bool) -> Fix:
 
 
 def clip() -> Advice:
-    """What can be done while training, before every step of the optimiser."""
+    """Clip gradients before every step of the optimiser."""
     return Advice(
         """import torch
 

@@ -145,7 +145,7 @@ def _replaced(carried: Carried, states: States, which: Tensor) -> Carried:
 
 
 def _on_one_scale(carried: Carried, added: Tensor) -> tuple[Carried, Tensor]:
-    """The gradient so far (B, .), and what is added to it (c, B, .), both on the scale of the larger."""
+    """The accumulated gradient (B, .) and the addend (c, B, .), both rescaled to the larger scale."""
     size = torch.cat(carried.parts, -1).norm(dim=-1)
     scales = torch.stack([size.log() + carried.scale, added.abs().amax((0, -1)).log()]).amax(0)
     scales = torch.where(scales.isfinite(), scales, 0.0)

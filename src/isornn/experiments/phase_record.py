@@ -1,4 +1,4 @@
-"""Phase diagrams on disk: whole or begun."""
+"""Phase diagrams on disk, complete or partial."""
 
 from __future__ import annotations
 

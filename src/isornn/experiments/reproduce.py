@@ -1,4 +1,4 @@
-"""A target measured, judged, and kept with all that one needs to trust or repeat it."""
+"""Measure a target, judge its claim, and save the record with all that is needed to repeat it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KIND = "isornn reproduction"
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came of a target.
+    """The record of a reproduced target.
 
     Args:
         target: its name.

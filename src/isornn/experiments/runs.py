@@ -1,4 +1,4 @@
-"""Training runs of a measurement: a sweep in its folder, which an interrupt does not spoil."""
+"""Training runs of a measurement, as a sweep in its folder, which can be interrupted and resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is on the page."""
+"""Layout of the page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FIGURES = {
 
 
 def page(spec: Spec) -> html.Div:
-    """The whole page, opened at ``spec``; every tab that opens it has a name of its own."""
+    """The whole page, opened at ``spec``; every tab has its own identifier."""
     stores = {
         "tab": uuid.uuid4().hex,
         "base": {"spec": to_text(spec), "python": None, "length": None},

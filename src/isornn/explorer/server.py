@@ -74,7 +74,7 @@ def serve(spec: Spec, port: int | None, say: Callable[[str], None], browser: boo
 
 @contextmanager
 def _ended_by_signals(latest: Latest) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the block, work in progress first: the server waits for requests that wait for it."""
+    """Ctrl-C and SIGTERM end the block; running work is terminated first, since the server waits for its requests."""
 
     def end(*_: object) -> None:
         latest.close()

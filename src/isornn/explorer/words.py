@@ -1,4 +1,4 @@
-"""Numbers in words: a value with its error, infinite, or undefined."""
+"""Numbers as text: a value with its error, infinite, or undefined."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FAR = 2.0  # ratio of reach to T from which on the two are no longer about the 
 
 @dataclass(frozen=True)
 class Reading:
-    """One quantity as it is shown: its symbol, what it is, its value, how sure that is, and why there is none."""
+    """One quantity as it is shown: its symbol, what it is, its value, its error or reason."""
 
     name: str
     symbol: str

@@ -40,7 +40,7 @@ def parametrize_spectral_(
     (``module.weight_hh_l0 = W``) work as `torch.nn.utils.parametrize` has them; a state dict brings its margin with
     it. torch does not pickle parametrised modules.
 
-    Any optimiser may train them: W keeps its margin whatever becomes of U and V (`SpectralMatrix`), under
+    Any optimiser may train them: W keeps its margin whatever the values of U and V (`SpectralMatrix`), under
     `torch.optim.Adam` as under `isornn.optim.GeodesicSGD`, and averaged as by `torch.optim.swa_utils.AveragedModel`.
 
     Args:
@@ -132,8 +132,8 @@ def factors(module: nn.Module, name: str) -> tuple[SpectralMatrix, tuple[Tensor,
 def singular_values(module: nn.Module, name: str) -> Tensor:
     """Singular values of each N x N block of a matrix, (K, N), (N,) for one block; differentiable.
 
-    A factorised matrix' are s, in the order of the factors and, where m > 1, with their signs; any other's are
-    decomposed for, from the largest to the smallest.
+    For a factorised matrix s, in the order of the factors and, where m > 1, with signs; for any other by a
+    decomposition, from the largest to the smallest.
 
     Raises:
         ValueError: no such matrix, or its shape.

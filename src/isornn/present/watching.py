@@ -1,4 +1,4 @@
-"""Pictures of a training that a monitor watched: how far gradients came back, and where singular values went."""
+"""Figures of a `Monitor`'s record: gradients by lag, and singular values, over training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a user's data files lie, what is published of them, and what is said when they are not as they should be."""
+"""Find a user's data files, with the published facts about them and the errors for invalid files."""
 
 from __future__ import annotations
 

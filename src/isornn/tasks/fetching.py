@@ -1,4 +1,4 @@
-"""Published data sets, downloaded: resumed where they broke off, and kept only if their checksum is right."""
+"""Download published data sets: interrupted downloads resume, and files are kept only if their checksum is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A factorised network looked at while it trains: figures 2 and 3."""
+"""Measurements of a factorised network during training: figures 2 and 3."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Look = Callable[[SequenceModel], list[float]]
 def followed(
     bench: Bench, task: Task, fields: dict[str, Any], seed: int, look: Look, **options: Any
 ) -> list[list[float]]:
-    """What ``look`` sees at the start and every so many updates, until a number is not finite.
+    """The values of ``look`` at the start and every so many updates, until a number is not finite.
 
     Args:
         task, fields: the same, built and as a configuration has it.

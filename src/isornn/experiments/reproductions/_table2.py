@@ -1,4 +1,4 @@
-"""Test accuracies of several models with the best of some rates each: both columns of table 2."""
+"""Test accuracies of several models, each at its best learning rate: both columns of table 2."""
 
 from __future__ import annotations
 

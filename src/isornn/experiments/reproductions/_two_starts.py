@@ -33,7 +33,7 @@ Planned = tuple[int, str, float, int]
 
 
 def data_name(folder: Path | None) -> str:
-    """Whether they are pooled is the task's affair, and in the settings."""
+    """Pooling is part of the task, and in the settings."""
     return load_digits(folder, pooled=False).name
 
 

@@ -1,4 +1,4 @@
-"""How fast the minimalRNN's second moment comes to rest: xi_Q of eq. 38 against the decay itself."""
+"""How fast the minimalRNN's second moment converges: xi_Q of eq. 38 against the decay itself."""
 
 from __future__ import annotations
 

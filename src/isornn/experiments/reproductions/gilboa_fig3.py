@@ -22,7 +22,7 @@ _SPECS = {
 
 
 def measure(bench: Bench) -> Measured:
-    """The Jacobian of the last step of untied networks, and what the theory says of it."""
+    """The Jacobian of the last step of untied networks, and the theory's spectrum of it."""
     cases: list[dict[str, Any]] = []
     for number, (name, spec) in enumerate(_SPECS.items()):
         bench.progress(name, number, len(_SPECS))
