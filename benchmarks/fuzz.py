@@ -48,6 +48,7 @@ from isornn.cells import CELLS
 from isornn.cells.random_specs import random_spec
 from isornn.cli import main as command_line
 from isornn.training.configuration import MODELS, OPTIMISERS, PENALTIES, SCHEDULES, STARTS
+from isornn.training.fields import NEEDED
 from isornn.training.run import run
 
 SECONDS, MEMORY, PATIENCE = 30, 4 << 30, 300
@@ -107,19 +108,30 @@ def specs(draw: random.Random) -> Sequence[str]:
 
 
 def chosen(kinds: Any, draw: random.Random) -> dict[str, Any]:
-    """A kind with its needed fields, and now and then others."""
+    """A kind with its needed fields, and now and then others, of values that are allowed."""
     name = draw.choice([*kinds])
     values: dict[str, Any] = {"name": name}
     for option, field in kinds[name].items():
-        needed = not isinstance(field.default, int | float | str | bool | list | dict | None)
-        if needed or draw.random() < 0.15:
-            words = field.allowed.removeprefix("it is one of ").split(", ") if "one of" in field.allowed else []
-            values[option] = draw.choice(words or [1, 2, 3, 0.5, 1e-2, True])
+        if field.default is NEEDED or draw.random() < 0.1:
+            of_kind = [choices for words, choices in _ALLOWED.items() if words in field.allowed]
+            if "one of" in field.allowed:
+                values[option] = draw.choice(field.allowed.removeprefix("it is one of ").split(", "))
+            elif of_kind:
+                values[option] = draw.choice(of_kind[0])
     return values
 
 
+_ALLOWED = {
+    "whole number": (1, 2, 3),
+    "number above": (0.01, 0.5),
+    "number from": (0.0, 0.5),
+    "true or false": (True, False),
+    "growing list": ([1, 2], [3]),
+}
+
+
 def configuration(draw: random.Random) -> dict[str, Any]:
-    """A run of a second; three in four have a field or two that are anything."""
+    """A run of a second; half have a field or two that are anything."""
     task = draw.choice(("adding", "copy", "noise_padded", "sequential_images", "repeated_pixels"))
     options: dict[str, Any] = {"name": task, "held_out": draw.choice((1, 5))}
     options |= {"length": draw.choice((2, 3, 9))} if task in ("adding", "copy", "noise_padded") else {}
@@ -133,9 +145,9 @@ def configuration(draw: random.Random) -> dict[str, Any]:
         "validate_every": draw.choice((1, 2)),
     }
     for section, kinds in (("start", STARTS), ("schedule", SCHEDULES), ("penalty", PENALTIES)):
-        if draw.random() < 0.4:
+        if draw.random() < 0.3:
             content[section] = chosen(kinds, draw)
-    for _ in range(draw.choice((0, 1, 1, 2))):
+    for _ in range(draw.choice((0, 0, 1, 2))):
         spoil(content, draw)
     return content
 

@@ -8,12 +8,13 @@ from torch import nn
 
 import isornn
 from checked import MGU
-from isornn.cells import Cell, GersLSTM, Values
+from isornn.cells import Cell, GersLSTM, Values, Vanilla
 from isornn.diagnosis import measure
 from isornn.diagnosis.capture import capture, longest_sequence, recurrent_modules
 from isornn.diagnosis.gradients import LastOutput, gradient_norms
 from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov
 from isornn.diagnosis.replay import replay_module
+from isornn.nn import RNN
 from retaining_cells import TwoMemories
 
 
@@ -226,3 +227,18 @@ def test_the_theory_stands_beside():
     assert abs(tied.lyapunov.number() - layer.lyapunov.exponents[0].number()) < 0.1
     assert abs(untied.chi_1.number() - float((2 * layer.backward.rate.value).exp())) < 0.1
     json.dumps(layer.to_json(), allow_nan=False)
+
+
+@pytest.mark.parametrize("smallest", [0.9, 0.98])
+@pytest.mark.parametrize("steps", [100, 400])
+def test_errors_of_lyapunov_exponents_cover_a_frame_that_still_turns(smallest: float, steps: int) -> None:
+    """A linear network with a symmetric matrix has the logarithms of its eigenvalues for exponents."""
+    moduli = torch.linspace(1, smallest, 32, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    layer = RNN(Vanilla("identity"), 1, 32)
+    basis = torch.linalg.qr(torch.randn(32, 32, generator=generator, dtype=torch.float64)).Q
+    with torch.no_grad():
+        layer.weight_hh_l0.copy_((basis * moduli) @ basis.T)
+    found = measure(layer, torch.randn(steps, 3, 1, generator=generator)).layers[0].lyapunov
+    pairs = zip(found.exponents, moduli.log().tolist(), strict=False)
+    assert max(abs(one.number() - wanted) / one.error() for one, wanted in pairs) < 4

@@ -119,3 +119,13 @@ def test_a_starting_point_is_solved_for_and_brings_its_line() -> None:
     assert reach == pytest.approx(100, rel=0.01) and found["unmet"] == []
     assert found["python"] == "isornn.init.critical_(module, length=100)"
     assert work.from_text(work.starting_point("torch", text, 10, 20, 5)["spec"]).gates["f"].input_var == 20 / 30
+
+
+def test_simulated_networks_have_the_spectrum_that_is_computed() -> None:
+    found = spectrum(PEEPHOLE)
+    answer = work.simulated_spectrum(work.to_text(PEEPHOLE), 0.5)
+    (curve,) = answer["figure"]["data"]
+    edges, density = np.array(curve["x"]), np.array(curve["y"][1:])
+    assert density @ np.diff(edges) == pytest.approx(1)
+    mean_square = density @ (np.diff(edges) * (edges[1:] + edges[:-1]) ** 2 / 4)
+    assert mean_square == pytest.approx(found.mean, rel=0.1) and "192 units" in answer["caption"]

@@ -52,10 +52,10 @@ def test_a_later_question_ends_the_one_before_and_no_other(latest: Latest) -> No
 
 def test_answers_are_remembered_up_to_a_bound(latest: Latest) -> None:
     first = latest.ask("c", time.time_ns)
-    assert latest.ask("c", time.time_ns) == first
+    assert latest.ask("c", time.time_ns) == first and latest.knows(time.time_ns)
     for number in (1.4, 2.4):
         latest.ask("c", round, number)
-    assert latest.ask("c", time.time_ns) != first
+    assert not latest.knows(time.time_ns) and latest.ask("c", time.time_ns) != first
 
 
 def test_a_refusal_keeps_its_words_and_a_fault_is_none(latest: Latest) -> None:

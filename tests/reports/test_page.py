@@ -72,4 +72,4 @@ def test_names_are_no_html(report: Report) -> None:
 
 
 def test_a_page_of_two_layers_has_at_most_2_MB(report: Report) -> None:
-    assert len(page(report.diagnosis, report.verdicts, report.notes).encode()) <= 2e6
+    assert len(page(report.diagnosis, report.findings, report.notes).encode()) <= 2e6

@@ -94,11 +94,11 @@ def test_it_mends_only_when_told_to(model: nn.Module, batch: torch.Tensor) -> No
 
 def test_it_keeps_no_model_in_memory(model: nn.Module, batch: torch.Tensor) -> None:
     report = diagnose(nn.GRU(4, 8, batch_first=True), batch, theory=False)
-    with pytest.raises(ValueError, match="model: it is gone"):
+    with pytest.raises(ValueError, match="model: it no longer exists"):
         report.fix_()
     copied = pickle.loads(pickle.dumps(diagnose(model, batch, theory=False)))
     assert copied.to_json()["model"] == "Sequential"
-    with pytest.raises(ValueError, match="model: it is gone"):
+    with pytest.raises(ValueError, match="model: it no longer exists"):
         copied.fix_()
 
 

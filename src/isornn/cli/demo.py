@@ -23,7 +23,7 @@ FIGURE = "demo.png"
 def demo(
     length: Length = None,
     updates: Annotated[
-        int | None, typer.Option("--updates", metavar="K", parser=whole, help="Of each start; 400 unless given.")
+        int | None, typer.Option("--updates", metavar="K", parser=whole, help="Of each start; 300 unless given.")
     ] = None,
     seed: Annotated[
         int, typer.Option("--seed", metavar="S", parser=whole, help="Of weights, images and noise; 0 unless given.")

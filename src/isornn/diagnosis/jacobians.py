@@ -45,8 +45,8 @@ def lyapunov(replay: Replay, generator: torch.Generator, count: int = EXPONENTS)
     """The ``count`` leading exponents by QR, matrix-free, over the last nine tenths of the steps.
 
     A random orthonormal frame is multiplied by the Jacobians and re-orthonormalised every four steps; the factors R
-    give the growth. The standard error is over blocks of time and sequences; it does not include the bias from the
-    steps before the frame has aligned with the leading directions.
+    give the growth. The standard error is over blocks of time and sequences, and includes that the frame may not have
+    aligned with the leading directions yet (`_exponents`).
 
     Source: Benettin, Galgani, Giorgilli & Strelcyn 1980; for recurrent networks Vogt et al. 2022.
     """
@@ -71,14 +71,27 @@ def lyapunov(replay: Replay, generator: torch.Generator, count: int = EXPONENTS)
 
 
 def _exponents(growth: Tensor, taken: Tensor) -> tuple[Quantity, ...]:
-    """From (periods, B, k) of ln growth over ``taken`` (periods,) steps each."""
+    """From (periods, B, k) of ln growth over ``taken`` (periods,) steps each.
+
+    The frame takes as many steps to turn to the leading directions as one over the difference of neighbouring
+    exponents. Until then rates drift, and differ from frame to frame, of which each sequence has its own. Beyond the
+    blocks' noise the error counts twice the drift from the first half to the second, as rates approach their limits
+    like 1/t or slower, and the difference of sequences.
+    """
     blocks = max(1, min(8, len(growth)))
     edges = torch.linspace(0, len(growth), blocks + 1).round().long().tolist()
-    rates = torch.stack([growth[a:b].sum(0) / taken[a:b].sum() for a, b in pairwise(edges)]).flatten(0, 1)
+    rates = torch.stack([growth[a:b].sum(0) / taken[a:b].sum() for a, b in pairwise(edges)])
     mean = (growth.sum(0) / taken.sum()).mean(0)
-    error = rates.std(0) / math.sqrt(len(rates)) if len(rates) > 1 else torch.full_like(mean, math.inf)
+    noise = rates.flatten(0, 1).var(0) / rates[..., 0].numel()
+    drift = rates[blocks // 2 :].mean((0, 1)) - rates[: (blocks + 1) // 2].mean((0, 1))
+    frames = rates.mean(0).var(0) / rates.shape[1] if rates.shape[1] > 1 else torch.zeros_like(noise)
+    error = (noise + 4 * (drift.square() - 4 * noise).clamp(min=0) + (frames - noise).clamp(min=0)).sqrt()
     return tuple(
-        single(float(m), float(e) if math.isfinite(m) else 0.0, {NOTHING_LEFT: bool(m.isinf())})
+        single(
+            float(m),
+            (float(e) if len(rates) > 1 else math.inf) if math.isfinite(m) else 0.0,
+            {NOTHING_LEFT: bool(m.isinf())},
+        )
         for m, e in zip(mean, error, strict=True)
     )
 

@@ -24,7 +24,7 @@ from isornn.records import RecordError, versions
 from isornn.tasks import ImageSet, batches, held_out, load_digits
 from isornn.training import SequenceModel, State, evaluate, train
 
-LENGTH, UPDATES = 200, 400
+LENGTH, UPDATES = 100, 300
 RECORD = "demo.json"
 
 Start = Callable[[nn.Module, int, torch.Generator], object]

@@ -175,6 +175,25 @@ def _connect_answers(app: Dash, latest: Latest) -> None:
         set_props("spectrum-of", {"data": answer["spec"]})
         return found["figure"], found["caption"]
 
+    @app.callback(
+        Output("spectrum-figure", "figure", allow_duplicate=True),
+        Output("spectrum-caption", "children", allow_duplicate=True),
+        Input("answer", "data"),
+        State("tab", "data"),
+        prevent_initial_call=True,
+    )
+    def to_simulated_spectrum(answer: dict[str, Any], tab: str) -> tuple[Any, str]:
+        if answer["moments"] is None:
+            raise PreventUpdate
+        place, second_moment = f"{tab} figure simulated", answer["moments"][0]
+        try:
+            found = _asked(latest, place, work.simulated_spectrum, answer["spec"], second_moment)
+        except (ValueError, Failed):
+            raise PreventUpdate from None
+        if latest.knows(work.jacobian_spectrum, answer["spec"]):
+            raise PreventUpdate
+        return found["figure"], found["caption"]
+
 
 def _connect_marks(app: Dash) -> None:
     """In the browser: results that do not belong to the sliders' current values are marked as being computed.

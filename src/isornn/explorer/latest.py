@@ -106,6 +106,11 @@ class Latest:
             raise answer
         raise Failed(answer or f"{work.__name__}: its process ended without an answer")
 
+    def knows(self, work: Callable[..., Any], *arguments: Any) -> bool:
+        """Whether the answer is there already."""
+        with self._lock:
+            return pickle.dumps((work, arguments)) in self._answers
+
     def drop(self, prefix: str) -> None:
         """Cancel the work at all places with this prefix."""
         with self._lock:

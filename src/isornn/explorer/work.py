@@ -7,18 +7,23 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+import torch
+
 from isornn.cells import Spec
 from isornn.cells.starts import start
 from isornn.explorer.cobweb import cobweb_of, cobweb_panel
 from isornn.explorer.time_scales import time_scales_panel, units_of
 from isornn.explorer.words import against, readings
-from isornn.figures import Panel
+from isornn.figures import Curve, Mark, Panel
 from isornn.present.analysis import response_panel
 from isornn.present.plotly import as_json, figure_of
 from isornn.present.spectrum import spectrum_panel
+from isornn.simulation import simulate
 from isornn.theory import TheoryMissing, analyze, critical, isometric, spectrum
 from isornn.theory.spectra import NotSolved
 
+_NETWORKS, _WIDTH, _SETTLING = 4, 192, 40
 LONGEST = 10_000  # steps that a response is followed for
 Answer = dict[str, Any]
 
@@ -69,6 +74,30 @@ def jacobian_spectrum(text: str) -> Answer:
     except (TheoryMissing, NotSolved) as reason:
         return nothing(str(reason))
     return _drawn(spectrum_panel(found))
+
+
+def simulated_spectrum(text: str, second_moment: float) -> Answer:
+    """The singular values of one step of simulated networks, which are there sooner than the Jacobian's spectrum.
+
+    Args:
+        second_moment: at which the states start, so that they are soon stationary.
+    """
+    generator = torch.Generator().manual_seed(0)
+    found = simulate(
+        from_text(text),
+        width=_WIDTH,
+        steps=_SETTLING,
+        networks=_NETWORKS,
+        initial_variance=second_moment,
+        tangents=1,
+        singular_values=True,
+        generator=generator,
+    ).spectrum
+    assert found is not None
+    density, edges = np.histogram(found.singular_values.flatten().numpy(), bins=60, density=True)
+    curve = Curve(edges.tolist(), [float(density[0]), *density.tolist()], style="steps", filled=True)
+    caption = f"{_NETWORKS} simulated networks of {_WIDTH} units. The density for infinitely many is being computed."
+    return _drawn(Panel("", "singular value s", "density", [curve], marks=[Mark("x", 1.0)], caption=caption))
 
 
 def starting_point(name: str, text: str, hidden: int, inputs: int, length: int) -> Answer:

@@ -17,7 +17,7 @@ _POINTS = 400
 
 
 def draw_analysis(analysis: Analysis, figure: Path, length: int | None = None) -> None:
-    """`response_panel` as a file; with tied networks in the analysis also `tied_panel`.
+    """`response_panel`, and with tied networks in the analysis `tied_panel` as well, as a file.
 
     Args:
         analysis: of one spec, no batch.

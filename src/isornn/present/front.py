@@ -22,7 +22,7 @@ LABELS = {
 }
 _GREY = "#aaaaaa"
 _WIDE = 30.0  # ratio of largest to smallest cost from which colours are logarithmic
-_DECADES = 1e-3  # of the largest cost: smaller ones have one colour
+_DECADES = 1e-3  # of the largest cost: smaller costs have one colour
 
 
 def draw_front(

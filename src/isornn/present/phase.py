@@ -24,7 +24,7 @@ from isornn.theory.records import UNENDING, Quantity
 _ENDLESS = "#f3e3b3"  # where the number is infinite
 _LINES = ("#006400", "#32cd32", "#0072b2", "#d55e00")  # the papers' dark and light green first
 _WIDE = 30.0  # ratio of largest to smallest number from which colours are logarithmic
-_DECADES = 1e-6  # of the largest number: smaller ones have one colour
+_DECADES = 1e-6  # of the largest number: smaller numbers have one colour
 
 
 def draw_phase(diagram: PhaseDiagram, show: str, figure: Path, overlay: Sequence[tuple[float, float]] = ()) -> None:
@@ -36,8 +36,8 @@ def draw_phase(diagram: PhaseDiagram, show: str, figure: Path, overlay: Sequence
     Args:
         show: a name of the diagram's quantities.
         figure: where to; the ending (.png, .pdf, .svg) says the format. Written atomically.
-        overlay: Gilboa et al. 2019, figure 2, draw 3 xi and 6 xi: the length T up to which a network can be trained is
-            between them.
+        overlay: Gilboa et al. 2019, figure 2, draw 3 xi and 6 xi: between them is the length T up to which a network
+            can be trained.
 
     Raises:
         OSError: the figure cannot be written there.
@@ -109,7 +109,7 @@ def _critical_line(axes: Axes, diagram: PhaseDiagram) -> list[Artist]:
 def _line(
     axes: Axes, diagram: PhaseDiagram, name: str, level: float, colour: str, style: str, label: str
 ) -> list[Artist]:
-    """The contour of a quantity at ``level``, if it runs through the map; an infinite value is above every level."""
+    """The contour of a quantity at ``level``, if it runs through the map; an infinite number is above every level."""
     value = _numbers(diagram.quantities[name])
     known = np.ma.masked_invalid(np.minimum(value, 10 * level))
     if min(known.shape) < 2 or not known.count() or not known.min() < level < known.max():

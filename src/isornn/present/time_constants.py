@@ -15,24 +15,21 @@ def time_constants_panel(constants: np.ndarray, share: np.ndarray, length: int, 
 
     Args:
         constants: rising, in steps, finite.
-        share: of all units, that each represents; sums to 1.
-        length: T, marked where it is near.
+        share: of all units that each represents; sums to 1.
+        length: T, marked.
     """
-    slowest = float(constants[-1])
-    low, high = min(float(constants[0]), 1.0) / 1.5, 1.5 * max(slowest, 10.0)
-    high = max(high, 2.5 * length) if length < 100 * slowest else high
+    low, high = min(float(constants[0]), 1.0) / 1.5, max(1.5 * float(constants[-1]), 2.5 * length)
     # Just up to each constant the share still counts the units that have it, which "steps" draws.
     x = np.concatenate([[low], constants, [high]])
     at_least = np.concatenate([[1.0], np.clip(1 - np.cumsum(share) + share, 0.0, 1.0), [0.0]])
     style: Style = "steps" if len(constants) <= _DRAWN_AS_STEPS else "line"
     hover = "%{y:.1%} of units have at least %{x:.3g} steps"
-    marks = [Mark("x", length, f"T = {length}", "dashed")] if low <= length <= high else []
     return Panel(
         TITLE,
         X,
         Y,
         [Curve(x.tolist(), at_least.tolist(), style=style, filled=True, hover=hover)],
-        marks=marks,
+        marks=[Mark("x", length, f"T = {length}", "dashed")],
         log=["x"],
         x_range=(low, high),
         y_range=(0.0, 1.05),

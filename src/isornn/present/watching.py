@@ -21,7 +21,7 @@ Panel = tuple[str, Callable[[Axes], None]]
 
 
 def draw_watch(record: TrainingRecord, file: str | Path) -> None:
-    """For every layer and direction its gradients (`draw_gradients`) and next to them its singular values.
+    """For every layer and direction its gradients (`draw_gradients`) and its singular values.
 
     Args:
         file: where to; the ending (.png, .pdf, .svg) says the format. Written atomically.

@@ -9,7 +9,7 @@ import numpy as np
 from isornn.diagnosis import Profile
 from isornn.formatting import power_of_ten
 
-_DEEPEST = 400  # decades: what lies below is not drawn
+_DEEPEST = 400  # decades: smaller values are not drawn
 
 
 def decades(profile: Profile, state: str = "all") -> np.ndarray:

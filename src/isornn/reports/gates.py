@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from isornn.diagnosis import LayerDiagnosis, Memory
 from isornn.diagnosis.states import EDGE
 from isornn.formatting import rounded, share, steps
-from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure
+from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure, figure_of
+from isornn.present.time_constants import TITLE, time_constants_panel
 from isornn.reports.panel import LEGEND, Panel
 
-_NEVER = 1e12  # steps: a unit that keeps all but one part in so many is drawn as one that never forgets
+_NEVER = 1e12  # steps: time constants above this are drawn there
 
 
 def gates_panel(layer: LayerDiagnosis) -> Panel:
@@ -29,10 +28,10 @@ def gates_panel(layer: LayerDiagnosis) -> Panel:
         "between": ("rgba(138, 145, 156, 0.35)", [1 - gate.saturated for gate in gates]),
         f"open, above {1 - EDGE}": (GREEN, [gate.open for gate in gates]),
     }
-    for name, (colour, values) in parts.items():
+    for name, (colour, shares) in parts.items():
         drawn.add_bar(
             y=names,
-            x=values,
+            x=shares,
             orientation="h",
             name=name,
             marker={"color": colour},
@@ -48,14 +47,14 @@ def gates_panel(layer: LayerDiagnosis) -> Panel:
     )
     drawn.update_xaxes(range=[0, 1], tickformat=".0%")
     drawn.update_yaxes(autorange="reversed", type="category", ticksuffix=" ")
-    told = "; ".join(
+    values = "; ".join(
         f"{name}: mean {gate.mean:.3g}, {share(gate.closed)} closed, {share(gate.open)} open"
         for name, gate in layer.gates.items()
     )
     return Panel(
         title,
         drawn,
-        f"{told}. Exact over all units, steps and sequences of this batch.",
+        f"{values}. Exact over all units, steps and sequences of this batch.",
         ("gate", "mean", f"closed (< {EDGE})", f"open (> {1 - EDGE})", "mean of u", "sd of u"),
         tuple(
             (
@@ -72,37 +71,19 @@ def gates_panel(layer: LayerDiagnosis) -> Panel:
 
 
 def time_scales_panel(memory: Memory) -> Panel:
-    """The share of units whose remember gate alone keeps them for at least t steps, beside T."""
-    title = "Time constants of units"
+    """The share of units whose retention gate alone gives them a time constant of at least t steps."""
     if memory.time_constants is None:
-        return Panel(title, None, f"None: {memory.under.reason()}.")
+        return Panel(TITLE, None, f"None: {memory.under.reason()}.")
     found = np.minimum(np.sort(memory.time_constants.numpy()), _NEVER)
-    low, high = min(0.8 * float(found[0]), 1.0), max(1.5 * float(found[-1]), 2.5 * memory.length)
-    left = 1 - np.arange(len(found) + 1) / len(found)
-    drawn = figure("time constant t, steps", "share of units with at least t")
-    drawn.add_scatter(
-        x=np.concatenate([[low], found, [high]]),
-        y=np.concatenate([[1.0], left]),
-        mode="lines",
-        line={"color": BLUE, "width": 2.5, "shape": "vh"},
-        fill="tozeroy",
-        fillcolor="rgba(63, 131, 224, 0.15)",
-        hovertemplate="%{y:.1%} of units keep at least %{x:.3g} steps<extra></extra>",
-    )
-    drawn.update_xaxes(type="log", range=[math.log10(low), math.log10(high)], dtick=1)
-    drawn.update_yaxes(range=[0, 1.08], tickformat=".0%")
+    drawn = figure_of(time_constants_panel(found, np.full(len(found), 1 / len(found)), memory.length, ""))
     drawn.add_vrect(x0=memory.length / 2, x1=2 * memory.length, fillcolor=GREY, opacity=0.15, line_width=0)
-    drawn.add_vline(x=memory.length, line={"color": GREY, "dash": "dash", "width": 1})
-    drawn.add_annotation(
-        x=math.log10(memory.length), y=1.06, text=f"T = {memory.length}", showarrow=False, xanchor="right", xshift=-4
-    )
     shares = {name: share(getattr(memory, name).number()) for name in ("under", "near", "beyond")}
     slowest = "for ever" if found[-1] >= _NEVER else steps(float(found[-1]))
     return Panel(
-        title,
+        TITLE,
         drawn,
-        f"-1 / ln of what gate {memory.gate} lets each unit's {memory.state} keep of itself in a step, without what "
-        f"weights pass on: {shares['under']} of the {len(found)} units under T / 2 = {rounded(memory.length / 2)} "
+        f"-1 / ln of the factor by which gate {memory.gate} multiplies each unit's {memory.state} in a step, recurrent "
+        f"weights not counted: {shares['under']} of the {len(found)} units under T / 2 = {rounded(memory.length / 2)} "
         f"steps, {shares['near']} near T, {shares['beyond']} beyond 2 T. Median {steps(float(np.median(found)))}, "
         f"longest {slowest}.",
         ("share of units", "time constant of at least"),

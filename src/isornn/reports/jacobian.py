@@ -91,18 +91,18 @@ def lyapunov_panel(layer: LayerDiagnosis) -> Panel:
     drawn.add_hline(y=0, line={"color": GREY, "dash": "dot", "width": 1})
     first = known[0][1]
     start, end = found.window
-    told = f"The leading one is {with_error(first)} per step, over steps {start} to {end}"
+    growth = f"The leading one is {with_error(first)} per step, over steps {start} to {end}"
     value, error = first.number() or 0.0, first.error() or 0.0
     if abs(value) <= 2 * error:
-        told += ": not told from 0, differences keep their size."
+        growth += ": not distinguishable from 0, differences keep their size."
     elif value > 0:
-        told += f": differences grow, e-fold every {rounded(1 / value)} steps: chaos."
+        growth += f": differences grow, e-fold every {rounded(1 / value)} steps: chaos."
     else:
-        told += f": differences fade, to 1/e every {rounded(-1 / value)} steps."
+        growth += f": differences fade, to 1/e every {rounded(-1 / value)} steps."
     tied = layer.predicted.tied
     if tied is not None and (expected := tied.lyapunov.number()) is not None:
         drawn.add_hline(y=expected, line={"color": GREEN, "dash": "dot", "width": 1.6})
         label = {"text": "theory, tied", "showarrow": False, "xanchor": "right", "yshift": 9}
         drawn.add_annotation(x=1, xref="paper", y=expected, **label)
-        told += f" Theory, one draw of weights: {with_error(tied.lyapunov)}."
-    return Panel(title, drawn, f"{told} Bars: two standard errors.", columns, rows)
+        growth += f" Theory, one draw of weights: {with_error(tied.lyapunov)}."
+    return Panel(title, drawn, f"{growth} Bars: two standard errors.", columns, rows)

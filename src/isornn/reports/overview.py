@@ -38,7 +38,7 @@ def overview(diagnosis: Diagnosis) -> go.Figure:
         _add_exponents(drawn, layer, name, colour)
     titles = {
         _BACK: ("steps back from the last output", "norm of the gradient"),
-        _FORWARD: ("steps after two copies were parted", "their distance"),
+        _FORWARD: ("steps after a small perturbation", "distance of two copies"),
         _UNITS: ("time constant t, steps", "share of units with at least t"),
         _GROWTH: ("Lyapunov exponent, from the leading one", "ln growth per step"),
     }

@@ -17,7 +17,7 @@ class Panel:
     Args:
         title: what is measured.
         figure: ``None`` where there is nothing to draw; the caption then says why.
-        caption: what is seen, with its numbers: the text that stands for the figure where it is not seen.
+        caption: what is shown, with its numbers, for readers who do not see the figure.
         columns, rows: the numbers of the figure as a table.
     """
 

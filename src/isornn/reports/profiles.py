@@ -1,4 +1,4 @@
-"""How far a change comes, forwards and backwards: what was measured, the fit, and the theory."""
+"""Gradient backwards and distance of nearby states forwards, with the fit and the theory."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ def backward_panel(layer: LayerDiagnosis, length: int) -> Panel:
     return Panel(
         "Gradient, backwards",
         _with_theory(drawn, layer),
-        f"The gradient of the last output with respect to the state: {_told(layer.backward, length)} {_theory(layer)}",
+        "The gradient of the last output with respect to the state: "
+        f"{_fit_in_words(layer.backward, length)} {_theory(layer)}",
         *_table(layer.backward),
     )
 
 
 def forward_panel(layer: LayerDiagnosis, length: int) -> Panel:
-    """How fast two nearby states come together or part."""
-    drawn = _figure(layer.forward, "steps after two copies were parted", "distance", length)
+    """How fast two nearby states converge or diverge."""
+    drawn = _figure(layer.forward, "steps after a small perturbation", "distance", length)
     return Panel(
         "Nearby states, forwards",
         _with_theory(drawn, layer),
-        f"The distance of two copies that hear the same input: {_told(layer.forward, length)} The theory is that of "
-        "the gradient.",
+        "The distance of two copies with the same input, one perturbed: "
+        f"{_fit_in_words(layer.forward, length)} The theory is that of the gradient.",
         *_table(layer.forward),
     )
 
@@ -46,17 +47,17 @@ def loss_panel(layer: LayerDiagnosis, loss: Profile, length: int) -> Panel:
     share_read = layer.loss_steps
     at_end = share_read is not None and share_read * layer.info.mean_steps < 2
     if at_end:
-        told = _told(loss, length)
+        fitted = _fit_in_words(loss, length)
     elif share_read is None:
-        told = "the layer is called piece by piece, so what came back from the end is not told apart: no fit."
+        fitted = "the layer is called piece by piece, so the gradient from the last step is not known alone: no fit."
     else:
-        told = (
+        fitted = (
             f"it enters at {share(share_read)} of the steps, so this is not what came back from the end alone: no fit."
         )
     return Panel(
         "Gradient of your loss",
         _figure(loss, "steps back from the sequence's end", "gradient", length, fit=at_end),
-        f"The gradient of the loss with respect to the state, through the whole model: {told}",
+        f"The gradient of the loss with respect to the state, through the whole model: {fitted}",
         *_table(loss),
     )
 
@@ -159,7 +160,7 @@ def _add_line(
     )
 
 
-def _told(profile: Profile, length: int) -> str:
+def _fit_in_words(profile: Profile, length: int) -> str:
     """xi with its fit, the reach, and T."""
     rate, window = profile.rate.number(), profile.window
     if rate is None or window is None:
@@ -185,10 +186,10 @@ def _theory(layer: LayerDiagnosis) -> str:
         return f"Theory: {reason}."
     missing = untied.xi.reason()
     scale = f"no ξ ({missing})" if missing else f"ξ = {with_error(untied.xi)} steps"
-    told = f"Theory for its hyper-parameters, weights fresh at each step: reach {with_error(untied.reach)}, {scale}"
+    expected = f"Theory for its hyper-parameters, weights fresh at each step: reach {with_error(untied.reach)}, {scale}"
     if tied is not None and tied.lyapunov.number() is not None:
-        told += f"; one draw of weights: ln of the norm changes by {with_error(tied.lyapunov)} each step"
-    return f"{told}."
+        expected += f"; one draw of weights: ln of the norm changes by {with_error(tied.lyapunov)} each step"
+    return f"{expected}."
 
 
 def _table(profile: Profile) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:

@@ -62,7 +62,7 @@ class Report:
         """
         model = None if self._model is None else self._model()
         if model is None:
-            raise ValueError("model: it is gone; a report does not keep it, so keep it beside the report")
+            raise ValueError("model: it no longer exists; a report keeps no reference to it, so keep one")
         return fix_(model, self.findings, generator)
 
     def figure(self) -> go.Figure:

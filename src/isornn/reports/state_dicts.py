@@ -100,7 +100,7 @@ def notes(model: nn.Module, cell: str | Cell, steps: int) -> tuple[str, ...]:
         kind = "torch.nn.RNN with tanh" if cell == "vanilla" else f"torch.nn.{cell.upper()}"
     return (
         f"Built from a state dict alone, taken to be {kind}.",
-        f"The inputs are not the model's own: each module hears {SEQUENCES} sequences of {steps:,} steps of "
+        f"The inputs are not the model's own: each module gets {SEQUENCES} sequences of {steps:,} steps of "
         "independent Gaussian values of variance 1.",
         "So this says nothing of padding, of the scale of real inputs, or of what reaches upper modules, and nothing "
         "of the loss.",

@@ -8,12 +8,12 @@ from isornn.reports.decades import left_after
 from isornn.theory import Quantity
 from isornn.theory.records import UNENDING
 
-COLUMNS = ("layer", "left after T", "ξ", "reach", "reach in theory", "Lyapunov", "units > T/2", "saturated")
+COLUMNS = ("layer", "gradient after T", "ξ", "reach", "reach in theory", "Lyapunov", "units > T/2", "saturated")
 MEANING = (
-    "Of the gradient of the layer's last output with respect to its state: what is left after T steps, beside one; ξ: "
-    "steps in which its square falls to 1/e, fitted; reach: steps after the first until it has. Then units whose "
-    "remember gate keeps for over T/2 steps, and the gate that is closed or open most often. ± is a standard error; "
-    "what has none is exact for this batch."
+    "Gradient of the layer's last output with respect to its state: its norm T steps back relative to one step back; "
+    "ξ: steps in which its square falls to 1/e, fitted; reach: steps after the first until it has. Then the share of "
+    "units with a time constant above T/2, and the gate that is saturated most often. ± is a standard error; numbers "
+    "without one are exact for this batch."
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -36,6 +37,12 @@ def log1p_over(row: np.ndarray) -> None:
 def exp_over(row: np.ndarray) -> None:
     for n in range(len(row)):
         row[n] = arithmetic.exp(row[n])
+
+
+@numba.njit(fastmath={"contract"}, error_model="numpy")  # not kept: what it is made of changes
+def expm1_over(row: np.ndarray) -> None:
+    for n in range(len(row)):
+        row[n] = arithmetic.expm1(row[n])
 
 
 FUNCTIONS = {"sigmoid": (sigmoid_over, torch.sigmoid), "tanh": (tanh_over, torch.tanh)}
@@ -101,8 +108,9 @@ def test_not_a_number_stays_that(name: str, dtype: type) -> None:
 def test_logarithms_and_exponentials_are_right_to_a_few_units_in_the_last_place(dtype: type) -> None:
     x = np.concatenate([arguments(dtype), np.geomspace(1e-3, np.finfo(dtype).max / 2, 5_001, dtype=dtype)])
     x = np.concatenate([x[x > -1], -np.geomspace(np.finfo(dtype).tiny, 0.999, 5_001, dtype=dtype)])
-    for compiled, exact in ((log1p_over, np.log1p), (exp_over, np.exp)):
-        u = x if compiled is log1p_over else x[np.abs(x) < {np.float32: 87.0, np.float64: 708.0}[dtype]]
+    for compiled, exact in ((log1p_over, np.log1p), (exp_over, np.exp), (expm1_over, np.expm1)):
+        largest = {np.float32: 87.0, np.float64: 708.0}[dtype] + 1.7 * (compiled is expm1_over)
+        u = x if compiled is log1p_over else x[np.abs(x) < largest]
         found, wanted = u.copy(), exact(u.astype(np.longdouble))
         compiled(found)
         unit = np.spacing(np.abs(wanted).astype(dtype)).astype(np.longdouble)
@@ -117,6 +125,9 @@ def test_logarithms_and_exponentials_at_the_ends(dtype: type) -> None:
     row = np.array([-np.inf, np.inf, -2000, 2000, np.nan, 0], dtype)
     exp_over(row)
     np.testing.assert_array_equal(row, np.array([0, np.inf, 0, np.inf, np.nan, 1], dtype))
+    row = np.array([-np.inf, np.inf, -2000, 2000, np.nan, 0], dtype)
+    expm1_over(row)
+    np.testing.assert_array_equal(row, np.array([-1, np.inf, -1, np.inf, np.nan, 0], dtype))
 
 
 @dtypes
@@ -128,3 +139,11 @@ def test_zero(dtype: type) -> None:
 def test_numba_is_imported_only_where_a_kernel_runs() -> None:
     program = "import sys, isornn.nn; sys.exit('numba' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@dtypes
+def test_every_function_becomes_vector_instructions(dtype: type) -> None:
+    for compiled in (sigmoid_over, tanh_over, log1p_over, exp_over, expm1_over):
+        compiled(np.zeros(1, dtype))
+        text = compiled.inspect_llvm((numba.typeof(np.empty(1, dtype)),))
+        assert re.search(r"fdiv <\d|fmul .*<\d+ x (float|double)>", text), compiled.__name__

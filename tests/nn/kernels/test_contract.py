@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -36,7 +37,9 @@ from isornn.cells.trace import graph_of
 from isornn.nn.kernels import device, kernel_of, threads, why_no_kernel
 from isornn.nn.kernels.contract import Gradients, Kernel, RecurrenceArgs
 from isornn.nn.kernels.generated import GeneratedKernel
+from isornn.nn.kernels.numba_source import source_of
 from isornn.nn.kernels.scan_steps import carries_affinely
+from isornn.nn.kernels.schedule import schedule_of
 from isornn.nn.step import step
 
 
@@ -491,18 +494,48 @@ class Unknown(Cell):
         return {"h": torch.special.bessel_j0(u.h)}
 
 
+@dataclass(frozen=True)
+class Listed(Cell):
+    """An operation whose tensors come in a list."""
+
+    name = "listed"
+    gates = {"h": Reads()}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.stack([s.h, u.h]).sum(0)}
+
+
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
         (Vanilla("oplu"), "vanilla is not pointwise"),
         (Branching(), "branching.update cannot be traced"),
         (Unknown(), "bessel_j0"),
+        (Listed(), "aten.stack"),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_what_cannot_be_printed_says_why(cell: Cell, reason: str) -> None:
     assert kernel_of(cell) is None
     assert reason in str(why_no_kernel(cell))
+
+
+@pytest.mark.skipif(device._INSTALLED, reason="with Triton torch.compile's front end is loaded anyway")
+def test_recording_a_program_loads_no_compiler() -> None:
+    program = """
+import sys
+from isornn.cells import LSTM
+from isornn.nn.kernels import why_no_kernel
+assert why_no_kernel(LSTM()) is None
+assert not {"sympy", "torch._dynamo", "torch.distributed.tensor"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_equal_expressions_are_computed_once() -> None:
+    # softplus' own derivative spells its argument as 1 u
+    source = source_of(schedule_of(FURTHER_CELLS["min_lstm"]()))
+    assert len(re.findall(r"\bexp\(", source)) == 2
 
 
 def test_programs_do_not_depend_on_the_modes_of_the_caller() -> None:

@@ -19,8 +19,6 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic, overload
 
-from isornn.nn.kernels import steps
-
 Array = np.ndarray[Any, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,9 +29,6 @@ def jit(function: F) -> F:
     with suppress(RuntimeError):  # no folder to keep machine code in: each process compiles its own
         machine.enable_caching()
     return cast(F, machine)
-
-
-before = jit(steps.before)
 
 
 @dataclass(frozen=True)
@@ -180,6 +175,28 @@ def _exp(x: Any) -> Any:
     return implementation
 
 
+def expm1(x: Any) -> Any:
+    """``e^x - 1``, in compiled code only: relatively accurate however small x is."""
+    raise NotImplementedError
+
+
+@overload(expm1)
+def _expm1(x: Any) -> Any:
+    """``e (e + 2)`` with ``e = e^(x/2) - 1``, whose power of two is finite wherever the result is."""
+    number = FORMATS[x].type
+    half, one, two = number(0.5), number(1), number(2)
+    lowest, highest = number(-50), number(FORMATS[x].overflow)  # e^-50 - 1 is -1
+
+    def implementation(x: Any) -> Any:
+        y = lowest if x < lowest else x
+        y = highest if y > highest else y
+        p, scale = exponential(half * y)
+        e = scale * p + (scale - one)
+        return e * (e + two)
+
+    return implementation
+
+
 @intrinsic
 def _binary_exponent(context: Any, x: Any) -> Any:
     """``floor(log2 x)`` of a normal number: where the exponent's bits are."""
@@ -245,7 +262,7 @@ def _log1p(x: Any) -> Any:
     return implementation
 
 
-sqrt, log, expm1, sin, cos = np.sqrt, np.log, np.expm1, np.sin, np.cos  # as numba compiles them
+sqrt, log, sin, cos = np.sqrt, np.log, np.sin, np.cos  # as numba compiles them
 
 
 @jit

@@ -210,10 +210,9 @@ class _Run:
 
     def _compiled(self) -> None:
         from isornn.nn.kernels.compiled import compiled
-        from isornn.nn.kernels.numba_source import run_arrays
 
         arrays = self.arrays | {f"matrix.{gate}": matrix.contiguous() for gate, matrix in self.matrices.items()}
-        given = [arrays[name] for name in run_arrays(self.schedule, self.direction)]
+        given = [arrays[name] for name in self.schedule.run_arrays[self.direction]]
         shared(getattr(compiled(self.schedule.program.cell), self.direction), *given, over=self.batch)
 
     def _forward(self) -> None:
@@ -265,8 +264,8 @@ class _Run:
 
             return launched_at_each_step(self._for_gpu(), self.schedule, self.direction, stage, self.arrays)
         from isornn.nn.kernels.compiled import compiled
-        from isornn.nn.kernels.numba_source import arrays_of, step_name
+        from isornn.nn.kernels.numba_source import step_name
 
         function = getattr(compiled(self.schedule.program.cell), step_name(self.direction, stage.gate))
-        arrays = [self.arrays[name].detach().numpy() for name in arrays_of(stage)]
+        arrays = [self.arrays[name].detach().numpy() for name in stage.arrays]
         return lambda t: function(*arrays, t, 0, self.batch)

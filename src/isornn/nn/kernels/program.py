@@ -1,7 +1,7 @@
 """One step of a cell and its derivatives as pointwise expressions: what kernels are printed from.
 
-torch itself differentiates: the cell's graph is evaluated on tensors that hold no numbers but record every operation,
-those of autograd's backward pass included, in one graph of ``aten`` operations.
+torch itself differentiates: the cell's graph is evaluated on tensors that hold no numbers, and every operation on them,
+those of autograd's backward pass included, is recorded in one graph of ``aten`` operations.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, fx
+from torch._decomp import decomposition_table
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from isornn.cells import Cell
-from isornn.cells.trace import CellGraph, Leaf, Node, evaluate, graph_of
+from isornn.cells.trace import CellGraph, Leaf, Node, evaluate, graph_of, values_in
 
 OUTPUT = "output"
 T = TypeVar("T")
@@ -69,7 +71,13 @@ def program_of(cell: Cell) -> Program:
         raise NotPrintable(f"{cell.name} is not pointwise")
     for method, reason in graph.untraced.items():
         raise NotPrintable(f"{cell.name}.{method} cannot be traced ({reason})")
-    return in_fresh_modes(lambda: _Recording(graph).program())
+
+    def recorded() -> Program:
+        recording = _Recording(graph)
+        with _Recorder(recording.tape):
+            return recording.program()
+
+    return in_fresh_modes(recorded)
 
 
 def with_autograd(call: Callable[[], T]) -> T:
@@ -92,7 +100,7 @@ def in_fresh_modes(call: Callable[[], T]) -> T:
 
 
 class _Recording:
-    """Evaluates a cell's graph on `_Symbol`s, which write down what is computed with them."""
+    """Evaluates a cell's graph on `_Symbol`s, where a `_Recorder` writes down what is computed with them."""
 
     def __init__(self, graph: CellGraph) -> None:
         self.graph = graph
@@ -132,7 +140,7 @@ class _Recording:
 
     def _symbol(self, leaf: Leaf) -> _Symbol:
         if leaf not in self.symbols:
-            self.symbols[leaf] = _Symbol(self.tape, self.tape.leaf(leaf), requires_grad=True)
+            self.symbols[leaf] = _Symbol(self.tape.leaf(leaf), requires_grad=True)
         return self.symbols[leaf]
 
     def _node(self, found: Any, what: str) -> Node:
@@ -196,7 +204,7 @@ class Tape:
         """The node of an operation; of ``1 x`` and of a copy, ``x`` itself."""
         if function is aten.mul.Tensor:
             for one, other in (args, args[::-1]):
-                if isinstance(one, Node) and one.target is ONE and isinstance(other, Node):
+                if (one == 1.0 or (isinstance(one, Node) and one.target is ONE)) and isinstance(other, Node):
                     return other
         if function is aten.add.Tensor and isinstance(args[0], Node) and args[0].target is aten.neg.default:
             return self.node(aten.sub.Tensor, args[1], args[0].args[0])
@@ -215,35 +223,53 @@ def _factors(value: Any) -> tuple[Any, ...]:
 
 
 class _Symbol(Tensor):
-    """A number of float64 that is not there: operations on it, autograd's too, are written on the tape."""
+    """A node of the tape as a tensor that autograd takes; its own number means nothing."""
 
-    tape: Tape
     node: Node
 
     __torch_function__: Any = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls, tape: Tape, node: Node, *, requires_grad: bool = False, dtype: Any = torch.float64) -> _Symbol:
-        made = Tensor._make_wrapper_subclass(cls, (), dtype=dtype, requires_grad=requires_grad)
-        made.tape, made.node = tape, node
+    def __new__(cls, node: Node, *, requires_grad: bool = False, dtype: Any = torch.float64) -> _Symbol:
+        made = Tensor._make_subclass(cls, torch.empty((), dtype=dtype, device="cpu"), requires_grad)
+        made.node = node
         return made
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
 
+
+class _Recorder(TorchDispatchMode):
+    """Writes operations on symbols, autograd's too, on the tape.
+
+    A mode and not the symbols' own ``__torch_dispatch__``: at the first of those torch imports its distributed tensors,
+    and sympy with them, which takes half a second.
+    """
+
+    def __init__(self, tape: Tape) -> None:
+        super().__init__()
+        self.tape = tape
+
     @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports dynamo to keep it out of these calls, which takes over a second
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not any(isinstance(value, _Symbol) for value in values_in(args, kwargs or {})):
+            return function(*args, **(kwargs or {}))
         kept = {name: value for name, value in (kwargs or {}).items() if name not in _PLACES}
         name, _, overload = function.name().removeprefix("aten::").partition(".")
         if name.endswith("_"):  # in place: the symbol stands for another value from now on
-            args[0].node = getattr(getattr(aten, name[:-1]), overload or "default")(*args, **kept).node
+            with self:
+                args[0].node = getattr(getattr(aten, name[:-1]), overload or "default")(*args, **kept).node
             return args[0]
-        function, args = _simplified(function, args, kept)
+        with self:
+            function, args = _simplified(function, args, kept)
         if function is None:
-            return args[0]
-        tape = next(value.tape for value in args if isinstance(value, _Symbol))
-        node = tape.node(function, *map(_argument, args))
-        return _Symbol(tape, node, dtype=torch.bool if function in PREDICATES else torch.float64)
+            found = args[0]
+            return _Symbol(found.node, dtype=found.dtype)
+        node = self.tape.node(function, *map(_argument, args))
+        return _Symbol(node, dtype=torch.bool if function in PREDICATES else torch.float64)
 
 
 def _argument(value: Any) -> Any:
@@ -308,8 +334,7 @@ def _simplified(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     if function in _COPIES:
         return None, (first,)
     if function in (aten.ones_like.default, aten.zeros_like.default):
-        tape = first.tape
-        return None, (_Symbol(tape, tape.node(ONE if function is aten.ones_like.default else ZERO)),)
+        return (ONE if function is aten.ones_like.default else ZERO), ()
     if function in _PRINTABLE and not kwargs:
         return function, args
     if function is aten.clamp.default and not kwargs:
@@ -318,11 +343,10 @@ def _simplified(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
         return None, (bounded if high is None else aten.clamp_max(bounded, high),)
     if function is aten.pow.Tensor_Scalar and args[1] in _POWERS:
         return None, (_POWERS[args[1]](first),)
-    from torch._decomp import decomposition_table
-
-    if function not in decomposition_table:
-        raise NotPrintable(f"{function} is not among the operations that kernels are printed of")
-    return None, (decomposition_table[function](*args, **kwargs),)
+    try:
+        return None, (decomposition_table[function](*args, **kwargs),)
+    except (KeyError, NotPrintable):  # its parts may have none: what the cell's author wrote is named
+        raise NotPrintable(f"{function} is not among the operations that kernels are printed of") from None
 
 
 _POWERS: Mapping[float, Callable[[Tensor], Tensor]] = {

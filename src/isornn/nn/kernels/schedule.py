@@ -26,6 +26,17 @@ class Row:
     array: str
     part: int | None = None
 
+    @property
+    def name(self) -> str:
+        """The row's variable in printed source."""
+        name = f"{variable(self.array)}_row"
+        return name if self.part is None else f"{name}_{self.part}"
+
+
+def variable(array: str) -> str:
+    """The name of an array in printed source."""
+    return array.replace(".", "_")
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -72,6 +83,24 @@ class Stage:
 
     gate: str | None
     statements: tuple[Statement, ...]
+
+    @functools.cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """What is read or written."""
+        rows = {row for statement in self.statements for row in (*rows_of(statement.value), statement.target)}
+        return tuple(sorted(rows, key=lambda row: row.name))
+
+    @functools.cached_property
+    def arrays(self) -> tuple[str, ...]:
+        """The arrays that its function takes, in the order of the arguments; a state's old values need two."""
+        found: set[str] = set()
+        for row in self.rows:
+            kind, _, name = row.array.partition(".")
+            if kind == "old":
+                found |= {f"initial.{name}", f"new.{name}"}
+            elif not kind.startswith("scratch"):
+                found.add(row.array)
+        return tuple(sorted(found))
 
 
 @dataclass(frozen=True)
@@ -147,6 +176,26 @@ class Schedule:
                     continue
             runs.append(Product((gate,), row))
         return tuple(runs)
+
+    @functools.cached_property
+    def run_arrays(self) -> Mapping[str, tuple[str, ...]]:
+        """By direction, the arrays that its function of all steps takes: those of its stages, and the matrices.
+
+        Matrices are (inputs, outputs) of their products: forwards W_k^T, backwards W_k.
+        """
+        first = self.program.cell.states[0]
+        found = {}
+        for direction, stages, products in (
+            ("forward", self.forward, self.forward_products),
+            ("backward", self.backward, self.backward_products),
+        ):
+            arrays = {array for stage in stages for array in stage.arrays} | {f"initial.{first}", f"new.{first}"}
+            arrays |= {product.target.array for product in products}
+            arrays |= {f"matrix.{product.gates[0]}" for product in products}
+            if products and direction == "backward":
+                arrays.add(f"carried.{first}")
+            found[direction] = tuple(sorted(arrays))
+        return found
 
     def gradient_row(self, gate: str) -> Row:
         """Where the gradient of a pre-activation goes."""

@@ -1,16 +1,10 @@
-"""What recurrences share: states before a step, gradients that are absent, sums over all steps."""
+"""What recurrences share: gradients that are absent, sums over all steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
-
-
-def before(initial: Any, states: Any, t: int) -> Any:
-    """The state before step ``t``; compiled as well."""
-    return initial if t == 0 else states[t - 1]
 
 
 def dense(grads: Sequence[Tensor | None], state: Tensor) -> list[Tensor]:

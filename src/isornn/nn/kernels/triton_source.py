@@ -6,8 +6,8 @@ read. A stage of a step is one launch; of a cell without matrix products a whole
 
 from __future__ import annotations
 
-from isornn.nn.kernels.numba_source import step_name, variable
-from isornn.nn.kernels.schedule import Row, Schedule, Stage, Statement, rows_of
+from isornn.nn.kernels.numba_source import step_name
+from isornn.nn.kernels.schedule import Row, Schedule, Stage, Statement, rows_of, variable
 from isornn.nn.kernels.spelling import FUNCTIONS, spelled
 
 # Where a row's elements are, by the first part of its array's name: `numba_source._ROWS` as an offset in memory.
@@ -66,13 +66,7 @@ def one_launch(schedule: Schedule) -> bool:
 
 def arguments_of(schedule: Schedule, direction: str, stage: Stage) -> list[str]:
     """The arrays and, as ``"array steps"``, their numbers of steps, that a stage's kernel takes, in order."""
-    arrays: set[str] = set()
-    for row in _rows(stage):
-        kind, _, name = row.array.partition(".")
-        if kind == "old":
-            arrays |= {f"initial.{name}", f"new.{name}"}
-        elif not kind.startswith("scratch"):
-            arrays.add(row.array)
+    arrays = set(stage.arrays)
     if one_launch(schedule):
         arrays |= {f"{kind}.{name}" for kind in _held_states(direction) for name in schedule.program.cell.states}
     numbers = [f"{array} steps" for array in sorted(arrays) if array.partition(".")[0] in _OF_ONE_OR_ALL_STEPS]
@@ -81,16 +75,6 @@ def arguments_of(schedule: Schedule, direction: str, stage: Stage) -> list[str]:
 
 def _held_states(direction: str) -> tuple[str, ...]:
     return ("initial", "new") if direction == "forward" else ("carried",)
-
-
-def _rows(stage: Stage) -> list[Row]:
-    rows = {row for statement in stage.statements for row in (*rows_of(statement.value), statement.target)}
-    return sorted(rows, key=_name)
-
-
-def _name(row: Row) -> str:
-    name = f"{variable(row.array)}_row"
-    return name if row.part is None else f"{name}_{row.part}"
 
 
 class _Printer:
@@ -109,14 +93,14 @@ class _Printer:
         states = self.schedule.program.cell.states
         if self.direction == "forward":
             held = [Row(f"old.{name}") for name in states]
-            before = [f"{_name(row)} = tl.load(initial_{row.array[4:]} + place, mask=mine, other=0)" for row in held]
+            before = [f"{row.name} = tl.load(initial_{row.array[4:]} + place, mask=mine, other=0)" for row in held]
             first = ["t = tl.cast(step, tl.int64)"]
-            after = [f"{_name(row)} = new_{row.array[4:]}_row" for row in held]
+            after = [f"{row.name} = new_{row.array[4:]}_row" for row in held]
             end = []
         else:
             held = [Row(f"carried.{name}") for name in states]
-            held += [row for row in _rows(stage) if row.array.startswith("dunit")]
-            before = [f"{_name(row)} = tl.load({self._at(row)}, mask=mine, other=0)" for row in held]
+            held += [row for row in stage.rows if row.array.startswith("dunit")]
+            before = [f"{row.name} = tl.load({self._at(row)}, mask=mine, other=0)" for row in held]
             first, after = ["t = tl.cast(steps - 1 - step, tl.int64)"], []
             end = [self._stored(row) for row in held]
         body = [*first, *self._statements(stage, set(held)), *after]
@@ -144,19 +128,19 @@ class _Printer:
         lines: list[str] = []
         for statement in stage.statements:
             read = rows_of(statement.value) | ({statement.target} if statement.adds else set())
-            fresh = sorted(read - known, key=_name)
-            lines += [f"{_name(row)} = {self._loaded(row)}" for row in fresh]
-            lines.append(f"{_name(statement.target)} = {self._value(statement)}")
+            fresh = sorted(read - known, key=lambda row: row.name)
+            lines += [f"{row.name} = {self._loaded(row)}" for row in fresh]
+            lines.append(f"{statement.target.name} = {self._value(statement)}")
             known |= {*fresh, statement.target}
             if statement.target not in held and not statement.target.array.startswith("scratch"):
                 lines.append(self._stored(statement.target))
         return lines
 
     def _value(self, statement: Statement) -> str:
-        value = spelled(statement.value, _name, self._number)
+        value = spelled(statement.value, lambda row: row.name, self._number)
         if not rows_of(statement.value):
             value = f"tl.zeros_like({self._number(0.0)} + place) + {value}"  # a number for every element
-        return f"{_name(statement.target)} + {value}" if statement.adds else value
+        return f"{statement.target.name} + {value}" if statement.adds else value
 
     def _number(self, value: float) -> str:
         return self.numbers.setdefault(value, f"number_{len(self.numbers)}")
@@ -168,7 +152,7 @@ class _Printer:
         return f"tl.load({self._at(row)}, mask=mine, other=0)"
 
     def _stored(self, row: Row) -> str:
-        return f"tl.store({self._at(row)}, {_name(row)}, mask=mine)"
+        return f"tl.store({self._at(row)}, {row.name}, mask=mine)"
 
     def _at(self, row: Row) -> str:
         array = variable(row.array)
