@@ -105,4 +105,4 @@ def test_an_interrupt_keeps_what_is_done(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in errors
-    assert "goes on from there" in errors and kept.exists() and not (tmp_path / "map.npz").exists()
+    assert "resumes from there" in errors and kept.exists() and not (tmp_path / "map.npz").exists()
