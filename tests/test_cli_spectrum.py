@@ -47,7 +47,7 @@ def test_json_holds_the_density_and_its_moments(folder: Path) -> None:
 
 def test_the_table_names_the_atoms(folder: Path) -> None:
     result = run(folder / "typed.json", "--plot", folder / "figure.svg")
-    assert result.exit_code == 0 and "mass at 1" in result.stdout and "99.9 % lie below" in result.stdout
+    assert result.exit_code == 0 and "mass at 1" in result.stdout and "99.9 % are below" in result.stdout
 
 
 def test_products_of_several_steps(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""How far a recurrent network sees before it is trained, and a start that sees as far as the data needs.
+"""Over how many steps an untrained recurrent network carries information, and initialisations that extend it to T.
 
 >>> import isornn
 >>> spec = isornn.Spec(isornn.cells.Peephole(), {"f": isornn.Gate(bias_mean=5.0)})

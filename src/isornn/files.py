@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and files of a user's that are read within limits."""
+"""Atomic writes, and reading users' files with limits on their size."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LONG_KEY = re.compile(rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*
 def replacing(file: Path) -> Iterator[Path]:
     """A path to write to, which takes the place of ``file`` if the block ends well and is removed if it does not.
 
-    It lies beside ``file``, because only a rename within a file system is atomic, and has the same ending.
+    It is in the folder of ``file``, because only a rename within a file system is atomic, and has the same ending.
 
     Raises:
         OSError: the folder is missing or cannot be written to.

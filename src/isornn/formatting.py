@@ -1,4 +1,4 @@
-"""Numbers as text: with the digits that their error leaves, infinite, or undefined."""
+"""Numbers as text: rounded to their standard error, infinite, or undefined."""
 
 from __future__ import annotations
 

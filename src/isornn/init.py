@@ -1,6 +1,6 @@
-"""From hyper-parameters to the tensors of a torch module, and back.
+"""Initialise a torch module from hyper-parameters, and estimate hyper-parameters from a module's tensors.
 
-Every function that ends in ``_`` sets, in place and without a trace in autograd, all recurrent layers of a module:
+Every function that ends in ``_`` sets, in place and without recording gradients, all recurrent layers of a module:
 ``torch.nn.RNN``, ``LSTM`` and ``GRU`` (each layer, direction and gate on its own), their ``...Cell`` forms, the layers
 of `isornn.nn`, and any module that contains such. Everything else in the module is left alone.
 
@@ -90,24 +90,24 @@ def critical_(
     input: Input = _UNIT_INPUT,
     generator: torch.Generator | None = None,
 ) -> Module:
-    """Start every recurrent layer for sequences of ``length`` steps: `apply_` of `isornn.critical`'s spec.
+    """Initialise every recurrent layer for sequences of ``length`` steps: `apply_` of `isornn.critical`'s spec.
 
-    ``weight_var`` 1e-5 but on a gate that only shapes the output (1); candidates see the input with variance 4, the
+    ``weight_var`` 1e-5 but on a gate that only shapes the output (1); candidates get the input with variance 4, the
     write gate with 1, as does an output gate that is 0 at ``u = 0`` (tanh); the remember gate's bias is ``ln r`` per
     unit (an LSTM's b_i = -b_f), with ``ln r ~ U(0, ln high)`` for a third of the units and ``r = high`` for the others.
 
-    What ``length`` promises: by the biases alone, without input to the remember gate, the mean square of a small change
-    of the state is 1/e of its first value exactly T steps later, which gives high, 2.5 to 3 T. On inputs of the law
-    ``input`` the reach lies between T/2 and 2 T: 1.03 T for an LSTM, 0.61 T for a GRU. `isornn.critical` shows the
-    number. Where that is not sure from the gates alone, as with ``fixed`` fields and for a cell without a remember
-    gate, the theory is asked, and a condition that does not hold is warned of.
+    The meaning of ``length``: with no input to the remember gate and no recurrent weights, the mean square of a small
+    perturbation of the state is 1/e of its first value exactly T steps later; this gives high, 2.5 to 3 T. On inputs
+    of the law ``input`` the reach is between T/2 and 2 T: 1.03 T for an LSTM, 0.61 T for a GRU; `isornn.critical`
+    gives it. Where the gates alone do not determine it, as with ``fixed`` fields and for a cell without a remember
+    gate, the theory is computed, with a warning for a condition that does not hold.
 
     Args:
         module: as `apply_`; a cell without a remember gate is set by orthogonal weights instead.
         length: T from 2 to 1e6, the number of steps to bridge.
         fixed: as `isornn.critical`.
         input: law of every layer's input. `Input.of` a batch of the data where they are not standardised: of symbols,
-            or of pixels from 0 to 1, gates and candidates otherwise receive little, and learn later.
+            or of pixels from 0 to 1, whose mean square is small, gates and candidates otherwise learn later.
         generator: source of all draws.
 
     Raises:
@@ -142,11 +142,11 @@ def isometric_(
     biases: Literal["redrawn", "fixed"] = "fixed",
     generator: torch.Generator | None = None,
 ) -> Module:
-    """Start every recurrent layer near isometry, with reach ``length``: `apply_` of `isornn.isometric`'s spec.
+    """Initialise every recurrent layer near isometry, with reach ``length``: `apply_` of `isornn.isometric`'s spec.
 
     Every unit is slow: the remember gate's bias is ``ln r``, ``r ~ U(low, high)``. `critical_` trains better. The spec
-    is solved for with the whole theory, some seconds for an LSTM or GRU; conditions that it does not meet are warned
-    of.
+    is solved for with the full theory, which takes some seconds for an LSTM or GRU; there is a warning for conditions
+    that it does not meet.
 
     Args:
         module, length, input, generator: as `critical_`.
@@ -171,7 +171,7 @@ def isometric_(
 
 
 def standard_(module: Module, *, generator: torch.Generator | None = None) -> Module:
-    """The textbook start: recurrent matrices orthogonal gate by gate, input matrices Glorot uniform, remember gate 1.
+    """The usual start: recurrent matrices orthogonal gate by gate, input matrices Glorot uniform, forget gate's bias 1.
 
     ``W_k W_k^T = I``; ``U_k,ij ~ U(-a, a)``, ``a^2 = 6/(D+N)``; biases 0 but 1, once, on the remember gate (LSTM f,
     GRU z, minimal u, typed f; a vanilla network has none). In the spec's convention: weight_var 1,
@@ -280,7 +280,7 @@ def uniform_gate_(module: Module, *, generator: torch.Generator | None = None) -
 
 
 def spec_of(module: nn.Module, layer: int = 0, direction: int = 0, input: Input = _UNIT_INPUT) -> Spec:
-    """The hyper-parameters that a module's tensors have, trained or not.
+    """The hyper-parameters estimated from a module's tensors, trained or not.
 
     Per gate: ``weight_var = N mean(W_ij^2)``, ``input_var = D mean(U_ij^2)`` (weights are taken to have mean 0),
     ``bias_mean`` the mean over units of the sum of the gate's biases. ``ensemble`` is "orthogonal" or "identity" where
@@ -291,7 +291,7 @@ def spec_of(module: nn.Module, layer: int = 0, direction: int = 0, input: Input 
     Args:
         module: holds one recurrent module.
         layer, direction: which of its layers; direction 1 is the reverse.
-        input: the law of the input sequences, which tensors do not tell.
+        input: the law of the input sequences, which cannot be derived from tensors.
 
     Raises:
         ModuleError: no or several recurrent modules; no such layer; ``proj_size``, a cell that the theory lacks.

@@ -1,4 +1,4 @@
-"""Denormal numbers, and torch's other modes that code elsewhere may have switched."""
+"""Denormal numbers, and other global modes of torch that callers may have switched."""
 
 from __future__ import annotations
 

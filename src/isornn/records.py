@@ -1,4 +1,4 @@
-"""What a run or an experiment leaves on disk: JSON files that are whole or not there."""
+"""Records of runs and experiments on disk: JSON files, written atomically."""
 
 from __future__ import annotations
 

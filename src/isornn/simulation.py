@@ -1,4 +1,4 @@
-"""Random networks of finite width, tied and untied: the theory's own check.
+"""Random networks of finite width, tied and untied, to check the theory.
 
 Nothing here uses the theory: matrices are drawn, networks are run, and moments are taken over their units.
 """
@@ -52,10 +52,10 @@ class Simulation:
     Attributes:
         mean, second_moment: ``mu = E[h]``, ``Q = E[h^2]`` over the units of the first state, both copies, (steps,).
         correlation: ``C = (E[h_a h_b] - mu^2)/(Q - mu^2)``, (steps,).
-        correlation_defined: where the units of every network vary; elsewhere C is 0/0 and stands as 1. (steps,).
+        correlation_defined: where the units of every network vary; elsewhere C is 0/0 and reported as 1. (steps,).
         response: ``E|dh_t|^2 / E|dh_0|^2`` of tangents along copy a, t = 0..steps, (steps + 1,).
         chi_1: growth of ``E|dh|^2`` a step, the geometric mean over the second half of the steps: the rate at which
-            two nearly identical copies come together or part (chi at C = 1).
+            two nearly identical copies converge or diverge (chi at C = 1).
         spectrum: of the Jacobian of the last step, along copy a; ``None`` unless asked for.
     """
 
@@ -147,7 +147,7 @@ def _correlations(spec: Spec, given: float | Tensor | None, steps: int) -> list[
     if values.shape not in ((), (steps,)):
         raise ValueError(f"input_correlation: shape {tuple(values.shape)} is not allowed; it is () or ({steps},)")
     if not bool((values.abs() <= 1).all()):
-        raise ValueError(f"input_correlation: {values.tolist()} is not allowed; it lies from -1 to 1")
+        raise ValueError(f"input_correlation: {values.tolist()} is not allowed; it is from -1 to 1")
     return values.expand(steps).tolist()
 
 

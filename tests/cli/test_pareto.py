@@ -20,7 +20,7 @@ def run(*arguments: object) -> Result:
 def test_shows_the_front_and_what_to_take() -> None:
     result = run("pareto", *QUICK)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "24 specs in" in result.stdout and "the point to take" in result.stdout
+    assert "24 specs in" in result.stdout and "the chosen point" in result.stdout
     assert all(f"{cost}: " in result.stdout for cost in COSTS)
 
 

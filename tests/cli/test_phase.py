@@ -67,7 +67,7 @@ def test_a_start_is_the_base() -> None:
         (("--cell", "gru_cho", "--x", "z.bias_mean=a:1:3", *AXES[2:]), "--x: 'z.bias_mean=a:1:3'"),
         (("--cell", "gru_cho", "--x", "z.bias_mean=0:1:3:cube", *AXES[2:]), "--x: 'z.bias_mean=0:1:3:cube'"),
         (("--cell", "gru_cho", "--x", "z.bias_mean=0:1:1", *AXES[2:]), "COUNT is a whole number from 2"),
-        (("--cell", "gru_cho", "--x", "z.bias_mean=1:0:3", *AXES[2:]), "FROM lies below TO"),
+        (("--cell", "gru_cho", "--x", "z.bias_mean=1:0:3", *AXES[2:]), "FROM is below TO"),
         (("--cell", "gru_cho", "--x", "z.bias_mean=0:inf:3", *AXES[2:]), "both are finite"),
         (("--cell", "gru_cho", "--x", "z.bias_mean=0:1:3:log", *AXES[2:]), "FROM is above 0"),
         (("--cell", "gru_cho", "--x", "z.bias_mean=0:1:2000", "--y", "r.bias_mean=0:1:2000"), "at most 1000000 specs"),
@@ -105,4 +105,4 @@ def test_an_interrupt_keeps_what_is_done(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in errors
-    assert "goes on from there" in errors and kept.exists() and not (tmp_path / "map.npz").exists()
+    assert "resumes from there" in errors and kept.exists() and not (tmp_path / "map.npz").exists()

@@ -82,7 +82,7 @@ def test_an_interrupt_leaves_everything_to_be_taken_up(tmp_path: Path) -> None:
     while not list(out.glob("*/checkpoint.pt")) and process.poll() is None:
         time.sleep(0.05)
     said = interrupted(process)
-    assert process.returncode == 130 and "Traceback" not in said and "goes on from there" in said, said
+    assert process.returncode == 130 and "Traceback" not in said and "resumes from there" in said, said
     assert "1 waiting" in sweep("status", out).stdout
 
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 def _target(calls: list[int]) -> Target:
     def measure(bench: Bench) -> Measured:
         calls.append(bench.seed)
-        bench.tell("measuring", 1, 1)
+        bench.progress("measuring", 1, 1)
         return {"slope": bench.settings["slope"]}
 
     def judge(measured: Measured) -> Verdict:

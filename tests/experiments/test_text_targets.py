@@ -54,7 +54,9 @@ def test_few_words_are_written_where_the_runs_read_them(tmp_path: Path) -> None:
         (tmp_path / f"ptb.{part}.txt").write_text("c b b a a a\n" * 700)
     given = _bench("balduzzi-table4", "small", tmp_path)
     with pytest.warns(DataWarning):
-        bench, few = with_few_words(Bench({**given.settings, "words": 2}, tmp_path / "runs", tmp_path, 0, given.tell))
+        bench, few = with_few_words(
+            Bench({**given.settings, "words": 2}, tmp_path / "runs", tmp_path, 0, given.progress)
+        )
     with pytest.warns(DataWarning):
         read = load_ptb(bench.data)
     assert (read.train, read.valid, read.test) == (few.train, few.valid, few.test)

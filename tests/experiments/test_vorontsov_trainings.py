@@ -31,8 +31,8 @@ def _row(*learned: float, ended: str | None = None, lost: bool = False) -> dict[
 
 def test_learned_is_the_first_validation_below_a_tenth() -> None:
     assert copying.learned_at(_row(30, NEVER)) == [30, NEVER]
-    assert copying.told(_row(30, 40, NEVER)) == "40 (30 to never)"
-    assert copying.told(_row(30, 30)) == "30"
+    assert copying.median_range(_row(30, 40, NEVER)) == "40 (30 to never)"
+    assert copying.median_range(_row(30, 30)) == "30"
 
 
 FALLING = [(60, 60, 70), (50, 50, 60), (30, 40, 40), (20, 20, 20)]

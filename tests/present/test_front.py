@@ -32,7 +32,7 @@ def test_says_what_is_drawn(tmp_path: Path, front: ParetoFront) -> None:
     file = tmp_path / "front.svg"
     draw_front(front, "f.weight_var", "f.bias_mean", file, taken=0)
     text = file.read_text(encoding="utf-8")
-    assert all(word in text for word in ("Pareto front", "taken", "sees T steps", "sees less than T", "f.weight_var"))
+    assert all(word in text for word in ("Pareto front", "taken", "reach at least T", "reach below T", "f.weight_var"))
 
 
 def test_without_any_number(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What one step of a recurrent cell is, and the hyper-parameters of its random initialisation."""
+"""Recurrent cells, each defined by one step, and the hyper-parameters of their random initialisation."""
 
 from isornn.cells.activations import OptionError
 from isornn.cells.catalogue import CELLS, FURTHER_CELLS, cell_named, full_name, with_options

@@ -69,7 +69,7 @@ TRANSITIONS: dict[str, Pointwise] = {
     "identity": identity,
 }
 
-# Transitions with a number of their own beside the pre-activation.
+# Transitions with a parameter of their own in addition to the pre-activation.
 SHAPED_TRANSITIONS: dict[str, Pointwise] = {"prelu": leaky, "leaky_relu": leaky, "modrelu": mod_relu}
 
 # Transitions of several units together.

@@ -1,4 +1,4 @@
-"""How a gate's bias is spread over units, beside the normal law: one uniform variate per unit.
+"""Laws of a gate's bias over units, other than the normal law: each is a function of one uniform variate per unit.
 
 All laws of one cell share the unit's variate ``v`` (uniform on (0, 1)), so that a law with ``sign = -1``
 on another gate is the exact mirror of the first, as chrono initialisation has b_i = -b_f unit by unit.

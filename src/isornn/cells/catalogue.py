@@ -1,6 +1,6 @@
 """Cells by the name that files and the command line use: a catalogue cell's own, or ``package.module:Class``.
 
-The catalogue is what the modules of `isornn.cells` define: a cell in a file of its own there is in it.
+The catalogue is all cells that the modules of `isornn.cells` define; a new file there adds its cell.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ it first, or allow it by name (--allow-import antigravity)
     given = dict(options or {})
     twice = [option for option in within if option in given]
     if twice:
-        raise OptionError(f"options.{twice[0]}: {given[twice[0]]!r} is not allowed beside that in {name!r}")
+        raise OptionError(f"options.{twice[0]}: {given[twice[0]]!r} is not allowed, because {name!r} sets it too")
     cell = with_options(kind, within | given)
     if not in_catalogue(kind):
         try:

@@ -1,4 +1,4 @@
-"""What one step of a recurrent cell is: states, pre-activations, and one pointwise update."""
+"""The definition of a recurrent cell by one step: states, pre-activations, and one pointwise update."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Reads:
 
 @dataclass(frozen=True)
 class ParameterLaw:
-    """The start of a trained number that differs from unit to unit: ``quantile(v)``, v uniform on (0, 1).
+    """The initial value of a trained parameter that differs from unit to unit: ``quantile(v)``, v uniform on (0, 1).
 
     Args:
         quantile: the number of the unit whose variate is v, plain torch operations.
@@ -64,18 +64,18 @@ class Cell(ABC):
     A subclass is a frozen dataclass whose fields are the cell's options. It states its ``name``, its
     ``states`` (the first is what recurrent matrices read), its ``gates`` (what each pre-activation
     reads) and ``update``; where a recurrent matrix reads a gated state it also states ``read``. The torch
-    layer, the theory and the simulation are readings of these.
+    layer, the theory and the simulation are derived from these.
 
     The update is plain torch operations on values of one unit: no sums over units, any dtype.
 
-    A cell with trained numbers of its own, one per unit, names them in ``parameters`` with their initial values. It
-    finds them in ``u`` beside the pre-activations: ``parameters = {"scale": 1.0}`` is ``u.scale``, (N,) in a layer,
+    A cell with trained parameters of its own, one per unit, names them in ``parameters`` with their initial values. It
+    reads them from ``u``, as it does pre-activations: ``parameters = {"scale": 1.0}`` is ``u.scale``, (N,) in a layer,
     the same at every step, and the initial value in the theory. Where units start differently the value is a
     `ParameterLaw`, from which layers, simulation and theory draw once per unit.
 
     What the pre-activations are for is derived from the update (`isornn.cells.roles.roles_of`). Three names override
-    it: ``remember``, the gate that starts set so that the state is retained, ``write``, which lets new content in, and
-    ``candidates``, which make the content.
+    it: ``remember``, the gate whose bias initialisers set to retain the state, ``write``, the write gate, and
+    ``candidates``, the gates that make the candidate.
 
     Example: the minimal gated unit, ten lines.
 
@@ -111,7 +111,7 @@ class Cell(ABC):
 
     @property
     def pointwise(self) -> bool:
-        """Whether the update acts on each unit for itself, as the theory needs. A class attribute where it is fixed."""
+        """Whether the update acts on each unit separately, as the theory requires. May be a class attribute."""
         return True
 
     @abstractmethod
@@ -134,19 +134,19 @@ def initial_parameters(cell: Cell) -> dict[str, Tensor]:
     """The initial values of a cell's parameters as float64 scalars, where all units start alike.
 
     Raises:
-        ParametersSpread: a parameter starts by a `ParameterLaw`, so no one value stands for all units.
+        ParametersSpread: a parameter's initial value is a `ParameterLaw`, so units have different values.
 
     >>> from isornn.cells import GersLSTM
     >>> initial_parameters(GersLSTM())["peep_i"]
     tensor(0., dtype=torch.float64)
     """
     for name in spread_parameters(cell):
-        raise ParametersSpread(f"{cell.name}: units start with different {name}, so no one value stands for them all")
+        raise ParametersSpread(f"{cell.name}: units start with different {name}, so it has no single value")
     return {name: torch.tensor(value, dtype=torch.float64) for name, value in cell.parameters.items()}
 
 
 class ParametersSpread(ValueError):
-    """One value is wanted for a parameter that differs from unit to unit."""
+    """A single value was requested of a parameter that differs from unit to unit."""
 
 
 def spread_parameters(cell: Cell) -> dict[str, ParameterLaw]:

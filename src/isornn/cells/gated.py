@@ -1,4 +1,4 @@
-"""What gated cells share: the choice of the gate's squashing function."""
+"""Base class of gated cells, with the option of the gate's squashing function."""
 
 from __future__ import annotations
 

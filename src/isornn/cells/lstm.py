@@ -32,7 +32,8 @@ class LSTM(GatedCell):
 class Peephole(GatedCell):
     """``c = f c + i tanh(u_g)``; every pre-activation reads **c** through a full matrix; output ``o tanh(c)``.
 
-    Source: Gilboa et al. 2019 Table 1. Gers' diagonal peepholes beside a recurrent h are another cell.
+    Source: Gilboa et al. 2019 Table 1. The LSTM with Gers' diagonal peepholes and a recurrent h is another
+    cell, `GersLSTM`.
     """
 
     name = "peephole"
@@ -49,7 +50,7 @@ class Peephole(GatedCell):
 
 @dataclass(frozen=True)
 class GersLSTM(GatedCell):
-    """The LSTM whose gates also see their own memory cell, each through one weight per unit.
+    """The LSTM whose gates also read their own unit's c, each with one weight per unit.
 
     ``i = sigma(u_i + p_i c)``, ``f = sigma(u_f + p_f c)``, ``c' = f c + i tanh(u_g)``, ``o = sigma(u_o + p_o c')``,
     ``h = o tanh(c')``; the recurrent matrices read h. Without its peepholes p, which start at 0, it is `LSTM`.

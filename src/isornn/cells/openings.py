@@ -1,4 +1,4 @@
-"""The bias at which a gate of any cell is open as far as a law says: the inverse of what the gate does."""
+"""The bias at which a gate of any cell has a given value: the inverse of the gate's function."""
 
 from __future__ import annotations
 

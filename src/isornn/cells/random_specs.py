@@ -1,4 +1,4 @@
-"""Random specs by one stated law, so that "50 random specs" means the same in every test."""
+"""Random specs from one law, so that "50 random specs" means the same in every test."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """LSTM and GRU with a refine gate, which moves the forget gate where its own gradient is small.
 
-The forget gate f and the refine gate r make one effective gate ``g = r (1 - (1-f)^2) + (1-r) f^2``. It lies between
+The forget gate f and the refine gate r make one effective gate ``g = r (1 - (1-f)^2) + (1-r) f^2``. It is between
 f^2 and ``1 - (1-f)^2``, and it is f at r = 1/2. The authors start both gates with `isornn.init.uniform_gate_`: f
 uniform over units, and the bias of r the negative of that of f.
 

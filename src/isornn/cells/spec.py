@@ -24,7 +24,7 @@ LARGEST = 1e12
 
 
 class SpecError(ValueError):
-    """A specification that cannot be: names the field, the value and what is allowed."""
+    """An invalid specification; the message names the field, the value and what is allowed."""
 
     def __init__(self, where: str, value: object, allowed: str) -> None:
         super().__init__(f"{where}: {brief(value)} is not allowed; {allowed}")
@@ -69,9 +69,9 @@ class Input:
 
     @classmethod
     def of(cls, x: Tensor) -> Input:
-        """As large as the numbers of a batch of inputs, of any shape: the variance is their mean square.
+        """The law with the mean square of a batch of inputs, of any shape, as its variance.
 
-        Pre-activations ``U x`` of random ``U`` have no other scale, whatever the mean of x is.
+        The variance of ``U x`` for random ``U`` depends on the mean square only, whatever the mean of x is.
 
         Raises:
             SpecError: no numbers, or some that are not finite.
@@ -155,7 +155,7 @@ class Spec:
             _check_number(f"gates.{name}.ensemble.margin", gate.ensemble, 0.0, LARGEST)
 
     def _check_empirical(self) -> None:
-        """Empirical laws list the same units, so no other law is beside them."""
+        """Empirical laws list the same units and are not combined with other laws."""
         laws = {name: gate.bias_law for name, gate in self.gates.items() if gate.bias_law is not None}
         counts = {name: len(law.values) for name, law in laws.items()}  # 0 of the laws in closed form
         odd = next((name for name in laws if counts[name] != max(counts.values())), None)

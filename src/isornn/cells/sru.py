@@ -1,4 +1,4 @@
-"""The simple recurrent unit: no recurrent matrix, gates that see their own state through one weight per unit."""
+"""The simple recurrent unit: no recurrent matrix; each gate reads its own unit's state with one weight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The named starts of the field, and the papers' own, as hyper-parameters."""
+"""Named initialisations ("starts") from the literature, as hyper-parameters."""
 
 from __future__ import annotations
 

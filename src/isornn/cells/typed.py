@@ -1,4 +1,4 @@
-"""Strongly typed cells: gates read inputs only, the state is touched pointwise."""
+"""Strongly typed cells: gates read inputs only, the state is updated pointwise."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class TGRU(GatedCell):
 class TMR(Cell):
     """``h = relu(scale h + u_z)`` with a trained scale per unit: the minimal strongly typed cell.
 
-    It is the later IndRNN (Li et al. 2018). The scale starts at 1: the unit keeps what it has, as in the identity start
-    of Le et al. 2015.
+    It is the later IndRNN (Li et al. 2018). The scale starts at 1, where the state is retained, as in the
+    identity start of Le et al. 2015.
 
     Source: Balduzzi & Ghifary 2016, eq. 65 (their b is the scale; their c the bias of u_z).
 

@@ -32,7 +32,7 @@ class Vanilla(Cell):
     - ``modrelu``: ``sign(u) max(|u| + offset, 0)``, the offset trained per unit from 0, where it is the identity.
 
     And ``oplu`` takes pairs of units, 1 and 2, 3 and 4, ...: the larger pre-activation to the first, the smaller to the
-    second. It permutes a vector, so it keeps norms; it is not pointwise, so the theory has no answer for it.
+    second. It permutes a vector, so it keeps norms; it is not pointwise, so the theory does not cover it.
 
     Args:
         nonlinearity: the name of phi.

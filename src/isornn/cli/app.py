@@ -1,6 +1,6 @@
-"""The command ``isornn``: its commands, and one way to refuse.
+"""The command ``isornn``: its subcommands, and one way to report errors.
 
-Commands import what they compute with when they run, so that help and refusals come at once.
+Subcommands import their dependencies when they run, so that help and errors in options appear at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Commands(TyperGroup):
 
     Bad input is what the command line itself refuses, and a ValueError of this library's own: those name the field,
     the value and what is allowed; and a mistake in a cell's definition, a TypeError of this library's own. Any other
-    error is a fault of ours and is shown whole.
+    error is a bug and is shown with its traceback.
     """
 
     def main(self, *args: Any, **options: Any) -> NoReturn:
@@ -73,7 +73,7 @@ def _ended(code: int, message: str) -> int:
 app = typer.Typer(
     cls=Commands,
     name="isornn",
-    help="How far a recurrent network sees before it is trained, and a start that sees as far as the data needs.",
+    help="Over how many steps an untrained recurrent network carries information, and starts that extend it to T.",
     add_completion=False,
     pretty_exceptions_enable=False,
 )

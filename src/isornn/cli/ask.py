@@ -1,4 +1,4 @@
-"""From options to specs, and what is asked of the theory."""
+"""Build specs from options and compute the theory's quantities for them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def input_law(variance: float | None, correlation: float | None, default: Input 
 
 
 def alone(**options: object) -> None:
-    """Refuse options that are given beside SPEC.json.
+    """Refuse options that cannot be combined with SPEC.json.
 
     Raises:
         SpecError: names the first of them.
@@ -103,7 +103,7 @@ def ask(spec: Spec, length: int | None) -> Analysis:
 
 
 def ask_stack(layers: Sequence[Spec], length: int | None, tied: int | None) -> StackAnalysis:
-    """The theory's answer about a stack of layers, with tied networks over so many steps beside it.
+    """The theory of a stack of layers, and that of tied networks over ``tied`` steps if given.
 
     Raises:
         SpecError: a stack that the theory does not cover.
@@ -119,7 +119,7 @@ def ask_stack(layers: Sequence[Spec], length: int | None, tied: int | None) -> S
 
 
 def tied_steps(tied: bool, steps: int | None) -> int | None:
-    """How many steps of tied networks are asked for, if any.
+    """The number of steps of tied networks, if requested.
 
     Raises:
         SpecError: steps without --tied, or out of range.
@@ -132,7 +132,7 @@ def tied_steps(tied: bool, steps: int | None) -> int | None:
 
 
 def with_tied(analysis: Analysis, steps: int) -> Analysis:
-    """The same with what the theory says of tied networks.
+    """The same with the theory of tied networks.
 
     Raises:
         SpecError: the theory does not have such networks.
@@ -174,7 +174,7 @@ def started(name: str, cell: Cell, hidden: int | None, inputs: int | None, lengt
 
 
 def _check_sizes(hidden: int | None, inputs: int | None) -> None:
-    """Sizes that a start does not need may be left out, not be wrong."""
+    """Sizes that a start does not need may be left out, but not be invalid."""
     for field, size in (("hidden", hidden), ("inputs", inputs)):
         if size is not None and size < 1:
             raise SpecError(field, size, "it is a whole number of at least 1")
@@ -182,7 +182,7 @@ def _check_sizes(hidden: int | None, inputs: int | None) -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """The theory's tensors are small: threads that wait for each other cost more than they give."""
+    """The theory's tensors are small: synchronising threads costs more than they save."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

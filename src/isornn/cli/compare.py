@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of one start; ``None`` where there is no number, ``reason`` says why there is no reach.
+    """The results of one start; ``None`` where there is no value, ``reason`` says why there is no reach.
 
     ``left`` is the norm of the response after T steps relative to one step, ``sqrt(P_T / P_1)``.
     """

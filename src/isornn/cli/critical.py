@@ -71,14 +71,14 @@ def isometric(
         objective, doing = None, "solving"
     else:
         objective = objective_of(preference, ranges, specs)
-        doing = f"looking at {objective.specs} specs; isornn pareto shows them"
+        doing = f"evaluating {objective.specs} specs; isornn pareto shows them"
     with errors().status(doing), one_thread():
         point = isometric(kind, steps, fixed=fixed, input=law, biases=checked_biases(biases), objective=objective)
     _show(point, steps, output, json)
 
 
 def _check_rule(ranges: list[str] | None, specs: int | None) -> None:
-    """Refuse what only an objective looks at.
+    """Refuse options that only an objective uses.
 
     Raises:
         SpecError: names the option.

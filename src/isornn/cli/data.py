@@ -1,4 +1,4 @@
-"""``isornn data``: what is in a data folder, and how the published sets come there."""
+"""``isornn data``: check a data folder, and download published data sets into it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from isornn.cli.show import errors, print_json, print_table, say
 if TYPE_CHECKING:
     from isornn.tasks.fetching import Progress
 
-data = typer.Typer(help="Data files: what is in a folder, and published sets to fetch.")
+data = typer.Typer(help="Data files: check a folder, download published sets.")
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder that --data and ISORNN_DATA name.")]
 
 
 @data.command()
 def check(folder: Folder, json: AsJson = False) -> None:
-    """What of MNIST, Fashion-MNIST, CIFAR-10, Penn Treebank, texts and time series is in DIR, and in what state.
+    """Check which files of MNIST, Fashion-MNIST, CIFAR-10, Penn Treebank, texts and time series are in DIR and valid.
 
     The exit status is 1 if a file is missing or damaged, or if there is nothing.
     """
@@ -51,7 +51,7 @@ def fetch(
         list[str] | None, typer.Option("--mirror", metavar="URL", help="Take it from here; may be given again.")
     ] = None,
 ) -> None:
-    """Download a published set into its folder in DIR; a download that broke off goes on where it stopped.
+    """Download a published set into its folder in DIR; an interrupted download is resumed.
 
     Only what has the published checksum is kept.
     """

@@ -34,7 +34,7 @@ def demo(
         typer.Option("--data", metavar="DIR", help="MNIST's IDX files, or ISORNN_DATA; else the package's digits."),
     ] = None,
 ) -> None:
-    """How far four starts of nn.LSTM see by the theory, and which learn to tell digits over T steps of noise."""
+    """The predicted reach of four starts of nn.LSTM, and their accuracy at recalling a digit after T steps of noise."""
     from isornn.experiments import demo as experiment
     from isornn.modes import denormal_mode, denormals_flushed
     from isornn.present.demo import draw_demo
@@ -55,7 +55,7 @@ def demo(
 
 
 def _check(length: int, updates: int, seed: int, out: Path) -> None:
-    """All that can be refused before the theory and the training take their time."""
+    """Check all options before the theory and the training start."""
     from isornn.cells import SpecError
 
     for option, value, least in (("--length", length, 3), ("--updates", updates, 1), ("--seed", seed, 0)):
@@ -68,7 +68,7 @@ def _check(length: int, updates: int, seed: int, out: Path) -> None:
 
 
 def _predict(starts: Iterable[str], inputs: int, length: int) -> dict[str, Analysis]:
-    """What the theory says of each start of the demo's network."""
+    """The theory's prediction for each start of the demo's network."""
     from isornn.cells import LSTM, Input
     from isornn.cli.ask import ask_start
     from isornn.experiments.demo_record import DemoSettings

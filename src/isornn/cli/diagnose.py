@@ -34,7 +34,7 @@ def diagnose(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """How far gradients come in a model of yours on your data, what is wrong with it, and the Python that fixes it.
+    """Over how many steps gradients survive in your model on your data, with findings and the Python that fixes them.
 
     The factory is a function without arguments that returns the model, or (model, batch).
     """

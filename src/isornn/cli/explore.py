@@ -22,7 +22,7 @@ def explore(
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
-    """A page on this machine: move a cell's hyper-parameters (an LSTM's unless said), see how far it sees."""
+    """A page on this machine with sliders for a cell's hyper-parameters (an LSTM by default), which shows its reach."""
     from isornn.cells import SpecError
     from isornn.cli.ask import alone, loaded
     from isornn.cli.own_code import typed_cell

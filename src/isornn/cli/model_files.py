@@ -1,4 +1,4 @@
-"""The user's own: a function that makes a model, a file of data, a file of weights. Nothing that a file says is run."""
+"""Load the user's model factory, data file or weight file. Files are read as data; no code in them is run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_SHARED = 16  # times that a file's numbers may be used, as tied weights ar
 
 
 class TheirError(ValueError):
-    """An error in the user's own code, or in what it was given."""
+    """An error in the user's code, or in its arguments."""
 
 
 def made(where: str) -> tuple[nn.Module, Any]:
@@ -50,7 +50,7 @@ def made(where: str) -> tuple[nn.Module, Any]:
 
 
 def their(where: str, error: Exception) -> TheirError:
-    """What went wrong in code that is not ours, in a line."""
+    """An error of the user's code, in one line."""
     return TheirError(f"{where}: {type(error).__name__}: {error}")
 
 

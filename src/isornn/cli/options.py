@@ -42,7 +42,9 @@ AllowImport = Annotated[
 ]
 Hidden = Annotated[int | None, typer.Option("--hidden", metavar="N", parser=whole, help="Hidden units.")]
 Inputs = Annotated[int | None, typer.Option("--inputs", metavar="D", parser=whole, help="Inputs per step.")]
-Length = Annotated[int | None, typer.Option("--length", metavar="T", parser=whole, help="Steps to be bridged.")]
+Length = Annotated[
+    int | None, typer.Option("--length", metavar="T", parser=whole, help="Steps that gradients must cross.")
+]
 Variance = Annotated[
     float | None,
     typer.Option("--input-variance", metavar="R", parser=number, help="R = E x_t^2; 1 unless given."),
@@ -56,13 +58,12 @@ Correlation = Annotated[
         help="E x_a x_b / R of two sequences, from -1 to 1; 1 unless given.",
     ),
 ]
-Tied = Annotated[
-    bool, typer.Option("--tied", help="Also networks with one draw of weights for all time, as real ones have.")
-]
+Tied = Annotated[bool, typer.Option("--tied", help="Also tied weights, drawn once as in real networks.")]
 Steps = Annotated[
     int | None, typer.Option("--steps", metavar="T", parser=whole, help="Steps of tied networks; 60 unless given.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
 Figure = Annotated[
-    Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw how a change fades (.png, .pdf or .svg).")
+    Path | None,
+    typer.Option("--plot", metavar="FILE.png", help="Draw the response to a perturbation (.png, .pdf or .svg)."),
 ]

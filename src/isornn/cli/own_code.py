@@ -1,4 +1,4 @@
-"""Code of the user's own that a command line names: found from the current folder too, as ``python -m`` finds it."""
+"""Import the user's code that a command line names, from the current folder too, as ``python -m`` does."""
 
 from __future__ import annotations
 

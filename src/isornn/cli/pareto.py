@@ -64,10 +64,10 @@ def pareto(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Experimental: what specs near isometry that see T steps cost against each other, and which one to take.
+    """Experimental: compare the costs of specs near isometry with reach T, and select one by an objective.
 
-    The best weighted sum is within 2 % of the rule's (isornn isometric), and what the costs are worth in training is
-    not measured.
+    The best weighted sum is within 2 % of the rule's (isornn isometric), and whether a lower cost improves
+    training has not been measured.
     """
     from isornn.cli.ask import input_law, needed, needed_length
     from isornn.cli.own_code import typed_cell
@@ -86,7 +86,7 @@ def pareto(
     with _progress(objective.specs) as progress:
         front = pareto_front(spec, steps, free, counted=objective.counted, specs=objective.specs, progress=progress)
     _check_shown(front, show)
-    with errors().status("measuring the point to take"):
+    with errors().status("measuring the chosen point"):
         taken = chosen(front, objective)[0]
     seconds = time.perf_counter() - begun
     if json:
@@ -223,7 +223,7 @@ def _progress(specs: int) -> Iterator[Callable[[int], None]]:
 
 
 def _as_json(front: ParetoFront, objective: Objective, taken: int) -> dict[str, Any]:
-    """Costs that are no number are null; why stands under ``undefined``, with how many points lack it so."""
+    """Costs without a value are null; ``undefined`` gives the reasons, with the number of points for each."""
     from isornn.cells import full_name
 
     paths = [r.path for r in front.ranges]
@@ -273,10 +273,10 @@ def _print(front: ParetoFront, objective: Objective, taken: int, seconds: float)
 
     print(f"{name}, T = {front.length:g}, biases {front.spec.biases}: {len(front.points)} specs in {seconds:.1f} s")
     count, missing = int(front.front.sum()), int((~front.compared).sum())
-    lacking = f"; {missing} lack a number and are left out" if missing else ""
+    lacking = f"; {missing} have a cost without a value and are left out" if missing else ""
     against = ", ".join(cost for cost in front.counted if cost in had)
-    print(f"{count} see T steps, or lack least of it, and are bettered by none in {against}{lacking}")
-    print_table("the point to take, and the next of the front", (*paths, "score", *had), map(row, best))
+    print(f"{count} are on the Pareto front of {against}; specs with a reach below T rank last{lacking}")
+    print_table("the chosen point, and the next of the front", (*paths, "score", *had), map(row, best))
     for cost in COSTS:
         print(f"{cost}: {COSTS[cost] if cost in had else 'none, ' + front.costs[cost].reasons[0][0]}")
 

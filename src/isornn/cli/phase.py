@@ -64,7 +64,7 @@ def phase(
     steps: Steps = None,
     allow_import: AllowImport = None,
 ) -> None:
-    """A map of what the theory says over two hyper-parameters, with the critical line."""
+    """A map of the theory's quantities over two hyper-parameters, with the critical line."""
     from isornn.cells import SpecError
     from isornn.cli.ask import alone, input_law, loaded, needed, tied_steps
     from isornn.theory.phase import QUANTITIES, TIED_QUANTITIES, phase_diagram
@@ -103,7 +103,7 @@ def _resumed(
     output: Path,
     progress: Callable[[PhaseDiagram], None],
 ) -> PhaseDiagram:
-    """The diagram; after an interrupt what is done is kept beside the output."""
+    """The diagram; after an interrupt the finished part is kept next to the output file."""
     from isornn.experiments.phase_record import resumed_phase
 
     kept = output.with_name(f".{output.name}.begun.npz")
@@ -111,7 +111,7 @@ def _resumed(
         return resumed_phase(base, across, upward, kept, tied_steps=tied_steps, progress=progress)
     except KeyboardInterrupt:
         if kept.exists():
-            say(f"isornn: what is done is kept in {kept}; the same call goes on from there")
+            say(f"isornn: finished specs are kept in {kept}; the same call resumes from there")
         raise
 
 
@@ -145,7 +145,7 @@ def _axis(option: str, text: str) -> Line:
     if not 2 <= count <= _MOST:
         raise SpecError(option, text, f"COUNT is a whole number from 2 to {_MOST}")
     if not -np.inf < low < high < np.inf:
-        raise SpecError(option, text, "FROM lies below TO, and both are finite")
+        raise SpecError(option, text, "FROM is below TO, and both are finite")
     if parts[3:] and low <= 0:
         raise SpecError(option, text, "FROM is above 0 where the values are evenly spaced in the logarithm")
     values = np.geomspace(low, high, count) if parts[3:] else np.linspace(low, high, count)

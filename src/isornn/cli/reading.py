@@ -1,4 +1,4 @@
-"""What an analysis means in plain words."""
+"""Sentences that explain an analysis."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MEANING = {
 
 def verdict(analysis: Analysis, length: int) -> str:
     """``blind`` up to a tenth of the length, ``short`` to a half, ``fits`` to twice, ``long``; ``endless`` where
-    changes do not fade, ``unknown`` where the theory has no answer."""
+    changes do not fade, ``unknown`` where the theory gives no reach."""
     reach = analysis.reach.number()
     if reach is None:
         return "endless" if analysis.reach.reason() == UNENDING else "unknown"
@@ -47,13 +47,13 @@ def left_after(analysis: Analysis, length: int) -> float | None:
 
 
 def sentence(analysis: Analysis, length: int | None) -> str:
-    """Over how many steps a change survives and, given T, what that means: the reach is of its mean square."""
+    """The reach, over which the mean square of a perturbation falls to 1/e, and its relation to T if given."""
     reach = analysis.reach.number()
     if reach is None:
         return f"No number of steps can be given: {analysis.reach.reason()}."
-    seen = f"The mean square effect of a perturbation falls to 1/e of its first value in {rounded(reach)} steps"
+    seen = f"The mean square of a perturbation falls to 1/e of its first value in {rounded(reach)} steps"
     if length is None:
         return f"{seen}."
     left = left_after(analysis, length)
-    remains = "" if left is None else f"; after {length} steps {share(left)} of its norm is left"
-    return f"{seen}, {_MEANING[verdict(analysis, length)]} the {length} to be bridged{remains}."
+    remains = "" if left is None else f"; after {length} steps its norm is {share(left)} of its first value"
+    return f"{seen}, {_MEANING[verdict(analysis, length)]} the required {length}{remains}."

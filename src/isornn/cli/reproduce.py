@@ -14,7 +14,7 @@ from isornn.cli.show import errors, print_json, print_table, say
 
 if TYPE_CHECKING:
     from isornn.experiments.reproduce import Reproduction
-    from isornn.experiments.target import Scale, Target, Tell
+    from isornn.experiments.target import Progress, Scale, Target
 
 RESULTS = Path("results")
 
@@ -38,7 +38,7 @@ def reproduce(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Measure a figure, table or statement of the papers again, and say whether its claim holds."""
+    """Reproduce a figure, table or statement of the papers, and report whether its claim holds."""
     from isornn.experiments.target import SCALES, TargetError, target_ids, target_named
 
     if target == "list":
@@ -86,7 +86,7 @@ def _list(targets: list[Target], json: bool) -> None:
 
 
 def _all(targets: list[Target], scale: Scale, seed: int, folder: Path, data: Path | None) -> list[Reproduction]:
-    """Those whose data are there; of the others, why not."""
+    """Reproduce the targets whose data are available; print the reason for the others."""
     from isornn.tasks import DataError
 
     found = []
@@ -102,14 +102,14 @@ def _reproduced(target: Target, scale: Scale, seed: int, folder: Path, data: Pat
     from isornn.experiments.reproduce import reproduce as measure
     from isornn.present.matplotlib import draw_panels
 
-    with _progress(target.id) as tell:
-        found = measure(target, scale, folder, data=data, seed=seed, tell=tell)
+    with _progress(target.id) as progress:
+        found = measure(target, scale, folder, data=data, seed=seed, progress=progress)
     draw_panels(f"{target.id}: {target.source}", target.panels(found.measured), folder / f"{target.id}.png")
     return found
 
 
 @contextmanager
-def _progress(name: str) -> Iterator[Tell]:
+def _progress(name: str) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     text = TextColumn("{task.description}")

@@ -1,4 +1,4 @@
-"""What goes to the shell: one line on stderr, one JSON object or one table on stdout."""
+"""Output of the commands: one line on stderr, one JSON object or one table on stdout."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _print(found: SpectralDensity) -> None:
         ("lower edge", with_error_of(low)),
         ("upper edge", "none: the density fades out" if high is None and len(found.x) else with_error_of(high)),
         *((f"mass at {with_error_of(atom.place)}", with_error_of(atom.mass)) for atom in found.atoms),
-        *((f"{100 * share:g} % lie below", with_error_of(found.quantile(share))) for share in _SHARES),
+        *((f"{100 * share:g} % are below", with_error_of(found.quantile(share))) for share in _SHARES),
     ]
     of = "the Jacobian" if found.steps == 1 else f"{found.steps} steps' Jacobian"
     title = f"{found.spec.cell.name}: squared singular values of {of} (residual {found.residual:.1g})"

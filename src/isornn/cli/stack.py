@@ -1,4 +1,4 @@
-"""What is said of a stack of layers: tables and a sentence."""
+"""Tables and a sentence about a stack of layers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ _COLUMNS = ("layer", "cell", "input variance", "E[h^2]", "chi", "xi, steps", "wh
 
 
 def print_stack(stack: StackAnalysis) -> None:
-    """A row for each layer, then how the output of all answers a change of the input."""
-    print_table("Layers from the bottom; each hears the output of the one below", _COLUMNS, _layers(stack))
+    """A row for each layer, then the response of the whole stack's output to a perturbation of the input."""
+    print_table("Layers from the bottom; the input of each is the output of the one below", _COLUMNS, _layers(stack))
     print_table("The stack", ("quantity", "value", "why not"), _numbers(stack))
     reach = stack.reach.number()
     if reach is None:
         print(f"No number of steps can be given: {stack.reach.reason()}.")
     else:
-        print(
-            f"The output's response to an input is down to 1/e of its largest {rounded(reach)} steps after the input."
-        )
+        print(f"The output's response to an input falls to 1/e of its maximum {rounded(reach)} steps after the input.")
     if stack.tied is not None:
         steps = stack.tied[0][0].second_moment.value.shape[-1]
         title = f"Tied weights, from state 0: E[h^2] after {steps} steps"

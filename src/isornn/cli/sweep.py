@@ -34,7 +34,7 @@ class SweepCommands(TyperGroup):
 
 sweep = typer.Typer(
     cls=SweepCommands,
-    help="Many runs from one file, and how they stand.",
+    help="Many runs from one file, and their state.",
 )
 
 
@@ -61,12 +61,12 @@ def run(
     threads: Annotated[
         int, typer.Option("--threads", metavar="N", parser=whole, help="Of torch, in each run; results depend on it.")
     ] = 1,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Let runs that failed wait again.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed runs again.")] = False,
     allow_import: AllowImport = None,
 ) -> None:
-    """Take every run of a sweep file to its end; after an interrupt the same call goes on.
+    """Run all runs of a sweep file; after an interrupt the same call resumes.
 
-    isornn sweep FILE.toml is short for this; isornn sweep status DIR tells how the runs stand.
+    isornn sweep FILE.toml is short for this; isornn sweep status DIR shows the state of the runs.
     """
     from isornn.cli.own_code import allowed
     from isornn.tasks.data_files import data_folder
@@ -84,7 +84,7 @@ def run(
         try:
             runs = run_sweep(plan, folder, work, workers, watch=watch, retry_failed=retry_failed)
         except KeyboardInterrupt:
-            say(f"isornn: what is done is kept in {folder}; the same call goes on from there")
+            say(f"isornn: finished work is kept in {folder}; the same call resumes from there")
             raise
     _print(folder, runs)
     if all(run.state == "failed" for run in runs):
@@ -96,7 +96,7 @@ def status(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of a sweep.")],
     as_json: AsJson = False,
 ) -> None:
-    """How the runs of a sweep stand, and the best so far; while it is at work, or after."""
+    """The state of a sweep's runs, and the best so far, during the sweep or after it."""
     from isornn.training.sweep import collect
 
     runs = collect(folder)
@@ -146,7 +146,7 @@ def _progress() -> Iterator[Watch]:
 
 
 def _lines() -> Watch:
-    """Says how the runs stand whenever one has ended, at most every `_PATIENCE` seconds."""
+    """Prints the state of the runs whenever one has ended, at most every `_PATIENCE` seconds."""
     said, last = "", time.perf_counter()
 
     def watch(runs: list[SweptRun]) -> None:

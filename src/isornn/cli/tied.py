@@ -1,4 +1,4 @@
-"""What is said of tied networks beside an analysis: tables and a sentence."""
+"""Tables and a sentence about tied networks, printed after an analysis."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MOST_ROWS = 10
 
 
 def print_tied(tied: Tied) -> None:
-    """Tied beside untied, step by step, and how a displacement grows."""
-    title = "Tied weights, from state 0; beside them E[h^2] where weights are redrawn each step"
+    """Moments with tied and untied weights at each step, and the growth of a displacement."""
+    title = "Tied weights, from state 0, compared with E[h^2] where weights are redrawn each step"
     print_table(title, ("step", "mean E[h]", "E[h^2]", "untied E[h^2]", "correlation"), _steps(tied))
     start, end = tied.window
     print_table(f"Over steps {start} to {end}", ("quantity", "value", "why not"), _numbers(tied))
@@ -23,7 +23,7 @@ def print_tied(tied: Tied) -> None:
 
 
 def parting_sentence(tied: Tied) -> str:
-    """Where tied and untied networks part, and whether a displacement grows."""
+    """The step from which tied and untied networks differ, and whether a displacement grows."""
     at = tied.parting()
     where = (
         f"E[h^2] stays within 10 % of the untied theory's over all {tied.steps} steps"
@@ -36,7 +36,7 @@ def parting_sentence(tied: Tied) -> str:
     if abs(exponent) <= 2 * error:
         how = "neither fades nor grows beyond the error"
     else:
-        how = f"{'grows' if exponent > 0 else 'fades'} by a factor {math.exp(exponent):.4g} per step"
+        how = f"{'grows' if exponent > 0 else 'decays'} by a factor {math.exp(exponent):.4g} per step"
     return f"{where}. A displacement {how} in networks of {tied.width} units."
 
 

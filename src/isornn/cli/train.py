@@ -39,14 +39,19 @@ def train(
     ] = 1,
     allow_import: AllowImport = None,
 ) -> None:
-    """Train a network as a file says; called again after an interrupt, go on where it was."""
+    """Train a network from a configuration file; a second call after an interrupt resumes."""
     from isornn.training.run import first_process, run
 
     configuration = _configuration(file, changes or [], allow_import)
     folder = Path("runs") / configuration.hash if output is None else output
-    with _progress(configuration.updates) as told:
+    with _progress(configuration.updates) as after_update:
         record = run(
-            configuration, folder, data=data, on_update=[told], device=_checked(device), devices=_positive(devices)
+            configuration,
+            folder,
+            data=data,
+            on_update=[after_update],
+            device=_checked(device),
+            devices=_positive(devices),
         )
     if not first_process():
         return
@@ -129,9 +134,9 @@ def _print(record: RunRecord) -> None:
         "validation, last": record.last,
         "test, best weights": record.test,
     }
-    told = {name: metrics for name, metrics in parts.items() if metrics is not None}
-    columns = list(next(iter(told.values()), {}))
-    rows = [(name, *(with_error_of(metrics.get(column)) for column in columns)) for name, metrics in told.items()]
+    evaluated = {name: metrics for name, metrics in parts.items() if metrics is not None}
+    columns = list(next(iter(evaluated.values()), {}))
+    rows = [(name, *(with_error_of(metrics.get(column)) for column in columns)) for name, metrics in evaluated.items()]
     configuration = record.configuration
     title = f"{configuration.model.name}({configuration.model['hidden']}), {record.data}, {record.seconds:.0f} s"
     if record.baseline is not None:

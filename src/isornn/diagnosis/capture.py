@@ -1,4 +1,4 @@
-"""Run a model once and keep what its recurrent modules were given and returned; the model is left as it was."""
+"""Run a model once and record the inputs and outputs of its recurrent modules; the model is restored afterwards."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ class CallRecorder:
 
     Args:
         calls: by module, to which each call is added.
-        differentiable: whether what is kept stays in the graph, so that gradients can be asked for.
+        differentiable: whether recorded tensors stay in the graph, so that gradients can be computed.
         refused: by module, why a call could not be read.
         order: modules whose calls have ended, each once.
         open: arguments of calls that have not returned yet, by module.
@@ -366,7 +366,7 @@ class CallRecorder:
 
 
 def attach(module: nn.Module, before: Callable[..., Any], after: Callable[..., Any]) -> list[Any]:
-    """Handles of two hooks: ``before`` sees what forward is called with, ``after`` what forward itself returns."""
+    """Handles of two hooks: ``before`` gets forward's arguments, ``after`` forward's own return value."""
     return [
         module.register_forward_pre_hook(before, with_kwargs=True),
         # Ahead of the user's own hooks, which may return something else.

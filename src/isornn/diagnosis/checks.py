@@ -13,7 +13,7 @@ from isornn.diagnosis.fixes import Advice, Fix
 from isornn.diagnosis.records import Denormals, Diagnosis, LayerDiagnosis, Profile, Unmeasured
 from isornn.diagnosis.states import EDGE
 from isornn.diagnosis.weights import TOLERANCE, doubled_gates, equal, layer_evidence
-from isornn.formatting import or_why, power_of_ten
+from isornn.formatting import or_why, power_of_ten, with_error
 from isornn.theory import Quantity
 
 CANNOT_TELL, NOT_FINITE = "cannot_tell", "not_finite"
@@ -26,12 +26,12 @@ ERRORS = 2
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, in plain words, with its evidence and its fix.
+    """Something measured that limits training: a sentence with numbers, its evidence and its fix.
 
     Args:
         kind: one of `KINDS`, or ``"cannot_tell"``.
         layer: the layer's name as `LayerInfo.name` has it, or an unmeasured module's; ``None`` for the whole model.
-        sentence: what is wrong, with the numbers.
+        sentence: what was found, with numbers and units.
         evidence: by what was measured: its value, with its error unless it is exact, and the bar it is held to.
         fix: a correction of the layer that `fix_` can make, or code for the user to place; ``None`` where only other
             data or a look at the model helps.
@@ -125,6 +125,11 @@ class GradientRetention:
         """The ratio."""
         return power_of_ten(self.log / math.log(10))
 
+    @property
+    def against_one(self) -> str:
+        """The ratio, as a clause."""
+        return f"after {self.length} steps its norm is {self.ratio} of that after one step"
+
 
 class Check(ABC):
     """One condition on a measured layer.
@@ -150,7 +155,7 @@ class Exploding(Check):
     """The gradient at ``length`` is above 2^10 of that after one step, by two standard errors.
 
     Either its rate and the leading Lyapunov exponent are above 0, by two errors, or the bar is passed within the steps
-    that were measured: growth that is transient is growth too.
+    that were measured: transient growth counts as well.
     """
 
     kind = "exploding"
@@ -162,15 +167,16 @@ class Exploding(Check):
         chaotic = _positive(rate) and _positive(leading)
         if not chaotic and found.measured <= BAR:
             return None
-        how = f"although nearby states do not keep diverging (Lyapunov exponent {or_why(leading)})"
+        how = f"nearby states do not keep diverging (Lyapunov exponent {or_why(leading)} per step)"
         if chaotic:
             how = (
-                f"by {or_why(rate)} per step in its logarithm, and nearby states diverge at {or_why(leading)} per step"
+                f"its logarithm grows by {or_why(rate)} per step, and nearby states diverge (Lyapunov exponent "
+                f"{or_why(leading)} per step)"
             )
         trained = layer_evidence(layer) is None
         return self.finding(
             layer,
-            f"The gradient explodes: over {length} steps it grows {found.ratio} times, {how}.",
+            f"The gradient explodes: over {length} steps its norm grows by a factor of {found.ratio}; {how}.",
             {
                 **found.evidence("2^10"),
                 **_rates(layer),
@@ -185,9 +191,9 @@ class Exploding(Check):
 class UnnormalisedInput(Check):
     """First layers only: ``sqrt(input_var E[x^2])`` above ln 99 or below 2^-10, or a mean of ten standard deviations.
 
-    It is the size of the input to the gates' pre-activations that counts: ``input_var R`` is its variance. Weights that
-    would saturate a gate by inputs of unit size are not the data's fault. The mean counts feature by feature, where
-    it changes pre-activations by more than 1.
+    The check uses the input's contribution to the gates' pre-activations, whose variance is ``input_var R``. Gates
+    whose weights saturate them with inputs of unit size are excluded, as the data is not the cause. The mean is
+    compared feature by feature, where it contributes more than 1 to pre-activations.
     """
 
     kind = "unnormalised_input"
@@ -211,12 +217,17 @@ class UnnormalisedInput(Check):
         shared = math.sqrt(float(inputs.feature_means.square().mean()))
         if drive > self.LARGE:
             wrong = (
-                f"they change pre-activations by {drive:.3g} (root mean square), and {self.LARGE:.2g} saturates a gate"
+                f"their contribution to pre-activations is {drive:.3g} (root mean square), and {self.LARGE:.2g} "
+                "saturates a gate"
             )
         elif drive < self.SMALL:
-            wrong = f"they change pre-activations by {drive:.2g} (root mean square), too little to have an effect"
+            wrong = (
+                f"their contribution to pre-activations is {drive:.2g} (root mean square), too small to have an effect"
+            )
         elif shared > self.OFFSET * varying and gain * shared > 1:
-            wrong = f"what all steps share is {shared / varying:.0f} times what varies"
+            wrong = (
+                f"the features' means are {shared / varying:.0f} times their standard deviations (root mean squares)"
+            )
         else:
             return None
         size = f"mean {inputs.mean:.4g}, standard deviation {inputs.std:.3g}"
@@ -234,7 +245,7 @@ class UnnormalisedInput(Check):
 
 
 class Padding(Check):
-    """First layers without lengths only: 5 % more of the steps repeat their sequence's last row than its first."""
+    """First layers without lengths only: 5 % more of the steps repeat their sequence's last row than its first row."""
 
     kind = "padding"
 
@@ -247,8 +258,8 @@ class Padding(Check):
             return None
         return self.finding(
             layer,
-            f"Padding is used as input: {inputs.padding:.0%} of the steps only repeat their sequence's last row, on "
-            f"average the last {inputs.padding * info.steps:.0f} of {info.steps}, and the layer runs on through them.",
+            f"Padding is processed as input: {inputs.padding:.0%} of the steps repeat their sequence's last row, on "
+            f"average the last {inputs.padding * info.steps:.0f} of {info.steps}, and the layer is given no lengths.",
             {
                 "steps that repeat the last row": f"{inputs.padding:.1%} (bar: {self.PADDED:.0%} more than at the "
                 "start)",
@@ -271,8 +282,8 @@ class DefaultStart(Check):
         bound = f"1/sqrt({layer.info.hidden})"
         return self.finding(
             layer,
-            f"The weights are still torch's default draw, with a time scale xi of {or_why(layer.backward.xi)} steps, "
-            f"and {length} are to be bridged: {found.ratio} of the gradient is left after them.",
+            f"The weights have torch's default initialisation, and the gradient vanishes: {found.against_one}; "
+            f"{_xi(layer)}.",
             {
                 "recurrent entries": f"all within ±{bound}; distance {draw.distance:.2g} from the uniform law, which "
                 f"{draw.p_value:.2g} of such draws exceed (bar: 0.001)",
@@ -298,8 +309,8 @@ class StackedOrthogonal(Check):
         span = f"{float(worst[-1]):.2g} to {float(worst[0]):.2g}"
         return self.finding(
             layer,
-            f"Orthogonal initialisation was applied to the {len(own)} gates' matrices stacked, so each gate's own is "
-            f"not orthogonal: singular values of {name} go from {span}.",
+            f"Orthogonal initialisation was applied to the stack of {len(own)} gates' matrices, so a single gate's "
+            f"matrix is not orthogonal: the singular values of {name} are {span}.",
             {
                 "singular values of the stacked matrix": f"{float(stacked[-1]):.4g} to {float(stacked[0]):.4g} "
                 f"(bar: equal to {TOLERANCE:.0%})",
@@ -336,19 +347,20 @@ class SaturatedForgetGate(Check):
         beyond = float((scales > self.BEYOND * length).double().mean())
         if beyond > self.MOST:
             wrong = (
-                f"{beyond:.0%} of its units would retain their state for more than {self.BEYOND} times the {length} "
-                "steps to bridge, so they neither forget nor learn to"
+                f"{beyond:.0%} of its units have a time constant above {self.BEYOND} times the length of {length} "
+                "steps, so they neither forget nor learn to forget"
             )
         elif reset > self.CLOSED and found is not None and found.vanishes:
             wrong = (
                 f"{reset:.0%} of its values are {resetting}, which resets a unit every {1 / reset:.1f} steps "
-                f"on average, and {found.ratio} of the gradient is left after {length}"
+                f"on average, and the gradient vanishes: {found.against_one}"
             )
         else:
             return None
         return self.finding(
             layer,
-            f"The forget gate {name} is saturated: {wrong}; {gate.saturated:.0%} of its values have hardly any slope.",
+            f"The forget gate {name} is saturated: {wrong}; {gate.saturated:.0%} of its values are within {EDGE} of 0 "
+            "or 1.",
             {
                 f"units that retain for {self.BEYOND} times the length": f"{beyond:.1%} (bar: {self.MOST:.0%})",
                 f"gate {name} {resetting}": f"{reset:.1%} of values (bar: {self.CLOSED:.0%}, where the gradient "
@@ -374,15 +386,14 @@ class Vanishing(Check):
             return None
         return self.finding(
             layer,
-            f"The gradient vanishes: after {length} steps {found.ratio} is left of its norm after one, less than "
-            f"1/1024; its time scale xi is {or_why(layer.backward.xi)} steps.",
+            f"The gradient vanishes: {found.against_one}, below 1/1024; {_xi(layer)}.",
             {**found.evidence("2^-10"), **_rates(layer), **_weights(layer)},
             fixes.redraw(layer, length, layer_evidence(layer) is None),
         )
 
 
 class DoubledBias(Check):
-    """Both bias vectors of the remember gate, which add, are set, in a layer as it was initialised."""
+    """Both bias vectors of the retention gate, which add, are set, in a layer that is as it was initialised."""
 
     kind = "doubled_bias"
 
@@ -395,8 +406,8 @@ class DoubledBias(Check):
         bound = 1 / math.sqrt(layer.info.hidden)
         return self.finding(
             layer,
-            f"The bias of gate {name} is set in both vectors, which add: {first} in bias_ih and {second} in bias_hh "
-            f"make {gate.bias_mean:.3g}.",
+            f"The bias of gate {name} is set in both bias vectors, which add: the means {first} of bias_ih and "
+            f"{second} of bias_hh make {gate.bias_mean:.3g}.",
             {
                 f"mean of gate {name} in bias_ih, bias_hh": f"{first}, {second} (bar: both beyond ±{bound:.2g}, where "
                 f"torch's own draw ends)",
@@ -442,17 +453,17 @@ class TooShort(Check):
         if found is not None and found.conclusive:
             return None
         rate = f"rate: {layer.backward.rate.reason()}"
-        why = rate if found is None else f"e^({found.measured:.3g}) is left after them"
+        why = rate if found is None else f"e^({found.measured:.3g}) of its value after one step"
         return self.finding(
             layer,
-            f"Sequences of {steps} steps do not show whether {length} are bridged; give a batch with longer ones.",
+            f"Sequences of {steps} steps are too short to measure gradients over {length} steps; use longer sequences.",
             {"steps measured": f"{steps} (bar: half the length, {length / 2:g})", "gradient": why},
             None,
         )
 
 
-# The gravest first: what stops training at once, what spoils the input of all layers, what shortens their memory, what
-# only takes time.
+# Most severe first: what stops training at once, what affects the input of all layers, what shortens their memory, what
+# only costs time.
 CHECKS: tuple[Check, ...] = (
     Exploding(),
     UnnormalisedInput(),
@@ -469,7 +480,7 @@ KINDS = (NOT_FINITE, *(check.kind for check in CHECKS if check.kind != CANNOT_TE
 
 
 def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
-    """What is wrong, the gravest first; empty where no check finds anything.
+    """All findings, most severe first; empty where no check finds anything.
 
     Every check reads the measurements alone, layer by layer, and has a bar that its evidence names. The classes of
     `isornn.diagnosis.checks` state the conditions. Modules that could not be measured are findings too:
@@ -521,6 +532,12 @@ def _rates(layer: LayerDiagnosis) -> dict[str, str]:
     """Growth per step, and xi, as fitted."""
     backward = layer.backward
     return {"growth of ln gradient per step": or_why(backward.rate), "xi in steps": or_why(backward.xi)}
+
+
+def _xi(layer: LayerDiagnosis) -> str:
+    """As a clause."""
+    xi = layer.backward.xi
+    return f"the time scale xi is {with_error(xi)} steps" if not xi.reason() else f"xi has no value: {xi.reason()}"
 
 
 def _weights(layer: LayerDiagnosis) -> dict[str, str]:

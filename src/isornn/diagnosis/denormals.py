@@ -1,4 +1,4 @@
-"""Denormal numbers in a layer's gradients and states, and what they cost on this CPU."""
+"""Denormal numbers in a layer's gradients and states, and the time that they cost on this CPU."""
 
 from __future__ import annotations
 

@@ -80,9 +80,9 @@ def measure(
         length: T, how many steps the layers should bridge; those of the longest sequence by default.
         target: for the gradient of the loss: a function of the model's output, integer labels (cross entropy), or
             floating point values (mean squared error).
-        theory: whether to add the theory's answer for such layers, which takes longer than all else.
+        theory: whether to add the theory's predictions for such layers, which take longer than everything else.
         generator: of the random directions; seeded with 0 by default, so that equal calls agree.
-        progress: called with a line of text whenever another part of the work begins.
+        progress: called with a line of text at the start of each part of the work.
 
     Returns:
         The measurements, one entry per layer and direction. A module that was never called, or whose numbers are not
@@ -130,7 +130,7 @@ def measure(
 
 
 def _sequence(module: RecurrentModule, captured: Captured) -> CapturedSequence | Unmeasured:
-    """The sequence to measure; calls are released, so that of several modules one is in memory twice."""
+    """The sequence to measure; the calls are released, so that only one module's are in memory twice."""
     calls = captured.calls.pop(module.module)
     reason = captured.refused.get(module.module)
     if reason is None and module.untied:
@@ -263,7 +263,7 @@ def _options(cell: Cell) -> dict[str, Any]:
 
 
 def predicted(layer: RecurrentLayer, law: Input) -> Predicted:
-    """The theory's answer for the layer; its input is white: independent over steps and features, of mean 0.
+    """The theory's prediction for the layer, for white inputs: independent over steps and features, with mean 0.
 
     Response profiles extend over 100 steps; `analyze` has longer ones, and tied networks in full.
     """

@@ -57,7 +57,7 @@ class Fix:
 
 @dataclass(frozen=True)
 class Advice:
-    """Python that the user has to place where it belongs; ``fix_`` leaves it to them because of ``why``."""
+    """Python that the user has to insert; ``why`` says why ``fix_`` cannot."""
 
     code: str
     why: str
@@ -175,9 +175,9 @@ def single_bias_(model: nn.Module, layer: str, *, generator: torch.Generator | N
 def fix_(model: nn.Module, findings: Sequence[Finding], generator: torch.Generator | None = None) -> list[str]:
     """Apply in place the corrections that findings name, layer by layer, where the layer is still as initialised.
 
-    A layer that is drawn again needs no other correction. Left alone are: findings about data, torch's modes or too
-    short sequences; a layer that looks trained (`untrained_evidence` finds nothing); one whose weights cannot be
-    written to.
+    A layer that is redrawn needs no other correction. Nothing is changed for findings about data, torch's modes or too
+    short sequences, in a layer that looks trained (`untrained_evidence` finds nothing), and in one whose weights cannot
+    be written to.
 
     Args:
         model: the model that was measured.
@@ -185,7 +185,7 @@ def fix_(model: nn.Module, findings: Sequence[Finding], generator: torch.Generat
         generator: source of all draws; torch's global one if ``None``.
 
     Returns:
-        What was done and what was left, one sentence for each layer or finding.
+        What was changed and what was not, one sentence for each layer or finding.
 
     Raises:
         ValueError: a finding's layer is not in the model.
@@ -245,9 +245,9 @@ def _literal(value: Any) -> str:
 
 
 def redraw(layer: LayerDiagnosis, length: int, trained: bool) -> Fix:
-    """`redraw_`, by the size of the input that was measured where the layer reads the model's data, as `Input.of` it.
+    """`redraw_`, with the measured mean square of the input where the layer reads the model's data.
 
-    What other layers will get changes when those below them are drawn again; for them it is the unit law.
+    The inputs of other layers change when the layers below them are redrawn, so for them the mean square is 1.
     """
     notes = []
     if trained:
@@ -262,7 +262,7 @@ def redraw(layer: LayerDiagnosis, length: int, trained: bool) -> Fix:
 
 
 def clip() -> Advice:
-    """What can be done while training, before every step of the optimiser."""
+    """Clip gradients before every step of the optimiser."""
     return Advice(
         """import torch
 

@@ -145,7 +145,7 @@ def _replaced(carried: Carried, states: States, which: Tensor) -> Carried:
 
 
 def _on_one_scale(carried: Carried, added: Tensor) -> tuple[Carried, Tensor]:
-    """The gradient so far (B, .), and what is added to it (c, B, .), both on the scale of the larger."""
+    """The accumulated gradient (B, .) and the addend (c, B, .), both rescaled to the larger scale."""
     size = torch.cat(carried.parts, -1).norm(dim=-1)
     scales = torch.stack([size.log() + carried.scale, added.abs().amax((0, -1)).log()]).amax(0)
     scales = torch.where(scales.isfinite(), scales, 0.0)
@@ -344,7 +344,7 @@ def _spread(logs: Tensor) -> Tensor:
 
 
 def _window(mean: Tensor) -> tuple[int, int] | None:
-    """From lag 1 to where float32 would no longer see it beside lag 1, but at least over two steps."""
+    """From lag 1 to the lag at which float32 no longer resolves the value relative to lag 1; at least two steps."""
     if len(mean) <= 1 + _FEWEST or mean[1 + _FEWEST].isinf():
         return None
     seen = mean[1:] - mean[1] >= math.log(RESOLUTION)

@@ -44,9 +44,9 @@ def jacobians(replay: Replay) -> tuple[JacobianAt, ...]:
 def lyapunov(replay: Replay, generator: torch.Generator, count: int = EXPONENTS) -> Lyapunov:
     """The ``count`` leading exponents by QR, matrix-free, over the last nine tenths of the steps.
 
-    An orthonormal frame, drawn at random, is carried by the Jacobians and made orthonormal again every four steps;
-    what is taken out of it is the growth. The error of the mean is over blocks of time and sequences, and counts that
-    the frame may still turn to the leading directions (`_exponents`).
+    A random orthonormal frame is multiplied by the Jacobians and re-orthonormalised every four steps; the factors R
+    give the growth. The standard error is over blocks of time and sequences, and includes that the frame may not have
+    aligned with the leading directions yet (`_exponents`).
 
     Source: Benettin, Galgani, Giorgilli & Strelcyn 1980; for recurrent networks Vogt et al. 2022.
     """
@@ -97,7 +97,7 @@ def _exponents(growth: Tensor, taken: Tensor) -> tuple[Quantity, ...]:
 
 
 def forward_profile(replay: Replay, generator: torch.Generator) -> Profile:
-    """Distance of two copies of the state that are given the same input, by steps since they were equal but for it.
+    """Distance of two copies of the state with the same input, by steps since the displacement.
 
     All states are displaced by ``ds ~ N(0, 1)``, four times for each of at most eight sequences, the longest, after a
     quarter of the steps or 100, where the states have settled. The displacement then follows the Jacobians,
@@ -146,7 +146,7 @@ class Tangents:
 
     What a cell does to one unit is differentiated for all steps of a chunk together: a diagonal for each state and
     pre-activation, so that a step is one product with the recurrent matrix and some with diagonals. A cell whose update
-    mixes units has no diagonals; it is pushed by forward derivatives of the whole step, some five times slower.
+    mixes units has no diagonals; forward derivatives of the whole step are used, some five times slower.
 
     Args:
         replay: B sequences.

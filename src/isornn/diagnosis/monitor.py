@@ -71,7 +71,7 @@ class TrainingRecord:
     Args:
         iterations: (I,), how many updates had been made before the measured one.
         layers: in the model's order.
-        findings: what is wrong, in sentences that begin with the layer's name: denormal numbers and their cost.
+        findings: sentences that begin with the layer's name, about denormal numbers and their cost.
 
     >>> from tempfile import TemporaryDirectory
     >>> empty = TrainingRecord(np.zeros(0, dtype=int), ())
@@ -216,12 +216,12 @@ class Updated(Protocol):
 class Monitor:
     """Measures the recurrent layers of a model in training; `TrainingRecord` has one row for every measured update.
 
-    The first update of the loop is watched, and then one in ``every``: that after update 100, 200, ... For that one
-    training step the recurrent modules have hooks; else the model has none. The step computes what it computes without
-    them, to the bit. Afterwards at most 16 sequences of its batch, the longest, are replayed in float64 with the
-    weights of that step, and the gradient that autograd delivered to the layer's outputs is taken back through them.
+    The first update of the loop is measured, and then one in ``every``, by default that after update 100, 200, ... The
+    recurrent modules have hooks during that training step only, and its results are the same to the bit as without
+    them. Afterwards at most 16 sequences of its batch, the longest, are replayed in float64 with the
+    weights of that step, and the gradient that autograd delivered to the layer's outputs is backpropagated through it.
 
-    What is watched, where several things happen between two updates:
+    What is measured, where several passes happen between two updates:
 
     - several forward and backward passes (gradient accumulation): the first. What several losses send back through
       one forward pass before the next is added, as in the parameters' gradients.
@@ -230,13 +230,13 @@ class Monitor:
       one; xi does not depend on it. A scale that overflows leaves a row without gradients, and says so.
     - several calls of one module (a cell in the user's loop, a shared encoder): as `isornn.diagnosis.measure` has it.
 
-    Where a watched gradient holds denormal numbers, a short pass is timed once with and once without them; what they
-    cost is in ``record.findings``. A process that flushes them already has none.
+    Where a measured gradient has denormal numbers, a short pass is timed once with and once without them; the cost
+    is reported in ``record.findings``. A process that flushes them already has none.
 
     Copies and pickles of the model that are made within a measured step have no hooks, and those of a monitor have its
-    record alone. A model that is compiled does
-    not call hooks, and is refused: compile it without its recurrent part. In a model that is sharded over processes
-    no process has the weights; it has to be watched elsewhere.
+    record alone. A compiled model does
+    not call hooks, and is refused: compile it without its recurrent part. A model that is sharded over processes is not
+    supported, as no process has the weights.
 
     Args:
         model: with at least one recurrent layer.

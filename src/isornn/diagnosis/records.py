@@ -454,8 +454,8 @@ class Denormals(Record):
         """What was measured, in words."""
         kind, share = ("gradient", self.gradients) if self.gradients >= self.states else ("output", self.states)
         return (
-            f"{share:.0%} of the {kind} are denormal numbers, with which this CPU is slow: forwards and backwards "
-            f"through {self.sequences} sequences of {self.steps} steps takes {self.seconds:.3g} s, and "
+            f"{share:.0%} of the numbers in the {kind} are denormal, and this CPU is slow with them: a forward and "
+            f"backward pass over {self.sequences} sequences of {self.steps} steps takes {self.seconds:.3g} s, and "
             f"{self.flushed_seconds:.3g} s with torch.set_flush_denormal(True) ({self.device})."
         )
 

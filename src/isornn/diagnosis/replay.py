@@ -31,7 +31,7 @@ _SLACK = 1000
 
 
 class ReplayError(RuntimeError):
-    """A replay that does not reproduce what the module returned: no measurement on it would be of the user's model."""
+    """The replay does not reproduce the module's outputs, so measurements on it would not describe the user's model."""
 
 
 class LayerStep:

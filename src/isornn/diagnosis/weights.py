@@ -102,7 +102,7 @@ def layer_evidence(layer: LayerDiagnosis) -> str | None:
 
 
 def _own_draw(draw: DefaultDraw | None, entries: int | None = None) -> bool:
-    """Whether there are enough entries to tell, by default all, and all of them look drawn by torch."""
+    """Whether the entries, ``entries`` of them or all, are enough for a test, and look drawn by torch."""
     return draw is not None and draw.likely and (draw.entries if entries is None else entries) >= _ENOUGH
 
 

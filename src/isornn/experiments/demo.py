@@ -1,4 +1,4 @@
-"""Who learns to remember a digit over noise: one nn.LSTM from several starts, the same number of updates each.
+"""The demo: an nn.LSTM recalls a digit after noise; several starts are trained for the same number of updates each.
 
 After Gilboa et al. 2019, figure 2.
 """
@@ -39,7 +39,7 @@ STARTS: Mapping[str, Start] = {
 
 # The streams of random numbers that a seed has.
 _WEIGHTS, _START, _TRAINING, _TESTING = range(4)
-# Of MNIST's 10,000 test images every tenth: enough to tell the starts apart, and as quick as the small digits.
+# Of MNIST's 10,000 test images every tenth: enough to distinguish the starts, and as quick as the small digits.
 _MOST_TESTED = 1000
 _CLIP = 1.0
 
@@ -59,9 +59,9 @@ def run_demo(
 ) -> DemoResult:
     """Train ``nn.LSTM(D, 128)`` from each start on noise-padded digits and test it on held-out ones.
 
-    All starts see the same batches in the same order and begin with the same readout. After each start the record
-    ``out/demo.json`` is written whole, so that an interrupt keeps what is finished; a later call with the same
-    settings takes finished starts over, if their initial weights still are those that it would draw.
+    All starts have the same batches in the same order and the same initial readout. After each start the record
+    ``out/demo.json`` is written atomically, so finished starts survive an interrupt; a later call with the same
+    settings reuses finished starts, if their initial weights are those that it would draw.
     A record with other settings in ``out`` is replaced.
 
     Args:
@@ -72,7 +72,7 @@ def run_demo(
         data: folder with MNIST's IDX files; the package's digits if ``None``.
         starts: names out of ``STARTS``.
         predicted: by start, the theory's reach in steps; kept in the record for the figure.
-        progress: called with (start, update, loss) after each update, and once for a start that is taken over.
+        progress: called with (start, update, loss) after each update, and once for a start that is reused.
         command: kept in the record; the process's own if ``None``.
 
     Returns:
@@ -156,21 +156,21 @@ def _train(
     size = (settings.length, settings.batch_size)
     losses: list[float] = []
 
-    def told(state: State) -> None:
+    def after_update(state: State) -> None:
         losses.append(state.loss)
         if progress is not None:
             progress(start, state.update, state.loss)
 
     state = State(model, torch.optim.Adam(model.parameters(), settings.learning_rate))
     training = batches(digits, *size, _generator(settings.seed, _TRAINING))
-    train(state, training, settings.updates, clip=_CLIP, on_update=[told])
+    train(state, training, settings.updates, clip=_CLIP, on_update=[after_update])
     noise = _generator(settings.seed, _TESTING)
     accuracies = tuple(evaluate(model, held_out(digits, *size, noise))["accuracy"] for _ in range(settings.test_draws))
     return DemoRun(start, tuple(losses), accuracies, time.perf_counter() - begun, initial)
 
 
 def _generator(seed: int, stream: int) -> torch.Generator:
-    """Streams that have nothing to do with each other, as equal seeds would."""
+    """Independent streams for one seed."""
     (state,) = np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state) >> 1)
 

@@ -1,4 +1,4 @@
-"""What a demo run was, and what came of it."""
+"""Settings and results of a demo run."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _KIND = "isornn demo"
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """All that a run depends on beside the start.
+    """All that a run depends on apart from the start.
 
     Args:
         length: T, the image at t = 1 and noise up to T.
         updates: K.
         seed: of weights, images and noise.
         data: name of the data; source: where it is from.
-        hidden, batch_size, learning_rate, test_draws: units, sequences per update, Adam's rate, and how often the
-            test digits are asked for, each time with other noise.
+        hidden, batch_size, learning_rate, test_draws: units, sequences per update, Adam's rate, and how often
+            the test digits are evaluated, each time with other noise.
     """
 
     length: int
@@ -44,9 +44,9 @@ class DemoRun:
     Args:
         start: its name.
         losses: cross entropy before each update.
-        accuracies: share of test digits told right, one for each draw of noise.
+        accuracies: share of test digits classified correctly, one for each draw of noise.
         seconds: training and testing.
-        initial: digest of all weights before training, by which a stale run is known.
+        initial: digest of all weights before training, by which an outdated run is detected.
     """
 
     start: str
@@ -87,7 +87,7 @@ class DemoResult:
 
     @property
     def seconds(self) -> float:
-        """Of all runs, those of an earlier call that were taken over included."""
+        """Of all runs, including those reused from an earlier call."""
         return sum(run.seconds for run in self.runs)
 
     def save(self, file: Path) -> None:

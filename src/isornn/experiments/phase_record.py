@@ -1,4 +1,4 @@
-"""Phase diagrams on disk: whole or begun."""
+"""Phase diagrams on disk, complete or partial."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def resumed_phase(
     tied_steps: int | None = None,
     progress: Callable[[PhaseDiagram], None] | None = None,
 ) -> PhaseDiagram:
-    """`phase_diagram` that survives an interrupt: what is done lies in ``kept`` and is taken up by the next call.
+    """`phase_diagram` that survives an interrupt: finished specs are saved in ``kept``, and the next call
+    resumes from it.
 
     ``kept`` (``.npz``) is written whole after each group of specs and removed when all are done. One that another spec,
     other axes or another version left is replaced.

@@ -13,8 +13,8 @@ _HEAD = """\
 # Reproductions
 
 Figures, tables and statements of the papers, measured again. This page is made by `isornn reproduce report` from the
-records in `results/`, each of which lies beside its figure, with settings, seeds, versions and hardware. A verdict is
-about the claim as it stands here; *cannot tell* is one.
+records in `results/`, each next to its figure, with settings, seeds, versions and hardware. A verdict is about the
+claim as worded here and is *holds*, *does not hold* or *cannot tell*. Terms are defined in the [glossary](glossary.md).
 """
 
 
@@ -32,8 +32,8 @@ def report(results: Path) -> str:
         for target in targets
     }
     counts = Counter(one.verdict.answer for each in found.values() for one in each)
-    told = ", ".join(f"{count} {answer}" for answer, count in sorted(counts.items()))
-    summary = f"{len(targets)} targets, {sum(counts.values())} records: {told or 'none'}.\n"
+    details = ", ".join(f"{count} {answer}" for answer, count in sorted(counts.items()))
+    summary = f"{len(targets)} targets, {sum(counts.values())} records: {details or 'none'}.\n"
     table = ["| target | claim | scale | verdict |", "|---|---|---|---|"]
     for target in targets:
         table += [_row(target, one) for one in found[target.id]] or [_row(target, None)]

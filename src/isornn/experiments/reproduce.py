@@ -1,4 +1,4 @@
-"""A target measured, judged, and kept with all that one needs to trust or repeat it."""
+"""Measure a target, judge its claim, and save the record with all that is needed to repeat it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isornn.experiments.target import Bench, Measured, Scale, Target, TargetError, Tell, Verdict
+from isornn.experiments.target import Bench, Measured, Progress, Scale, Target, TargetError, Verdict
 from isornn.records import RecordError, read_record, versions, write_record
 from isornn.tasks.data_files import data_folder
 from isornn.training.record import hardware
@@ -19,7 +19,7 @@ _KIND = "isornn reproduction"
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came of a target.
+    """The record of a reproduced target.
 
     Args:
         target: its name.
@@ -29,7 +29,7 @@ class Reproduction:
         data: the name of what it was measured on; ``None`` where nothing but random numbers is needed.
         measured: the numbers.
         verdict: whether the claim holds.
-        command: that makes it again; ``DATA`` stands for the folder of data, where one was used.
+        command: the command line that reproduces it; ``DATA`` is the folder of data, where one was used.
         seconds: that the measurement took, with the parts before interrupts; but for those that were killed.
         hardware, versions: what it ran on.
     """
@@ -73,12 +73,12 @@ def reproduce(
     *,
     data: Path | None = None,
     seed: int = 0,
-    tell: Tell = lambda text, done, of: None,
+    progress: Progress = lambda text, done, of: None,
 ) -> Reproduction:
     """Measure a target and judge its claim; the record goes to ``out/<target>.json``.
 
-    A record of the same settings, seed and data that lies there already is given back. What an interrupted measurement
-    has finished lies in ``out/runs/<target>`` and is not done again.
+    An existing record with the same settings, seed and data is returned. Finished parts of an interrupted measurement
+    are kept in ``out/runs/<target>`` and not repeated.
 
     Args:
         target: what to reproduce.
@@ -86,7 +86,7 @@ def reproduce(
         out: folder of the record, made if needed.
         data: folder of data files, for targets on real data; the package's digits stand in where it has none.
         seed: of everything random, from 0.
-        tell: told of progress.
+        progress: called as `Progress` has it.
 
     Raises:
         TargetError: the target has no such scale.
@@ -100,7 +100,7 @@ def reproduce(
     if known is not None:
         return known
     with _watch(out / "runs" / f"{target.id}.interrupted.json", asked) as seconds:
-        measured = target.measure(Bench(settings, out / "runs" / target.id, data, seed, tell))
+        measured = target.measure(Bench(settings, out / "runs" / target.id, data, seed, progress))
     found = Reproduction(
         target=target.id,
         scale=scale,
@@ -142,7 +142,7 @@ def _watch(file: Path, asked: tuple[object, ...]) -> Iterator[Callable[[], float
 
 
 def _known(file: Path, asked: tuple[object, ...]) -> Reproduction | None:
-    """The record of the same measurement, if it lies there."""
+    """The record of the same measurement, if there is one."""
     if not file.exists():
         return None
     known = Reproduction.load(file)

@@ -1,4 +1,4 @@
-"""Training runs of a measurement: a sweep in its folder, which an interrupt does not spoil."""
+"""Training runs of a measurement, as a sweep in its folder, which can be interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -50,4 +50,4 @@ def _run(data: Path | None, fields: Mapping[str, Any], folder: Path, progress: A
 
 def _watch(bench: Bench, runs: Sequence[SweptRun]) -> None:
     done = sum(one.state in ("finished", "failed") for one in runs)
-    bench.tell("training", done, len(runs))
+    bench.progress("training", done, len(runs))

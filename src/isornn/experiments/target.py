@@ -18,7 +18,7 @@ SCALES: tuple[Scale, ...] = ("small", "paper")
 Answer = Literal["holds", "does not hold", "cannot tell"]
 Measured = Mapping[str, Any]
 """What was measured: numbers, texts, lists and tables of them, as JSON has them."""
-Tell = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """Called with what is done, how much of it, and of how much."""
 
 
@@ -43,14 +43,14 @@ class Bench:
         folder: for runs that it keeps, so that an interrupted measurement goes on.
         data: the user's folder of data files, or ``None``.
         seed: of everything random.
-        tell: progress.
+        progress: called with what is done.
     """
 
     settings: Mapping[str, Any]
     folder: Path
     data: Path | None
     seed: int
-    tell: Tell
+    progress: Progress
 
     def generator(self, stream: int = 0) -> torch.Generator:
         """A generator of the seed's; streams are independent of each other."""

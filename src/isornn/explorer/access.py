@@ -1,4 +1,4 @@
-"""Who may see the page: requests from this machine that know the token, and nobody else.
+"""Access control of the page: only requests to this machine that have the token.
 
 Every address of the page and of its callbacks begins with the token. The Host header must name the loopback address, so
 that no other site can reach the page by letting its own name point here (DNS rebinding).
@@ -27,7 +27,7 @@ def new_token() -> str:
 
 
 def guard(server: Flask, token: str, port: int, scripts: list[str]) -> None:
-    """Refuse, before anything else looks at it, every request without the token or under another host's name.
+    """Refuse every request without the token or with another Host header, before it is processed.
 
     Args:
         scripts: hashes of the inline scripts that the page may run; it may load nothing from elsewhere.

@@ -1,7 +1,7 @@
-"""What follows from what: moves -> spec -> numbers -> cobweb and spectrum; a start -> new sliders.
+"""Callbacks of the page: sliders -> spec -> numbers -> cobweb and spectrum; a start -> new sliders.
 
-Quick things come first: the numbers, with what follows from them at once; then, each by itself, the correlation map and
-the spectrum. Every question has a place in `Latest`, so a later one ends the one before, and nothing waits.
+Fast results come first: the numbers and what depends on them; then, separately, the correlation map and
+the spectrum. Each kind of request is run by `Latest`, so a later one cancels the one before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from isornn.theory.critical_points.python_line import spec_line
 
 
 def connect(app: Dash, latest: Latest) -> None:
-    """Give the page its life."""
+    """Register all callbacks of the page."""
     _connect_sliders(app)
     _connect_starts(app, latest)
     _connect_answers(app, latest)
@@ -28,7 +28,7 @@ def connect(app: Dash, latest: Latest) -> None:
 
 
 def _connect_sliders(app: Dash) -> None:
-    """In the browser: a slider and its number agree; all numbers are gathered once it rests."""
+    """In the browser: a slider and its number show the same value; all values are collected when none is moving."""
     app.clientside_callback(
         ClientsideFunction("explorer", "agree"),
         Output({"part": "slider", "path": MATCH, "scale": ALL, "low": ALL}, "value"),
@@ -196,9 +196,9 @@ def _connect_answers(app: Dash, latest: Latest) -> None:
 
 
 def _connect_marks(app: Dash) -> None:
-    """In the browser: what does not belong to the sliders as they stand is marked as being computed.
+    """In the browser: results that do not belong to the sliders' current values are marked as being computed.
 
-    What a figure belongs to is said by ``set_props``: a callback on an output would wait for it, and mark nothing.
+    ``set_props`` records the values that a figure belongs to: a callback on an output would wait for it.
     """
     for card, done in (
         ("headline", "numbers-of"),
@@ -226,13 +226,13 @@ def _connect_marks(app: Dash) -> None:
 
 
 def _whole_numbers(**given: int | None) -> str:
-    """Which of the fields do not hold what they may, in words; the browser makes them empty."""
+    """A message about whole-number fields with invalid values; the browser leaves them empty."""
     wrong = ", ".join(name for name, value in given.items() if value is None)
     return f"{wrong}: give a whole number of at least {2 if 'T' in wrong else 1}, at most 1,000,000" if wrong else ""
 
 
 def _asked(latest: Latest, place: str, function: Any, *arguments: Any) -> work.Answer:
-    """The answer, or no update at all where a later question has come."""
+    """The result, or no update if a later request has cancelled this one."""
     try:
         return latest.ask(place, function, *arguments)
     except Overtaken:
@@ -240,7 +240,7 @@ def _asked(latest: Latest, place: str, function: Any, *arguments: Any) -> work.A
 
 
 def _drawn(latest: Latest, place: str, function: Any, *arguments: Any) -> work.Answer:
-    """A figure, or an empty one that says why."""
+    """A figure, or an empty one that gives the reason."""
     try:
         return _asked(latest, place, function, *arguments)
     except (ValueError, Failed) as reason:

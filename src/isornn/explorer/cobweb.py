@@ -1,4 +1,4 @@
-"""The correlation map as a cobweb: how two sequences' states come together or part."""
+"""The correlation map as a cobweb: whether the states of two sequences converge or diverge."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _path(found: Cobweb) -> list[Curve]:
 
 
 def cobweb_caption(found: Cobweb) -> str:
-    """What is drawn, and how sure it is."""
+    """What is drawn, with its uncertainty."""
     c, error = found.stable
     stable = f"C* = {with_error_of(c, error)}"
     if len(found.c):

@@ -1,4 +1,4 @@
-"""What can be moved: the fields of a spec with their ranges, and the spec with other values in them."""
+"""The sliders: fields of a spec with their ranges, and the spec with a slider's values."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Scale = Literal["linear", "decades", "decades and 0"]
 
 @dataclass(frozen=True)
 class Field:
-    """A number that can be moved.
+    """A number with a slider.
 
     Args:
         path: ``"f.bias_mean"``, ``"input.variance"``, ``"law.high"`` or ``"options.alpha"``.
-        group: its heading.
+        group: the heading under which it is shown.
         scale, low, high, step: of its slider; on a scale of decades the ends are exponents of ten, and there are ten
             steps to a decade. Any other number can be typed.
     """
@@ -38,7 +38,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Choice:
-    """A word that can be chosen: as `Field`."""
+    """An option with named values, for a selector; arguments as `Field`."""
 
     path: str
     label: str
@@ -67,7 +67,7 @@ _GIVEN = "as given"
 
 
 def opening(cell: Cell) -> Spec:
-    """What a cell opens with: the textbook start of as many inputs as units, Gaussian, whose spectrum is known.
+    """The spec that a cell opens with: the standard start with D = N, Gaussian, so that the spectrum can be computed.
 
     >>> from isornn.cells import LSTM
     >>> opening(LSTM()).gates["f"].bias_mean
@@ -95,7 +95,7 @@ def fields_of(spec: Spec) -> Iterator[Field]:
 
 
 def choices_of(spec: Spec) -> Iterator[Choice]:
-    """The words of ``spec``."""
+    """The options of ``spec`` with named values."""
     for option in fields(spec.cell):
         value, offered = getattr(spec.cell, option.name), (*_OPTIONS.get(option.name, {}),)
         if value in offered:  # an option of the user's own cell may have the name and other values
@@ -153,7 +153,7 @@ def _options(cell: Cell) -> dict[str, Any]:
 
 
 def _number_options(cell: Cell) -> dict[str, float]:
-    """The options that are numbers and that the cell would have other than they are: a tanh has no slope."""
+    """The options that are numbers and have an effect: a tanh has no slope."""
     found = {}
     for name, value in _options(cell).items():
         if isinstance(value, float):
@@ -171,7 +171,7 @@ def _with_ensemble(spec: Spec, ensemble: str) -> Spec:
 
 
 def _with_law(spec: Spec, end: str, value: float) -> Spec:
-    """The ends of the shared law; a chrono law that is moved is one of time scales like any other."""
+    """The ends of the shared law; a chrono law with changed ends becomes a general law of time scales."""
     law = shared_law(spec)
     if law is None:
         raise SpecError(f"law.{end}", value, "the gates do not share a law of time scales")

@@ -1,4 +1,4 @@
-"""Work in processes of its own, of which only the latest counts: what is overtaken ends at once."""
+"""Run requests in separate processes and cancel a request when a later one of its kind arrives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REMEMBERED = 256  # answers
 
 
 class Overtaken(Exception):
-    """A later question of the same kind was asked, or the page is closing."""
+    """A later request of the same kind was made, or the page is closing."""
 
 
 class Failed(RuntimeError):
@@ -29,15 +29,15 @@ class Failed(RuntimeError):
 
 
 class Latest:
-    """Asks functions of this library in processes of their own, at most one for each ``place`` at a time.
+    """Runs functions of this library in separate processes, at most one for each ``place`` at a time.
 
-    The theory's work cannot be stopped from within, so what is overtaken is ended from without. Processes come from a
-    server process that has imported torch and nothing else, where the system has such (else each imports it itself).
-    Answers are remembered, as many as ``remembered``, the least recently asked for forgotten first.
+    The theory's computations cannot be cancelled, so the process of a superseded request is terminated. Processes are
+    forked from a server that has imported torch only, where the system supports this (else each imports torch itself).
+    The last ``remembered`` results are cached (least recently used).
 
     Args:
-        modules: what a process imports before its work: those of the user's own cells, which a text then may name.
-        remembered: how many answers.
+        modules: what a process imports first: the modules of the user's own cells, which a spec may name.
+        remembered: how many results are cached.
 
     >>> with Latest() as latest:
     ...     latest.ask("page", round, 2.6)
@@ -64,17 +64,17 @@ class Latest:
         self.close()
 
     def close(self) -> None:
-        """End all work, and begin no other."""
+        """Terminate all work, and refuse more."""
         self._closed = True
         self.drop("")
 
     def ask(self, place: str, work: Callable[..., Any], *arguments: Any) -> Any:
-        """``work(*arguments)``; ends what is asked for at the same place.
+        """``work(*arguments)``; cancels a running request at the same place.
 
         Raises:
-            Overtaken: by a later question.
+            Overtaken: by a later request.
             Failed: an error in the work.
-            ValueError: the work's own refusal, as it raised it.
+            ValueError: raised by the work itself.
         """
         key = pickle.dumps((work, arguments))
         with self._lock:
@@ -112,7 +112,7 @@ class Latest:
             return pickle.dumps((work, arguments)) in self._answers
 
     def drop(self, prefix: str) -> None:
-        """End the work at all places that begin so."""
+        """Cancel the work at all places with this prefix."""
         with self._lock:
             for place in [place for place in self._running if place.startswith(prefix)]:
                 self._end(place)
@@ -131,7 +131,7 @@ class Latest:
 
 
 def _answer(mouth: Connection, modules: Sequence[str], work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """Runs in the process. Ctrl-C is for the one that serves, which ends this one."""
+    """Runs in the process. Ctrl-C is handled by the server, which terminates this process."""
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""What is on the page."""
+"""Layout of the page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FIGURES = {
 
 
 def page(spec: Spec) -> html.Div:
-    """The whole page, opened at ``spec``; every tab that opens it has a name of its own."""
+    """The whole page, opened at ``spec``; every tab has its own identifier."""
     stores = {
         "tab": uuid.uuid4().hex,
         "base": {"spec": to_text(spec), "python": None, "length": None},
@@ -116,7 +116,7 @@ def _title(spec: Spec, group: str) -> list[Any]:
 
 
 def _mover(field: Field) -> html.Div:
-    """A slider, and a field for the number itself."""
+    """A slider and next to it a number field for the same value."""
     per = 10 if field.scale != "linear" else 1
     low, high = field.low * per - (field.scale == "decades and 0"), field.high * per
     slider = {"part": "slider", "path": field.path, "scale": field.scale, "low": field.low}

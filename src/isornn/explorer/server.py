@@ -49,7 +49,7 @@ def serve(spec: Spec, port: int | None, say: Callable[[str], None], browser: boo
 
     Args:
         port: where; any free one if ``None``.
-        say: called with the address, and at the end with a last line.
+        say: called with the address, and at the end with a message that the server has stopped.
         browser: open the address in the user's.
 
     Raises:
@@ -74,7 +74,7 @@ def serve(spec: Spec, port: int | None, say: Callable[[str], None], browser: boo
 
 @contextmanager
 def _ended_by_signals(latest: Latest) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the block, work in progress first: the server waits for requests that wait for it."""
+    """Ctrl-C and SIGTERM end the block; running work is terminated first, since the server waits for its requests."""
 
     def end(*_: object) -> None:
         latest.close()
@@ -90,7 +90,7 @@ def _ended_by_signals(latest: Latest) -> Iterator[None]:
 
 
 def _listening(port: int | None) -> socket.socket:
-    """Bound before anything is made, so that a port in use is reported at once."""
+    """Bound before anything else, so that a port in use is an error at once."""
     try:
         return socket.create_server((HOST, port or 0))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The time scales of the units: for how long each keeps what it has, without any help from weights."""
+"""The time scales of the units: how long each retains its state by its gates alone, without recurrent weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers in words: a value with its error, infinite, or undefined."""
+"""Numbers as text: a value with its error, infinite, or undefined."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FAR = 2.0  # ratio of reach to T from which on the two are no longer about the 
 
 @dataclass(frozen=True)
 class Reading:
-    """One quantity as it is shown: its symbol, what it is, its value, how sure that is, and why there is none."""
+    """One quantity as it is shown: its symbol, what it is, its value, its error or reason."""
 
     name: str
     symbol: str
@@ -54,7 +54,7 @@ def readings(analysis: Analysis) -> tuple[Reading, ...]:
 
 
 def against(reach: Quantity, length: int) -> str:
-    """The reach compared with the wanted length."""
+    """The reach compared with the requested length."""
     steps = reach.number()
     if steps is None:
         return f"T = {length:,}: no number of steps to compare with." if not reach.value.isinf() else ""
@@ -78,6 +78,6 @@ def _sure(quantity: Quantity, exact: str) -> str:
 
 
 def _why(quantity: Quantity) -> str:
-    """The reason, without the word that the value already says."""
+    """The reason, without the word that is already shown as the value."""
     reason = quantity.reason()
     return "" if reason is None else reason.removeprefix("infinite: ")

@@ -1,5 +1,5 @@
-"""What the page asks for, each a pure function from plain values to plain values, so that it can run in a process of
-its own. Specs travel as the text of a spec file."""
+"""The page's computations, each a pure function of plain values, so that it can run in a separate process. Specs are
+passed as the text of a spec file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def from_text(text: str) -> Spec:
 
 
 def numbers(text: str, length: int) -> Answer:
-    """What `analyze` says, in words, and the two figures that follow from it at once.
+    """The results of `analyze` as text, and the two figures that are derived from it.
 
     ``moments`` is (E[h^2], C*, its standard error) for what is computed next, ``None`` where they do not exist.
     """
@@ -103,7 +103,7 @@ def simulated_spectrum(text: str, second_moment: float) -> Answer:
 def starting_point(name: str, text: str, hidden: int, inputs: int, length: int) -> Answer:
     """The spec of a named start, `critical` and `isometric` among them, for the cell and the input of a spec.
 
-    ``python`` is the line that applies it, where it has one of its own; ``unmet`` are the conditions that do not hold.
+    ``python`` is the line that applies it, where there is one; ``unmet`` are the conditions that do not hold.
 
     Raises:
         SpecError: as `start` and `critical`.
@@ -117,7 +117,7 @@ def starting_point(name: str, text: str, hidden: int, inputs: int, length: int) 
 
 
 def nothing(reason: str) -> Answer:
-    """An empty figure that says why it is empty."""
+    """An empty figure with the reason."""
     return _drawn(Panel("", "", "", caption=f"None: {reason}." if reason else ""))
 
 

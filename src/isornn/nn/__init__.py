@@ -1,4 +1,4 @@
-"""Networks of finite width: a torch layer for each cell, and for a user's own."""
+"""Torch layers for every cell, including the user's own."""
 
 from isornn.nn import soft_constraints, spectral, typed
 from isornn.nn.layers import (

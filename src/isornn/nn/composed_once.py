@@ -1,4 +1,4 @@
-"""Torch's own recurrent layers with parametrised weights: composed once for a pass."""
+"""Torch's own recurrent layers with parametrised weights, computed once per pass."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _IN_USE: ContextVar[tuple[nn.Module, list[Tensor]] | None] = ContextVar("_IN_USE
 
 
 def compose_once(module: nn.RNNBase) -> None:
-    """Torch's layers keep their weights in ``_flat_weights`` beside their names, and look whether the two differ.
+    """Torch's layers keep their weights in ``_flat_weights`` as well as in attributes, and compare the two.
 
-    With parametrised ones they always do: a pass would compose them four times, and leave in the module tensors with
-    a graph, of which there is no copy. So the list is computed where it is read, and once for a pass.
+    With parametrised weights they always differ: a pass would compute them four times, and leave tensors with a graph
+    in the module, which cannot be copied. So the list is computed where it is read, once per pass.
     """
     kind: Any = type(module)  # parametrize has made it for this module and its copies
     if "_flat_weights" in vars(kind):

@@ -19,7 +19,7 @@ _OF_WEIGHTS = ("matrix", "bias", "recurrent", "offset", "projection")
 
 
 def runs_cudnn(cell: Cell, inputs: Tensor, weights: Weights, lengths: Tensor | None) -> bool:
-    """Whether cuDNN computes this; of sequences of unequal length it would not say the last c."""
+    """Whether cuDNN computes this; for sequences of unequal length it does not return the last c."""
     if torch.compiler.is_compiling() or is_tracing() or torch._C._are_functorch_transforms_active():
         return False
     mode = MODES.get(cell)

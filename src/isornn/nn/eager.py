@@ -1,4 +1,4 @@
-"""Custom operations called as plain functions where nobody looks: no compiler, tracer, mode or tensor subclass.
+"""Custom operations called as plain functions where no compiler, tracer, mode or tensor subclass is active.
 
 `torch.library`'s way takes 1.7 s at the first call, for it loads torch.compile's front end, and 0.2 ms at each.
 It also lets the user change outputs in place, which torch refuses where the derivative needs them: what is saved has a
@@ -21,7 +21,7 @@ def eager(
     setup_context: Callable[[Any, tuple[Any, ...], list[Tensor]], None],
     backward: Callable[[Any, list[Tensor | None]], tuple[Any, ...]],
 ) -> Callable[..., Sequence[Tensor]]:
-    """The operation, with ``compute`` and its derivative called directly where that makes no difference.
+    """The operation, with ``compute`` and its derivative called directly where the result is the same.
 
     Args:
         operation: the custom operation; it takes positional arguments, some of them lists.

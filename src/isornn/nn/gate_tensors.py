@@ -1,4 +1,4 @@
-"""Where each gate's weights lie in the tensors of a recurrent module, torch's or ours, and what law they have."""
+"""Where each gate's weights are in the tensors of a recurrent module, torch's or ours, and what law they have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOLERANCE = 1e-2
 
 
 class ModuleError(ValueError):
-    """A module that cannot be read or set as asked: names it and says why."""
+    """A module that cannot be read or set; the message names it and gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
 
 
 def _module_within(wrapper: object) -> str:
-    """Which attribute of something that is no module is one with recurrent layers, to be given in its place."""
+    """The attribute of a non-module that is a module with recurrent layers, for the error message."""
     for name, value in getattr(wrapper, "__dict__", {}).items():
         several = isinstance(value, (list, tuple))
         for place, part in enumerate(value if several else [value]):
@@ -91,7 +91,7 @@ def _module_within(wrapper: object) -> str:
 
 
 def check_writable(layer: RecurrentLayer) -> None:
-    """Refuse a module whose weights are computed from other parameters: what is written to them is lost.
+    """Refuse a module whose weights are computed from other parameters, as values written to them would be lost.
 
     Raises:
         ModuleError: with the reason.

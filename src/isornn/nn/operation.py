@@ -47,7 +47,7 @@ def _forward(
     initial: list[Tensor],
     keep: bool,
 ) -> list[Tensor]:
-    """Results, and if ``keep`` what the kernel's backward pass wants; a cell without kernel is stepped."""
+    """Results, and if ``keep`` what the kernel's backward pass needs; a cell without kernel runs step by step."""
     kind, layout = _cell(cell)
     kernel = kernel_for(kind, projection)
     if kernel is None:

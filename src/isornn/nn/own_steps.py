@@ -1,4 +1,4 @@
-"""Parameters of its own for every step, all of them trained: untied networks as the papers train them."""
+"""Separate, trained parameters for every step: untied networks as the papers train them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from isornn.nn.rnn import RNN
 class OwnSteps(nn.Module):
     """Step t of a sequence by layer t: ``h_t = cell(W^t, U^t, b^t; h_(t-1), x_t)``.
 
-    `RNN(untied=True)` shuffles one set of parameters afresh in every call, so that nothing can be learned of where a
-    signal goes; here every step keeps what it has learned. Sequences have as many steps as there are layers.
+    `RNN(untied=True)` permutes one set of parameters anew in every call, so a step's weights cannot be trained; here
+    they can. Sequences have as many steps as there are layers.
 
     Args:
         layers: one for each step, alike in sizes; none of them bidirectional or with the batch first.

@@ -19,7 +19,7 @@ Matrices = Mapping[str, Tensor | None]
 
 @dataclass(frozen=True)
 class RandomNetwork:
-    """Matrices and biases by gate; ``None`` stands for a matrix of zeros.
+    """Matrices and biases by gate; ``None`` is a matrix of zeros.
 
     Shapes: recurrent (N, N), inputs and previous (N, D), biases and the cell's own parameters (N,); all float64.
 

@@ -69,7 +69,7 @@ def recurrence(
 
 
 def transformed(given: Iterable[Tensor | None]) -> bool:
-    """Whether torch.func's transforms or forward derivatives are at work, which cannot see into an operation."""
+    """Whether torch.func's transforms or forward derivatives are active; they do not support custom operations."""
     if torch.compiler.is_compiling():
         return False
     if torch._C._are_functorch_transforms_active():

@@ -51,16 +51,16 @@ class RNN(nn.Module):
         input_size: D.
         hidden_size: N.
         num_layers, bias, batch_first, dropout, bidirectional, device, dtype: as torch.nn.LSTM has them.
-        proj_size: P > 0: the state that is read and given out is ``W_hr h``, of P units.
+        proj_size: P > 0: the state that gates read and that is returned is ``W_hr h``, with P units.
         features: for a cell whose input enters pointwise, Phi(x) = ``W_phi x + b_phi`` (``"linear"``) or its tanh takes
             the input's place; by default linear in layers where D is not N, and the input itself where it is.
-        before: what cells that read x_(t-1) find at the first step: ``"zero"``, or ``"first"``: x_1 itself.
+        before: x_(t-1) at the first step, for cells that read it: ``"zero"``, or ``"first"``: x_1 itself.
         h_detach: in training, at each step with this probability, no gradient passes from the gates to the state that
             they read (Arpit et al. 2018, for LSTM: what passes through c stays).
-        checkpoint_every: k: only every k-th state is kept for the backward pass, the steps between are run again;
+        checkpoint_every: k: only every k-th state is stored for the backward pass, the steps between are recomputed;
             memory grows with T/k + k.
-        untied: every step of every call has fresh weights and biases, the papers' assumption: the parameters' own, in
-            random order and with random signs (`nn.untied`), drawn from torch's global generator, as dropout is.
+        untied: every step of every call has different weights and biases, the papers' assumption: the parameters
+            with rows, columns and signs permuted (`nn.untied`), drawn from torch's global generator, as dropout is.
 
     Raises:
         ValueError: a size or probability, or an option that the cell has no use for.
@@ -253,7 +253,7 @@ class RNN(nn.Module):
             input: (T, B, D), (B, T, D) with batch_first, (T, D) for one sequence, or a PackedSequence.
             hx: the state before the first step, (layers * directions, B, N), or (layers * directions, N) for one
                 sequence; a tuple of these in the order of ``cell.states`` where the cell has several. 0 if not given.
-            lengths: (B,): how many steps each sequence has; what input holds behind them is not looked at. Outputs
+            lengths: (B,): how many steps each sequence has; values of input behind them are ignored. Outputs
                 there are 0, the last state is that of the sequence's own last step, or the first where it has none.
             previous: x_0, the input before the first, (B, D) or (D,), for cells that read x_(t-1), with one layer and
                 direction; by default as ``before`` says. A sequence run in chunks needs the last input of the chunk
@@ -400,7 +400,7 @@ class RNN(nn.Module):
         return torch.tanh(mapped) if self.features == "tanh" else mapped
 
     def _with_previous(self, x: Tensor, previous: Tensor | None) -> Tensor:
-        """(T, B, 2 D): x_t and x_(t-1) beside each other."""
+        """(T, B, 2 D): x_t and x_(t-1) concatenated."""
         if previous is None:
             previous = x[0] if self.before == "first" else torch.zeros_like(x[0])
         shifted = torch.cat([previous.to(x.dtype).reshape(1, *x.shape[1:]), x])[:-1]
@@ -434,8 +434,8 @@ class RNN(nn.Module):
             shape = (places, batch, size) if sequences.batched else (places, size)
             if not is_tracing() and value.shape != shape:
                 raise ValueError(f"hx.{name}: shape {tuple(value.shape)} is not allowed; it is {shape}")
-        parted = [value.reshape(places, batch, -1).unbind(0) for value in given]
-        return list(zip(*parted, strict=True))
+        by_place = [value.reshape(places, batch, -1).unbind(0) for value in given]
+        return list(zip(*by_place, strict=True))
 
     def _check_options(self) -> None:
         sizes: Mapping[str, int | None] = {

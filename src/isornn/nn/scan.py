@@ -1,4 +1,4 @@
-"""The linear recurrence ``h_t = a_t h_(t-1) + b_t``, on its own: for models that have no more in their recurrence."""
+"""The linear recurrence ``h_t = a_t h_(t-1) + b_t``, on its own, for models whose recurrence is this alone."""
 
 from __future__ import annotations
 

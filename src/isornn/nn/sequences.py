@@ -50,7 +50,7 @@ class Sequences:
             raise ValueError(f"input: shape {tuple(x.shape)} is not allowed; it has at least one step")
         known = None if lengths is None else _checked_lengths(lengths, values)
         if known is not None:
-            # Whatever stands in the padding, NaN too, stays out of results and gradients.
+            # Padding, NaN included, must not affect outputs or gradients.
             values = values.masked_fill(_beyond(known, values.shape[0]).unsqueeze(-1), 0.0)
         return Sequences(values, known, batched, batch_first)
 

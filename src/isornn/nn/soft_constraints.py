@@ -1,4 +1,4 @@
-"""Penalties that draw a recurrent matrix towards orthogonality, added to the loss with a strength of one's choice.
+"""Penalties on the deviation of a recurrent matrix from orthogonality, to add to the loss with a chosen strength.
 
 Each is a sum over the N x N blocks of the matrix, which are the gates', and takes the module and the parameter's name.
 For a factorised matrix (`isornn.nn.spectral`) it is computed from the singular values, at no cost.
@@ -37,7 +37,7 @@ def orthogonality(module: nn.Module, name: str) -> Tensor:
 def mean_one(module: nn.Module, name: str) -> Tensor:
     """``sum (s - 1)^2``: times 1/(2 v), the negative logarithm of a Gaussian prior on s with mean 1 and variance v.
 
-    A matrix that is not factorised is decomposed, which takes as long as some 20 products.
+    A matrix that is not factorised is decomposed, which costs about as much as 20 products.
 
     Raises:
         ValueError: no such matrix; it is no stack of square blocks.
@@ -55,7 +55,7 @@ def mean_one(module: nn.Module, name: str) -> Tensor:
 def decay(module: nn.Module, name: str) -> Tensor:
     """``sum_k ||W_k||_F^2 = sum s^2``: weight decay of W itself; for its factors it acts on the spectrum alone.
 
-    An optimiser's own ``weight_decay`` would draw on p, that is towards orthogonality.
+    An optimiser's own ``weight_decay`` would act on p, and pull W towards orthogonality.
 
     Raises:
         ValueError: no such matrix; it is no stack of square blocks.

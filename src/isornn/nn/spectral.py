@@ -40,7 +40,7 @@ def parametrize_spectral_(
     (``module.weight_hh_l0 = W``) work as `torch.nn.utils.parametrize` has them; a state dict brings its margin with
     it. torch does not pickle parametrised modules.
 
-    Any optimiser may train them: W keeps its margin whatever becomes of U and V (`SpectralMatrix`), under
+    Any optimiser may train them: W keeps its margin whatever the values of U and V (`SpectralMatrix`), under
     `torch.optim.Adam` as under `isornn.optim.GeodesicSGD`, and averaged as by `torch.optim.swa_utils.AveragedModel`.
 
     Args:
@@ -48,7 +48,8 @@ def parametrize_spectral_(
         name: the parameter's name.
         margin: m, or ``None`` for no bound.
         start: W_k is at first Haar orthogonal, Glorot normal (variance 1/N) or the identity. ``None``: what it is
-            now. What lies beyond the margin moves to it, with a warning: most of a Glorot or a torch start does.
+            now. Singular values outside the margin move to its end, with a warning: most of a Glorot or a
+            torch start's do.
         generator: source of the draws.
 
     Returns:
@@ -131,8 +132,8 @@ def factors(module: nn.Module, name: str) -> tuple[SpectralMatrix, tuple[Tensor,
 def singular_values(module: nn.Module, name: str) -> Tensor:
     """Singular values of each N x N block of a matrix, (K, N), (N,) for one block; differentiable.
 
-    A factorised matrix' are s, in the order of the factors and, where m > 1, with their signs; any other's are
-    decomposed for, from the largest to the smallest.
+    For a factorised matrix s, in the order of the factors and, where m > 1, with signs; for any other by a
+    decomposition, from the largest to the smallest.
 
     Raises:
         ValueError: no such matrix, or its shape.
@@ -165,8 +166,8 @@ def blocks(module: nn.Module, name: str) -> Tensor:
 def groups(model: nn.Module) -> list[dict[str, Any]]:
     """The parameters of a model as `GeodesicSGD` wants them: all bases, each spectrum with its margin, the rest.
 
-    Only parameters that require a gradient; empty groups are left out. Bases that another optimiser has left beside the
-    manifold are put back onto it, which does not change W.
+    Only parameters that require a gradient; empty groups are left out. Bases that another optimiser has moved off the
+    manifold are projected back onto it, which does not change W.
 
     >>> from isornn.nn import SpectralRNN
     >>> model = SpectralRNN(3, 8, num_layers=2)

@@ -26,14 +26,14 @@ _PROBES = 4
 class SpectralMatrix(nn.Module):
     """The parametrisation ``W_k = U_k diag(s_k) V_k^T``, ``s = 1 + 2m (sigmoid(p) - 1/2)``, of each N x N block W_k.
 
-    So every s lies in [1-m, 1+m]; where m > 1 those below 0 are singular values -s. ``m = 0``: W is orthogonal and p
+    So every s is in [1-m, 1+m]; where m > 1 those below 0 are singular values -s. ``m = 0``: W is orthogonal and p
     without effect. ``None``: no bound, s = p.
 
     As `torch.nn.utils.parametrize` has it, W's originals are U, p and V in this order: (K, N, N), (K, N), (K, N, N)
     for K > 1 blocks below each other, (N, N), (N,), (N, N) for one.
 
-    U and V may be any matrices, as an optimiser that knows nothing of the manifold, or an average of models, leaves
-    them: where one is not orthogonal, the orthogonal factor of its QR decomposition takes its place (`retracted`). So
+    U and V may be any matrices, for example after a step of an optimiser that ignores the manifold, or an average of
+    models: one that is not orthogonal is replaced by the orthogonal factor of its QR decomposition (`retracted`). So
     W's singular values are s whatever has changed the originals, up to 1e-5 sqrt(N), below which U and V are used as
     they are. In training mode, with gradients recorded, the factor is also written back into the parameter, as
     `torch.nn.Embedding` does with ``max_norm``: each optimiser step starts on the manifold. Elsewhere nothing is
@@ -83,8 +83,8 @@ class SpectralMatrix(nn.Module):
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """U, p and V of the nearest W within the margin, by singular value decomposition.
 
-        Values that are not inside the margin go to just inside it, to ``1 +- 0.999 m``, where p is finite and can
-        move. Those that were beyond the margin are reported by a warning.
+        Values that are not inside the margin are set to ``1 +- 0.999 m``, where p is finite and can
+        be trained. A warning counts those that were outside the margin.
         """
         blocks = weight.detach().double().unflatten(0, (-1, weight.shape[1]))
         left, s, right = torch.linalg.svd(blocks.squeeze(0))
@@ -121,11 +121,11 @@ class SpectralMatrix(nn.Module):
         self._margin = changed.margin
 
     def get_extra_state(self) -> Tensor:
-        """m, infinite for ``None``: p says nothing without it, so the margin is saved and loaded with p."""
+        """m, infinite for ``None``: p has no meaning without it, so the margin is saved and loaded with p."""
         return torch.tensor(math.inf if self._margin is None else self._margin, dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take the margin of what is loaded."""
+        """Set the margin to the loaded one."""
         self._margin = _checked_margin(None if state.isinf() else float(state))
 
     def extra_repr(self) -> str:
@@ -188,7 +188,7 @@ def _wide(basis: Tensor) -> Tensor:
 
 
 def _without_autocast(device: str) -> AbstractContextManager[Any]:
-    """Half precision would leave W orthogonal to three digits; the layer casts what comes of it."""
+    """In half precision W would be orthogonal to three digits only; the layer casts the result."""
     # The meta device has no autocast at all.
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 

@@ -17,8 +17,8 @@ class SpectralRNN(VanillaRNN):
     Args:
         input_size, hidden_size, args, options: as `VanillaRNN`, but without ``proj_size``.
         margin: m, or ``None`` for no bound.
-        start, generator: of the recurrent matrices, as in `parametrize_spectral_`; what else there is starts as
-            torch's layers do.
+        start, generator: of the recurrent matrices, as in `parametrize_spectral_`; other parameters are
+            initialised as in torch's layers.
 
     Raises:
         ValueError: as `VanillaRNN` and `parametrize_spectral_`.

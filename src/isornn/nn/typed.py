@@ -1,7 +1,7 @@
-"""Strongly typed cells as they are meant: learnware makes features without a state, firmware pools them over time.
+"""Strongly typed cells in two parts: learnware computes features without a state, firmware pools them over time.
 
-All parameters are in the learnware, and the firmware acts on each unit for itself. So the state is a sum of features
-over the past whose weights can be written down.
+All parameters are in the learnware, and the firmware acts on each unit separately. So the state is a sum of features
+over the past with explicit weights.
 
 Source: Balduzzi & Ghifary 2016, sections 3.2 to 3.4.
 """
@@ -24,8 +24,8 @@ State = Tensor | tuple[Tensor, ...]
 def learn(layer: RNN, x: Tensor, previous: Tensor | None = None) -> dict[str, Tensor]:
     """The learnware: ``u_k = U_k x_t + V_k x_(t-1) + b_k`` for every gate k and all steps at once.
 
-    The paper's f, z, o are ``sigma(u_f)``, ``u_z``, ``tanh(u_o)``; functions of one feature are without parameters, so
-    they are left to the firmware, and every typed cell comes apart in the same way.
+    The paper's f, z, o are ``sigma(u_f)``, ``u_z``, ``tanh(u_o)``; functions of one feature have no parameters, so
+    they belong to the firmware, and every typed cell is split in the same way.
 
     Args:
         layer: of a strongly typed cell, with one layer and direction and weights that are the same at all steps.

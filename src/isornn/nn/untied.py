@@ -1,4 +1,4 @@
-"""Fresh weights at every step, the papers' assumption: the layer's own, their rows, columns and signs shuffled.
+"""Different weights at every step, the papers' assumption: the layer's own with rows, columns and signs permuted.
 
 A shuffled matrix has the entries and the singular values that it had, so whatever law a layer was drawn by (Gaussian,
 orthogonal, with a margin), each step's matrix has it too; the layer's parameters stay what is trained.
@@ -13,8 +13,8 @@ from torch import Tensor
 def shuffled_matrices(stack: Tensor, hidden: int, steps: int) -> Tensor:
     """(T, K N, C) from the matrices (K N, C) of K gates: for each gate and step ``S P W P' S'``.
 
-    P, P' are random permutations, S, S' random signs: a vector then meets each step's matrix as if it were a new one,
-    up to O(1/sqrt(N)).
+    P, P' are random permutations, S, S' random signs: for any vector each step's matrix then acts like an independent
+    draw, up to O(1/sqrt(N)).
 
     >>> w = torch.linalg.qr(torch.randn(6, 6))[0]
     >>> w_t = shuffled_matrices(w, 6, steps=4)
@@ -31,7 +31,7 @@ def shuffled_matrices(stack: Tensor, hidden: int, steps: int) -> Tensor:
 
 
 class ShuffledUnits:
-    """One order of units for each step: biases of all gates move together, as a unit's biases may belong together."""
+    """One order of units for each step: biases of all gates are permuted together, as they may be correlated."""
 
     def __init__(self, like: Tensor, hidden: int, steps: int) -> None:
         self.orders = _orders(like, steps, hidden)

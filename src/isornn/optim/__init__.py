@@ -1,4 +1,4 @@
-"""Optimisers on matrix manifolds: they see tensors alone, parametrisations are in `isornn.nn`."""
+"""Optimisers on matrix manifolds: they work on tensors; parametrisations are in `isornn.nn`."""
 
 from isornn.optim.cayley import polished, rotated
 from isornn.optim.geodesic import GeodesicSGD

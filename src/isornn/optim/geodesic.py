@@ -1,4 +1,4 @@
-"""Gradient descent on factorised matrices: bases stay orthogonal, spectra are free, the rest is any optimiser's."""
+"""Gradient descent on factorised matrices: bases stay orthogonal, spectra are free, any optimiser for the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's figure: who learns, and how far each start was predicted to see."""
+"""The demo's figure: loss by update, and accuracy against the predicted reach of each start."""
 
 from __future__ import annotations
 

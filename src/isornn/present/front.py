@@ -1,4 +1,4 @@
-"""The picture of a subspace of hyper-parameters: what its points cost, the Pareto front, and the point taken."""
+"""The figure of a subspace of hyper-parameters: the costs of its points, the Pareto front, and the chosen point."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def draw_front(
     objective: Objective | None = None,
     taken: int | None = None,
 ) -> None:
-    """The points of a front's subspace over two of its fields, coloured by what they cost.
+    """The points of a front's subspace over two of its fields, coloured by cost.
 
-    Points that see T steps for sure have colours, or all that have numbers where none does; the others are grey. The
-    front is ringed; a star marks the point ``taken``.
+    Points whose reach is at least T, beyond its error, are coloured (or, without any such point, all that have
+    values); the others are grey. The front is ringed; a star marks the point ``taken``.
 
     Args:
         x, y: paths of two of the front's ranges; points differ in the other fields too.
@@ -60,11 +60,11 @@ def draw_front(
     axes = canvas.subplots()
     short = known & ~coloured
     axes.scatter(xs[~known], ys[~known], s=14, c=_GREY, marker="x", lw=0.8, label="no fixed point, or no such number")
-    axes.scatter(xs[short], ys[short], s=9, c=_GREY, label="sees less than T")
+    axes.scatter(xs[short], ys[short], s=9, c=_GREY, label="reach below T")
     if coloured.any():
         scale, lowest = _scale(value[coloured])
         shown = np.maximum(value[coloured], lowest)
-        label = "sees T steps" if sees.any() else "none sees T steps"
+        label = "reach at least T" if sees.any() else "reach below T in all"
         drawn = axes.scatter(xs[coloured], ys[coloured], s=34, c=shown, norm=scale, cmap="viridis_r", label=label)
         canvas.colorbar(drawn, ax=axes, label=LABELS[show])
     on = front.front.numpy()

@@ -25,7 +25,7 @@ _STYLES: dict[str, dict[str, Any]] = {
     "points": {"ls": "none", "marker": "o", "ms": 4},
     "steps": {"ls": "-", "drawstyle": "steps-pre"},
 }
-_ACROSS = 3  # panels beside each other, at the most
+_ACROSS = 3  # the most panels in a row
 
 
 def draw_panels(title: str, panels: Sequence[Panel], figure: Path) -> None:

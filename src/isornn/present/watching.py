@@ -1,4 +1,4 @@
-"""Pictures of a training that a monitor watched: how far gradients came back, and where singular values went."""
+"""Figures of a `Monitor`'s record: gradients by lag, and singular values, over training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isornn.diagnosis import LayerRecord, TrainingRecord
 from isornn.present.matplotlib import COLOURS, NOTHING, edges, grid, save, say
 
 _HEIGHT = 256  # rows of a heat map
-_ACROSS = 3  # panels beside each other, at the most
+_ACROSS = 3  # the most panels in a row
 _LEAST, _MOST = 1e-3, 8.0  # decades that colours span: rounding is no pattern, and what is gone has one colour
 
 Array = np.ndarray

@@ -1,4 +1,4 @@
-"""What of the known data is in a folder, and in what state."""
+"""Check which files of the known data sets are in a folder, and whether they are valid."""
 
 from __future__ import annotations
 

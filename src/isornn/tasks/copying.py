@@ -1,4 +1,4 @@
-"""The copying task: ten symbols, a wait, and the ten symbols again."""
+"""The copying task: ten symbols, a delay, and the ten symbols again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a user's data files lie, what is published of them, and what is said when they are not as they should be."""
+"""Find a user's data files, with the published facts about them and the errors for invalid files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class KnownSet:
         terms: origin and licence, one line.
         files: their checksums ``algorithm:hex`` by name, of the content where a file is gzipped.
         endings: "" and those that a file may also have.
-        mirrors: addresses under which each file (with the last of ``endings``) or the archive lies.
+        mirrors: base addresses of each file (with the last of ``endings``) or of the archive.
         archive: name and checksum of one tar file that holds all, where there is one.
     """
 

@@ -1,4 +1,4 @@
-"""Published data sets, downloaded: resumed where they broke off, and kept only if their checksum is right."""
+"""Download published data sets: interrupted downloads resume, and files are kept only if their checksum is right."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def fetch(
 ) -> list[Path]:
     """The files of a published data set in ``folder / known.folder``, from the first mirror that has them.
 
-    Files that are there with the right checksum are not downloaded again. What an interrupted or broken download has
-    got is kept beside them (``.NAME.*.part``), and the next call goes on there. A file comes under its name only
-    when it is whole and its checksum is the published one.
+    Files that are there with the right checksum are not downloaded again. The partial file of an interrupted or failed
+    download is kept in the same folder (``.NAME.*.part``), and the next call resumes it. A file gets its final name
+    only when it is complete and its checksum is the published one.
 
     Args:
         known: which.
         folder: made if needed.
         mirrors: addresses to take it from; the known ones if none are given.
-        progress: called with the file's name, the bytes that are there and the bytes in all, None where not told.
+        progress: called with the file's name, the bytes so far and the total, None where the server does not give it.
 
     Returns:
         The files, in the set's order.
@@ -47,17 +47,17 @@ def fetch(
     """
     target = folder / known.folder
     target.mkdir(parents=True, exist_ok=True)
-    tell = progress or (lambda name, done, total: None)
+    report = progress or (lambda name, done, total: None)
     missing = [name for name in known.files if _right(target, known, name) is None]
     if missing and known.archive is not None:
         archive = target / known.archive[0]
-        _download(archive, mirrors or known.mirrors, known.archive[1], Path.read_bytes, tell)
+        _download(archive, mirrors or known.mirrors, known.archive[1], Path.read_bytes, report)
         _unpack(archive, known)
         archive.unlink()
     elif missing:
         for name in missing:
             file = target / f"{name}{known.endings[-1]}"
-            _download(file, mirrors or known.mirrors, known.files[name], content, tell)
+            _download(file, mirrors or known.mirrors, known.files[name], content, report)
     return [file for file in (_right(target, known, name) for name in known.files) if file is not None]
 
 
@@ -70,13 +70,15 @@ def _right(target: Path, known: KnownSet, name: str) -> Path | None:
         return None
 
 
-def _download(file: Path, mirrors: Sequence[str], checksum: str, held: Callable[[Path], bytes], tell: Progress) -> None:
+def _download(
+    file: Path, mirrors: Sequence[str], checksum: str, held: Callable[[Path], bytes], progress: Progress
+) -> None:
     """``file`` from the first mirror that gives one of which what is ``held`` has the checksum."""
     reasons = []
     for mirror in mirrors:
         address = f"{mirror.rstrip('/')}/{file.name}"
         try:
-            _from(address, file, checksum, held, tell)
+            _from(address, file, checksum, held, progress)
         except (OSError, http.client.HTTPException, ValueError) as error:
             reasons.append(f"{address}: {error}")
         else:
@@ -84,12 +86,12 @@ def _download(file: Path, mirrors: Sequence[str], checksum: str, held: Callable[
     raise FetchError(f"{file.name} could not be fetched: {'; '.join(reasons)}")
 
 
-def _from(address: str, file: Path, checksum: str, held: Callable[[Path], bytes], tell: Progress) -> None:
+def _from(address: str, file: Path, checksum: str, held: Callable[[Path], bytes], progress: Progress) -> None:
     """Download to a part file of this address, check it, and put it in place."""
     # Two mirrors may have packed the same content differently: what one began, another cannot end.
     mark = hashlib.sha256(address.encode()).hexdigest()[:8]
     part = file.with_name(f".{file.stem}.{mark}.part{file.suffix}")
-    _to_part(address, part, file.name, tell)
+    _to_part(address, part, file.name, progress)
     try:
         right = matches(held(part), checksum)
     except DataError as error:
@@ -101,14 +103,14 @@ def _from(address: str, file: Path, checksum: str, held: Callable[[Path], bytes]
     part.replace(file)
 
 
-def _to_part(address: str, part: Path, name: str, tell: Progress) -> None:
+def _to_part(address: str, part: Path, name: str, progress: Progress) -> None:
     begun = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(address, headers={"Range": f"bytes={begun}-"} if begun else {})
     try:
         response = urllib.request.urlopen(request, timeout=_PATIENCE)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416:  # nothing is left to send: all of it is there, or more, which the checksum tells
+        if error.code == 416:  # nothing is left to send: all of it is there, or more, which the checksum detects
             return
         raise FetchError(f"HTTP status {error.code}") from None
     with response:
@@ -121,7 +123,7 @@ def _to_part(address: str, part: Path, name: str, tell: Progress) -> None:
             while chunk := _read(response):
                 out.write(chunk)
                 done += len(chunk)
-                tell(name, done, total)
+                progress(name, done, total)
     if total is not None and done < total:
         raise FetchError(f"broke off after {done} of {total} bytes; the next call goes on there")
 

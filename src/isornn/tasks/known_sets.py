@@ -1,7 +1,7 @@
 """The published data sets that are known by their checksums.
 
 Those of MNIST, Fashion-MNIST and Penn Treebank were computed from copies of the files. CIFAR-10's are the MD5 sums
-that its authors (the archive) and torchvision (its files) publish; no copy was at hand to compare them with.
+that its authors (the archive) and torchvision (its files) publish; they were not compared with a copy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From tasks to batches, steps first."""
+"""Batches of a task's items, time first."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Noise-padded classification: an image at the first step, then noise; the label is asked for at the last step.
 
-What there is to learn is only to keep the image over the noise, so who learns tells who remembers.
+The task only requires keeping the image over the noise, so learning it shows that a network remembers T steps.
 Source: Gilboa et al. 2019, figure 2.
 """
 
@@ -36,7 +36,7 @@ def noise_padded(images: Tensor, length: int, generator: torch.Generator) -> Ten
 
     Args:
         images: (B, D), standardised.
-        length: T, at least 1; the image lies T - 1 steps before the end.
+        length: T, at least 1; the image is T - 1 steps before the end.
         generator: source of the noise.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Images pixel by pixel, each pixel again and again: sequences as long as one likes."""
+"""Images pixel by pixel, each pixel repeated, for sequences of any length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A text read on and on, word by word or character by character, in columns whose states go on."""
+"""A continuous text, word by word or character by character, in columns whose states are carried over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task is: items (x, y), each a function of its number, that a loader puts together."""
+"""The interface of a task: items (x, y), each a function of its index, that a loader collates."""
 
 from __future__ import annotations
 

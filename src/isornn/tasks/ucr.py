@@ -112,8 +112,8 @@ def read_series(file: Path) -> Labelled:
     """Series (T, D) and their labels from one file, by its ending.
 
     - ``.ts``: lines of header that begin with ``@``, to ``@data``; then a series a line, its dimensions and at last
-      its label parted by ``:``, values by commas. Lines that begin with ``#`` are comments.
-    - ``.tsv``: a series a line, its label, then its values, parted by tabs. ``.txt``: the same by spaces or commas.
+      its label separated by ``:``, values by commas. Lines that begin with ``#`` are comments.
+    - ``.tsv``: a series a line, its label, then its values, separated by tabs. ``.txt``: the same by spaces or commas.
       Values that are missing at the end of a line are the end of a shorter series; D = 1.
 
     Raises:

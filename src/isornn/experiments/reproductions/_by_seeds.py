@@ -1,4 +1,4 @@
-"""What several seeds of two rows of a table say together."""
+"""Comparisons of two rows of a table over several seeds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def of_all(seeds: Sequence[bool]) -> bool | None:
 
 
 def answer_of(parts: Mapping[str, bool | None]) -> Answer:
-    """All parts of a claim must be seen; one that is the other way round is against it."""
+    """Holds where all parts do; one part that is false refutes the claim."""
     answers = list(parts.values())
     return "does not hold" if False in answers else "holds" if None not in answers else "cannot tell"
 
@@ -56,10 +56,10 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def told(values: Sequence[float], form: str = ".3f") -> str:
-    """The mean, and how far the seeds reach, if there are several.
+def mean_range(values: Sequence[float], form: str = ".3f") -> str:
+    """The mean, and the range over seeds, if there are several.
 
-    >>> told([1.0, 2.0], ".1f"), told([1.0], ".1f")
+    >>> mean_range([1.0, 2.0], ".1f"), mean_range([1.0], ".1f")
     ('1.5 (1.0 to 2.0)', '1.0')
     """
     reach = f" ({min(values):{form}} to {max(values):{form}})" if len(values) > 1 else ""

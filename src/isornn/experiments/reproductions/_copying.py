@@ -1,4 +1,4 @@
-"""The copy task by networks beside each other, and whether each in turn learns it sooner: figures 1 and 4, section 5.2.
+"""The copy task by several networks, and whether each learns it sooner than the last: figures 1 and 4, section 5.2.
 
 Left unsaid in the paper: whether its accuracies are of all steps or of the last ten. Here it is the held-out loss over
 that of an answer without memory, and a network has learned to copy when that is below `LEARNED`, some 97 % of letters.
@@ -85,7 +85,7 @@ def sooner(rows: Sequence[Row]) -> bool | None:
     return bool(tau < 0) if chance < _SURE else None
 
 
-def told(row: Row) -> str:
+def median_range(row: Row) -> str:
     """The median update, and the range over seeds."""
     updates = learned_at(row)
     middle = statistics.median_low(updates)

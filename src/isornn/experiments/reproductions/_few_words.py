@@ -21,7 +21,7 @@ CHOICE = (
 
 def with_few_words(bench: Bench) -> tuple[Bench, Text]:
     """The bench with the settings' ``lines``, ``held_out_lines`` and ``words`` as its data, and that text; all of the
-    text without ``lines``. The files lie beside the measurement's runs.
+    text without ``lines``. The files are written next to the measurement's runs.
 
     Raises:
         DataError: as `isornn.tasks.load_ptb`.

@@ -1,4 +1,4 @@
-"""A factorised network looked at while it trains: figures 2 and 3."""
+"""Measurements of a factorised network during training: figures 2 and 3."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Look = Callable[[SequenceModel], list[float]]
 def followed(
     bench: Bench, task: Task, fields: dict[str, Any], seed: int, look: Look, **options: Any
 ) -> list[list[float]]:
-    """What ``look`` sees at the start and every so many updates, until a number is not finite.
+    """The values of ``look`` at the start and every so many updates, until a number is not finite.
 
     Args:
         task, fields: the same, built and as a configuration has it.
@@ -46,12 +46,12 @@ def followed(
     )
     rows = [look(model)]
 
-    def told(state: State) -> None:
+    def after_update(state: State) -> None:
         if state.update % settings["every"] == 0:
             rows.append(look(model))
 
     state = State(model, build_optimiser(configuration.optimiser, model))
     batches = iter(loader(task, 50, 1000 * bench.seed + seed))
     with suppress(NonFiniteLoss):  # the rows end there
-        train(state, batches, settings["updates"], clip=1.0, on_update=[told])
+        train(state, batches, settings["updates"], clip=1.0, on_update=[after_update])
     return rows

@@ -104,12 +104,12 @@ def judge(measured: Measured) -> Verdict:
         "identity below orthogonal": by_seeds.below(rows["none, identity"], rows["none"]),
         "the best margin below the LSTM": by_seeds.below(rows[bounded], rows[_LSTM]),
     }
-    told = ", ".join(f"{name} {by_seeds.told(each, '.1%')}" for name, each in rows.items())
+    details = ", ".join(f"{name} {by_seeds.mean_range(each, '.1%')}" for name, each in rows.items())
     lost = [name for name, row in measured["rows"].items() if any(row["diverged"])]
     ended = f"; not finite in {', '.join(lost)}" if lost else ""
     return Verdict(
         by_seeds.answer_of(parts),
-        f"mean test accuracy and range over seeds: {told}{ended}. "
+        f"mean test accuracy and range over seeds: {details}{ended}. "
         + "; ".join(f"{name}: {by_seeds.WORDS[part]}" for name, part in parts.items()),
     )
 

@@ -24,7 +24,7 @@ from isornn.theory import analyze, phase_diagram
 CELLS = ("gru_cho", "peephole", "lstm")
 NAMES = {"gru_cho": "GRU", "peephole": "peephole LSTM", "lstm": "LSTM"}
 _TIMES: tuple[tuple[str, str, Style], ...] = (("xi", "xi", "line"), ("tied_xi", "xi, tied", "dashed"))
-LOW, HIGH = 3, 6  # the border lies between so many xi, the papers say
+LOW, HIGH = 3, 6  # the papers' border is between so many xi
 SMALL: Mapping[str, Any] = {
     "hidden": 32,
     "batch": 32,
@@ -117,7 +117,7 @@ def _time_scales(settings: Mapping[str, Any], cell: str, tied: bool) -> dict[str
     untied = phase_diagram(spec, (path, biases), ("input.correlation", [0.0])).quantities["xi"]
     found = {"xi": untied.listed()[0], "xi_stderr": untied.listed_errors()[0]}
     if tied:
-        # A map's few units do not tell the sign of what displacements at independent inputs have in common.
+        # A map's few units do not determine the sign of the covariance of displacements at independent inputs.
         batch = spec.replace(path, torch.tensor(biases, dtype=torch.float64))
         answer = analyze(batch, tied=True, steps=settings["tied_steps"]).tied
         assert answer is not None
@@ -159,7 +159,7 @@ def _crossing(lengths: Sequence[int], accuracy: Sequence[float], middle: float) 
 
 
 def inside(border: float, xi: float | None, slack: float = 1.0) -> bool:
-    """Whether the border lies between 3 xi and 6 xi, or within a factor ``slack`` of that."""
+    """Whether the border is between 3 xi and 6 xi, or within a factor ``slack`` of that."""
     return xi is not None and LOW * xi / slack <= border <= HIGH * xi * slack
 
 

@@ -1,4 +1,4 @@
-"""Test accuracies of several models with the best of some rates each: both columns of table 2."""
+"""Test accuracies of several models, each at its best learning rate: both columns of table 2."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _configuration(
     }
 
 
-def told(name: str, row: Mapping[str, Any]) -> str:
+def summary(name: str, row: Mapping[str, Any]) -> str:
     """Per cent, with the standard error over seeds."""
     mean, error = mean_and_error(row["test"])
     return f"{name} {100 * mean:.1f} +- {100 * error:.1f} % (rate {row['rate']})"

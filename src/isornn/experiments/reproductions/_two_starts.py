@@ -33,7 +33,7 @@ Planned = tuple[int, str, float, int]
 
 
 def data_name(folder: Path | None) -> str:
-    """Whether they are pooled is the task's affair, and in the settings."""
+    """Pooling is part of the task, and in the settings."""
     return load_digits(folder, pooled=False).name
 
 
@@ -127,17 +127,17 @@ def _apart(one: Mapping[str, Any]) -> bool:
 def judge(measured: Measured) -> Verdict:
     """The standard start learns short sequences, and fails at some longer one where the critical start learns."""
     shortest, *longer = measured["sizes"]
-    parted = [one for one in longer if _ahead(one)] if learned(shortest, "standard") else []
-    if any(_apart(one) for one in parted):
+    ahead = [one for one in longer if _ahead(one)] if learned(shortest, "standard") else []
+    if any(_apart(one) for one in ahead):
         answer: Answer = "holds"
-    elif parted or not any(learned(one, start) for one in longer for start in STARTS):
+    elif ahead or not any(learned(one, start) for one in longer for start in STARTS):
         answer = "cannot tell"
     else:
         answer = "does not hold"
-    return Verdict(answer, "; ".join(told(one) for one in measured["sizes"]))
+    return Verdict(answer, "; ".join(summary(one) for one in measured["sizes"]))
 
 
-def told(one: Mapping[str, Any]) -> str:
+def summary(one: Mapping[str, Any]) -> str:
     """Mean and range over seeds of both starts."""
     parts = []
     for start in STARTS:

@@ -1,4 +1,4 @@
-"""Strongly typed cells beside the classical ones, with as many parameters: tables 1 to 4 of Balduzzi & Ghifary."""
+"""Strongly typed and classical cells with equal numbers of parameters: tables 1 to 4 of Balduzzi & Ghifary."""
 
 from __future__ import annotations
 

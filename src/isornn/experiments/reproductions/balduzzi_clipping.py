@@ -24,7 +24,7 @@ def measure(bench: Bench) -> Measured:
     cells: dict[str, Any] = {name: {} for name in _LAYERS}
     grid = [(name, rate) for name in _LAYERS for rate in settings["rates"]]
     for number, (name, rate) in enumerate(grid):
-        bench.tell(f"{name}, rate {rate}", number, len(grid))
+        bench.progress(f"{name}, rate {rate}", number, len(grid))
         cells[name][str(rate)] = []
         for seed in range(1000 * bench.seed, 1000 * bench.seed + settings["seeds"]):
             with torch.random.fork_rng():
@@ -39,13 +39,13 @@ def _trained(model: SequenceModel, text: Characters, rate: float, updates: int, 
     norms: list[float] = []
     losses: list[float] = []
 
-    def told(state: State) -> None:
+    def after_update(state: State) -> None:
         norms.append(state.gradient_norm)
         losses.append(state.loss)
 
     state, ended = State(model, torch.optim.SGD(model.parameters(), rate)), None
     try:
-        train(state, iter(loader(text, text.columns or 1, seed)), updates, on_update=[told])
+        train(state, iter(loader(text, text.columns or 1, seed)), updates, on_update=[after_update])
     except NonFiniteLoss as error:
         ended = str(error)
     return {"norms": norms, "losses": losses, "ended": ended}
@@ -68,15 +68,15 @@ def judge(measured: Measured) -> Verdict:
     lstm = [rate for rate, count in exploded["LSTM"].items() if count == seeds]
     typed = [rate for rate, count in exploded["T-LSTM"].items() if count]
     answer: Answer = "does not hold" if typed else "holds" if lstm else "cannot tell"
-    told = "; ".join(
-        f"{name}, rate {rate}: {_told(runs)} ({exploded[name][rate]} of {seeds} exploded)"
+    details = "; ".join(
+        f"{name}, rate {rate}: {_norms_text(runs)} ({exploded[name][rate]} of {seeds} exploded)"
         for name, rates in cells.items()
         for rate, runs in rates.items()
     )
-    return Verdict(answer, f"largest gradient norm over all updates and seeds, exploded above {bar:.3g}: {told}")
+    return Verdict(answer, f"largest gradient norm over all updates and seeds, exploded above {bar:.3g}: {details}")
 
 
-def _told(runs: list[dict[str, Any]]) -> str:
+def _norms_text(runs: list[dict[str, Any]]) -> str:
     largest = max(map(_largest, runs))
     return (
         f"{largest:.3g}"

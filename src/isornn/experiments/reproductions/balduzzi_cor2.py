@@ -22,7 +22,7 @@ def measure(bench: Bench) -> Measured:
     """Gaps between eqs. 51-58 and autograd; the size of the gradient of a last output over the length, by scale."""
     settings, gaps, norms = bench.settings, {}, {}
     for number, (name, kind) in enumerate(_LAYERS.items()):
-        bench.tell(name, number, len(_LAYERS))
+        bench.progress(name, number, len(_LAYERS))
         generator = bench.generator(number)
         if name != "LSTM":
             drawn = (_gap(name, _layer(kind, settings, 1.0, generator), settings, generator) for _ in range(10))
@@ -93,10 +93,10 @@ def judge(measured: Measured) -> Verdict:
     """Formulas are autograd's; the gradients of T-RNN and T-LSTM do not grow with the length, the LSTM's do."""
     gap = max(measured["gaps"].values())
     growth = {name: max(norms) / norms[0] for name, norms in measured["norms"].items()}
-    told = ", ".join(f"{name} {ratio:.3g}" for name, ratio in growth.items())
+    details = ", ".join(f"{name} {ratio:.3g}" for name, ratio in growth.items())
     why = (
         f"formulas and autograd differ by at most {gap:.1e}, relative (bar {_EXACT}); largest gradient over lengths "
-        f"{measured['lengths'][0]} to {measured['lengths'][-1]}, in units of the first's: {told} (bar for T-RNN and "
+        f"{measured['lengths'][0]} to {measured['lengths'][-1]}, in units of the first's: {details} (bar for T-RNN and "
         f"T-LSTM {_BOUNDED:g})"
     )
     holds = gap < _EXACT and max(growth["T-RNN"], growth["T-LSTM"]) < _BOUNDED < growth["LSTM"]

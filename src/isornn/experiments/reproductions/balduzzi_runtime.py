@@ -1,4 +1,4 @@
-"""Run time of strongly typed cells beside the cells that they take the place of."""
+"""Run time of strongly typed cells compared with the cells that they replace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def measure(bench: Bench) -> Measured:
     settings, found = bench.settings, {}
     x = torch.randn(settings["steps"], settings["batch"], settings["units"], generator=bench.generator())
     for number, (name, kinds) in enumerate(_PAIRS.items()):
-        bench.tell(name, number, len(_PAIRS))
+        bench.progress(name, number, len(_PAIRS))
         typed, classical = (kind(settings["units"], settings["units"]) for kind in kinds)
         for layer in (typed, classical):
             _seconds(layer, x)  # compiles and warms up
@@ -46,17 +46,19 @@ def _seconds(layer: RNN, x: torch.Tensor) -> float:
 
 
 def judge(measured: Measured) -> Verdict:
-    """The median ratio is above 1, and so are the quartiles, else one cannot tell."""
+    """Holds where the lower quartile of every ratio is above 1, and does not where an upper one is below 1."""
     answer: Any = "holds"
-    told = []
+    details = []
     for name, each in measured["cells"].items():
         low, middle, high = statistics.quantiles(each["ratios"], n=4)
-        told.append(f"{name} {middle:.2f} times (quartiles {low:.2f} to {high:.2f}; published {_PUBLISHED[name]})")
+        details.append(f"{name} {middle:.2f} times (quartiles {low:.2f} to {high:.2f}; published {_PUBLISHED[name]})")
         if high < 1:
             answer = "does not hold"
         elif low <= 1 and answer == "holds":
             answer = "cannot tell"
-    return Verdict(answer, f"the classical cell's time over the typed one's, forward and backward: {'; '.join(told)}")
+    return Verdict(
+        answer, f"the classical cell's time over the typed one's, forward and backward: {'; '.join(details)}"
+    )
 
 
 def panels(measured: Measured) -> list[Panel]:

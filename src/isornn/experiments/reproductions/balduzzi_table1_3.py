@@ -68,8 +68,8 @@ def judge(measured: Measured) -> Verdict:
     answer: Answer = (
         "does not hold" if won + mixed <= most or not comparable else "holds" if won > most else "cannot tell"
     )
-    told = "; ".join(
-        f"{what}: train {seeds.told(typed['train'])} for {seeds.told(classical['train'])} "
+    details = "; ".join(
+        f"{what}: train {seeds.mean_range(typed['train'])} for {seeds.mean_range(classical['train'])} "
         f"({'seeds mix' if win is None else 'lower' if win else 'higher'}), test {gap:+.3f}"
         for (what, classical, typed), win, gap in zip(pairs, wins, gaps, strict=True)
     )
@@ -77,7 +77,7 @@ def judge(measured: Measured) -> Verdict:
         answer,
         f"of {len(pairs)} pairs of two layers or three the typed model's training loss is lower in {won}, higher in "
         f"{wins.count(False)}, and in {mixed} the seeds mix; its mean test loss is above the classical one's by "
-        f"{min(gaps):+.3f} to {max(gaps):+.3f}. {told}",
+        f"{min(gaps):+.3f} to {max(gaps):+.3f}. {details}",
     )
 
 
@@ -107,8 +107,8 @@ def panels(measured: Measured) -> list[Panel]:
         for part in ("train", "test"):
             curves = []
             for number, (name, by_layers) in enumerate(rows.items()):
-                beside = [layers + 0.04 * (number - 2.5) for layers in _LAYERS]
-                curves.append(seeds.points(beside, [_losses(one)[part] for one in by_layers], name, number))
+                shifted = [layers + 0.04 * (number - 2.5) for layers in _LAYERS]
+                curves.append(seeds.points(shifted, [_losses(one)[part] for one in by_layers], name, number))
             found.append(Panel(f"{part} loss, size {size}, half the range", "layers", "nats per character", curves))
     return found
 

@@ -75,14 +75,14 @@ def judge(measured: Measured) -> Verdict:
     parts[f"with dropout T-LSTM at most {_AS_GOOD} times LSTM on the test part"] = seeds.below(
         medium["T-LSTM"]["test"], bound
     )
-    told = "; ".join(
-        f"{size} {name} train {seeds.told(row['train'], '.1f')}, test {seeds.told(row['test'], '.1f')}"
+    details = "; ".join(
+        f"{size} {name} train {seeds.mean_range(row['train'], '.1f')}, test {seeds.mean_range(row['test'], '.1f')}"
         for size, rows in (("small", small), ("medium", medium))
         for name, row in rows.items()
     )
     return Verdict(
         seeds.answer_of(parts),
-        f"perplexity: {told}. " + "; ".join(f"{name}: {seeds.SAID[part]}" for name, part in parts.items()),
+        f"perplexity: {details}. " + "; ".join(f"{name}: {seeds.SAID[part]}" for name, part in parts.items()),
     )
 
 

@@ -21,7 +21,7 @@ def measure(bench: Bench) -> Measured:
     """Largest differences over random layers and sequences, by cell; and what the weights of eq. 47 sum to."""
     settings, found = bench.settings, {}
     for number, (name, kind) in enumerate(_LAYERS.items()):
-        bench.tell(name, number, len(_LAYERS))
+        bench.progress(name, number, len(_LAYERS))
         generator = bench.generator(number)
         gaps: dict[str, list[float]] = {"repaired": [], "printed": [], "sum": []}
         for _ in range(settings["draws"]):
@@ -62,9 +62,9 @@ def judge(measured: Measured) -> Verdict:
     cells = measured["cells"]
     right = max(each[what] for each in cells.values() for what in ("repaired", "sum"))
     printed = cells["T-GRU"]["printed"]
-    told = ", ".join(f"{name} {each['repaired']:.1e}" for name, each in cells.items())
+    details = ", ".join(f"{name} {each['repaired']:.1e}" for name, each in cells.items())
     why = (
-        f"closed form against recurrence, relative: {told}; |sum_s P(s) - (1 - prod f)| at most "
+        f"closed form against recurrence, relative: {details}; |sum_s P(s) - (1 - prod f)| at most "
         f"{max(each['sum'] for each in cells.values()):.1e} (bar {_EXACT}); T-GRU with eq. 50 as printed: off by "
         f"{printed:.2f}"
     )

@@ -29,7 +29,7 @@ def measure(bench: Bench) -> Measured:
     seen, held_out = (np.meshgrid(p, p, indexing="ij") for p in (points, unseen))
     errors: dict[str, list[list[float]]] = {name: [] for name in _FUNCTIONS}
     for draw in range(settings["draws"]):
-        bench.tell(f"draw {draw}", draw, settings["draws"])
+        bench.progress(f"draw {draw}", draw, settings["draws"])
         for name in errors:
             errors[name].append([])
         random = np.random.default_rng([bench.seed, draw])
@@ -62,8 +62,9 @@ def judge(measured: Measured) -> Verdict:
     means = {name: _mean(values) for name, values in measured["errors"].items()}
     falls = all(after < before for each in means.values() for before, after in pairwise(each))
     last = max(each[-1] for each in means.values())
-    told = "; ".join(f"{name}: {', '.join(f'{e:.3g}' for e in each)}" for name, each in means.items())
-    why = f"relative error at widths {', '.join(map(str, measured['widths']))}: {told} (bar {_SMALL_ERROR} at the last)"
+    details = "; ".join(f"{name}: {', '.join(f'{e:.3g}' for e in each)}" for name, each in means.items())
+    widths = ", ".join(map(str, measured["widths"]))
+    why = f"relative error at widths {widths}: {details} (bar {_SMALL_ERROR} at the last)"
     return Verdict("holds" if falls and last < _SMALL_ERROR else "does not hold", why)
 
 

@@ -1,4 +1,4 @@
-"""The type rules: which cells keep them, and what the powers of a recurrent matrix do to the basis."""
+"""The type rules: which cells satisfy them, and what the powers of a recurrent matrix do to the basis."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def measure(bench: Bench) -> Measured:
     """chi of eq. 42 by a rule of its own here, the library's chi, the slope of the map, and networks' correlations."""
     rows: list[dict[str, Any]] = []
     for number, (weight, drive, bias_var, mean, sigma) in enumerate(bench.settings["specs"]):
-        bench.tell("specs", number, len(bench.settings["specs"]))
+        bench.progress("specs", number, len(bench.settings["specs"]))
         spec = Spec(Minimal(), {"u": Gate(weight, drive, bias_mean=mean, bias_var=bias_var)}, Input(1.0, sigma))
         answer = analyze(spec)
         rest, second = (part.number() for part in (answer.fixed_point.correlation, answer.fixed_point.second_moment))

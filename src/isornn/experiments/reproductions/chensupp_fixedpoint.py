@@ -22,7 +22,7 @@ def measure(bench: Bench) -> Measured:
     """Q* of the library, F(Q*) by a rule of its own here, and untied networks for some of the specs."""
     generator, rows = bench.generator(), []
     for number in range(bench.settings["specs"]):
-        bench.tell("random specs", number, bench.settings["specs"])
+        bench.progress("random specs", number, bench.settings["specs"])
         weight, drive, bias_var, mean, variance = _drawn(generator)
         spec = Spec(Minimal(), {"u": Gate(weight, drive, bias_mean=mean, bias_var=bias_var)}, Input(variance, 1.0))
         second = analyze(spec).fixed_point.second_moment.number()

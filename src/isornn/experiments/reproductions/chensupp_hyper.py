@@ -1,4 +1,4 @@
-"""The ranges of supplement F as a sweep file, beside the file's own reading."""
+"""The ranges of supplement F, compared with those of the sweep file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast the minimalRNN's second moment comes to rest: xi_Q of eq. 38 against the decay itself."""
+"""How fast the minimalRNN's second moment converges: xi_Q of eq. 38 against the decay itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def measure(bench: Bench) -> Measured:
     """|q^t - q*| from a state at 0, the slope of its logarithm, and ln lambda_Q."""
     rows: list[dict[str, Any]] = []
     for number, (weight, drive, bias_var, mean) in enumerate(bench.settings["specs"]):
-        bench.tell("specs", number, len(bench.settings["specs"]))
+        bench.progress("specs", number, len(bench.settings["specs"]))
         spec = Spec(Minimal(), {"u": Gate(weight, drive, bias_mean=mean, bias_var=bias_var)})
         rest = analyze(spec).fixed_point.second_moment.number()
         second = moment_dynamics(spec, bench.settings["steps"]).second_moment.tolist()

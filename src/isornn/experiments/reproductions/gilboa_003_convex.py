@@ -15,7 +15,7 @@ def measure(bench: Bench) -> Measured:
     """chi, m1 and C* of random peephole LSTMs with identical inputs; half of them with large forget biases."""
     generator, rows = bench.generator(), []
     for number in range(bench.settings["specs"]):
-        bench.tell("random specs", number, bench.settings["specs"])
+        bench.progress("random specs", number, bench.settings["specs"])
         spec = random_spec(Peephole(), generator).replace("input.correlation", 1.0)
         if number % 2:
             spec = spec.replace("f.bias_mean", float(spec.gates["f"].bias_mean) + 3.0)

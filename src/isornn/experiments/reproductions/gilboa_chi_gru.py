@@ -23,7 +23,7 @@ def measure(bench: Bench) -> Measured:
     """Both forms by a rule of their own, the slope of the map by differences, and the library's chi."""
     rows: list[dict[str, Any]] = []
     for number, bias in enumerate(bench.settings["biases"]):
-        bench.tell(f"candidate's bias {bias}", number, len(bench.settings["biases"]))
+        bench.progress(f"candidate's bias {bias}", number, len(bench.settings["biases"]))
         gates = {"z": Gate(1.0, 1.0), "r": Gate(1.0, 1.0), "n": Gate(1.0, 1.0, bias_mean=bias)}
         spec = Spec(ChoGRU(), gates, Input(1.0, bench.settings["input_correlation"]))
         answer = analyze(spec)
@@ -93,12 +93,12 @@ def judge(measured: Measured) -> Verdict:
     library = max(abs(row["library"] - row["slope"]) for row in rows)
     biased = min(abs(row["printed"] - row["slope"]) for row in rows if row["bias"])
     unbiased = max(abs(row["printed"] - row["slope"]) for row in rows if not row["bias"])
-    told = "; ".join(
+    details = "; ".join(
         f"bias {row['bias']:g}: slope {row['slope']:.6f}, repaired {row['repaired']:.6f}, printed {row['printed']:.6f}"
         for row in rows
     )
     holds = max(right, library, unbiased) <= _EXACT < biased
-    return Verdict("holds" if holds else "does not hold", f"{told} (bar {_EXACT})")
+    return Verdict("holds" if holds else "does not hold", f"{details} (bar {_EXACT})")
 
 
 def panels(measured: Measured) -> list[Panel]:

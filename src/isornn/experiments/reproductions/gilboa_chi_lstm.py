@@ -36,7 +36,7 @@ def measure(bench: Bench) -> Measured:
     rows: list[dict[str, Any]] = []
     for number, (name, gates) in enumerate(_SETS.items()):
         for sigma in _CORRELATIONS:
-            bench.tell(f"{name}, correlation {sigma}", len(rows), len(_SETS) * len(_CORRELATIONS))
+            bench.progress(f"{name}, correlation {sigma}", len(rows), len(_SETS) * len(_CORRELATIONS))
             spec = Spec(LSTM(), gates, Input(1.0, sigma))
             answer = analyze(spec)
             printed, repaired = _forms(gates, sigma, bench.settings["units"], bench.generator(100 + number))
@@ -104,7 +104,7 @@ def judge(measured: Measured) -> Verdict:
     above = max(over) > _OVER and min(over) > -_SAMPLED
     apart = [row for row in other if abs(row["printed"] - row["repaired"]) > _SAMPLED]
     worse = [abs(row["printed"] - row["library"]) > abs(row["repaired"] - row["library"]) for row in apart]
-    told = "; ".join(
+    details = "; ".join(
         f"{row['name']}: networks {row['networks']:.4f} +- {row['stderr']:.4f}, library {row['library']:.4f}, A.3.3 "
         f"{row['repaired']:.4f}"
         for row in same
@@ -114,7 +114,7 @@ def judge(measured: Measured) -> Verdict:
         f"printed {row['printed']:.4f}"
         for row in other
     )
-    why = f"identical inputs: {told}. Correlation {_CORRELATIONS[1]}: {others}"
+    why = f"identical inputs: {details}. Correlation {_CORRELATIONS[1]}: {others}"
     return Verdict("holds" if library <= _EXACT and above and any(worse) and all(worse) else "does not hold", why)
 
 

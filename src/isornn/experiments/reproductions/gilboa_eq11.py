@@ -21,7 +21,7 @@ def measure(bench: Bench) -> Measured:
     """Relative distances of both forms from finite differences, and m1 and m2 of each."""
     rows: list[dict[str, Any]] = []
     for number, variance in enumerate(bench.settings["weight_vars"]):
-        bench.tell(f"weight variance {variance}", number, len(bench.settings["weight_vars"]))
+        bench.progress(f"weight variance {variance}", number, len(bench.settings["weight_vars"]))
         drawn = np.random.default_rng([bench.seed, number])
         width = bench.settings["width"]
         weights = {k: np.sqrt(variance / width) * drawn.standard_normal((width, width)) for k in "frn"}

@@ -32,7 +32,7 @@ def measure(bench: Bench) -> Measured:
     """m2 of simulated Jacobians, of the library's theory, and of both forms by units sampled here."""
     rows: list[dict[str, Any]] = []
     for number, (name, spec) in enumerate(_SPECS.items()):
-        bench.tell(name, number, len(_SPECS))
+        bench.progress(name, number, len(_SPECS))
         networks = simulate(
             spec,
             width=bench.settings["width"],
@@ -132,12 +132,12 @@ def judge(measured: Measured) -> Verdict:
         gap > _CLOSE and abs(row["printed"] - row["networks"]) > 5 * row["stderr"]
         for gap, row in zip(off["printed"], rows, strict=True)
     )
-    told = "; ".join(
+    details = "; ".join(
         f"{row['name']}: networks {row['networks']:.4f} +- {row['stderr']:.4f}, repaired {row['repaired']:.4f}, "
         f"library {row['theory']:.4f}, printed {row['printed']:.4f}"
         for row in rows
     )
-    return Verdict("holds" if right and wrong else "does not hold", f"m2 (bar {_CLOSE:.0%}): {told}")
+    return Verdict("holds" if right and wrong else "does not hold", f"m2 (bar {_CLOSE:.0%}): {details}")
 
 
 def panels(measured: Measured) -> list[Panel]:

@@ -18,8 +18,8 @@ def measure(bench: Bench) -> Measured:
 
 
 def judge(measured: Measured) -> Verdict:
-    """In every cell the border follows xi in rank, and mostly lies within a factor of 2 of 3 xi to 6 xi."""
-    answers, told = [], []
+    """In every cell the border follows xi in rank, and is mostly within a factor of 2 of 3 xi to 6 xi."""
+    answers, details = [], []
     for case in measured["cells"]:
         borders = padded.borders(measured, case)
         seen = [(border, xi) for border, xi in zip(borders, case["xi"], strict=True) if 0 < border < math.inf]
@@ -31,25 +31,25 @@ def judge(measured: Measured) -> Verdict:
             answers.append("cannot tell")
         else:
             answers.append("holds" if rank > _RANK and near > len(seen) / 2 else "does not hold")
-        told.append(
+        details.append(
             f"{padded.NAMES[case['cell']]}: border between 3 xi and 6 xi in {within} of {len(seen)} columns, within a "
             f"factor {_SLACK:g} of that in {near}, rank correlation with xi "
             f"{'not defined' if rank is None else f'{rank:.2f}'} (bar {_RANK})"
         )
     for answer in ("does not hold", "cannot tell"):
         if answer in answers:
-            return Verdict(answer, "; ".join(told))
-    return Verdict("holds", "; ".join(told))
+            return Verdict(answer, "; ".join(details))
+    return Verdict("holds", "; ".join(details))
 
 
 TARGET = Target(
     id="gilboa-fig2",
     source="Gilboa et al. 2019, figure 2",
     claim="In untied GRUs, peephole LSTMs and LSTMs, the border between lengths that can be trained and those that "
-    "cannot grows with xi, and mostly lies within a factor 2 of 3 xi to 6 xi.",
+    "cannot grows with xi, and is mostly within a factor 2 of 3 xi to 6 xi.",
     published="no numbers; heat maps with the curves 3 xi and 6 xi, after 1000 (GRU) and 2000 (LSTM) iterations",
     choices=f"{padded.CHOICES} Every step has weights of its own, all trained. Bars: rank correlation above 0.8 "
-    "(columns whose border lies beyond the lengths count as first or last), and more than half of the columns within "
+    "(columns whose border is beyond the lengths count as first or last), and more than half of the columns within "
     "a factor 2.",
     settings={"small": padded.SMALL, "paper": padded.PAPER},
     measure=measure,

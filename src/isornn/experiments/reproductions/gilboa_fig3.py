@@ -22,10 +22,10 @@ _SPECS = {
 
 
 def measure(bench: Bench) -> Measured:
-    """The Jacobian of the last step of untied networks, and what the theory says of it."""
+    """The Jacobian of the last step of untied networks, and the theory's spectrum of it."""
     cases: list[dict[str, Any]] = []
     for number, (name, spec) in enumerate(_SPECS.items()):
-        bench.tell(name, number, len(_SPECS))
+        bench.progress(name, number, len(_SPECS))
         networks = simulate(
             spec,
             width=bench.settings["width"],
@@ -70,12 +70,12 @@ def judge(measured: Measured) -> Verdict:
     gaps = [abs(case[key] / case[f"theory_{key}"] - 1) for case in measured["cases"] for key in ("mean", "std")]
     near = next(case for case in measured["cases"] if case["name"] == "near isometry")
     holds = max(gaps) <= _CLOSE and near["std"] <= _CONCENTRATED
-    told = "; ".join(
+    details = "; ".join(
         f"{case['name']}: mean {case['mean']:.4f} (theory {case['theory_mean']:.4f}), standard deviation "
         f"{case['std']:.4f} ({case['theory_std']:.4f}), KS distance to the predicted density {case['distance']:.4f}"
         for case in measured["cases"]
     )
-    return Verdict("holds" if holds else "does not hold", told)
+    return Verdict("holds" if holds else "does not hold", details)
 
 
 def panels(measured: Measured) -> list[Panel]:

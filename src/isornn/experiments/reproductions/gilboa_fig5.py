@@ -33,7 +33,7 @@ def measure(bench: Bench) -> Measured:
         spec = Spec(ChoGRU(), gates)
         untied = moment_dynamics(spec, len(sigma), input_correlation=sigma)
         for tied, name in _WEIGHTS.items():
-            bench.tell(f"bias {bias}, {name}", 2 * number + tied, 2 * len(settings["biases"]))
+            bench.progress(f"bias {bias}, {name}", 2 * number + tied, 2 * len(settings["biases"]))
             networks = simulate(
                 spec,
                 width=settings["width"],
@@ -61,7 +61,7 @@ def measure(bench: Bench) -> Measured:
 
 
 def judge(measured: Measured) -> Verdict:
-    """Untied networks lie within the stated distance of the untied theory; tied ones lie farther away on average."""
+    """Untied networks are within the stated distance of the untied theory; tied ones are farther away on average."""
     largest = {quantity: max(_gaps(measured, quantity, "untied")) for quantity in _QUANTITIES}
     parts, holds = [], True
     for quantity, name in _QUANTITIES.items():

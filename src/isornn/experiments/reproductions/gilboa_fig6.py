@@ -18,7 +18,7 @@ def measure(bench: Bench) -> Measured:
 
 def judge(measured: Measured) -> Verdict:
     """At every length accuracy does not fall with xi in rank, in every cell, and somewhere the border is off."""
-    positive, told, outside, seen_at_all = True, [], 0, 0
+    positive, details, outside, seen_at_all = True, [], 0, 0
     for case in measured["cells"]:
         ranks = {name: _mean_rank(case, name) for name in ("xi", "tied_xi")}
         borders = padded.borders(measured, case)
@@ -30,14 +30,14 @@ def judge(measured: Measured) -> Verdict:
         outside += len(places) - within["xi"]
         seen_at_all += len(places)
         tied = "not defined" if ranks["tied_xi"] is None else f"{ranks['tied_xi']:.2f}"
-        told.append(
+        details.append(
             f"{padded.NAMES[case['cell']]}: rank correlation of accuracy with xi, mean over lengths, "
             f"{ranks['xi']:.2f} (with tied xi {tied}); border between 3 xi and 6 xi in {within['xi']} of {len(places)} "
             f"columns, by tied xi in {within['tied_xi']}"
         )
     if seen_at_all < _FEWEST:
-        return Verdict("cannot tell", "; ".join(told))
-    return Verdict("holds" if positive and outside > 0 else "does not hold", "; ".join(told))
+        return Verdict("cannot tell", "; ".join(details))
+    return Verdict("holds" if positive and outside > 0 else "does not hold", "; ".join(details))
 
 
 def _mean_rank(case: Measured, name: str) -> float | None:
@@ -53,8 +53,8 @@ TARGET = Target(
     claim="With tied weights accuracy still is higher where the untied xi is larger, and the border deviates from "
     "3 xi to 6 xi.",
     published="no numbers; heat maps with the curves 3 xi and 6 xi of untied networks",
-    choices=f"{padded.CHOICES} The curves of tied networks are drawn beside: growth over the later half of 24 steps "
-    "from state 0; there are none where displacements grow. Deviation means at least one column whose border lies "
+    choices=f"{padded.CHOICES} The curves of tied networks are drawn too: growth over the later half of 24 steps "
+    "from state 0; there are none where displacements grow. Deviation means at least one column whose border is "
     "outside 3 xi to 6 xi.",
     settings={"small": {**padded.SMALL, **_TIED_STEPS}, "paper": {**padded.PAPER, **_TIED_STEPS}},
     measure=measure,

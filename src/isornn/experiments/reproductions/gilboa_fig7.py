@@ -30,7 +30,7 @@ def measure(bench: Bench) -> Measured:
     """Cell states of networks of width N after some steps, all units pooled, and samples by the theory."""
     cases: list[dict[str, Any]] = []
     for number, (name, spec) in enumerate(_SPECS.items()):
-        bench.tell(name, number, len(_SPECS))
+        bench.progress(name, number, len(_SPECS))
         networks = torch.cat([_cell_states(spec, bench, 100 * number + k) for k in range(bench.settings["networks"])])
         theory = stationary_samples(spec, generator=bench.generator(1000 + number))
         low, high = theory.quantile(0.001).item(), theory.quantile(0.999).item()
@@ -85,7 +85,7 @@ def judge(measured: Measured) -> Verdict:
     """Both histograms agree with the theory's, and their shapes differ."""
     close = all(case["distance"] <= _CLOSE for case in measured["cases"])
     holds = close and measured["between_shapes"] >= _DIFFERENT
-    told = "; ".join(
+    details = "; ".join(
         f"{case['name']}: KS distance {case['distance']:.3f} (bar {_CLOSE}), standard deviation {case['std']:.3f} "
         f"(theory {case['theory_std']:.3f})"
         for case in measured["cases"]
@@ -93,7 +93,7 @@ def judge(measured: Measured) -> Verdict:
     between = (
         f"{measured['between']:.2f} between the two, {measured['between_shapes']:.2f} after scaling to equal spread"
     )
-    return Verdict("holds" if holds else "does not hold", f"{told}; {between}")
+    return Verdict("holds" if holds else "does not hold", f"{details}; {between}")
 
 
 def panels(measured: Measured) -> list[Panel]:

@@ -20,7 +20,7 @@ def measure(bench: Bench) -> Measured:
     rows = []
     for path, weight_at in _PATHS.items():
         for number, bias in enumerate(bench.settings["biases"]):
-            bench.tell(path, number, len(bench.settings["biases"]))
+            bench.progress(path, number, len(bench.settings["biases"]))
             weight = weight_at(bias)
             gates = {name: Gate(weight_var=weight, input_var=weight) for name in "igo"}
             answer = analyze(Spec(Peephole(), gates | {"f": Gate(weight, weight, bias_mean=bias)}))

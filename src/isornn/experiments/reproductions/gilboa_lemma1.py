@@ -19,7 +19,7 @@ def measure(bench: Bench) -> Measured:
     """For random specs with identical inputs: m1, chi, and the slope of the map by finite differences from the left."""
     generator, found = bench.generator(), []
     for number, name in enumerate(_CELLS):
-        bench.tell(name, number, len(_CELLS))
+        bench.progress(name, number, len(_CELLS))
         cell, left = cell_named(name), bench.settings["specs"]
         while left:
             spec = random_spec(cell, generator).replace("input.correlation", 1.0)

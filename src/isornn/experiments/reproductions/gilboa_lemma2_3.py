@@ -38,7 +38,7 @@ def measure(bench: Bench) -> Measured:
     for number, name in enumerate(_CELLS):
         cell, left = cell_named(name), bench.settings["specs"]
         while left:
-            bench.tell(name, number * bench.settings["specs"] - left, len(_CELLS) * bench.settings["specs"])
+            bench.progress(name, number * bench.settings["specs"] - left, len(_CELLS) * bench.settings["specs"])
             try:
                 curve = correlation_map(random_spec(cell, generator), _GRID)
             except TheoryMissing:
@@ -69,10 +69,10 @@ def judge(measured: Measured) -> Verdict:
     least = {name: min(one["least"] for one in measured["maps"] if one["cell"] == name) for name in _CELLS}
     pair = min(measured["pairs"].values())
     holds = min(*least.values(), pair) >= _FLAT
-    told = ", ".join(f"{name} {value:.1e}" for name, value in least.items())
+    details = ", ".join(f"{name} {value:.1e}" for name, value in least.items())
     why = (
-        f"{len(measured['maps'])} random maps: smallest second difference on a grid of 41 points {told} (bar {_FLAT}); "
-        f"smallest E g(x) g(y) {pair:.1e}"
+        f"{len(measured['maps'])} random maps: smallest second difference on a grid of 41 points {details} (bar "
+        f"{_FLAT}); smallest E g(x) g(y) {pair:.1e}"
     )
     return Verdict("holds" if holds else "does not hold", why)
 

@@ -41,8 +41,8 @@ def judge(measured: Measured) -> Verdict:
     xi, length = measured["xi"][biases.index(best)], rows["standard"]["length"]
     short = xi is not None and xi < _SHORT * length
     why = (
-        f"{', '.join(table.told(f'forget bias {bias:g}', rows[str(bias)]) for bias in biases)}, "
-        f"{table.told('standard', rows['standard'])}; the best, at {best:g}, is ahead by {100 * gap:.1f} +- "
+        f"{', '.join(table.summary(f'forget bias {bias:g}', rows[str(bias)]) for bias in biases)}, "
+        f"{table.summary('standard', rows['standard'])}; the best, at {best:g}, is ahead by {100 * gap:.1f} +- "
         f"{100 * error:.1f} points, and has xi {'without end' if xi is None else f'{xi:.1f}'} at T = {length}"
     )
     learned = max(table.mean_and_error(row["test"])[0] for row in rows.values()) > _LEARNED

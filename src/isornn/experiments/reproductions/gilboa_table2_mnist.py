@@ -39,8 +39,9 @@ def judge(measured: Measured) -> Verdict:
     rows = measured["rows"]
     gap, error = table.difference(rows["critical peephole LSTM"], rows["standard LSTM"])
     length = rows["standard LSTM"]["length"]
-    why = f"T = {length}: {', '.join(table.told(name, row) for name, row in rows.items())}; critical ahead of the " + (
-        f"standard LSTM by {100 * gap:.1f} +- {100 * error:.1f} points"
+    why = (
+        f"T = {length}: {', '.join(table.summary(name, row) for name, row in rows.items())}; critical ahead of the "
+        + (f"standard LSTM by {100 * gap:.1f} +- {100 * error:.1f} points")
     )
     best = max(table.mean_and_error(row["test"])[0] for row in rows.values())
     if best < _LEARNED or abs(gap + _WORSE) < error:

@@ -26,7 +26,7 @@ def measure(bench: Bench) -> Measured:
     ends: dict[str, Tensor] = {}
     found: dict[str, Any] = {"every": settings["every"]}
     for number, (name, step) in enumerate(_STEPS.items()):
-        bench.tell(name, number, len(_STEPS))
+        bench.progress(name, number, len(_STEPS))
         m, losses, drifts = start, [], []
         for update in range(settings["steps"] + 1):
             if update % settings["every"] == 0:

@@ -73,14 +73,14 @@ def judge(measured: Measured) -> Verdict:
         **{f"OPLU as soon as none at m = {m:g}": _alike(measured, m) for m in measured["margins"]},
     }
     ends = ", ".join("none" if slope is None else f"{slope:.3f}" for slope in measured["trained"])
-    told = ", ".join(
-        f"{name}: {copying.told(row)}" for rows in ("slopes", "pairs") for name, row in measured[rows].items()
+    details = ", ".join(
+        f"{name}: {copying.median_range(row)}" for rows in ("slopes", "pairs") for name, row in measured[rows].items()
     )
     judged = "; ".join(f"{part}: {by_seeds.SAID[yes]}" for part, yes in parts.items())
     return Verdict(
         by_seeds.answer_of(parts),
         f"{judged}. Trained slopes at the end, mean over units, by seed: {ends}. Update at which copying "
-        f"is learned, median and range over seeds: {told}",
+        f"is learned, median and range over seeds: {details}",
     )
 
 
@@ -102,7 +102,7 @@ def _alike(measured: Measured, margin: float) -> bool | None:
 
 
 def panels(measured: Measured) -> list[Panel]:
-    """The slopes, and OPLU beside none."""
+    """The slopes, and OPLU compared with no nonlinearity."""
     return [
         copying.panel("slope of the negative side", measured["slopes"]),
         copying.panel("OPLU and none", measured["pairs"]),

@@ -95,7 +95,7 @@ def judge(measured: Measured) -> Verdict:
     longest = [rows for length, rows in measured["lengths"].items() if int(length) >= _LONG]
     parts[f"narrow margins win at T = {_LONG}"] = _reversed(longest[0]) if longest else None
     updates = "; ".join(
-        f"T = {length}: {', '.join(f'{name}: {copying.told(row)}' for name, row in rows.items())}"
+        f"T = {length}: {', '.join(f'{name}: {copying.median_range(row)}' for name, row in rows.items())}"
         for length, rows in measured["lengths"].items()
     )
     unmeasured = "" if longest else f" (not trained; not a measurement of it: {_proxy(measured)})"
@@ -158,7 +158,7 @@ TARGET = Target(
     "memory. Sooner: Kendall's tau over all runs of a length, p below 0.05. Rates are those of this "
     "library's copy task, not tuned: bases 0.01, spectrum 1 (SGD, over 2m), the rest 0.001 (RMSprop), clip "
     "1, without weight decay; at one rate the spectrum of 'none' starts 8/m times as fast as with a margin. "
-    "At small scale T = 10,000 is not trained and that part cannot be told: how far powers of the matrices "
+    "At small scale T = 10,000 is not trained and that part is not decided: how far powers of the matrices "
     "that were trained at the longest T stretch a vector is drawn in its place, and is no part of the "
     "verdict.",
     settings={

@@ -30,7 +30,7 @@ def measure(bench: Bench) -> Measured:
     for number, (name, margin) in enumerate(_MARGINS.items()):
         found[name] = []
         for seed in range(settings["seeds"]):
-            bench.tell(f"margin {name}", number * settings["seeds"] + seed, len(_MARGINS) * settings["seeds"])
+            bench.progress(f"margin {name}", number * settings["seeds"] + seed, len(_MARGINS) * settings["seeds"])
             options = {"margin": margin, "nonlinearity": "identity"}
             found[name].append(followed(bench, task, fields, seed, partial(_norms, probe), **options))
     return {"every": settings["every"], "margins": found}
@@ -71,12 +71,14 @@ def judge(measured: Measured) -> Verdict:
     grows = all(means[a] < means[b] for a, b in pairwise(means))
     apart = all(max(later[a]) < min(later[b]) for a, b in pairwise(later))
     answer: Answer = "does not hold" if zero > _FLAT or not grows else "holds" if apart else "cannot tell"
-    told = ", ".join(f"{name}: {means[name]:.2g} ({min(each):.2g} to {max(each):.2g})" for name, each in later.items())
+    details = ", ".join(
+        f"{name}: {means[name]:.2g} ({min(each):.2g} to {max(each):.2g})" for name, each in later.items()
+    )
     seeds = len(margins["0"])
     return Verdict(
         answer,
         f"spread over t of ln |gradient|, mean over the second half of training and range over {seeds} seeds, by "
-        f"margin: {told}; with margin 0 at most {zero:.1e} at any time (bar {_FLAT})",
+        f"margin: {details}; with margin 0 at most {zero:.1e} at any time (bar {_FLAT})",
     )
 
 

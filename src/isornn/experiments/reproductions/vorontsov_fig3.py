@@ -35,7 +35,7 @@ def measure(bench: Bench) -> Measured:
     for number, (name, options) in enumerate(_ROWS.items()):
         found[name] = []
         for seed in range(settings["seeds"]):
-            bench.tell(name, number * settings["seeds"] + seed, len(_ROWS) * settings["seeds"])
+            bench.progress(name, number * settings["seeds"] + seed, len(_ROWS) * settings["seeds"])
             found[name].append(followed(bench, digits, fields, seed, _values, **options))
     return {"every": settings["every"], "rows": found}
 

@@ -76,14 +76,14 @@ def judge(measured: Measured) -> Verdict:
     parts["unstable without a margin, whatever the prior"] = True if any(counts[_WITHOUT_MARGIN]) else None
     parts["unstable with margin 1 without a prior, and not with one"] = _more_without(*counts[_WITH_MARGIN])
     judged = "; ".join(f"{part}: {by_seeds.SAID[yes]}" for part, yes in parts.items())
-    told = "; ".join(
-        f"{name}: {', '.join(f'{strength}: {copying.told(row)}' for strength, row in rows.items())}, unstable seeds "
-        f"{' '.join(map(str, counts[name]))}"
+    details = "; ".join(
+        f"{name}: {', '.join(f'{strength}: {copying.median_range(row)}' for strength, row in rows.items())}, "
+        f"unstable seeds {' '.join(map(str, counts[name]))}"
         for name, rows in panels.items()
     )
     return Verdict(
         by_seeds.answer_of(parts),
-        f"{judged}. Update at which it is learned, median and range over seeds, by strength: {told}",
+        f"{judged}. Update at which it is learned, median and range over seeds, by strength: {details}",
     )
 
 

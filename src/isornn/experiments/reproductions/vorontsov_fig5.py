@@ -66,10 +66,10 @@ def judge(measured: Measured) -> Verdict:
         else:
             parts[f"{name} leaves"] = True if all(left) else None  # it may yet
     judged = "; ".join(f"{part}: {by_seeds.SAID[yes]}" for part, yes in parts.items())
-    told = ", ".join(f"{name}: {by_seeds.told(errors, '.4f')}" for name, errors in least.items())
+    details = ", ".join(f"{name}: {by_seeds.mean_range(errors, '.4f')}" for name, errors in least.items())
     return Verdict(
         by_seeds.answer_of(parts),
-        f"{judged}. Least held-out error, mean and range over seeds, by margin: {told}; without memory "
+        f"{judged}. Least held-out error, mean and range over seeds, by margin: {details}; without memory "
         f"{Adding.baseline:.4f}",
     )
 

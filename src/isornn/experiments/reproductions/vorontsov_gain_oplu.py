@@ -88,7 +88,7 @@ def _fields(settings: Mapping[str, Any], order: str, name: str, seed: int) -> di
 
 def _watch(bench: Bench, runs: Sequence[SweptRun]) -> None:
     done = sum(one.state in ("finished", "failed") for one in runs)
-    bench.tell("training", done, len(runs))
+    bench.progress("training", done, len(runs))
 
 
 def _run(data: Path | None, fields: Mapping[str, Any], folder: Path, progress: Any) -> dict[str, Any]:
@@ -104,11 +104,11 @@ def _run(data: Path | None, fields: Mapping[str, Any], folder: Path, progress: A
     state = State(model, build_optimiser(configuration.optimiser, model))
     batches = iter(loader(problem.training, size, seed))
 
-    def told(state: State) -> None:
+    def after_update(state: State) -> None:
         progress(state.update, configuration.updates)
 
     try:
-        train(state, batches, configuration.updates, clip=configuration.clip, on_update=[told])
+        train(state, batches, configuration.updates, clip=configuration.clip, on_update=[after_update])
     except NonFiniteLoss as error:
         return {"accuracy": 0.0, "diverged": str(error)}
     return {"accuracy": evaluate(model, one_pass(problem.test, 1000))["accuracy"], "diverged": None}
@@ -137,12 +137,12 @@ def judge(measured: Measured) -> Verdict:
     oplu = [measured["orders"]["permuted"][name] for name in _OPLU]
     alike = [_near(a, b) for pair in combinations(oplu, 2) for a, b in (pair, pair[::-1])]
     parts["OPLU's margins within 2 points"] = False if False in alike else None if None in alike else True
-    told = "; ".join(
-        f"{order}: " + ", ".join(f"{name} {by_seeds.told(values, '.1%')}" for name, values in rows.items())
+    details = "; ".join(
+        f"{order}: " + ", ".join(f"{name} {by_seeds.mean_range(values, '.1%')}" for name, values in rows.items())
         for order, rows in measured["orders"].items()
     )
     judged = "; ".join(f"{part}: {by_seeds.SAID[yes]}" for part, yes in parts.items())
-    return Verdict(by_seeds.answer_of(parts), f"{judged}. Test accuracy, mean and range over seeds: {told}")
+    return Verdict(by_seeds.answer_of(parts), f"{judged}. Test accuracy, mean and range over seeds: {details}")
 
 
 def _near(low: Sequence[float], high: Sequence[float]) -> bool | None:

@@ -70,14 +70,14 @@ def judge(measured: Measured) -> Verdict:
     bits = {part: _bits(rows) for part, rows in measured["sentences"].items()}
     parts = {f"short: m = 0 above {wide}": seeds.below(bits["short"][wide], bits["short"]["m = 0"]) for wide in _WIDE}
     parts |= {f"long: m = 0 below {wide}": seeds.below(bits["long"]["m = 0"], bits["long"][wide]) for wide in _WIDE}
-    told = "; ".join(
+    details = "; ".join(
         f"at most {measured['longest'][part]} characters: "
-        + ", ".join(f"{name} {seeds.told(each)}" for name, each in rows.items())
+        + ", ".join(f"{name} {seeds.mean_range(each)}" for name, each in rows.items())
         for part, rows in bits.items()
     )
     return Verdict(
         seeds.answer_of(parts),
-        f"test bits per character, mean and range over seeds: {told}. "
+        f"test bits per character, mean and range over seeds: {details}. "
         + "; ".join(f"{name}: {seeds.WORDS[part]}" for name, part in parts.items()),
     )
 
@@ -121,7 +121,7 @@ TARGET = Target(
     "spectrum's over 2m as eq. 11 has it, batches of 50, weight decay 0.0001 on the matrix, the gradient clipped at "
     "30, which is taken for its norm. Margins .01 and 100 and the other starts are left out. Test bits at the best "
     "validation loss. One row is above another if all its seeds are; where seeds mix one cannot tell. At scale small "
-    "500 updates end long before any network is trained: it tells who learns first.",
+    "500 updates end long before any network is trained: it shows which learns first.",
     settings={
         "small": {
             "longest": {"short": 40, "long": 150},

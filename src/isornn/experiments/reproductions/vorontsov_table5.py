@@ -31,7 +31,7 @@ def measure(bench: Bench) -> Measured:
     task = Copy(settings["length"])
     sizes: dict[str, Any] = {}
     for number, units in enumerate(settings["units"]):
-        bench.tell(f"{units} units", number, len(settings["units"]))
+        bench.progress(f"{units} units", number, len(settings["units"]))
         updates = {kind: _update(kind, task, units, settings["rates"], bench) for kind in _KINDS}
         times: dict[str, list[float]] = {kind: [] for kind in _KINDS}
         for k, (x, y) in zip(range(settings["updates"] + 1), loader(task, settings["batch"], bench.seed), strict=False):
@@ -99,8 +99,8 @@ def judge(measured: Measured) -> Verdict:
         (_, _, before), *_, (after, _, _) = quartiles.values()
         rising = all(a < b for a, b in pairwise(medians))
         answers.append("holds" if rising and after > before else "does not hold" if medians[-1] <= medians[0] else "?")
-        told = ", ".join(f"{n}: {mid:.2f} ({low:.2f} to {high:.2f})" for n, (low, mid, high) in quartiles.items())
-        parts.append(f"{'eq. 9 by a linear solve' if kind == 'solve' else 'this library'}: {told}")
+        details = ", ".join(f"{n}: {mid:.2f} ({low:.2f} to {high:.2f})" for n, (low, mid, high) in quartiles.items())
+        parts.append(f"{'eq. 9 by a linear solve' if kind == 'solve' else 'this library'}: {details}")
     answer: Answer = "cannot tell" if "?" in answers else "holds" if set(answers) == {"holds"} else "does not hold"
     return Verdict(answer, f"median ratio (quartiles) by units; {'; '.join(parts)}")
 
