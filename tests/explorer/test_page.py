@@ -114,7 +114,7 @@ def test_the_page_by_keyboard(browser: webdriver.Chrome, served: Served, tmp_pat
             python="isornn.init.critical_(module, length=500",
             message="The critical start for T = 500 is set.",
             xi_value="undefined",
-            reach_value="500",
+            reach_value=seen(isornn.critical(SPEC.cell, 500).spec, "reach"),
         )
 
         assert contrast(browser) > 7

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -329,11 +330,19 @@ def _check_plain(where: str, value: Any) -> None:
         raise SpecError(where, value, "it is a number")
 
 
+def _as_float(value: SupportsFloat) -> float:
+    """Infinite where it is a whole number beyond all floats."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 def _check_number(where: str, value: Number, low: float, high: float) -> None:
     if isinstance(value, Tensor):
         inside = bool(((value >= low) & (value <= high)).all())
     else:
-        inside = isinstance(value, SupportsFloat) and low <= float(value) <= high
+        inside = isinstance(value, SupportsFloat) and low <= _as_float(value) <= high
     if not inside:
         raise SpecError(where, value, f"it is a finite number from {low:g} to {high:g}")
 
