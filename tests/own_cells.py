@@ -119,6 +119,59 @@ class Summing(MGU):
 
 
 @dataclass(frozen=True)
+class InPlaceByMethod(MGU):
+    """Multiplies a saved result in place."""
+
+    name = "own_in_place_by_method"
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.tanh(u.n).mul_(s.h)}
+
+
+@dataclass(frozen=True)
+class InPlaceByFunction(MGU):
+    """Rectifies a pre-activation in place."""
+
+    name = "own_in_place_by_function"
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.relu_(u.n)}
+
+
+@dataclass(frozen=True)
+class InPlaceByArgument(MGU):
+    """Rectifies a pre-activation in place, by an argument; acts on several units."""
+
+    name = "own_in_place_by_argument"
+    pointwise = False
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.nn.functional.relu(u.n, True)}
+
+
+@dataclass(frozen=True)
+class InPlaceByOut(MGU):
+    """Writes the result over the state."""
+
+    name = "own_in_place_by_out"
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.tanh(u.n, out=s.h)}
+
+
+@dataclass(frozen=True)
+class InPlaceByAssignment(MGU):
+    """Adds to the state in the output."""
+
+    name = "own_in_place_by_assignment"
+
+    def output(self, s: Values, u: Values) -> Any:
+        h = s.h
+        h += u.n
+        return h
+
+
+@dataclass(frozen=True)
 class Undefined(MGU):
     """Calls what does not exist."""
 

@@ -166,7 +166,8 @@ def graph_of(cell: Cell) -> CellGraph:
     reason; the others are traced all the same.
 
     Raises:
-        CellError: the cell has a mistake: a name that does not exist, a state that is not returned, an operation over
+        CellError: the cell has a mistake: a name that does not exist, a state that is not returned, an operation that
+            changes a tensor in place, the input in the update of a cell that does not declare it, an operation over
             several units in a cell that is declared pointwise.
 
     >>> from isornn.cells import GRU
@@ -221,13 +222,49 @@ def values_in(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
     return found
 
 
+class _InPlace(Exception):
+    """An operation that writes to its argument, of which the graph would not know; the message names it."""
+
+
+class _Symbol(fx.Proxy):
+    """A symbol that refuses ``a += b``, which changes a tensor in place; fx.Proxy would compute ``a = a + b``."""
+
+    def _refuse(self, other: Any) -> Any:
+        raise _InPlace("an assignment such as += or *=")
+
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = _refuse
+    __iand__ = __ior__ = __ixor__ = __imatmul__ = __ilshift__ = __irshift__ = _refuse
+
+
+class _Tracer(fx.proxy.GraphAppendingTracer):
+    """Symbols for the results of operations, of which those that change a tensor in place are refused."""
+
+    def proxy(self, node: Node) -> fx.Proxy:
+        return _Symbol(node, self)
+
+    def create_node(
+        self,
+        kind: str,
+        target: fx.node.Target,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str | None = None,
+        type_expr: Any = None,
+    ) -> Node:
+        spelled = target if isinstance(target, str) else getattr(target, "__name__", "")
+        in_place = spelled.endswith("_") and not spelled.endswith("__")
+        if in_place or kwargs.get("inplace") or kwargs.get("out") is not None:
+            raise _InPlace(spelled)
+        return super().create_node(kind, target, args, kwargs, name, type_expr)
+
+
 class _Tracing:
     """One run of the cell's methods on symbols."""
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell
         self.fx_graph = fx.Graph()
-        self.tracer = fx.proxy.GraphAppendingTracer(self.fx_graph)
+        self.tracer = _Tracer(self.fx_graph)
         self.leaves: dict[Node, Leaf] = {}
         self.untraced: dict[str, str] = {}
         self.states = self._symbols("state", cell.states)
@@ -252,7 +289,7 @@ class _Tracing:
     def _symbol(self, leaf: Leaf) -> fx.Proxy:
         node = self.fx_graph.placeholder(f"{leaf.kind}_{leaf.name}".replace(" ", "_"))
         self.leaves[node] = leaf
-        return fx.Proxy(node, self.tracer)
+        return self.tracer.proxy(node)
 
     def _all_u(self) -> Values:
         return Values(**self.parameters, **self.gates)
@@ -284,6 +321,11 @@ class _Tracing:
             return None
         except AttributeError as error:
             raise CellError(f"{self.cell.name}.{method}: {_missing(error)}") from None
+        except _InPlace as error:
+            raise CellError(
+                f"{self.cell.name}.{method}: {error} changes a tensor in place, and gradients need the old one; use an "
+                "operation that returns a new tensor"
+            ) from None
         except Exception as error:
             raise CellError(f"{self.cell.name}.{method}: {type(error).__name__}: {error}") from error
         if method == "update":
