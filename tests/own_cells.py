@@ -172,6 +172,46 @@ class InPlaceByAssignment(MGU):
 
 
 @dataclass(frozen=True)
+class Highway(MGU):
+    """Adds its input, which it does not declare."""
+
+    name = "own_highway"
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f = torch.sigmoid(u.f)
+        return {"h": f * s.h + (1 - f) * (torch.tanh(u.n) + x)}
+
+
+@dataclass(frozen=True)
+class DeclaredHighway(Highway):
+    """Declares it."""
+
+    name = "own_declared_highway"
+    input_enters_pointwise = True
+
+
+@dataclass(frozen=True)
+class Copying(MGU):
+    """Is its input, which it does not declare."""
+
+    name = "own_copying"
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": x}
+
+
+@dataclass(frozen=True)
+class Switching(MGU):
+    """Branches on its input, which it does not declare; acts on several units."""
+
+    name = "own_switching"
+    pointwise = False
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": s.h if bool((x > 0).all()) else u.n}
+
+
+@dataclass(frozen=True)
 class Undefined(MGU):
     """Calls what does not exist."""
 
