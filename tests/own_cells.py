@@ -119,6 +119,99 @@ class Summing(MGU):
 
 
 @dataclass(frozen=True)
+class InPlaceByMethod(MGU):
+    """Multiplies a saved result in place."""
+
+    name = "own_in_place_by_method"
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.tanh(u.n).mul_(s.h)}
+
+
+@dataclass(frozen=True)
+class InPlaceByFunction(MGU):
+    """Rectifies a pre-activation in place."""
+
+    name = "own_in_place_by_function"
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.relu_(u.n)}
+
+
+@dataclass(frozen=True)
+class InPlaceByArgument(MGU):
+    """Rectifies a pre-activation in place, by an argument; acts on several units."""
+
+    name = "own_in_place_by_argument"
+    pointwise = False
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.nn.functional.relu(u.n, True)}
+
+
+@dataclass(frozen=True)
+class InPlaceByOut(MGU):
+    """Writes the result over the state."""
+
+    name = "own_in_place_by_out"
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.tanh(u.n, out=s.h)}
+
+
+@dataclass(frozen=True)
+class InPlaceByAssignment(MGU):
+    """Adds to the state in the output."""
+
+    name = "own_in_place_by_assignment"
+
+    def output(self, s: Values, u: Values) -> Any:
+        h = s.h
+        h += u.n
+        return h
+
+
+@dataclass(frozen=True)
+class Highway(MGU):
+    """Adds its input, which it does not declare."""
+
+    name = "own_highway"
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f = torch.sigmoid(u.f)
+        return {"h": f * s.h + (1 - f) * (torch.tanh(u.n) + x)}
+
+
+@dataclass(frozen=True)
+class DeclaredHighway(Highway):
+    """Declares it."""
+
+    name = "own_declared_highway"
+    input_enters_pointwise = True
+
+
+@dataclass(frozen=True)
+class Copying(MGU):
+    """Is its input, which it does not declare."""
+
+    name = "own_copying"
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": x}
+
+
+@dataclass(frozen=True)
+class Switching(MGU):
+    """Branches on its input, which it does not declare; acts on several units."""
+
+    name = "own_switching"
+    pointwise = False
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": s.h if bool((x > 0).all()) else u.n}
+
+
+@dataclass(frozen=True)
 class Undefined(MGU):
     """Calls what does not exist."""
 

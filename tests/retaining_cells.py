@@ -28,6 +28,45 @@ class TwoMemories(Cell):
 
 
 @dataclass(frozen=True)
+class Averaged(Cell):
+    """A gated memory, and an average of it whose decay is a parameter per unit; no matrix reads either."""
+
+    name = "averaged"
+    states = ("h", "c")
+    gates = {"f": _INPUT, "n": _INPUT}
+    parameters = {"decay": 0.5}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f = torch.sigmoid(u.f)
+        c = f * s.c + (1 - f) * u.n
+        return {"h": u.decay * s.h + (1 - u.decay) * torch.tanh(c), "c": c}
+
+
+@dataclass(frozen=True)
+class AveragedByOption(Averaged):
+    """The decay is an option, the same in all units."""
+
+    name = "averaged_by_option"
+    parameters = {}
+    decay: float = 0.5
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return super().update(s, Values(**vars(u), decay=self.decay), x)
+
+
+@dataclass(frozen=True)
+class Leaky(Cell):
+    """One state whose decay no gate has a share in."""
+
+    name = "leaky"
+    gates = {"n": _INPUT}
+    parameters = {"decay": 0.9}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": u.decay * s.h + (1 - u.decay) * torch.tanh(u.n)}
+
+
+@dataclass(frozen=True)
 class Refined(Cell):
     """A gate that refines another: ``g = r (1 - (1-f)^2) + (1-r) f^2``."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ import isornn.cells
 import own_cells
 from isornn.cells import CELLS, FURTHER_CELLS, GRU, SCRN, Cell, CellError, Gate, OptionError, Spec, SpecError
 from isornn.cells.catalogue import _defined, by_name, cell_named, full_name, with_options
+from isornn.nn import RNN
 from isornn.theory.analysis import analyze
 from own_cells import MGU, Leaky, Many
 
@@ -149,6 +151,14 @@ def test_values_that_cannot_be_hashed_are_refused() -> None:
         ("Misspelt", "own_misspelt.update: it asks for 'm'"),
         ("Forgetful", "own_forgetful.update: the state 'h' is not returned"),
         ("Summing", "own_summing.update: mean acts on several units together"),
+        ("InPlaceByMethod", "own_in_place_by_method.update: mul_ changes a tensor in place"),
+        ("InPlaceByFunction", "own_in_place_by_function.update: relu_ changes a tensor in place"),
+        ("InPlaceByArgument", "own_in_place_by_argument.update: relu changes a tensor in place"),
+        ("InPlaceByOut", "own_in_place_by_out.update: tanh changes a tensor in place"),
+        ("InPlaceByAssignment", "own_in_place_by_assignment.output: an assignment such as \\+="),
+        ("Highway", "own_highway.update: it uses the input x, .* input_enters_pointwise = True"),
+        ("Copying", "own_copying.update: it uses the input x"),
+        ("Switching", "own_switching.update: it uses the input x"),
         ("Undefined", "own_undefined.update: NameError: name 'nothing' is not defined"),
         ("Clashing", "own_clashing.parameters: 'f' is a gate's name too"),
         ("Wordy", "own_wordy.parameters: {'scale': 'one'} is not a mapping from names to numbers"),
@@ -163,6 +173,11 @@ def test_a_mistake_in_the_definition_names_cell_and_method(name: str, said: str)
 
 def test_an_update_that_cannot_be_traced_is_no_mistake() -> None:
     assert cell_named("own_cells:Branching") == own_cells.Branching()
+
+
+def test_an_input_in_the_update_is_no_mistake_once_declared() -> None:
+    assert cell_named("own_cells:DeclaredHighway") == own_cells.DeclaredHighway()
+    assert RNN(own_cells.DeclaredHighway(), 4, 4)(torch.ones(3, 2, 4))[0].isfinite().all()
 
 
 # -- modules that a stranger names ------------------------------------------------------------------------------------

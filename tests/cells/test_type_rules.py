@@ -44,6 +44,7 @@ def cell_of(update: Update, gates: dict[str, Reads], states: tuple[str, ...] = (
     @dataclass(frozen=True)
     class Given(Cell):
         name = "given"
+        input_enters_pointwise = True
         gates = given_gates
         states = given_states
 

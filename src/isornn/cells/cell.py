@@ -66,7 +66,9 @@ class Cell(ABC):
     reads) and ``update``; where a recurrent matrix reads a gated state it also states ``read``. The torch
     layer, the theory and the simulation are derived from these.
 
-    The update is plain torch operations on values of one unit: no sums over units, any dtype.
+    The update is plain torch operations on values of one unit: no sums over units, none in place, any dtype. Its
+    argument ``x`` is ``None`` unless the cell has ``input_enters_pointwise = True``: then it is the input itself, one
+    value per unit, which a layer whose input has another size first maps to its N units by a matrix of its own.
 
     A cell with trained parameters of its own, one per unit, names them in ``parameters`` with their initial values. It
     reads them from ``u``, as it does pre-activations: ``parameters = {"scale": 1.0}`` is ``u.scale``, (N,) in a layer,

@@ -166,7 +166,8 @@ def graph_of(cell: Cell) -> CellGraph:
     reason; the others are traced all the same.
 
     Raises:
-        CellError: the cell has a mistake: a name that does not exist, a state that is not returned, an operation over
+        CellError: the cell has a mistake: a name that does not exist, a state that is not returned, an operation that
+            changes a tensor in place, the input in the update of a cell that does not declare it, an operation over
             several units in a cell that is declared pointwise.
 
     >>> from isornn.cells import GRU
@@ -221,13 +222,69 @@ def values_in(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
     return found
 
 
+class _Refused(Exception):
+    """What a cell's methods may not do; the message says what."""
+
+
+def _in_place(operation: str) -> _Refused:
+    reason = "changes a tensor in place, and gradients need the old one; use an operation that returns a new tensor"
+    return _Refused(f"{operation} {reason}")
+
+
+class _Symbol(fx.Proxy):
+    """A symbol that refuses ``a += b``, which changes a tensor in place; fx.Proxy would compute ``a = a + b``."""
+
+    def _refuse(self, other: Any) -> Any:
+        raise _in_place("an assignment such as += or *=")
+
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = _refuse
+    __iand__ = __ior__ = __ixor__ = __imatmul__ = __ilshift__ = __irshift__ = _refuse
+
+
+class _Tracer(fx.proxy.GraphAppendingTracer):
+    """Symbols for the results of operations.
+
+    It refuses operations that change a tensor in place, and those on the input of a cell that does not declare it.
+    """
+
+    undeclared: Node | None = None
+
+    def proxy(self, node: Node) -> fx.Proxy:
+        return _Symbol(node, self)
+
+    def create_node(
+        self,
+        kind: str,
+        target: fx.node.Target,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str | None = None,
+        type_expr: Any = None,
+    ) -> Node:
+        spelled = target if isinstance(target, str) else getattr(target, "__name__", "")
+        in_place = spelled.endswith("_") and not spelled.endswith("__")
+        if in_place or kwargs.get("inplace") or kwargs.get("out") is not None:
+            raise _in_place(spelled)
+        node = super().create_node(kind, target, args, kwargs, name, type_expr)
+        self.check_declared(node)
+        return node
+
+    def check_declared(self, value: Any) -> None:
+        """Refuse the undeclared input, and what is computed from it."""
+        if isinstance(value, Node) and self.undeclared in (value, *value.all_input_nodes):
+            raise _Refused(
+                f"it uses the input {INPUT}, which is the layer's input unit by unit where the cell has the class "
+                "attribute input_enters_pointwise = True, and otherwise None"
+            )
+
+
 class _Tracing:
     """One run of the cell's methods on symbols."""
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell
         self.fx_graph = fx.Graph()
-        self.tracer = fx.proxy.GraphAppendingTracer(self.fx_graph)
+        self.tracer = _Tracer(self.fx_graph)
         self.leaves: dict[Node, Leaf] = {}
         self.untraced: dict[str, str] = {}
         self.states = self._symbols("state", cell.states)
@@ -235,6 +292,8 @@ class _Tracing:
         self.gates = self._symbols("gate", cell.gates)
         self.parameters = self._symbols("parameter", cell.parameters)
         self.input = self._symbol(Leaf("input", INPUT))
+        if not cell.input_enters_pointwise:
+            self.tracer.undeclared = self.input.node
 
     def graph(self) -> CellGraph:
         reads = self._reads()
@@ -252,7 +311,7 @@ class _Tracing:
     def _symbol(self, leaf: Leaf) -> fx.Proxy:
         node = self.fx_graph.placeholder(f"{leaf.kind}_{leaf.name}".replace(" ", "_"))
         self.leaves[node] = leaf
-        return fx.Proxy(node, self.tracer)
+        return self.tracer.proxy(node)
 
     def _all_u(self) -> Values:
         return Values(**self.parameters, **self.gates)
@@ -269,7 +328,13 @@ class _Tracing:
         return found
 
     def _update(self) -> dict[str, Any]:
-        new = self._traced("update", lambda: self.cell.update(Values(**self.states), self._all_u(), self.input))
+        def call() -> Any:
+            new = self.cell.update(Values(**self.states), self._all_u(), self.input)
+            for value in new.values() if isinstance(new, Mapping) else ():
+                self.tracer.check_declared(_node(value))
+            return new
+
+        new = self._traced("update", call)
         return {} if new is None else new
 
     def _traced(self, method: str, call: Callable[[], Any]) -> Any:
@@ -284,6 +349,8 @@ class _Tracing:
             return None
         except AttributeError as error:
             raise CellError(f"{self.cell.name}.{method}: {_missing(error)}") from None
+        except _Refused as error:
+            raise CellError(f"{self.cell.name}.{method}: {error}") from None
         except Exception as error:
             raise CellError(f"{self.cell.name}.{method}: {type(error).__name__}: {error}") from error
         if method == "update":

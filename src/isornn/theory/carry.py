@@ -77,7 +77,8 @@ class Carry:
 
 
 def carry_of(spec: Spec, second_moment: float = 0.0) -> Carry:
-    """The carry of the slow state, its gates' weights fed by a state of the given second moment.
+    """The carry of the first state whose own part depends on a gate, or of the first with any where none does; its
+    gates' weights are fed by a state of the given second moment.
 
     Raises:
         NotPolynomial: no state enters its own update affinely with one-gate factors.
@@ -98,7 +99,7 @@ def carry_of(spec: Spec, second_moment: float = 0.0) -> Carry:
         mean = float(law.bias_mean) + nodes.offset[gate]
         correlation = torch.full_like(mean, shared / variance if variance > 0 else 1.0)
         laws[gate] = GateLaw(mean, torch.full_like(mean, variance), _kinks(polynomial, gate)), correlation
-    rates = torch.zeros(1, 1, 1, dtype=torch.float64)
+    rates = torch.zeros_like(nodes.weight)[None, None]  # units may differ though no gate retains their state
     for a in polynomial.terms:
         for b in polynomial.terms:
             value = torch.as_tensor(a.coefficient * b.coefficient, dtype=torch.float64)
@@ -113,11 +114,14 @@ def carry_of(spec: Spec, second_moment: float = 0.0) -> Carry:
 
 
 def _slow(spec: Spec) -> tuple[str, Polynomial]:
+    found = []
     for state, polynomial in structure_of(spec.cell).update.items():
         carry = polynomial.part(state, 1)
         if carry.terms and not carry.obstacle() and not polynomial.obstacle(state) and polynomial.degree(state) == 1:
-            return state, carry
-    raise NotPolynomial(f"no state of {spec.cell.name} enters its own update affinely with one-gate factors")
+            found.append((state, carry))
+    if not found:
+        raise NotPolynomial(f"no state of {spec.cell.name} enters its own update affinely with one-gate factors")
+    return next((slow for slow in found if slow[1].gates), found[0])
 
 
 def _kinks(polynomial: Polynomial, gate: str) -> tuple[float, ...]:

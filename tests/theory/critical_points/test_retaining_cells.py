@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import pytest
@@ -9,10 +10,12 @@ import torch
 
 from checked import MGU
 from isornn import critical, init, isometric, nn
-from isornn.cells import LSTM, Cell, CoupledLSTM, SpecError
+from isornn.cells import LSTM, BiasLaw, Cell, CoupledLSTM, Gate, Spec, SpecError
 from isornn.cells.linear import RGLRU
 from isornn.cells.sru import SRU
-from retaining_cells import Exponential, Refined, Spelled, TwoMemories
+from isornn.theory.carry import carry_of
+from isornn.theory.critical_points.costs import costs
+from retaining_cells import Averaged, AveragedByOption, Exponential, Leaky, Refined, Spelled, TwoMemories
 
 LENGTH, WARMUP, NETWORKS = 100, 100, 6
 
@@ -99,3 +102,27 @@ def test_conditions_that_are_not_met_are_warned_of_and_what_cannot_be_is_refused
         isometric(SRU(), 20)
     with pytest.raises(SpecError, match=r"cell: 'exponential' .* no bias of r takes what exponential's h keeps"):
         init.critical_(nn.RNN(Exponential(0.5), 3, 8), 20)
+
+
+@pytest.mark.parametrize("cell", [Averaged(), AveragedByOption()], ids=lambda cell: cell.name)
+def test_the_state_that_a_gate_retains_is_the_slow_one(cell: Cell) -> None:
+    init.critical_(nn.RNN(cell, 3, 4), LENGTH)
+    point = critical(cell, LENGTH)
+    assert carry_of(point.spec).state == "c"
+    assert point.holds_by_gates()
+    biases = point.spec.replace("f.input_var", 0.0)
+    assert carry_of(biases).reach() == pytest.approx(LENGTH, rel=1e-3)
+
+
+def test_a_decay_that_no_gate_sets_is_that_of_units_with_different_biases() -> None:
+    spec = Spec(Leaky(), {"n": Gate(input_var=1.0, bias_law=BiasLaw("timescale", 1.0, 9.0))}, biases="fixed")
+    carry = carry_of(spec)
+    assert carry.rates.shape == carry.weight.shape
+    assert carry.mean == pytest.approx(0.81)
+    assert carry.reach() == pytest.approx(-0.5 / math.log(0.9))
+
+
+def test_isometry_is_that_of_the_gated_state() -> None:
+    spec = Spec(Averaged(), {"f": Gate(bias_mean=math.log(999.0)), "n": Gate(input_var=1.0)})
+    found = costs(spec, LENGTH, generator=torch.Generator().manual_seed(0))
+    assert found["isometry"].number() == pytest.approx(LENGTH * (1 - 0.999**2), rel=1e-6)  # of h it is 75

@@ -112,6 +112,7 @@ class Tried(Cell):
 
     name = "tried"
     gates = {"f": Reads(), "g": Reads()}
+    input_enters_pointwise = True
     change: Callable[[Any, Any, Any], Any]
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:

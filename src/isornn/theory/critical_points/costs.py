@@ -114,7 +114,8 @@ def _measured(spec: Spec, generator: torch.Generator, careful: bool) -> _Measure
     try:
         found = analyze(spec, length=1, engine="quadrature")
     except NotPolynomial:
-        retained = roles_of(spec.cell).retained
+        roles = roles_of(spec.cell)
+        retained = roles.gated or roles.retained
         if len(spec.cell.states) > 1 and retained:
             return _by_slow_state(spec, retained[0].state, generator, careful)
         sizes = {} if careful else {"units": _UNITS, "replicates": _REPLICATES}
