@@ -16,6 +16,7 @@ from isornn.cells.activations import OptionError
 from isornn.cells.bias_laws import BiasLaw, bias_law_from_json
 from isornn.cells.catalogue import cell_named, full_name, importable, with_options
 from isornn.cells.cell import Cell
+from isornn.cells.definition import check_definition
 from isornn.files import read_json
 
 Number = float | Tensor
@@ -102,6 +103,7 @@ class Spec:
     Raises:
         SpecError: unknown gate, negative variance, |correlation| > 1, a variance of something the gate does
             not read, NaN, infinity; names the field, the value and what is allowed.
+        OptionError, CellError: ``cell`` is no cell, or one whose class attributes have a mistake.
 
     >>> from isornn.cells import LSTM, Gate, Spec
     >>> spec = Spec(LSTM(), {"f": Gate(weight_var=1.0, bias_mean=1.0)})
@@ -119,6 +121,7 @@ class Spec:
     biases: Literal["redrawn", "fixed"] = "redrawn"
 
     def __post_init__(self) -> None:
+        check_definition(self.cell)
         for name in self.gates:
             if name not in self.cell.gates:
                 raise SpecError(f"gates.{name}", name, f"{self.cell.name} has {', '.join(self.cell.gates)}")
