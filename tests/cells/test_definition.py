@@ -110,3 +110,10 @@ def test_what_is_no_cell_is_refused_wherever_one_is_taken(
 ) -> None:
     with pytest.raises(error, match=re.escape(message)):
         TAKES[takes](cell)
+
+
+@pytest.mark.parametrize("field", ["state", "input", "previous_input"])
+@pytest.mark.parametrize("value", ["input", None, 1, "n"])
+def test_what_a_gate_reads_is_true_or_false(field: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=rf"Reads\.{field}: {value!r} is not allowed; it is True or False"):
+        Reads(**{field: value})
