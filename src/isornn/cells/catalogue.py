@@ -100,7 +100,7 @@ def with_options(kind: type[Cell], options: Mapping[str, Any]) -> Cell:
     >>> with_options(LSTM, {"gate": "sigmoid"})
     LSTM(gate='sigmoid')
     """
-    offered = [field.name for field in fields(kind) if field.init]
+    offered = option_names(kind)
     for option in options:
         if option not in offered:
             raise OptionError(f"options.{option}: {kind.name} has {', '.join(offered) or 'none'}")
@@ -113,6 +113,16 @@ def with_options(kind: type[Cell], options: Mapping[str, Any]) -> Cell:
     except Exception as error:  # the class may be the user's own
         given = ", ".join(f"{option}={value!r}" for option, value in options.items())
         raise OptionError(f"options: {kind.__name__}({given}): {type(error).__name__}: {error}") from error
+
+
+def option_names(kind: type[Cell]) -> list[str]:
+    """The options of a kind of cell: its dataclass fields.
+
+    >>> from isornn.cells import LSTM
+    >>> option_names(LSTM)
+    ['gate']
+    """
+    return [field.name for field in fields(kind) if field.init]
 
 
 def full_name(cell: Cell) -> str:
