@@ -203,7 +203,7 @@ def test_chrono_has_its_law_and_its_mirror() -> None:
     assert float(uniform.min()) >= -1e-6 and float(uniform.max()) <= 1 + 1e-6
     distance = (uniform.sort().values - torch.arange(hidden) / hidden).abs().max()
     assert float(distance) < 1.63 / math.sqrt(hidden), "Kolmogorov-Smirnov at 1 %"
-    assert spec_of(lstm).biases == "fixed"
+    assert spec_of(lstm, 0).biases == "fixed"
 
 
 @pytest.mark.parametrize("cell", [URLSTM(), URGRU()], ids=lambda cell: cell.name)
@@ -434,6 +434,19 @@ def test_a_diverged_module_is_refused_by_the_field() -> None:
         module.get_parameter("weight_hh_l0")[4, 1] = math.nan
     with pytest.raises(SpecError, match=r"gates\.f\.weight_var: nan"):
         spec_of(module)
+
+
+def test_one_of_several_layers_and_directions_is_to_be_named() -> None:
+    deep = standard_(nn.GRU(2, 3, num_layers=2), generator=seeded())
+    with pytest.raises(ModuleError, match=r"layer, direction: None, 0 are not allowed; the module has GRU l0, GRU l1"):
+        spec_of(deep)
+    assert spec_of(deep, 1) == spec_of(deep, 1, 0)
+    both = standard_(nn.GRU(2, 3, bidirectional=True), generator=seeded())
+    with pytest.raises(ModuleError, match=r"layer, direction: 0, None .* has GRU l0, GRU l0_reverse"):
+        spec_of(both)
+    assert spec_of(both, direction=1) == spec_of(both, 0, 1)
+    with pytest.raises(ModuleError, match=r"layer, direction: None, None are not allowed"):
+        spec_of(nn.GRU(2, 3, num_layers=2, bidirectional=True))
 
 
 def test_the_input_law_is_carried() -> None:

@@ -279,7 +279,9 @@ def uniform_gate_(module: Module, *, generator: torch.Generator | None = None) -
     return _named("uniform_gate", module, generator)
 
 
-def spec_of(module: nn.Module, layer: int = 0, direction: int = 0, input: Input = _UNIT_INPUT) -> Spec:
+def spec_of(
+    module: nn.Module, layer: int | None = None, direction: int | None = None, input: Input = _UNIT_INPUT
+) -> Spec:
     """The hyper-parameters estimated from a module's tensors, trained or not.
 
     Per gate: ``weight_var = N mean(W_ij^2)``, ``input_var = D mean(U_ij^2)`` (weights are taken to have mean 0),
@@ -290,11 +292,13 @@ def spec_of(module: nn.Module, layer: int = 0, direction: int = 0, input: Input 
 
     Args:
         module: holds one recurrent module.
-        layer, direction: which of its layers; direction 1 is the reverse.
+        layer, direction: which of its layers, counted from 0, and whether forward (0) or reverse (1); each may be left
+            out where the module has one.
         input: the law of the input sequences, which cannot be derived from tensors.
 
     Raises:
-        ModuleError: no or several recurrent modules; no such layer; ``proj_size``, a cell that the theory lacks.
+        ModuleError: no or several recurrent modules; no such layer, or several and none named; ``proj_size``, a cell
+            that the theory lacks.
         SpecError: the tensors hold NaN or infinity; names the field.
 
     >>> gates = spec_of(standard_(nn.LSTM(49, 128))).gates
@@ -401,12 +405,15 @@ def _check_range(where: str, name: str, gate: Gate, tensors: GateTensors) -> Non
             )
 
 
-def _chosen(layers: list[RecurrentLayer], layer: int, direction: int) -> RecurrentLayer:
+def _chosen(layers: list[RecurrentLayer], layer: int | None, direction: int | None) -> RecurrentLayer:
+    places = ", ".join(found.where for found in layers)
     if len({id(found.module) for found in layers}) > 1:
-        raise ModuleError(f"module: it holds several recurrent modules, name one: {', '.join(f.where for f in layers)}")
+        raise ModuleError(f"module: it holds several recurrent modules, name one: {places}")
+    if layer is None and len(numbers := {found.layer for found in layers}) == 1:
+        (layer,) = numbers
+    if direction is None and len(directions := {found.direction for found in layers}) == 1:
+        (direction,) = directions
     for found in layers:
         if (found.layer, found.direction) == (layer, direction):
             return found
-    raise ModuleError(
-        f"layer, direction: {layer}, {direction} are not allowed; the module has {', '.join(f.where for f in layers)}"
-    )
+    raise ModuleError(f"layer, direction: {layer}, {direction} are not allowed; the module has {places}")

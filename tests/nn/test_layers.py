@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -196,6 +197,15 @@ def test_default_start_is_torchs() -> None:
     for parameter in layer.parameters():
         assert parameter.abs().max() <= 0.1
         assert float(parameter.detach().var()) == pytest.approx(0.01 / 3, rel=0.15)
+
+
+@pytest.mark.parametrize("kind", LAYERS.values())
+def test_the_error_of_a_misspelt_argument_lists_those_of_the_layer_and_its_cell(kind: type[nn.RNN]) -> None:
+    with pytest.raises(OptionError, match=r"options\.batchfirst: True is not allowed; ") as refused:
+        made(kind, batchfirst=True)
+    assert f"{kind.__name__} takes input_size, hidden_size, num_layers, bias, batch_first, " in str(refused.value)
+    own = ", ".join(field.name for field in dataclasses.fields(kind(3, 4).cell)) or "none"
+    assert str(refused.value).endswith(f"untied, and the cell's options: {own}")
 
 
 def test_options_reach_the_cell() -> None:

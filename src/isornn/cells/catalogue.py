@@ -16,7 +16,8 @@ from types import ModuleType
 from typing import Any
 
 from isornn.cells.activations import OptionError
-from isornn.cells.cell import Cell, ParameterLaw, Reads
+from isornn.cells.cell import Cell
+from isornn.cells.definition import check_definition
 from isornn.cells.trace import CellError, graph_of
 
 _OF_THE_PAPERS = ("vanilla", "minimal", "gru", "gru_cho", "lstm", "peephole", "t_rnn", "t_lstm", "t_gru")
@@ -56,7 +57,8 @@ it first, or allow it by name (--allow-import antigravity)
     cell = with_options(kind, within | given)
     if not in_catalogue(kind):
         try:
-            _check_definition(cell)
+            check_definition(cell)
+            graph_of(cell)
         except (CellError, OptionError):
             raise
         except Exception as error:  # the class is the user's own
@@ -98,7 +100,7 @@ def with_options(kind: type[Cell], options: Mapping[str, Any]) -> Cell:
     >>> with_options(LSTM, {"gate": "sigmoid"})
     LSTM(gate='sigmoid')
     """
-    offered = [field.name for field in fields(kind) if field.init]
+    offered = option_names(kind)
     for option in options:
         if option not in offered:
             raise OptionError(f"options.{option}: {kind.name} has {', '.join(offered) or 'none'}")
@@ -111,6 +113,16 @@ def with_options(kind: type[Cell], options: Mapping[str, Any]) -> Cell:
     except Exception as error:  # the class may be the user's own
         given = ", ".join(f"{option}={value!r}" for option, value in options.items())
         raise OptionError(f"options: {kind.__name__}({given}): {type(error).__name__}: {error}") from error
+
+
+def option_names(kind: type[Cell]) -> list[str]:
+    """The options of a kind of cell: its dataclass fields.
+
+    >>> from isornn.cells import LSTM
+    >>> option_names(LSTM)
+    ['gate']
+    """
+    return [field.name for field in fields(kind) if field.init]
 
 
 def full_name(cell: Cell) -> str:
@@ -200,28 +212,6 @@ def _attribute(module: ModuleType, path: str) -> Any:
     for part in path.split("."):
         found = inspect.getattr_static(found, part, None)
     return found
-
-
-def _check_definition(cell: Cell) -> None:
-    states, gates = cell.states, getattr(cell, "gates", None)
-    if not (isinstance(states, tuple) and states and all(isinstance(state, str) for state in states)):
-        raise CellError(f"{cell.name}.states: {states!r} is not a tuple of names")
-    if not (isinstance(gates, Mapping) and gates and all(isinstance(reads, Reads) for reads in gates.values())):
-        raise CellError(f"{cell.name}.gates: {gates!r} is not a mapping from names to isornn.cells.Reads")
-    numbers = cell.parameters
-    if not (
-        isinstance(numbers, Mapping)
-        and all(isinstance(value, int | float | ParameterLaw) for value in numbers.values())
-    ):
-        raise CellError(f"{cell.name}.parameters: {numbers!r} is not a mapping from names to numbers or laws")
-    both = [name for name in numbers if name in gates]
-    if both:
-        raise CellError(f"{cell.name}.parameters: {both[0]!r} is a gate's name too")
-    try:
-        hash(cell)
-    except TypeError as error:
-        raise OptionError(f"options: the values of {cell.name}'s must be hashable ({error})") from None
-    graph_of(cell)
 
 
 def _frozen(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -34,11 +34,26 @@ class Reads:
         previous_input: whether there is a matrix ``V_k`` on the previous input.
 
     What ``W_k`` multiplies is the cell's first state unless the cell's ``read`` says otherwise.
+
+    Raises:
+        TypeError: anything but True or False.
+
+    >>> Reads("input")
+    Traceback (most recent call last):
+    ...
+    TypeError: Reads.state: 'input' is not allowed; it is True or False, as in Reads(state=False, input=True)
     """
 
     state: bool = True
     input: bool = True
     previous_input: bool = False
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, bool):
+                example = "Reads(state=False, input=True)"
+                raise TypeError(f"Reads.{field.name}: {value!r} is not allowed; it is True or False, as in {example}")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from isornn.cells.activations import OptionError
 from isornn.cells.bias_laws import BiasLaw, bias_law_from_json
 from isornn.cells.catalogue import cell_named, full_name, importable, with_options
 from isornn.cells.cell import Cell
+from isornn.cells.definition import check_definition
 from isornn.files import read_json
 
 Number = float | Tensor
@@ -59,6 +60,14 @@ class Gate:
             return self.weight_var
         return self.weight_var * (1 + self.ensemble**2 / 3)
 
+    def __repr__(self) -> str:
+        """The fields that are not their defaults; of an empirical law the number of its units.
+
+        >>> Gate(weight_var=1.0, bias_law=BiasLaw("empirical", values=(0.5,) * 64))
+        Gate(weight_var=1.0, bias_law=BiasLaw('empirical', 64 values))
+        """
+        return f"Gate({_changed(self)})"
+
 
 @dataclass(frozen=True)
 class Input:
@@ -86,6 +95,22 @@ class Input:
         return cls(float(mean_square))
 
 
+def _changed(record: Gate | Input) -> str:
+    """The fields of a record that are not their defaults, as keywords."""
+    values = {f.name: (getattr(record, f.name), f.default) for f in fields(record)}
+    return ", ".join(
+        f"{name}={_short(value)}"
+        for name, (value, default) in values.items()
+        if isinstance(value, Tensor) or value != default
+    )
+
+
+def _short(value: object) -> str:
+    if isinstance(value, BiasLaw) and value.values:
+        return f"BiasLaw({value.kind!r}, {len(value.values)} values)"
+    return repr(value)
+
+
 _VARIANCES = ("weight_var", "input_var", "previous_input_var", "bias_var")
 _NUMBERS = (*_VARIANCES, "bias_mean")
 
@@ -103,6 +128,7 @@ class Spec:
     Raises:
         SpecError: unknown gate, negative variance, |correlation| > 1, a variance of something the gate does
             not read, NaN, infinity; names the field, the value and what is allowed.
+        OptionError, CellError: ``cell`` is no cell, or one whose class attributes have a mistake.
 
     >>> from isornn.cells import LSTM, Gate, Spec
     >>> spec = Spec(LSTM(), {"f": Gate(weight_var=1.0, bias_mean=1.0)})
@@ -120,6 +146,7 @@ class Spec:
     biases: Literal["redrawn", "fixed"] = "redrawn"
 
     def __post_init__(self) -> None:
+        check_definition(self.cell)
         for name in self.gates:
             if name not in self.cell.gates:
                 raise SpecError(f"gates.{name}", name, f"{self.cell.name} has {', '.join(self.cell.gates)}")
@@ -179,6 +206,21 @@ class Spec:
             return replace(self, gates={**self.gates, head: replace(self.gates[head], **{name: value})})
         gates = ", ".join(self.gates)
         raise SpecError(path, value, f"fields are biases, input.*, and GATE.FIELD with GATE of {gates}")
+
+    def __repr__(self) -> str:
+        """Without what is as it would be anyway.
+
+        >>> from isornn.cells import LSTM
+        >>> Spec(LSTM(), {"f": Gate(weight_var=1.0, bias_mean=5.0)}, biases="fixed")
+        Spec(LSTM(gate='sigmoid'), {'f': Gate(weight_var=1.0, bias_mean=5.0)}, biases='fixed')
+        """
+        gates = ", ".join(f"{name!r}: {gate!r}" for name, gate in self.gates.items() if _changed(gate))
+        parts = [repr(self.cell), f"{{{gates}}}"]
+        if _changed(self.input):
+            parts.append(f"input=Input({_changed(self.input)})")
+        if self.biases != "redrawn":
+            parts.append(f"biases={self.biases!r}")
+        return f"Spec({', '.join(parts)})"
 
     @property
     def batch_shape(self) -> torch.Size:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from isornn.cells.cell import Cell
+from isornn.cells.definition import check_definition
 from isornn.cells.polynomial import affine_in_states
 from isornn.cells.trace import CellError, CellGraph, Leaf, Node, graph_of, name_of, values_in
 
@@ -92,6 +93,7 @@ def typing_of(cell: Cell, *, symmetric: bool = False) -> Typing:
     >>> typing_of(Vanilla(), symmetric=True).offences
     ('W_h reads h: the feature u_h is not stateless',)
     """
+    check_definition(cell)
     try:
         return _judged(graph_of(cell), symmetric)
     except (_Unspoken, CellError) as error:

@@ -7,6 +7,7 @@ Shapes, parameters and errors are those of `RNN`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from isornn import cells
+from isornn.cells.catalogue import option_names
 from isornn.nn import typed
 from isornn.nn.rnn import RNN, Before, Features, State
 
@@ -22,8 +24,15 @@ class _Named(RNN):
     """An `RNN` of one kind of cell; what is not the layer's is the cell's option.
 
     Raises:
-        OptionError: the cell has no such option or value.
+        OptionError: no such argument of the layer or option of the cell; an option's value is not one of those allowed.
         ValueError: as `RNN`.
+
+    >>> LSTM(3, 5, gates="hard_sigmoid")
+    Traceback (most recent call last):
+    ...
+    isornn.cells.activations.OptionError: options.gates: 'hard_sigmoid' is not allowed; LSTM takes input_size,
+    hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype, features, before,
+    h_detach, checkpoint_every, untied, and the cell's options: gate
     """
 
     kind: ClassVar[type[cells.Cell]]
@@ -48,6 +57,7 @@ class _Named(RNN):
         untied: bool = False,
         **options: Any,
     ) -> None:
+        self._check_names(options)
         super().__init__(
             cells.with_options(self.kind, options),
             input_size,
@@ -66,6 +76,14 @@ class _Named(RNN):
             checkpoint_every=checkpoint_every,
             untied=untied,
         )
+
+    def _check_names(self, options: Mapping[str, Any]) -> None:
+        offered = option_names(self.kind)
+        for name, value in options.items():
+            if name not in offered:
+                own = ", ".join(argument for argument in inspect.signature(_Named).parameters if argument != "options")
+                allowed = f"{type(self).__name__} takes {own}, and the cell's options: {', '.join(offered) or 'none'}"
+                raise cells.OptionError(f"options.{name}: {value!r} is not allowed; {allowed}")
 
 
 class VanillaRNN(_Named):

@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
 from isornn.cells import Cell, drawn_parameters
+from isornn.cells.definition import check_definition
 from isornn.cells.trace import Leaf, graph_of
 from isornn.nn.cudnn import MODES, recurrence_by_cudnn, runs_cudnn
 from isornn.nn.kernels import kernel_of
@@ -63,7 +64,8 @@ class RNN(nn.Module):
             with rows, columns and signs permuted (`nn.untied`), drawn from torch's global generator, as dropout is.
 
     Raises:
-        ValueError: a size or probability, or an option that the cell has no use for.
+        ValueError: a size or probability, or an option that the cell has no use for; ``cell`` is a class or a name.
+        CellError: the cell's definition has a mistake.
 
     >>> from isornn.cells import LSTM
     >>> layer = RNN(LSTM(), input_size=3, hidden_size=5, num_layers=2, bidirectional=True)
@@ -95,6 +97,7 @@ class RNN(nn.Module):
         untied: bool = False,
     ) -> None:
         super().__init__()
+        check_definition(cell)
         self.cell, self.layout = cell, Layout.of(cell)
         kernel_of(cell)  # now, since torch.compile could not look it up
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers

@@ -52,6 +52,13 @@ class Quantity:
             marked in ``reasons``.
         stderr: standard error, same shape; 0 where the engine is deterministic (see the fixed point's residual).
         reasons: (reason, where it applies) for values that are infinite or do not exist.
+
+    >>> print(Quantity.of(torch.tensor(35.3754), torch.tensor(0.14)))
+    35.38 ± 0.14
+    >>> print(Quantity.of(torch.tensor(torch.inf), reasons={UNENDING: True}))
+    infinite: chi >= 1, changes of the state do not fade
+    >>> Quantity.of(torch.tensor([1.5, 2.5, torch.inf]), reasons={UNENDING: torch.tensor([False, False, True])})
+    Quantity(shape (3,), 1.5 to 2.5, 1 without a value)
     """
 
     value: Tensor
@@ -97,6 +104,39 @@ class Quantity:
     def reason(self) -> str | None:
         """Why a single spec's value is missing or infinite."""
         return next((reason for reason, where in self.reasons if bool(where)), None)
+
+    def __str__(self) -> str:
+        """The value and its standard error, or the reason why there is none; of a batch its shape and range."""
+        if self.value.dim():
+            known = self.value[self.defined]
+            spread = [f"{float(known.min()):.4g} to {float(known.max()):.4g}"] if len(known) else []
+            lacking = self.value.numel() - len(known)
+            return ", ".join(
+                [f"shape {tuple(self.value.shape)}", *spread, *([f"{lacking} without a value"] if lacking else [])]
+            )
+        value, error = self.number(), self.error()
+        if value is None:
+            reason = self.reason() or ""
+            return reason if reason.startswith("infinite") else f"undefined: {reason}"
+        return _with_error(value, error or 0.0)
+
+    def __repr__(self) -> str:
+        return f"Quantity({self})"
+
+
+def _with_error(value: float, error: float) -> str:
+    """The value to the second digit of its error, or to six digits where it is exact.
+
+    >>> _with_error(35.3754, 0.14), _with_error(0.999999, 2e-7), _with_error(2.0, 0.0), _with_error(2.0, math.inf)
+    ('35.38 ± 0.14', '0.99999900 ± 2e-07', '2', '2 (error unknown)')
+    """
+    if not error:
+        return f"{value:.6g}"
+    if not math.isfinite(error):
+        return f"{value:.6g} (error unknown)"
+    place = math.floor(math.log10(error)) - 1  # of the error's second digit
+    shown = f"{value:.{-place}f}" if -12 <= place <= 0 else f"{value:.6g}"
+    return f"{shown} ± {error:.2g}"
 
 
 def _nulled(values: Any, defined: Any) -> Any:
@@ -330,6 +370,22 @@ class Analysis:
                 for inner in fields(part):
                     if isinstance(getattr(part, inner.name), Quantity):
                         yield f"{field.name}.{inner.name}", getattr(part, inner.name)
+
+    def __str__(self) -> str:
+        """A line for each quantity, as `Quantity` prints it.
+
+        >>> from isornn.cells import Vanilla
+        >>> print(Analysis.missing(Spec(Vanilla()), IDENTITY, length=2))  # doctest: +ELLIPSIS
+        vanilla, engine none
+          fixed_point.mean           undefined: the theory of random matrices does not cover identity matrices; ...
+          ...
+        """
+        tied = () if self.tied is None else ((f"tied.{name}", quantity) for name, quantity in self.tied.numbers())
+        lines = [f"  {name:<25}  {quantity}" for name, quantity in (*self.quantities(), *tied)]
+        return "\n".join([f"{self.spec.cell.name}, engine {self.engine}", *lines])
+
+    def __repr__(self) -> str:
+        return f"Analysis({self.spec.cell!r}, engine={self.engine!r}, reach={self.reach!r}, xi={self.xi!r})"
 
     def to_json(self) -> dict[str, Any]:
         """One JSON object; what does not exist is null and its reason stands under ``undefined``.

@@ -1,0 +1,50 @@
+"""Whether what was given for a cell is one, and its class attributes have the types that everything relies on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from isornn.cells.activations import OptionError
+from isornn.cells.cell import Cell, ParameterLaw, Reads
+from isornn.cells.trace import CellError
+
+
+def check_definition(cell: object) -> None:
+    """Check a cell before anything reads its attributes. The methods are not called: see `isornn.cells.trace.graph_of`.
+
+    Raises:
+        OptionError: it is no cell, but a name or a class; options that are not hashable.
+        CellError: ``name``, ``states``, ``gates`` or ``parameters`` of another form.
+
+    >>> check_definition("lstm")
+    Traceback (most recent call last):
+    ...
+    isornn.cells.activations.OptionError: cell: 'lstm' is not allowed; it is a cell, as isornn.cells.LSTM(), and \
+isornn.cells.cell_named gives one by name
+    """
+    if isinstance(cell, type) and issubclass(cell, Cell):
+        raise OptionError(f"cell: the class {cell.__name__} is not allowed; it is an instance, {cell.__name__}()")
+    if not isinstance(cell, Cell):
+        allowed = "it is a cell, as isornn.cells.LSTM(), and isornn.cells.cell_named gives one by name"
+        raise OptionError(f"cell: {cell!r} is not allowed; {allowed}")
+    name = getattr(cell, "name", None)
+    if not isinstance(name, str):
+        raise CellError(f"{type(cell).__name__}.name: {name!r} is not a string, as name = 'mgu'")
+    states, gates = cell.states, getattr(cell, "gates", None)
+    if not (isinstance(states, tuple) and states and all(isinstance(state, str) for state in states)):
+        raise CellError(f"{name}.states: {states!r} is not a tuple of names")
+    if not (isinstance(gates, Mapping) and gates and all(isinstance(reads, Reads) for reads in gates.values())):
+        raise CellError(f"{name}.gates: {gates!r} is not a mapping from names to isornn.cells.Reads")
+    numbers = cell.parameters
+    if not (
+        isinstance(numbers, Mapping)
+        and all(isinstance(value, int | float | ParameterLaw) for value in numbers.values())
+    ):
+        raise CellError(f"{name}.parameters: {numbers!r} is not a mapping from names to numbers or laws")
+    both = [number for number in numbers if number in gates]
+    if both:
+        raise CellError(f"{name}.parameters: {both[0]!r} is a gate's name too")
+    try:
+        hash(cell)
+    except TypeError as error:
+        raise OptionError(f"options: the values of {name}'s must be hashable ({error})") from None

@@ -1,0 +1,64 @@
+"""What `print` and the interpreter show of specs, quantities and analyses: short, whatever the number of units."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from isornn.cells import CELLS, LSTM, BiasLaw, Gate, Input, Spec, Vanilla
+from isornn.cells.random_specs import random_spec
+from isornn.init import spec_of
+from isornn.theory.analysis import analyze
+from isornn.theory.records import Quantity
+
+GRADES = torch.tensor([1.0, 3.0, 5.0], dtype=torch.float64)
+
+
+def test_a_module_read_back_has_a_short_repr_whatever_its_number_of_units() -> None:
+    shown = [repr(spec_of(nn.LSTM(3, units))) for units in (16, 256)]
+    assert all(len(text) < 800 for text in shown)
+    assert "256 values" in shown[1]
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_the_repr_of_a_spec_without_empirical_laws_is_that_spec(name: str) -> None:
+    spec = random_spec(CELLS[name](), torch.Generator().manual_seed(0))
+    names = {"Spec": Spec, "Gate": Gate, "Input": Input, "BiasLaw": BiasLaw, type(spec.cell).__name__: CELLS[name]}
+    assert eval(repr(spec), names) == spec
+
+
+def test_fields_that_are_their_defaults_are_left_out_and_batches_are_shown() -> None:
+    assert repr(Spec(Vanilla())) == "Spec(Vanilla(nonlinearity='tanh', slope=0.25), {})"
+    assert repr(Gate(bias_mean=GRADES)) == f"Gate(bias_mean={GRADES!r})"
+    changed = Spec(LSTM(), {"f": Gate(bias_mean=1.0)}, Input(correlation=0.5), "fixed")
+    expected = "{'f': Gate(bias_mean=1.0)}, input=Input(correlation=0.5), biases='fixed')"
+    assert repr(changed) == f"Spec(LSTM(gate='sigmoid'), {expected}"
+
+
+def test_an_analysis_prints_a_line_for_each_quantity() -> None:
+    answer = analyze(Spec(Vanilla(), {"h": Gate(weight_var=0.5, input_var=1.0)}), tied=True, steps=4)
+    lines = str(answer).splitlines()
+    assert lines[0] == "vanilla, engine quadrature"
+    shown = dict(line.split(maxsplit=1) for line in lines[1:])
+    assert shown["xi"] == f"{answer.xi.number():.6g}"
+    assert answer.tied is not None
+    assert shown["tied.chi"] == str(answer.tied.chi)
+    assert shown.keys() == {name for name, _ in answer.quantities()} | {
+        "tied." + name for name, _ in answer.tied.numbers()
+    }
+    assert repr(answer).startswith("Analysis(Vanilla(") and len(repr(answer)) < 400
+
+
+def test_a_batch_prints_ranges() -> None:
+    answer = analyze(Spec(Vanilla(), {"h": Gate(2.0, bias_mean=GRADES)}), length=5)
+    assert "tensor(" not in str(answer)
+    assert len(str(answer).splitlines()) == 12
+
+
+def test_quantities_print_their_reason() -> None:
+    missing = Quantity.of(torch.zeros(()), reasons={"no such theory": True})
+    assert (str(missing), repr(missing)) == ("undefined: no such theory", "Quantity(undefined: no such theory)")
+    nowhere = Quantity.of(torch.zeros(2, 2), reasons={"no such theory": True})
+    assert str(nowhere) == "shape (2, 2), 4 without a value"
+    assert str(Quantity(GRADES, torch.zeros(3))) == "shape (3,), 1 to 5"
