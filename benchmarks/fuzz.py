@@ -208,7 +208,7 @@ def _weights(ending: str) -> tuple[str, Sequence[str]]:
         torch.save({"state_dict": state}, "weights.pt")
     else:
         save_file(state, "weights.safetensors")
-    return f"weights.{ending}", ["diagnose", f"weights.{ending}", "--cell", "gru", "--length", "5", "--no-theory"]
+    return f"weights.{ending}", ["diagnose", f"weights.{ending}", "--cell", "gru", "--length", "5"]
 
 
 def _batch(ending: str) -> tuple[str, Sequence[str]]:
@@ -217,7 +217,7 @@ def _batch(ending: str) -> tuple[str, Sequence[str]]:
         np.save("x.npy", np.zeros((5, 3, 2)))
     else:
         torch.save((torch.zeros(5, 3, 2),), "x.pt")
-    return f"x.{ending}", ["diagnose", "their:model", "--data", f"x.{ending}", "--no-theory"]
+    return f"x.{ending}", ["diagnose", "their:model", "--data", f"x.{ending}"]
 
 
 def _in_a_run(name: str) -> tuple[str, Sequence[str]]:

@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 from isornn.cli import app
 from isornn.diagnosis import Predicted
 from isornn.diagnosis.diagnose import NOT_ASKED
+from isornn.training import Configuration, run
 
 MODELS = """
 import torch
@@ -108,6 +109,25 @@ def test_weights_alone(folder: Path, ending: str) -> None:
     read = json.loads(done.stdout)
     assert [layer["info"]["name"] for layer in read["layers"]] == ["encoder l0"] and read["length"] == 50
     assert "variance 1" in " ".join(read["notes"])
+    in_torch = called(f"a.{ending}", "--cell", "torch.nn.LSTM", "--length", 50, "--json")
+    assert in_torch.stdout == done.stdout
+
+
+def test_both_files_of_a_training_run_are_read(folder: Path) -> None:
+    """``checkpoint.pt`` has the model's latest weights, ``weights.safetensors`` the best: here they are the same."""
+    model = {"name": "mgu", "hidden": 4, "layers": 2}
+    table = {"task": {"name": "copy", "length": 2, "held_out": 4}, "model": model, "updates": 1, "batch_size": 2}
+    run(Configuration.from_mapping({**table, "optimiser": {"name": "adam", "rate": 0.1}}), folder / "run", device="cpu")
+    found = [
+        called(f"run/{file}", "--cell", "mgu", "--length", 10, "--json")
+        for file in ("checkpoint.pt", "weights.safetensors")
+    ]
+    assert [done.exit_code for done in found] == [0, 0], found[0].stderr
+    latest, best = (json.loads(done.stdout)["layers"] for done in found)
+    assert latest == best and [layer["info"]["name"] for layer in latest] == ["recurrent l0", "recurrent l1"]
+    whole = (folder / "run" / "checkpoint.pt").read_bytes()
+    (folder / "run" / "checkpoint.pt").write_bytes(whole[:-1])
+    assert "truncated or changed" in refused("run/checkpoint.pt", "--cell", "mgu")
 
 
 def test_bad_input_is_refused_in_a_line(folder: Path) -> None:

@@ -209,7 +209,7 @@ def test_weights(made: str) -> None:
     sys.setrecursionlimit(100_000)
     torch.save(content(), "weights.pt")
     sys.setrecursionlimit(before)
-    result = called("diagnose", "weights.pt", "--cell", "lstm", "--length", 5, "--no-theory")
+    result = called("diagnose", "weights.pt", "--cell", "lstm", "--length", 5)
     if made == "a number of many digits":  # no layer's, so that it is left out
         assert result.exit_code == 0, result.output
         return
@@ -263,7 +263,7 @@ def test_safetensors_of_unknown_numbers() -> None:
 def test_escape_codes_in_names_do_not_reach_the_terminal(flags: tuple[str, ...]) -> None:
     hostile = "a\x1b[2J\x07\x9b31m"
     torch.save({f"{hostile}.{name}": value for name, value in lstm().items()}, "weights.pt")
-    result = called("diagnose", "weights.pt", "--cell", "lstm", "--length", 20, "--no-theory", *flags)
+    result = called("diagnose", "weights.pt", "--cell", "lstm", "--length", 20, *flags)
     assert result.exit_code == 0, (result.output, result.exception)
     assert not [c for c in result.output if not c.isprintable() and c != "\n"]
     assert "x1b[2J" in result.stdout or "u001b[2J" in result.stdout

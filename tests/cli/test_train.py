@@ -76,7 +76,13 @@ def test_divergence_is_one_line_and_code_1(file: Path, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("--set", "optimiser.rate=fast"), "optimiser.rate: 'fast' is not allowed; it is a finite number above 0"),
-        (("--set", "optimizer.rate=1"), "optimizer: {'rate': 1} is not allowed; fields are task, model"),
+        (
+            ("--set", "optimizer.rate=1"),
+            "optimizer: {'rate': 1} is not allowed; did you mean optimiser? fields are task",
+        ),
+        (("--set", "model.hiden=6"), "model.hiden: 6 is not allowed; did you mean hidden? fields are hidden"),
+        (("--set", "start.name=critcal"), "start.name: 'critcal' is not allowed; did you mean critical? it is one of"),
+        (("--set", "schedule.name=exp"), "schedule.name: 'exp' is not allowed; it is one of constant"),
         (("--set", "rate"), "--set: 'rate' is not allowed; it is FIELD=VALUE"),
         (("--device", "tpu"), "--device: 'tpu' is not allowed; it is auto, cpu or cuda"),
         (("--devices", "0"), "--devices: 0 is not allowed"),

@@ -76,7 +76,10 @@ def test_it_is_named_where_it_costs_and_the_line_ends_it(monkeypatch):
     assert "takes 1 s, and 0.125 s with torch.set_flush_denormal(True)" in found.sentence
     assert diagnosis.layers[0].denormals.device in found.sentence
     assert all("bar: " in value for name, value in found.evidence.items() if name != "device")
-    assert fix_(model, [found]) == ["LSTM l0: left alone (denormals): it is a mode of torch."]
+    (left,) = fix_(model, [found])
+    assert (
+        left.startswith("LSTM l0: left alone (denormals): it is a mode of torch") and "set_flush_denormal(True)" in left
+    )
     with denormals_flushed(False):
         exec(found.remedy, {"model": model, "length": T})
         assert flushes_denormals()

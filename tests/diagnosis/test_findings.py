@@ -11,7 +11,7 @@ import isornn
 import own_cells
 import patients
 import patients_held_out
-from isornn.diagnosis import CANNOT_TELL, KINDS, Finding, findings, fix_, measure
+from isornn.diagnosis import CANNOT_TELL, KINDS, Finding, findings, fix_, fixes, measure
 from isornn.diagnosis.fixes import Fix, redraw, redraw_
 from isornn.diagnosis.weights import untrained_evidence, weight_facts
 from isornn.nn.gate_tensors import recurrent_layers
@@ -122,7 +122,7 @@ def test_what_lies_in_the_data_is_left_to_the_user():
     patient = patients.padded_gru()
     before = [value.clone() for value in patient.model.state_dict().values()]
     (said,) = fix_(patient.model, told(patient))
-    assert said == "recurrent l0: left alone (padding): it is in the data."
+    assert said.startswith("recurrent l0: left alone (padding): it is in the data; ")
     unsure = Finding(CANNOT_TELL, "recurrent l0", "", {})
     assert fix_(patient.model, [*told(patient), unsure])[0] == said
     assert all(torch.equal(a, b) for a, b in zip(before, patient.model.state_dict().values(), strict=True))
@@ -191,7 +191,30 @@ def test_what_cannot_be_told():
     # What has vanished within the steps that there are needs no more of them.
     long = findings(measure(model, torch.randn(40, 8, 3), 100, theory=False))
     assert [finding.kind for finding in long] == ["vanishing", CANNOT_TELL]
-    assert fix_(model, short) == [f"{name}: left alone (cannot_tell)." for name in ("used l0", "unused")]
+    assert fix_(model, short) == [f"{found.layer}: left alone (cannot_tell): {found.sentence}" for found in short]
+
+
+@pytest.mark.parametrize(
+    ("advice", "action"),
+    [
+        (fixes.clip(), "torch.nn.utils.clip_grad_norm_"),
+        (fixes.flush(), "torch.set_flush_denormal(True)"),
+        (fixes.pack(True), "torch.nn.utils.rnn.pack_padded_sequence"),
+        (fixes.pack(None), "torch.where"),
+        (fixes.normalise(), "standard deviation"),
+    ],
+)
+def test_what_is_left_to_the_user_says_what_to_do(advice, action):
+    finding = Finding("vanishing", "RNN l0", "The gradient vanishes.", {}, advice)
+    (said,) = fix_(nn.RNN(2, 3), [finding])
+    assert said == f"RNN l0: left alone (vanishing): {advice.why}."
+    assert action in said
+    assert not action.startswith("torch") or action.rpartition(".")[2] in advice.code
+
+
+def test_findings_of_the_whole_model_are_left_by_name():
+    finding = Finding("not_finite", None, "The loss on the batch is nan.", {})
+    assert fix_(nn.RNN(2, 3), [finding]) == ["the whole model: left alone (not_finite): The loss on the batch is nan."]
 
 
 def test_a_layer_that_is_not_the_models_is_refused():

@@ -7,6 +7,7 @@ import importlib
 import json
 import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from rich.console import Console
 from torch import nn
 
 import isornn
-from isornn.diagnosis import Finding, measure
+from isornn.diagnosis import Finding, Predicted, measure
 from isornn.diagnosis import findings as judged
 from isornn.reports import Report, diagnose
+from isornn.reports.page import page
 
 
 @pytest.fixture
@@ -67,6 +69,20 @@ def test_the_verdicts_come_first_in_the_terminal(
         console.print(report)
     assert "0 l0" in shown.get()
     assert repr(report) == "<Report of Sequential, T = 60: 1 finding>"
+
+
+def test_a_missing_reach_in_theory_has_its_reason(model: nn.Module, batch: torch.Tensor) -> None:
+    """In the terminal and on the page, whether the theory was not asked or has no answer."""
+    report = diagnose(model, batch, theory=False)
+    not_asked = " No reach in theory for 0 l0: not asked for; theory=True, or --theory on the command line, adds it."
+    diagnosis = report.diagnosis
+    refused = replace(diagnosis.layers[0], predicted=Predicted(None, None, "the cell is chaotic"))
+    for found, said in (
+        (diagnosis, not_asked),
+        (replace(diagnosis, layers=(refused,)), " No reach in theory for 0 l0: the cell is chaotic."),
+    ):
+        assert said in " ".join(str(Report(found, ())).split())
+        assert said in page(found, (), ())
 
 
 def test_names_are_no_markup(batch: torch.Tensor) -> None:

@@ -140,6 +140,22 @@ def test_a_finished_run_is_extended_to_the_same_bytes(schedule: dict[str, Any], 
     assert replace(longer, seconds=whole.seconds) == whole
 
 
+REFUSED = [
+    {"start": {"name": "gilboa-peephole-critical"}},
+    {"model": {"name": "t_rnn", "hidden": 6}, "penalty": {"name": "decay", "strength": 1.0}},
+    {"batch_size": 10**9},
+]
+
+
+@pytest.mark.parametrize("refused", REFUSED, ids=["start", "penalty", "sizes"])
+def test_a_refused_configuration_does_not_keep_the_folder(refused: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ValueError):
+        ran(configured(**refused), tmp_path)
+    assert ran(configured(updates=1), tmp_path).configuration == configured(updates=1)
+    with pytest.raises(RunError, match="holds a run with another"):
+        ran(configured(updates=1, seed=1), tmp_path)
+
+
 def test_an_extension_that_is_stopped_goes_on(tmp_path: Path) -> None:
     ran(configured(updates=8), tmp_path / "extended")
     with pytest.raises(Stop):

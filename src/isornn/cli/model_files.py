@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from isornn.cells import SpecError
 from isornn.cli.own_code import import_from_here
 from isornn.files import check_regular
+from isornn.training.checkpoint import is_checkpoint, load_checkpoint
 
 _MOST_SHARED = 16  # times that a file's numbers may be used, as tied weights are
 
@@ -72,7 +73,7 @@ def read_batch(file: Path, model: nn.Module) -> Any:
 
 
 def read_weights(file: Path) -> object:
-    """A state dict, or what holds one.
+    """A state dict, or what holds one: of safetensors, ``torch.save``, or a checkpoint of ``isornn train``.
 
     Raises:
         SpecError: the file cannot be read as weights only.
@@ -116,7 +117,9 @@ def _loaded(option: str, file: Path) -> Any:
     try:
         size = check_regular(file)
         _check_parts(file, size)
-        content = torch.load(file, map_location="cpu", weights_only=True)
+        content = (
+            load_checkpoint(file) if is_checkpoint(file) else torch.load(file, map_location="cpu", weights_only=True)
+        )
     except Exception as error:  # a pickle that somebody made may raise anything
         reason = _reason(error)
         raise SpecError(option, str(file), f"it is what torch.save wrote of tensors only ({reason})") from None

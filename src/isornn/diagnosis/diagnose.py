@@ -49,7 +49,7 @@ from isornn.theory.tied.paths import TiedLaws
 Progress = Callable[[str], object]
 
 SEED = 0
-NOT_ASKED = "not asked for"
+NOT_ASKED = "not asked for; theory=True, or --theory on the command line, adds it"
 NEVER_CALLED = "it was never called on this batch"
 UNTIED = "its weights are fresh at every step, so that a run cannot be repeated"
 # Of the theory: steps of the response profile; steps and number of the networks with one draw of weights.

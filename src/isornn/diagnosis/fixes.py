@@ -57,7 +57,7 @@ class Fix:
 
 @dataclass(frozen=True)
 class Advice:
-    """Python that the user has to insert; ``why`` says why ``fix_`` cannot."""
+    """Python that the user has to insert; ``why`` says why `fix_` cannot, and what to do instead."""
 
     code: str
     why: str
@@ -185,7 +185,7 @@ def fix_(model: nn.Module, findings: Sequence[Finding], generator: torch.Generat
         generator: source of all draws; torch's global one if ``None``.
 
     Returns:
-        What was changed and what was not, one sentence for each layer or finding.
+        What was changed, and what was not with the reason and what to do instead; a sentence for each layer or finding.
 
     Raises:
         ValueError: a finding's layer is not in the model.
@@ -200,10 +200,11 @@ def fix_(model: nn.Module, findings: Sequence[Finding], generator: torch.Generat
     for name in dict.fromkeys(finding.layer for finding in findings):
         own = [finding for finding in findings if finding.layer == name]
         for finding in own:
+            left = f"{name or 'the whole model'}: left alone ({finding.kind})"
             if isinstance(finding.fix, Advice):
-                done.append(f"{name}: left alone ({finding.kind}): {finding.fix.why}.")
+                done.append(f"{left}: {finding.fix.why}.")
             elif finding.fix is None:
-                done.append(f"{name}: left alone ({finding.kind}).")
+                done.append(f"{left}: {finding.sentence}")
         of_weights = [finding for finding in own if isinstance(finding.fix, Fix)]
         if of_weights:
             done += [f"{name}: {sentence}." for sentence in _fixed(model, of_weights, generator)]
@@ -268,7 +269,7 @@ def clip() -> Advice:
 
 # Between loss.backward() and optimizer.step():
 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)""",
-        "it looks trained; clip its gradients",
+        "it looks trained; clip its gradients with torch.nn.utils.clip_grad_norm_",
     )
 
 
@@ -279,24 +280,26 @@ def flush() -> Advice:
 
 # At the start of the program, before torch starts threads; an initialisation that keeps gradients removes the cause.
 torch.set_flush_denormal(True)""",
-        "it is a mode of torch",
+        "it is a mode of torch, not of the model; call torch.set_flush_denormal(True) at the start of the program",
     )
 
 
 def pack(batch_first: bool | None) -> Advice:
     """Sequences with their true lengths; ``batch_first`` is ``None`` for a cell stepped by hand."""
+    what = "pack the batch with torch.nn.utils.rnn.pack_padded_sequence"
     code = f'''from torch.nn.utils.rnn import pack_padded_sequence
 
 def packed(batch, lengths):
     """Call the recurrent layer with this in place of its input; lengths are the sequences' true ones."""
     return pack_padded_sequence(batch, lengths, batch_first={batch_first}, enforce_sorted=False)'''
     if batch_first is None:
+        what = "keep each sequence's last state with torch.where"
         code = '''import torch
 
 def kept_at_end(time, lengths, new, old):
     """In the loop over time: ``state = kept_at_end(t, lengths, new_state, state)``."""
     return torch.where((time < lengths).unsqueeze(-1), new, old)'''
-    return Advice(code, "it is in the data")
+    return Advice(code, f"it is in the data; {what}")
 
 
 def normalise() -> Advice:
@@ -307,5 +310,5 @@ def normalise() -> Advice:
     rows = training.reshape(-1, training.shape[-1])
     scale = rows.std(0)
     return (batch - rows.mean(0)) / scale.where(scale > 0, 1.0)''',
-        "it is in the data",
+        "it is in the data; subtract the mean of the training inputs and divide by their standard deviation",
     )

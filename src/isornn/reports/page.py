@@ -57,7 +57,7 @@ def page(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]
         headline=headline(findings),
         columns=summary.COLUMNS,
         rows=summary.rows(diagnosis),
-        meaning=summary.MEANING,
+        meaning=summary.meaning(diagnosis),
         overall=overall,
         sections=sections,
         weight_columns=WEIGHT_COLUMNS,

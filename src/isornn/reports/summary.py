@@ -9,7 +9,7 @@ from isornn.theory import Quantity
 from isornn.theory.records import UNENDING
 
 COLUMNS = ("layer", "gradient after T", "ξ", "reach", "reach in theory", "Lyapunov", "units > T/2", "saturated")
-MEANING = (
+_MEANING = (
     "Gradient of the layer's last output with respect to its state: its norm T steps back relative to one step back; "
     "ξ: steps in which its square falls to 1/e, fitted; reach: steps after the first until it has. Then the share of "
     "units with a time constant above T/2, and the gate that is saturated most often. ± is a standard error; numbers "
@@ -20,6 +20,17 @@ MEANING = (
 def rows(diagnosis: Diagnosis) -> tuple[tuple[str, ...], ...]:
     """Under `COLUMNS`, in the order of the diagnosis."""
     return tuple(_row(layer, diagnosis.length) for layer in diagnosis.layers)
+
+
+def meaning(diagnosis: Diagnosis) -> str:
+    """What the columns are, and why layers have no reach in theory."""
+    without: dict[str, list[str]] = {}
+    for layer in diagnosis.layers:
+        if layer.predicted.untied is None:
+            without.setdefault(str(layer.predicted.reason), []).append(layer.info.name)
+    return " ".join(
+        [_MEANING, *(f"No reach in theory for {', '.join(names)}: {reason}." for reason, names in without.items())]
+    )
 
 
 def _row(layer: LayerDiagnosis, length: int) -> tuple[str, ...]:

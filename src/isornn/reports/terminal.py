@@ -11,7 +11,7 @@ from rich.text import Text
 
 from isornn.diagnosis import Diagnosis, Finding
 from isornn.reports.findings import grouped, headline, layer_of, spoken
-from isornn.reports.summary import COLUMNS, MEANING, rows
+from isornn.reports.summary import COLUMNS, meaning, rows
 
 
 def terminal(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]) -> Group:
@@ -39,7 +39,7 @@ def _parts(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[st
     yield table
     for module in diagnosis.unmeasured:
         yield Text(f"{module.module or module.kind} ({module.kind}): not measured, {module.reason}")
-    yield Text(MEANING, style="dim")
+    yield Text(meaning(diagnosis), style="dim")
 
 
 def _indented(text: str, style: str) -> RenderableType:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from isornn.files import read_bytes, replacing
+from isornn.files import check_regular, read_bytes, replacing
 
 _KIND = b"isornn checkpoint, sha256 "
 _HEADER = len(_KIND) + 64 + 1
@@ -32,6 +32,17 @@ def save_checkpoint(file: Path, content: dict[str, Any]) -> None:
     payload = buffer.getvalue()
     with replacing(file) as new:
         new.write_bytes(_header(payload) + payload)
+
+
+def is_checkpoint(file: Path) -> bool:
+    """Whether a file begins as `save_checkpoint` writes it.
+
+    Raises:
+        OSError: the file is missing or cannot be read.
+    """
+    check_regular(file)
+    with file.open("rb") as opened:
+        return opened.read(len(_KIND)) == _KIND
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from isornn.cells.spec import brief
@@ -40,11 +41,13 @@ class Field:
         allowed: in words.
         read: the value as it is kept; ValueError or TypeError for one that is not allowed.
         default: where nothing is said; `NEEDED` if something must be said.
+        choices: the words it is one of, where it is.
     """
 
     allowed: str
     read: Callable[[Any], Value]
     default: Value | _Needed = NEEDED
+    choices: tuple[str, ...] = ()
 
 
 def whole(least: int = 1, default: Value | _Needed = NEEDED, most: int = MOST) -> Field:
@@ -98,7 +101,7 @@ def one_of(*choices: str, default: Value | _Needed = NEEDED) -> Field:
         _demand(isinstance(value, str) and value in choices)
         return str(value)
 
-    return Field(f"it is one of {', '.join(choices)}", _or_default(read, default), default)
+    return Field(f"it is one of {', '.join(choices)}", _or_default(read, default), default, choices)
 
 
 def text(default: Value | _Needed = NEEDED) -> Field:
@@ -142,6 +145,7 @@ def read_fields(where: str, data: Any, fields: Mapping[str, Field]) -> dict[str,
     for key in data:
         if key not in fields:
             allowed = f"fields are {', '.join(fields)}" if fields else "it has no further fields"
+            allowed = _suggested(key, fields) + allowed
             raise ConfigurationError(_path(where, key), data[key], allowed)
     return {name: _value(_path(where, name), data.get(name, NEEDED), field) for name, field in fields.items()}
 
@@ -154,7 +158,13 @@ def _value(where: str, given: Any, field: Field) -> Value:
     try:
         return field.read(given)
     except (ValueError, TypeError):
-        raise ConfigurationError(where, given, field.allowed) from None
+        raise ConfigurationError(where, given, _suggested(given, field.choices) + field.allowed) from None
+
+
+def _suggested(given: Any, known: Iterable[str]) -> str:
+    """A question that names the known word most like ``given``; first in an error, as the words allowed may be many."""
+    close = get_close_matches(str(given), known, n=1)
+    return f"did you mean {close[0]}? " if close else ""
 
 
 def _path(where: str, name: object) -> str:

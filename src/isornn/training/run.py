@@ -88,8 +88,7 @@ def run(
     check_installed()
     folder.mkdir(parents=True, exist_ok=True)
     with _alone_in(folder), interrupts_kept() as check_interrupt:
-        _claim(folder, configuration)
-        if (folder / RECORD).exists():
+        if _holds(folder, configuration) and (folder / RECORD).exists():
             return RunRecord.load(folder / RECORD)
         _tidy(folder)
         task = configuration.task
@@ -142,6 +141,9 @@ def _run(
     optimizer = build_optimiser(configuration.optimiser, model)
     schedule = build_schedule(configuration.schedule, optimizer, configuration.updates)
     penalty = build_penalty(configuration.penalty, model)
+    # After all that may refuse the configuration, so that a refused one does not keep the folder from the next.
+    if fabric.is_global_zero:
+        _claim(folder, configuration)
     plateau = schedule if isinstance(schedule, ReduceLROnPlateau) else None
     state, journal = State(model, optimizer, None if plateau else schedule), Journal()
     weights, checkpoint = folder / WEIGHTS, folder / CHECKPOINT
@@ -226,21 +228,31 @@ def _refused_in(table: str) -> Iterator[None]:
         raise RunError(f"{table}.{error}") from None
 
 
-def _claim(folder: Path, configuration: Configuration) -> None:
-    """Say what the folder is for, and refuse one that is for something else."""
+def _holds(folder: Path, configuration: Configuration) -> bool:
+    """Whether the folder holds a run of this configuration; not if it holds none, or one that this one extends.
+
+    Raises:
+        RunError: it holds another run.
+    """
     file = folder / CONFIGURATION
-    if file.exists():
-        known = Configuration.from_mapping(read_record(file))
-        before, ours = known.to_mapping(), configuration.to_mapping()
-        other = [name for name in {**before, **ours} if before.get(name) != ours.get(name)]
-        if not other:
-            return
-        if other != ["updates"]:
-            raise RunError(f"{folder}: holds a run with another {', '.join(other)}; name another folder")
-        _check_extension(folder, known, configuration)
-        # In this order: whatever a kill leaves, the record is that of the configuration.
-        (folder / RECORD).unlink(missing_ok=True)
-    write_record(file, configuration.to_mapping())
+    if not file.exists():
+        return False
+    known = Configuration.from_mapping(read_record(file))
+    before, ours = known.to_mapping(), configuration.to_mapping()
+    other = [name for name in {**before, **ours} if before.get(name) != ours.get(name)]
+    if not other:
+        return True
+    if other != ["updates"]:
+        raise RunError(f"{folder}: holds a run with another {', '.join(other)}; name another folder")
+    _check_extension(folder, known, configuration)
+    return False
+
+
+def _claim(folder: Path, configuration: Configuration) -> None:
+    """Say what the folder is for."""
+    # In this order: whatever a kill leaves, the record is that of the configuration.
+    (folder / RECORD).unlink(missing_ok=True)
+    write_record(folder / CONFIGURATION, configuration.to_mapping())
 
 
 def _check_extension(folder: Path, known: Configuration, longer: Configuration) -> None:
