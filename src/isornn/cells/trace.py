@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from isornn.cells.cell import Cell, Values
+from isornn.cells.cell import Cell, Values, undeclared_attributes
 
 INPUT = "x"
 
@@ -167,14 +167,23 @@ def graph_of(cell: Cell) -> CellGraph:
 
     Raises:
         CellError: the cell has a mistake: a name that does not exist, a state that is not returned, an operation over
-            several units in a cell that is declared pointwise.
+            several units in a cell that is declared pointwise, an attribute that is no field.
 
     >>> from isornn.cells import GRU
     >>> graph_of(GRU()).plain_reads, graph_of(GRU()).output_is_first_state
     (('r', 'z', 'nh'), True)
     """
+    _check_definition(cell)
     with torch.device("cpu"):  # the check has values, which a default device, "meta" above all, may not have
         return _Tracing(cell).graph()
+
+
+def _check_definition(cell: Cell) -> None:
+    """Refuse what no method can be blamed for."""
+    for name in undeclared_attributes(cell):
+        raise CellError(
+            f"{cell.name}: {name} is no field; options are annotated in a class decorated with @dataclass(frozen=True)"
+        )
 
 
 def name_of(node: Node) -> str:

@@ -1,0 +1,98 @@
+"""What tells one cell from another, and what its graph records of the methods."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from isornn.cells import Cell, CellError, Reads, Values
+from isornn.nn import RNN
+
+X = torch.linspace(-2, 2, 24).reshape(4, 3, 2)
+
+Update = Callable[[Values, Values], dict[str, Any]]
+
+
+def cell_of(update: Update, **names: Any) -> Cell:
+    """A cell with this update, one state h and one gate n unless ``names`` say otherwise."""
+    body = {"name": "own", "gates": {"n": Reads()}, "update": lambda self, s, u, x: update(s, u)}
+    kind: Any = type("Own", (Cell,), body | names)
+    cell: Cell = dataclass(frozen=True)(kind)()
+    return cell
+
+
+def by_hand(layer: RNN, x: Tensor, update: Update) -> Tensor:
+    """The outputs of a layer of one gate and one state."""
+    h, record = x.new_zeros(x.shape[1], layer.hidden_size), []
+    gate = layer.gate_parameters("n")
+    assert gate.input is not None and gate.recurrent is not None
+    for x_t in x:
+        h = update(Values(h=h), Values(n=x_t @ gate.input.T + h @ gate.recurrent.T + sum(gate.biases)))["h"]
+        record.append(h)
+    return torch.stack(record)
+
+
+@dataclass(frozen=True)
+class Scaled(Cell):
+    """An option that the update multiplies with, and distinguishes by its type."""
+
+    name = "scaled"
+    gates = {"n": Reads()}
+    scale: Any = 1.0
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.tanh(u.n) * (0.25 if self.scale is True else 0.5 * self.scale)}
+
+
+def test_options_that_are_equal_but_of_other_types_make_other_cells() -> None:
+    one, true, nested = Scaled(1), Scaled(True), Scaled((1, (1.0,)))
+    assert one != true and one != Scaled(1.0) and nested != Scaled((1, (True,)))
+    assert one == Scaled(1) and hash(one) == hash(Scaled(1)) and nested == Scaled((1, (1.0,)))
+    assert len({Scaled(1), Scaled(1.0), Scaled(True), Scaled(1)}) == 3
+    for cell in (one, true):
+        layer = RNN(cell, 2, 3)
+        torch.testing.assert_close(layer(X)[0], by_hand(layer, X, functools.partial(cell.update, x=None)))
+
+
+class Undeclared(Cell):
+    """No dataclass: its attribute is no option."""
+
+    name = "undeclared"
+    gates = {"n": Reads()}
+
+    def __init__(self, k: Any) -> None:
+        object.__setattr__(self, "k", k)
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": vars(self)["k"] * torch.tanh(u.n)}
+
+
+class Widened(Scaled):
+    """The same below a dataclass."""
+
+    def __init__(self, k: float | None) -> None:
+        super().__init__(1.0)
+        if k is not None:
+            object.__setattr__(self, "k", k)
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": getattr(self, "k", 1.0) * torch.tanh(u.n)}
+
+
+@pytest.mark.parametrize("kind", [Undeclared, Widened])
+@pytest.mark.parametrize("k", [0.5, [0.5]])
+def test_attributes_that_are_no_options_are_refused(kind: type[Any], k: Any) -> None:
+    with pytest.raises(CellError, match=rf"{kind.name}: k is no field; .*dataclass"):
+        RNN(kind(k), 2, 3)
+
+
+def test_an_attribute_is_refused_after_a_cell_without_it_was_accepted() -> None:
+    RNN(Widened(None), 2, 3)
+    with pytest.raises(CellError, match="scaled: k is no field"):
+        RNN(Widened(0.5), 2, 3)
