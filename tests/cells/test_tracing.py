@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Cell, CellError, Reads, Values
+from isornn.cells.trace import graph_of
 from isornn.nn import RNN
+from isornn.nn.kernels import why_no_kernel
 
 X = torch.linspace(-2, 2, 24).reshape(4, 3, 2)
 
@@ -96,3 +98,24 @@ def test_an_attribute_is_refused_after_a_cell_without_it_was_accepted() -> None:
     RNN(Widened(None), 2, 3)
     with pytest.raises(CellError, match="scaled: k is no field"):
         RNN(Widened(0.5), 2, 3)
+
+
+@pytest.mark.parametrize("around", [torch.no_grad, torch.enable_grad, torch.inference_mode])
+def test_what_a_method_computes_without_gradients_has_none(around: Callable[[], Any]) -> None:
+    def update(s: Values, u: Values) -> dict[str, Any]:
+        with torch.no_grad():
+            k = torch.sigmoid(u.n)
+            with torch.enable_grad():
+                k = k * torch.tanh(2 * u.n)
+        return {"h": k * s.h + torch.tanh(u.n)}
+
+    cell = cell_of(update)
+    with around():
+        graph_of(cell)
+    layer = RNN(cell, 2, 3, dtype=torch.float64)
+    assert why_no_kernel(cell) is None
+    x = X.double().requires_grad_()
+    sources = [x, *layer.parameters()]
+    found = torch.autograd.grad(layer(x)[0].square().sum(), sources)
+    expected = torch.autograd.grad(by_hand(layer, x, update).square().sum(), sources)
+    torch.testing.assert_close(found, expected)

@@ -230,13 +230,23 @@ def values_in(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
     return found
 
 
+class _Tracer(fx.proxy.GraphAppendingTracer):
+    """Records ``torch.no_grad`` too: what is computed under it is detached."""
+
+    def create_proxy(self, kind: str, target: Any, *rest: Any, **options: Any) -> fx.Proxy:
+        proxy = super().create_proxy(kind, target, *rest, **options)
+        if torch.is_grad_enabled() or target is getattr:
+            return proxy
+        return super().create_proxy("call_method", "detach", (proxy,), {})
+
+
 class _Tracing:
     """One run of the cell's methods on symbols."""
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell
         self.fx_graph = fx.Graph()
-        self.tracer = fx.proxy.GraphAppendingTracer(self.fx_graph)
+        self.tracer = _Tracer(self.fx_graph)
         self.leaves: dict[Node, Leaf] = {}
         self.untraced: dict[str, str] = {}
         self.states = self._symbols("state", cell.states)
@@ -285,7 +295,8 @@ class _Tracing:
         """What ``call`` returns with nodes for symbols; ``None`` where it cannot be traced."""
         before = set(self.fx_graph.nodes)
         try:
-            found = call()
+            with torch.inference_mode(False), torch.enable_grad():  # what is off then the method itself switches off
+                found = call()
         except (fx.proxy.TraceError, TypeError, NotImplementedError, RuntimeError, ValueError) as error:
             self.untraced[method] = str(error).partition("\n")[0]
             for node in reversed([node for node in self.fx_graph.nodes if node not in before]):
