@@ -119,3 +119,44 @@ def test_what_a_method_computes_without_gradients_has_none(around: Callable[[], 
     found = torch.autograd.grad(layer(x)[0].square().sum(), sources)
     expected = torch.autograd.grad(by_hand(layer, x, update).square().sum(), sources)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ({"states": ("h", "output")}, "own.states: 'output' is not allowed; .*gives out"),
+        ({"parameters": {"n": 1.0}}, "own.parameters: 'n' is not allowed; a gate has this name"),
+        ({"parameters": {"weight_ih": 1.0}}, "own.parameters: 'weight_ih' is not allowed; .*layer"),
+        ({"parameters": {"bias_phi": 1.0}}, "own.parameters: 'bias_phi' is not allowed; .*layer"),
+        ({"gates": {"n": Reads(input=False)}}, "own.gates: none reads the input"),
+        ({"gates": {"n": Reads(state=False, input=False)}}, "own.gates: none reads the input"),
+        ({"gates": {}}, "own.gates: none reads the input"),
+    ],
+)
+def test_names_and_gates_that_no_layer_can_have_are_refused(names: dict[str, Any], said: str) -> None:
+    def update(s: Values, u: Values) -> dict[str, Any]:
+        return {"h": torch.tanh(getattr(u, "n", 0.0) + 0.1 * s.h)} | {name: s.h for name in names.get("states", ())[1:]}
+
+    with pytest.raises(CellError, match=said):
+        RNN(cell_of(update, **names), 2, 3)
+
+
+@pytest.mark.parametrize("state", [True, False])
+@pytest.mark.parametrize("others", [{}, {"m": Reads(input=False)}, {"m": Reads(state=False, input=False)}])
+def test_a_cell_may_read_the_previous_input_alone(state: bool, others: dict[str, Reads]) -> None:
+    def update(s: Values, u: Values) -> dict[str, Any]:
+        return {"h": torch.tanh(u.n + getattr(u, "m", 0.0)) + 0.1 * s.h}
+
+    gates = {"n": Reads(state=state, input=False, previous_input=True), **others}
+    layer = RNN(cell_of(update, gates=gates), 2, 3)
+    h, record = torch.zeros(3, 3), []
+    for x_t in torch.cat([torch.zeros(1, 3, 2), X[:-1]]):
+        u = Values()
+        for gate in gates:
+            own = layer.gate_parameters(gate)
+            fed = [h @ own.recurrent.T] if own.recurrent is not None else []
+            fed += [x_t @ own.previous_input.T] if own.previous_input is not None else []
+            setattr(u, gate, sum(fed) + sum(own.biases))
+        h = update(Values(h=h), u)["h"]
+        record.append(h)
+    torch.testing.assert_close(layer(X)[0], torch.stack(record))

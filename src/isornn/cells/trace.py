@@ -167,7 +167,7 @@ def graph_of(cell: Cell) -> CellGraph:
 
     Raises:
         CellError: the cell has a mistake: a name that does not exist, a state that is not returned, an operation over
-            several units in a cell that is declared pointwise, an attribute that is no field.
+            several units in a cell that is declared pointwise, an attribute that is no field, a name used twice.
 
     >>> from isornn.cells import GRU
     >>> graph_of(GRU()).plain_reads, graph_of(GRU()).output_is_first_state
@@ -179,7 +179,12 @@ def graph_of(cell: Cell) -> CellGraph:
 
 
 def _check_definition(cell: Cell) -> None:
-    """Refuse what no method can be blamed for."""
+    """Refuse what is wrong outside the methods."""
+    if "output" in cell.states:
+        raise CellError(f"{cell.name}.states: 'output' is not allowed; it is the name of what the cell gives out")
+    for name in cell.parameters:
+        if name in cell.gates:
+            raise CellError(f"{cell.name}.parameters: {name!r} is not allowed; a gate has this name")
     for name in undeclared_attributes(cell):
         raise CellError(
             f"{cell.name}: {name} is no field; options are annotated in a class decorated with @dataclass(frozen=True)"
