@@ -135,7 +135,7 @@ def test_what_a_method_computes_without_gradients_has_none(around: Callable[[], 
 )
 def test_names_and_gates_that_no_layer_can_have_are_refused(names: dict[str, Any], said: str) -> None:
     def update(s: Values, u: Values) -> dict[str, Any]:
-        return {"h": torch.tanh(getattr(u, "n", 0.0) + 0.1 * s.h)} | {name: s.h for name in names.get("states", ())[1:]}
+        return {"h": torch.tanh(getattr(u, "n", 0.0) + 0.1 * s.h)} | dict.fromkeys(names.get("states", ())[1:], s.h)
 
     with pytest.raises(CellError, match=said):
         RNN(cell_of(update, **names), 2, 3)
