@@ -277,7 +277,7 @@ def test_a_sweep_on_processes(mine: Path, tmp_path: Path) -> None:
 def test_diagnose_a_model_with_a_layer_of_the_cell(mine: Path) -> None:
     found = json.loads(done("diagnose", "mine:model", "--json"))
     (layer,) = found["layers"]
-    assert layer["place"]["cell"] == "mine:Mine"
+    assert layer["info"]["cell"] == "mine:Mine"
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -288,7 +288,7 @@ def test_diagnose_a_checkpoint(name: str, wrapped: bool, tmp_path: Path) -> None
     torch.save({"model": tensors} if wrapped else tensors, tmp_path / "checkpoint.pt")
     arguments = ("diagnose", tmp_path / "checkpoint.pt", "--cell", name, "--length", 10)
     found = json.loads(done(*arguments, "--json"))
-    assert [layer["place"]["cell"] for layer in found["layers"]] == [name.partition("(")[0]] * 4
+    assert [layer["info"]["cell"] for layer in found["layers"]] == [name.partition("(")[0]] * 4
     assert f"isornn.nn.RNN of {name.partition('(')[0]}" in done(*arguments)
 
 

@@ -503,3 +503,14 @@ def test_data_parallel_wrappers(kind: type[nn.RNN]) -> None:
     finally:
         torch.distributed.destroy_process_group()
     torch.testing.assert_close([parameter.grad for parameter in layer.parameters()], gradients)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_the_last_state_is_not_computed_from_the_output_that_is_given_out(kind: Any) -> None:
+    torch.manual_seed(0)
+    layer = kind(D, N) if kind is not nn.RNN else nn.RNN(Vanilla(), D, N)
+    out, hx = layer(torch.randn(6, B, D))
+    h = hx[0] if isinstance(hx, tuple) else hx
+    out.retain_grad()
+    (out.mean() + h.sum()).backward()
+    torch.testing.assert_close(out.grad, torch.full_like(out, 1 / out.numel()))

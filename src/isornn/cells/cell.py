@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -76,7 +77,8 @@ class ParameterLaw:
 class Cell(ABC):
     """One step of a recurrent network, defined once and pointwise.
 
-    A subclass is a frozen dataclass whose fields are the cell's options. It states its ``name``, its
+    A subclass is a frozen dataclass whose fields are the cell's options; cells are equal where their options are, in
+    type too: ``1``, ``1.0`` and ``True`` make three cells. It states its ``name``, its
     ``states`` (the first is what recurrent matrices read), its ``gates`` (what each pre-activation
     reads) and ``update``; where a recurrent matrix reads a gated state it also states ``read``. The torch
     layer, the theory and the simulation are derived from these.
@@ -121,6 +123,22 @@ class Cell(ABC):
     equations: ClassVar[tuple[str, ...]] = ()
     input_enters_pointwise: ClassVar[bool] = False
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # Graphs, kernels and theory are kept by cell. A dataclass's own comparison takes 1 for True and sees no
+        # attributes but fields; it is not written where a class has one.
+        if "__eq__" not in cls.__dict__:
+            cls.__eq__, cls.__hash__ = Cell.__eq__, Cell.__hash__  # type: ignore[method-assign]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Cell) or _options(self) != _options(other):
+            return False
+        own, others = undeclared_attributes(self), undeclared_attributes(other)
+        return own == others and all(getattr(self, name) == getattr(other, name) for name in own)
+
+    def __hash__(self) -> int:
+        return hash(_options(self))
+
     @property
     def parameters(self) -> Mapping[str, float | ParameterLaw]:
         """Trained numbers per unit: start by name, a name no gate has. A class attribute where it is fixed."""
@@ -145,6 +163,24 @@ class Cell(ABC):
     def output(self, s: Values, u: Values) -> Any:
         """The cell's output from its new states ``s`` and this step's pre-activations ``u``: the first state."""
         return getattr(s, self.states[0])
+
+
+def undeclared_attributes(cell: Cell) -> tuple[str, ...]:
+    """The attributes of an instance that are no fields of its dataclass, but for cached properties."""
+    declared = {option.name for option in fields(cell)}
+    return tuple(
+        name
+        for name in vars(cell)
+        if name not in declared and not isinstance(getattr(type(cell), name, None), cached_property)
+    )
+
+
+def _options(cell: Cell) -> tuple[Any, ...]:
+    return type(cell), *(_with_types(getattr(cell, option.name)) for option in fields(cell))
+
+
+def _with_types(value: Any) -> Any:
+    return type(value), tuple(map(_with_types, value)) if isinstance(value, tuple) else value
 
 
 def initial_parameters(cell: Cell) -> dict[str, Tensor]:

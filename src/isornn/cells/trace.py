@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from isornn.cells.cell import Cell, Values
+from isornn.cells.cell import Cell, Values, undeclared_attributes
 
 INPUT = "x"
 
@@ -166,16 +166,27 @@ def graph_of(cell: Cell) -> CellGraph:
     reason; the others are traced all the same.
 
     Raises:
-        CellError: the cell has a mistake: a name that does not exist, a state that is not returned, an operation that
-            changes a tensor in place, the input in the update of a cell that does not declare it, an operation over
-            several units in a cell that is declared pointwise.
+        CellError: the cell has a mistake: a name that does not exist, a state that is not returned, an
+            operation that changes a tensor in place, the input in the update of a cell that does not declare it, an
+            operation over several units in a cell that is declared pointwise, an attribute that is no field.
 
     >>> from isornn.cells import GRU
     >>> graph_of(GRU()).plain_reads, graph_of(GRU()).output_is_first_state
     (('r', 'z', 'nh'), True)
     """
+    _check_definition(cell)
     with torch.device("cpu"):  # the check has values, which a default device, "meta" above all, may not have
         return _Tracing(cell).graph()
+
+
+def _check_definition(cell: Cell) -> None:
+    """Refuse what is wrong outside the methods."""
+    if "output" in cell.states:
+        raise CellError(f"{cell.name}.states: 'output' is not allowed; it is the name of what the cell gives out")
+    for name in undeclared_attributes(cell):
+        raise CellError(
+            f"{cell.name}: {name} is no field; options are annotated in a class decorated with @dataclass(frozen=True)"
+        )
 
 
 def name_of(node: Node) -> str:
@@ -245,12 +256,19 @@ class _Tracer(fx.proxy.GraphAppendingTracer):
     """Symbols for the results of operations.
 
     It refuses operations that change a tensor in place, and those on the input of a cell that does not declare it.
+    What is computed under ``torch.no_grad`` is detached.
     """
 
     undeclared: Node | None = None
 
     def proxy(self, node: Node) -> fx.Proxy:
         return _Symbol(node, self)
+
+    def create_proxy(self, kind: str, target: Any, *rest: Any, **options: Any) -> fx.Proxy:
+        proxy = super().create_proxy(kind, target, *rest, **options)
+        if torch.is_grad_enabled() or target is getattr:
+            return proxy
+        return super().create_proxy("call_method", "detach", (proxy,), {})
 
     def create_node(
         self,
@@ -341,7 +359,8 @@ class _Tracing:
         """What ``call`` returns with nodes for symbols; ``None`` where it cannot be traced."""
         before = set(self.fx_graph.nodes)
         try:
-            found = call()
+            with torch.inference_mode(False), torch.enable_grad():  # what is off then the method itself switches off
+                found = call()
         except (fx.proxy.TraceError, TypeError, NotImplementedError, RuntimeError, ValueError) as error:
             self.untraced[method] = str(error).partition("\n")[0]
             for node in reversed([node for node in self.fx_graph.nodes if node not in before]):

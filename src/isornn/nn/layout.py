@@ -13,7 +13,7 @@ from operator import attrgetter
 import torch
 from torch import Tensor
 
-from isornn.cells import Cell
+from isornn.cells import Cell, CellError
 from isornn.cells.trace import graph_of
 
 
@@ -55,6 +55,10 @@ class Layout:
     def of(cell: Cell) -> Layout:
         """The layout of a cell.
 
+        Raises:
+            CellError: the cell has a mistake; none of its gates reads the input, so that a layer of it would ignore
+                its argument; a parameter of it has the name of one of the layer's.
+
         >>> from isornn.cells import GRU
         >>> layout = Layout.of(GRU())
         >>> layout.stacks["weight_hh"], layout.stacks["bias_ih"]
@@ -69,6 +73,11 @@ class Layout:
             "bias_hh": tuple(name for name, reads in gates if reads.state),
         }
         graph = graph_of(cell)
+        if not stacks["weight_ih"] and not stacks["weight_ph"]:
+            raise CellError(f"{cell.name}.gates: none reads the input or the previous one, as a gate of a layer has to")
+        for name in cell.parameters:
+            if name in stacks or name in _OTHER_PARAMETERS:
+                raise CellError(f"{cell.name}.parameters: {name!r} is not allowed; the layer has one of this name")
         return Layout(stacks, graph.plain_reads, len(cell.states) + (not graph.output_is_first_state), _key_of(cell))
 
     @property
@@ -90,12 +99,12 @@ class Layout:
 
     def matrix(self, weight_ih: Tensor | None, weight_ph: Tensor | None, hidden: int) -> Tensor:
         """(..., K N, D) or (..., K N, 2 D): what multiplies x_t, or x_t and x_(t-1) in one, for the K driven gates."""
-        stacked = [
-            self._with_zeros(name, weight, hidden)
-            for name, weight in (("weight_ih", weight_ih), ("weight_ph", weight_ph))
-            if weight is not None
-        ]
-        return stacked[0] if len(stacked) == 1 else torch.cat(stacked, -1)
+        if weight_ph is None:
+            assert weight_ih is not None  # a gate reads the one or the other
+            return self._with_zeros("weight_ih", weight_ih, hidden)
+        previous = self._with_zeros("weight_ph", weight_ph, hidden)
+        now = torch.zeros_like(previous) if weight_ih is None else self._with_zeros("weight_ih", weight_ih, hidden)
+        return torch.cat([now, previous], -1)
 
     def _with_zeros(self, parameter: str, weight: Tensor, hidden: int) -> Tensor:
         if self.stacks[parameter] == self.driven:
@@ -122,6 +131,8 @@ class Layout:
         added = [own[..., stack.index(gate), :] if gate in stack else blank for gate in self.driven]
         return bias_ih + torch.cat(added, -1), offset
 
+
+_OTHER_PARAMETERS = ("weight_hr", "weight_phi", "bias_phi")  # of a layer, not stacked by gate
 
 _CELLS: dict[str, Cell] = {}  # by key, as an operation is given a text
 

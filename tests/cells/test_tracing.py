@@ -1,0 +1,162 @@
+"""What tells one cell from another, and what its graph records of the methods."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from isornn.cells import Cell, CellError, Reads, Values
+from isornn.cells.trace import graph_of
+from isornn.nn import RNN
+from isornn.nn.kernels import why_no_kernel
+
+X = torch.linspace(-2, 2, 24).reshape(4, 3, 2)
+
+Update = Callable[[Values, Values], dict[str, Any]]
+
+
+def cell_of(update: Update, **names: Any) -> Cell:
+    """A cell with this update, one state h and one gate n unless ``names`` say otherwise."""
+    body = {"name": "own", "gates": {"n": Reads()}, "update": lambda self, s, u, x: update(s, u)}
+    kind: Any = type("Own", (Cell,), body | names)
+    cell: Cell = dataclass(frozen=True)(kind)()
+    return cell
+
+
+def by_hand(layer: RNN, x: Tensor, update: Update) -> Tensor:
+    """The outputs of a layer of one gate and one state."""
+    h, record = x.new_zeros(x.shape[1], layer.hidden_size), []
+    gate = layer.gate_parameters("n")
+    assert gate.input is not None and gate.recurrent is not None
+    for x_t in x:
+        h = update(Values(h=h), Values(n=x_t @ gate.input.T + h @ gate.recurrent.T + sum(gate.biases)))["h"]
+        record.append(h)
+    return torch.stack(record)
+
+
+@dataclass(frozen=True)
+class Scaled(Cell):
+    """An option that the update multiplies with, and distinguishes by its type."""
+
+    name = "scaled"
+    gates = {"n": Reads()}
+    scale: Any = 1.0
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.tanh(u.n) * (0.25 if self.scale is True else 0.5 * self.scale)}
+
+
+def test_options_that_are_equal_but_of_other_types_make_other_cells() -> None:
+    one, true, nested = Scaled(1), Scaled(True), Scaled((1, (1.0,)))
+    assert one != true and one != Scaled(1.0) and nested != Scaled((1, (True,)))
+    assert one == Scaled(1) and hash(one) == hash(Scaled(1)) and nested == Scaled((1, (1.0,)))
+    assert len({Scaled(1), Scaled(1.0), Scaled(True), Scaled(1)}) == 3
+    for cell in (one, true):
+        layer = RNN(cell, 2, 3)
+        torch.testing.assert_close(layer(X)[0], by_hand(layer, X, functools.partial(cell.update, x=None)))
+
+
+class Undeclared(Cell):
+    """No dataclass: its attribute is no option."""
+
+    name = "undeclared"
+    gates = {"n": Reads()}
+
+    def __init__(self, k: Any) -> None:
+        object.__setattr__(self, "k", k)
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": vars(self)["k"] * torch.tanh(u.n)}
+
+
+class Widened(Scaled):
+    """The same below a dataclass."""
+
+    def __init__(self, k: float | None) -> None:
+        super().__init__(1.0)
+        if k is not None:
+            object.__setattr__(self, "k", k)
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": getattr(self, "k", 1.0) * torch.tanh(u.n)}
+
+
+@pytest.mark.parametrize("kind", [Undeclared, Widened])
+@pytest.mark.parametrize("k", [0.5, [0.5]])
+def test_attributes_that_are_no_options_are_refused(kind: type[Any], k: Any) -> None:
+    with pytest.raises(CellError, match=rf"{kind.name}: k is no field; .*dataclass"):
+        RNN(kind(k), 2, 3)
+
+
+def test_an_attribute_is_refused_after_a_cell_without_it_was_accepted() -> None:
+    RNN(Widened(None), 2, 3)
+    with pytest.raises(CellError, match="scaled: k is no field"):
+        RNN(Widened(0.5), 2, 3)
+
+
+@pytest.mark.parametrize("around", [torch.no_grad, torch.enable_grad, torch.inference_mode])
+def test_what_a_method_computes_without_gradients_has_none(around: Callable[[], Any]) -> None:
+    def update(s: Values, u: Values) -> dict[str, Any]:
+        with torch.no_grad():
+            k = torch.sigmoid(u.n)
+            with torch.enable_grad():
+                k = k * torch.tanh(2 * u.n)
+        return {"h": k * s.h + torch.tanh(u.n)}
+
+    cell = cell_of(update)
+    with around():
+        graph_of(cell)
+    layer = RNN(cell, 2, 3, dtype=torch.float64)
+    assert why_no_kernel(cell) is None
+    x = X.double().requires_grad_()
+    sources = [x, *layer.parameters()]
+    found = torch.autograd.grad(layer(x)[0].square().sum(), sources)
+    expected = torch.autograd.grad(by_hand(layer, x, update).square().sum(), sources)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ({"states": ("h", "output")}, "own.states: 'output' is not allowed; .*gives out"),
+        ({"parameters": {"n": 1.0}}, "own.parameters: 'n' is a gate's name too"),
+        ({"parameters": {"weight_ih": 1.0}}, "own.parameters: 'weight_ih' is not allowed; .*layer"),
+        ({"parameters": {"bias_phi": 1.0}}, "own.parameters: 'bias_phi' is not allowed; .*layer"),
+        ({"gates": {"n": Reads(input=False)}}, "own.gates: none reads the input"),
+        ({"gates": {"n": Reads(state=False, input=False)}}, "own.gates: none reads the input"),
+        ({"gates": {}}, "own.gates: none reads the input"),
+    ],
+)
+def test_names_and_gates_that_no_layer_can_have_are_refused(names: dict[str, Any], said: str) -> None:
+    def update(s: Values, u: Values) -> dict[str, Any]:
+        return {"h": torch.tanh(getattr(u, "n", 0.0) + 0.1 * s.h)} | dict.fromkeys(names.get("states", ())[1:], s.h)
+
+    with pytest.raises(CellError, match=said):
+        RNN(cell_of(update, **names), 2, 3)
+
+
+@pytest.mark.parametrize("state", [True, False])
+@pytest.mark.parametrize("others", [{}, {"m": Reads(input=False)}, {"m": Reads(state=False, input=False)}])
+def test_a_cell_may_read_the_previous_input_alone(state: bool, others: dict[str, Reads]) -> None:
+    def update(s: Values, u: Values) -> dict[str, Any]:
+        return {"h": torch.tanh(u.n + getattr(u, "m", 0.0)) + 0.1 * s.h}
+
+    gates = {"n": Reads(state=state, input=False, previous_input=True), **others}
+    layer = RNN(cell_of(update, gates=gates), 2, 3)
+    h, record = torch.zeros(3, 3), []
+    for x_t in torch.cat([torch.zeros(1, 3, 2), X[:-1]]):
+        u = Values()
+        for gate in gates:
+            own = layer.gate_parameters(gate)
+            fed = [h @ own.recurrent.T] if own.recurrent is not None else []
+            fed += [x_t @ own.previous_input.T] if own.previous_input is not None else []
+            setattr(u, gate, sum(fed) + sum(own.biases))
+        h = update(Values(h=h), u)["h"]
+        record.append(h)
+    torch.testing.assert_close(layer(X)[0], torch.stack(record))
