@@ -203,3 +203,17 @@ def test_tensors_of_others_are_read_at_every_call_and_get_gradients() -> None:
 @pytest.mark.parametrize("constant", [lambda: torch.tensor(0.5), lambda: torch.ones(()).mul(0.5).sqrt()])
 def test_tensors_that_a_method_makes_are_constants(constant: Callable[[], Tensor]) -> None:
     assert why_no_kernel(cell_of(lambda s, u: {"h": torch.tanh(u.n) * constant() + 0.1 * s.h})) is None
+
+
+@pytest.mark.parametrize("value", [1.0, None, torch.ones(())], ids=repr)
+def test_states_reads_and_outputs_are_computed_from_the_units(value: Any) -> None:
+    def plain(s: Values, u: Values) -> dict[str, Any]:
+        return {"h": torch.tanh(u.n)}
+
+    for method, cell in (
+        ("update: the new state 'c'", cell_of(lambda s, u: plain(s, u) | {"c": value}, states=("h", "c"))),
+        ("read: what it returns", cell_of(plain, read=lambda self, gate, s, u: value)),
+        ("output: what it returns", cell_of(plain, output=lambda self, s, u: value)),
+    ):
+        with pytest.raises(CellError, match=rf"own\.{method} is .*; it is computed from"):
+            RNN(cell, 2, 3)
