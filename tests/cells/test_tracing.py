@@ -160,3 +160,60 @@ def test_a_cell_may_read_the_previous_input_alone(state: bool, others: dict[str,
         h = update(Values(h=h), u)["h"]
         record.append(h)
     torch.testing.assert_close(layer(X)[0], torch.stack(record))
+
+
+OWN = torch.tensor(0.5, requires_grad=True)
+CHANGED = torch.tensor(0.5)
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [
+        (lambda: OWN, "reads a tensor"),
+        (lambda: torch.sigmoid(OWN), "reads a tensor"),
+        (lambda: CHANGED, "reads a tensor"),
+        (lambda: 2 * CHANGED, "reads a tensor"),
+        (lambda: float(CHANGED), "reads a tensor"),
+        (lambda: 1 + torch.rand(()), "random numbers"),
+        (lambda: torch.zeros(()).normal_(), "random numbers"),
+        (lambda: float(torch.randn(())), "random numbers"),
+    ],
+)
+def test_what_may_differ_at_another_call_is_not_traced(factor: Callable[[], Any], said: str) -> None:
+    cell = cell_of(lambda s, u: {"h": torch.tanh(u.n) * factor() + 0.1 * s.h})
+    assert said in graph_of(cell).untraced["update"]
+    assert said in str(why_no_kernel(cell))
+
+
+def test_tensors_of_others_are_read_at_every_call_and_get_gradients() -> None:
+    scale = torch.tensor(0.5, requires_grad=True)
+
+    def update(s: Values, u: Values) -> dict[str, Any]:
+        return {"h": torch.tanh(u.n) * scale + 0.1 * s.h}
+
+    layer = RNN(cell_of(update), 2, 3)
+    for value in (0.5, 2.0):
+        with torch.no_grad():
+            scale.fill_(value)
+        found, expected = layer(X)[0], by_hand(layer, X, update)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(*(torch.autograd.grad(out.sum(), scale) for out in (found, expected)))
+
+
+@pytest.mark.parametrize("constant", [lambda: torch.tensor(0.5), lambda: torch.ones(()).mul(0.5).sqrt()])
+def test_tensors_that_a_method_makes_are_constants(constant: Callable[[], Tensor]) -> None:
+    assert why_no_kernel(cell_of(lambda s, u: {"h": torch.tanh(u.n) * constant() + 0.1 * s.h})) is None
+
+
+@pytest.mark.parametrize("value", [1.0, None, torch.ones(())], ids=repr)
+def test_states_reads_and_outputs_are_computed_from_the_units(value: Any) -> None:
+    def plain(s: Values, u: Values) -> dict[str, Any]:
+        return {"h": torch.tanh(u.n)}
+
+    for method, cell in (
+        ("update: the new state 'c'", cell_of(lambda s, u: plain(s, u) | {"c": value}, states=("h", "c"))),
+        ("read: what it returns", cell_of(plain, read=lambda self, gate, s, u: value)),
+        ("output: what it returns", cell_of(plain, output=lambda self, s, u: value)),
+    ):
+        with pytest.raises(CellError, match=rf"own\.{method} is .*; it is computed from"):
+            RNN(cell, 2, 3)

@@ -505,12 +505,10 @@ def test_data_parallel_wrappers(kind: type[nn.RNN]) -> None:
     torch.testing.assert_close([parameter.grad for parameter in layer.parameters()], gradients)
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_the_last_state_is_not_computed_from_the_output_that_is_given_out(kind: Any) -> None:
-    torch.manual_seed(0)
-    layer = kind(D, N) if kind is not nn.RNN else nn.RNN(Vanilla(), D, N)
-    out, hx = layer(torch.randn(6, B, D))
-    h = hx[0] if isinstance(hx, tuple) else hx
+@pytest.mark.parametrize("kind", [nn.VanillaRNN, nn.LSTM, nn.TLSTM])
+@pytest.mark.parametrize("options", [{}, {"batch_first": True, "num_layers": 2, "bidirectional": True}])
+def test_the_last_state_is_not_computed_from_the_outputs_given_out(kind: type[nn.RNN], options: Any) -> None:
+    out, state = made(kind, **options)(sequence(6, B, D))
     out.retain_grad()
-    (out.mean() + h.sum()).backward()
+    (out.mean() + sum(value.sum() for value in flat(state))).backward()
     torch.testing.assert_close(out.grad, torch.full_like(out, 1 / out.numel()))

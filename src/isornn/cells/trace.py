@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from isornn.cells.cell import Cell, Values, undeclared_attributes
 
@@ -162,8 +164,8 @@ def evaluate(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwa
 def graph_of(cell: Cell) -> CellGraph:
     """The cell's graph; cells that are equal share one.
 
-    A method that torch.fx cannot trace, one with a branch that depends on values for instance, is left out with the
-    reason; the others are traced all the same.
+    A method that cannot be traced is left out with the reason; the others are traced all the same. It has a branch that
+    depends on values, draws random numbers, or reads a tensor from outside, which may change and may want a gradient.
 
     Raises:
         CellError: the cell has a mistake: a name that does not exist, a state that is not returned, an
@@ -252,6 +254,31 @@ class _Symbol(fx.Proxy):
     __iand__ = __ior__ = __ixor__ = __imatmul__ = __ilshift__ = __irshift__ = _refuse
 
 
+class _Constants(TorchDispatchMode):
+    """Stops a trace at tensors whose value or gradient a graph would lose: all but those that the method makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[Tensor] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in function.tags:
+            raise fx.proxy.TraceError(f"it draws random numbers, by {function}")
+        if function is not torch.ops.aten.lift_fresh.default:  # which torch.tensor ends with
+            for value in values_in(args, kwargs):
+                self.check(value)
+        found = function(*args, **kwargs)
+        self.made += [value for value in tree_leaves(found) if isinstance(value, Tensor)]
+        return found
+
+    def check(self, value: Any) -> None:
+        if isinstance(value, Tensor) and not any(value is made for made in self.made):
+            raise fx.proxy.TraceError(
+                f"it reads a tensor of shape {tuple(value.shape)} that is neither its argument nor made by it"
+            )
+
+
 class _Tracer(fx.proxy.GraphAppendingTracer):
     """Symbols for the results of operations.
 
@@ -259,10 +286,15 @@ class _Tracer(fx.proxy.GraphAppendingTracer):
     What is computed under ``torch.no_grad`` is detached.
     """
 
+    constants: _Constants
     undeclared: Node | None = None
 
     def proxy(self, node: Node) -> fx.Proxy:
         return _Symbol(node, self)
+
+    def create_arg(self, value: Any) -> Any:
+        self.constants.check(value)
+        return super().create_arg(value)
 
     def create_proxy(self, kind: str, target: Any, *rest: Any, **options: Any) -> fx.Proxy:
         proxy = super().create_proxy(kind, target, *rest, **options)
@@ -359,7 +391,8 @@ class _Tracing:
         """What ``call`` returns with nodes for symbols; ``None`` where it cannot be traced."""
         before = set(self.fx_graph.nodes)
         try:
-            with torch.inference_mode(False), torch.enable_grad():  # what is off then the method itself switches off
+            # What is off in these the method itself has switched off.
+            with torch.inference_mode(False), torch.enable_grad(), _Constants() as self.tracer.constants:
                 found = call()
         except (fx.proxy.TraceError, TypeError, NotImplementedError, RuntimeError, ValueError) as error:
             self.untraced[method] = str(error).partition("\n")[0]
@@ -374,8 +407,16 @@ class _Tracing:
             raise CellError(f"{self.cell.name}.{method}: {type(error).__name__}: {error}") from error
         if method == "update":
             check_returned(self.cell, found)
-            return {name: _node(found[name]) for name in self.cell.states}
-        return _node(found)
+            return {name: self._computed(method, f"the new state {name!r}", found[name]) for name in self.cell.states}
+        return self._computed(method, "what it returns", found)
+
+    def _computed(self, method: str, what: str, value: Any) -> Any:
+        if not isinstance(value, fx.Proxy):
+            raise CellError(
+                f"{self.cell.name}.{method}: {what} is {value!r}; it is computed from states or pre-activations, so "
+                "that it has a value for each unit"
+            )
+        return _node(value)
 
 
 def _node(value: Any) -> Any:

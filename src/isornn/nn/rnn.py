@@ -285,7 +285,9 @@ class RNN(nn.Module):
             sequences = sequences.with_values(values)
         final = tuple(torch.stack(values) for values in zip(*last, strict=True))
         final = final if sequences.batched else tuple(value.squeeze(1) for value in final)
-        whole = sequences.given_back(sequences.ended(sequences.values))
+        # As in torch.nn, gradients of the last state do not pass through the tensor that is handed out.
+        handed_out = sequences.values.view_as(sequences.values)
+        whole = sequences.given_back(sequences.ended(handed_out))
         return whole, final if len(final) > 1 else final[0]
 
     def _run(
