@@ -9,7 +9,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from isornn.cells import CELLS, GRU, LSTM, BiasLaw, Cell, Gate, Input, Spec, SpecError, Vanilla, cell_named
+from isornn.cells import (
+    CELLS,
+    GRU,
+    LSTM,
+    BiasLaw,
+    Cell,
+    Gate,
+    GersLSTM,
+    Input,
+    Spec,
+    SpecError,
+    Vanilla,
+    cell_named,
+)
+from isornn.cells.ind_rnn import IndRNN
+from isornn.cells.linear import LRU
 from isornn.cells.random_specs import random_spec
 from isornn.cells.refine import URGRU, URLSTM
 from isornn.cells.roles import roles_of
@@ -28,6 +43,7 @@ from isornn.init import (
 )
 from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
 from isornn.nn.rnn import RNN
+from retaining_cells import Leaky
 
 D, N = 24, 48
 
@@ -447,6 +463,31 @@ def test_one_of_several_layers_and_directions_is_to_be_named() -> None:
     assert spec_of(both, direction=1) == spec_of(both, 0, 1)
     with pytest.raises(ModuleError, match=r"layer, direction: None, None are not allowed"):
         spec_of(nn.GRU(2, 3, num_layers=2, bidirectional=True))
+
+
+@pytest.mark.parametrize("cell", [Leaky(), IndRNN(), LRU()], ids=lambda cell: cell.name)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_parameters_of_a_cell_are_read_while_they_are_its_start(cell: Cell, dtype: torch.dtype) -> None:
+    """Specs have no numbers of the cell's own but its start; trained ones are refused."""
+    module = RNN(cell, 4, 64, num_layers=2).to(dtype)
+    assert spec_of(module, layer=1).cell == cell
+    assert spec_of(module.double(), layer=1).cell == cell
+    name = next(iter(cell.parameters))
+    with torch.no_grad():
+        parameter = module.get_parameter(f"{name}_l1")
+        parameter[:32] = 0.99 + torch.arange(32) / 1e4
+    assert spec_of(module, layer=0).cell == cell
+    with pytest.raises(ModuleError, match=rf"RNN l1: parameter {name} .* isornn\.diagnose"):
+        spec_of(module, layer=1)
+
+
+@pytest.mark.parametrize("value", [1e-3, math.nan])
+def test_one_unit_with_another_number_than_the_start_is_refused(value: float) -> None:
+    module = RNN(GersLSTM(), 4, 8)
+    with torch.no_grad():
+        module.get_parameter("peep_f_l0")[3] = value
+    with pytest.raises(ModuleError, match="parameter peep_f "):
+        spec_of(module)
 
 
 def test_the_input_law_is_carried() -> None:

@@ -25,7 +25,14 @@ from torch import nn
 from isornn.cells import Cell, Gate, Input, Spec, SpecError
 from isornn.cells.starts import start
 from isornn.nn import draws
-from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable, measured_gate, recurrent_layers
+from isornn.nn.gate_tensors import (
+    ModuleError,
+    RecurrentLayer,
+    check_parameters_at_start,
+    check_writable,
+    measured_gate,
+    recurrent_layers,
+)
 from isornn.nn.layout import GateTensors
 from isornn.theory.critical_points.point import critical, isometric
 
@@ -298,7 +305,9 @@ def spec_of(
 
     Raises:
         ModuleError: no or several recurrent modules; no such layer, or several and none named; ``proj_size``, a cell
-            that the theory lacks.
+            that the theory lacks; the cell's own `parameters` have been trained: a spec has their start only, and
+            `isornn.diagnose` measures the module itself. Where the start is a law, small changes pass that the number
+            of units cannot show.
         SpecError: the tensors hold NaN or infinity; names the field.
 
     >>> gates = spec_of(standard_(nn.LSTM(49, 128))).gates
@@ -308,6 +317,7 @@ def spec_of(
     chosen = _chosen(recurrent_layers(module), layer, direction)
     if chosen.projection is not None:
         raise ModuleError(f"{chosen.where}: an LSTM with proj_size is a cell of its own, for which there is no spec")
+    check_parameters_at_start(chosen)
     gates = {name: measured_gate(tensors) for name, tensors in chosen.gates.items()}
     varies = any(gate.bias_law is not None for gate in gates.values())
     return Spec(chosen.cell, gates, input, "fixed" if varies else "redrawn")

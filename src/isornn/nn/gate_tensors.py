@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from isornn.cells import GRU, LSTM, BiasLaw, Cell, Gate, Vanilla
+from isornn.cells import GRU, LSTM, BiasLaw, Cell, Gate, ParameterLaw, Vanilla
 from isornn.cells.spec import Ensemble
 from isornn.nn.layout import GateTensors
 from isornn.nn.rnn import RNN, suffix
 
 # W W^T = s^2 I and W = s I are recognised to this part of s^2 and s: half precision rounds to 4e-3.
 _TOLERANCE = 1e-2
+_PRECISIONS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)  # that a module may have been in
+_GRID, _RARE = 4096, 1e-6  # of a law's distribution function; the probability at which draws are no longer its own
 
 
 class ModuleError(ValueError):
@@ -33,6 +36,7 @@ class RecurrentLayer:
         layer, direction: its place in the module, from 0; direction 1 is the reverse.
         gates: tensors by the cell's gate names, in the cell's order.
         projection: ``weight_hr`` (P, N) of an LSTM with ``proj_size``.
+        parameters: the cell's own by name, each (N,).
     """
 
     where: str
@@ -42,6 +46,7 @@ class RecurrentLayer:
     direction: int
     gates: Mapping[str, GateTensors]
     projection: Tensor | None = None
+    parameters: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def hidden(self) -> int:
@@ -106,6 +111,39 @@ def check_writable(layer: RecurrentLayer) -> None:
                 )
 
 
+def check_parameters_at_start(layer: RecurrentLayer) -> None:
+    """Refuse a layer whose cell's own parameters are not those that the cell starts with.
+
+    A number must be the start in all units, but for rounding. Values of a law are refused where their empirical
+    distribution is so far from the law's that N draws would come as far with a probability below 1e-6, by
+    ``P(sup |F_N - F| > d) <= 2 exp(-2 N d^2)``: small changes pass.
+
+    Raises:
+        ModuleError: names the parameter.
+
+    Source: Massart 1990 (the constant of the Dvoretzky-Kiefer-Wolfowitz inequality).
+    """
+    for name, start in layer.cell.parameters.items():
+        values = _double(layer.parameters[name]).flatten()
+        if isinstance(start, ParameterLaw):
+            grid = start.quantile((torch.arange(_GRID, dtype=torch.float64) + 0.5) / _GRID).sort().values
+            ranks = torch.arange(len(values), dtype=torch.float64)
+            expected = torch.searchsorted(grid, values.sort().values) / _GRID
+            distance = torch.maximum(expected - ranks / len(values), (ranks + 1) / len(values) - expected).max()
+            at_start = bool(values.isfinite().all()) and 2 * math.exp(-2 * len(values) * float(distance) ** 2) > _RARE
+            wanted = "drawn from its law"
+        else:
+            rounded = [torch.tensor(start, dtype=dtype).double() for dtype in _PRECISIONS]
+            at_start = any(bool((values == value).all()) for value in rounded)
+            wanted = f"{start:g}"
+        if not at_start:
+            low, high = float(values.min()), float(values.max())
+            raise ModuleError(
+                f"{layer.where}: parameter {name} of {layer.cell.name} starts {wanted}, and is now from {low:g} to "
+                f"{high:g}; a spec has the start only, so measure the module with isornn.diagnose"
+            )
+
+
 def measured_gate(tensors: GateTensors) -> Gate:
     """The law that a gate's tensors look drawn from.
 
@@ -167,7 +205,8 @@ def _layers_of(module: nn.Module, where: str) -> Iterator[RecurrentLayer]:
             name = suffix(layer, direction)
             gates = {gate: module.gate_parameters(gate, layer, direction) for gate in module.cell.gates}
             projection = getattr(module, f"weight_hr{name}", None)
-            yield RecurrentLayer(f"{where} {name[1:]}", module, module.cell, layer, direction, gates, projection)
+            own = {parameter: getattr(module, parameter + name) for parameter in module.cell.parameters}
+            yield RecurrentLayer(f"{where} {name[1:]}", module, module.cell, layer, direction, gates, projection, own)
     elif isinstance(module, nn.RNNCellBase):
         yield RecurrentLayer(where, module, _torch_cell(module), 0, 0, _torch_gates(module, ""))
     elif isinstance(module, nn.RNNBase):
