@@ -212,7 +212,7 @@ def test_what_the_rules_do_not_speak_of_is_undetermined_with_the_reason(step: An
 
 
 def test_a_step_that_lacks_a_state_is_undetermined() -> None:
-    found = typing_of(cell_of(lambda s, u, x: {"h": s.h}, {}, ("h", "c")))
+    found = typing_of(cell_of(lambda s, u, x: {"h": s.h}, {"a": INPUT_ONLY}, ("h", "c")))
     assert found.reason is not None and "given.update: the state 'c' is not returned" in found.reason
 
 
