@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
 from isornn.cells import CELLS, LSTM, Gate, Peephole, Spec, Vanilla
+from isornn.cells.catalogue import OF_TORCH
 from isornn.cells.starts import STARTS, start
 from isornn.cli import app, ask
 from isornn.cli.reading import left_after, sentence, verdict
@@ -140,6 +142,11 @@ def test_a_fault_of_ours_is_not_taken_for_bad_input(monkeypatch: pytest.MonkeyPa
         (("critical", "--cell", "peephole", "--length", "9", "--fix", "f.weight_var=-1"), ("-1.0", "from 0")),
         (("isometric", "--cell", "peephole", "--length", "9", "--biases", "some"), ("biases: 'some'", '"redrawn"')),
         (("critical", "--cell", "peephole", "--length", "9", "-o", "spec.txt"), ("--output", "'spec.txt'", ".json")),
+        *(
+            ((command, "--cell", "gru", "--length", "9", size, "0"), (f"{size[2:]}: 0", "at least 1"))
+            for command in ("critical", "isometric", "pareto")
+            for size in ("--hidden", "--inputs")
+        ),
         (("demo", "--length", "2"), ("--length: 2", "at least 3")),
         (("demo", "--updates", "0"), ("--updates: 0", "at least 1")),
         (("demo", "--seed", "-1"), ("--seed: -1", "at least 0")),
@@ -336,6 +343,19 @@ def test_critical_reaches_the_length(tmp_path: Path) -> None:
     assert all(condition.keys() == {"name", "wanted", "found", "met"} for condition in found["conditions"])
     assert json.loads(file.read_text()) == found["spec"] and list(tmp_path.iterdir()) == [file]
     assert answer("analyze", file)["reach"] == pytest.approx(100, rel=0.01)
+
+
+def test_critical_takes_sizes_as_other_commands_do() -> None:
+    asked = ("critical", "--cell", "lstm", "--length", "50")
+    assert answer(*asked, *SIZES) == answer(*asked)
+
+
+@pytest.mark.parametrize(("torchs", "ours"), OF_TORCH.items())
+def test_a_cell_has_its_name_in_torch_too(torchs: str, ours: str, spec_file: Callable[[Any], Path]) -> None:
+    found = answer("analyze", "--cell", torchs, "--hidden", "8", "--inputs", "3")
+    assert found == answer("analyze", "--cell", ours, "--hidden", "8", "--inputs", "3")
+    assert Spec.load(spec_file({"cell": torchs})) == Spec.load(spec_file({"cell": ours}))
+    assert issubclass(getattr(torch.nn, torchs.rpartition(".")[2]), torch.nn.RNNBase)
 
 
 def test_critical_keeps_what_is_fixed() -> None:

@@ -109,6 +109,8 @@ def test_weights_alone(folder: Path, ending: str) -> None:
     read = json.loads(done.stdout)
     assert [layer["info"]["name"] for layer in read["layers"]] == ["encoder l0"] and read["length"] == 50
     assert "variance 1" in " ".join(read["notes"])
+    in_torch = called(f"a.{ending}", "--cell", "torch.nn.LSTM", "--length", 50, "--json")
+    assert in_torch.stdout == done.stdout
 
 
 def test_both_files_of_a_training_run_are_read(folder: Path) -> None:

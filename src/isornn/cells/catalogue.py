@@ -20,6 +20,8 @@ from isornn.cells.cell import Cell, ParameterLaw, Reads
 from isornn.cells.trace import CellError, graph_of
 
 _OF_THE_PAPERS = ("vanilla", "minimal", "gru", "gru_cho", "lstm", "peephole", "t_rnn", "t_lstm", "t_gru")
+OF_TORCH = {"torch.nn.RNN": "vanilla", "torch.nn.LSTM": "lstm", "torch.nn.GRU": "gru"}
+"""The cells that torch's modules have, by the names of these."""
 _FORM = "package.module:Class or package.module:Class(option=value, ...)"
 
 
@@ -27,8 +29,8 @@ def cell_named(name: str, options: Mapping[str, Any] | None = None, *, allow: Se
     """The cell called ``name`` with its ``options``.
 
     Args:
-        name: a cell of the catalogue, ``"package.module:Class"`` or ``"package.module:Class(option=value)"``, values
-            as Python's literals.
+        name: a cell of the catalogue or of `OF_TORCH`, ``"package.module:Class"`` or
+            ``"package.module:Class(option=value)"``, values as Python's literals.
         options: by name; none of those in ``name``.
         allow: packages and modules that may be imported, with all that they hold. The name may come from a file, so a
             module is otherwise taken only where it is imported already.
@@ -69,8 +71,10 @@ def kind_named(name: str, *, allow: Sequence[str] = ()) -> tuple[type[Cell], dic
 
     >>> kind_named("isornn.cells.typed:SCRN(alpha=0.5)")
     (<class 'isornn.cells.typed.SCRN'>, {'alpha': 0.5})
+    >>> kind_named("torch.nn.LSTM")
+    (<class 'isornn.cells.lstm.LSTM'>, {})
     """
-    known = CELLS | FURTHER_CELLS
+    known = CELLS | FURTHER_CELLS | {torchs: CELLS[ours] for torchs, ours in OF_TORCH.items()}
     if isinstance(name, str) and name in known:
         return known[name], {}
     if not isinstance(name, str) or ":" not in name:

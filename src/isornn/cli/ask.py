@@ -167,13 +167,13 @@ def started(name: str, cell: Cell, hidden: int | None, inputs: int | None, lengt
         raise SpecError("init", name, f"starts are {', '.join(INITS)}")
     if name in STARTS:
         return start(name, cell, hidden, inputs, length, input)
-    _check_sizes(hidden, inputs)
+    check_sizes(hidden, inputs)
     with one_thread():
         point = (critical if name == "critical" else isometric)(cell, needed_length(length), input=input)
     return point.spec
 
 
-def _check_sizes(hidden: int | None, inputs: int | None) -> None:
+def check_sizes(hidden: int | None, inputs: int | None) -> None:
     """Sizes that a start does not need may be left out, not be wrong."""
     for field, size in (("hidden", hidden), ("inputs", inputs)):
         if size is not None and size < 1:

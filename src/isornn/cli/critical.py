@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isornn.cli.options import AsJson, CellName, Correlation, Length, Variance
+from isornn.cli.options import AsJson, CellName, Correlation, Hidden, Inputs, Length, Variance
 from isornn.cli.pareto import Biases, Fix, Preference, Ranges, Specs, checked_biases, fixed_field, objective_of
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
 
@@ -21,6 +21,8 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="SPEC.jso
 
 def critical(
     cell: CellName = None,
+    hidden: Hidden = None,
+    inputs: Inputs = None,
     length: Length = None,
     fix: Fix = None,
     input_variance: Variance = None,
@@ -30,13 +32,15 @@ def critical(
 ) -> None:
     """The start for sequences of T steps: hyper-parameters, what they achieve, and the line of Python that sets them.
 
-    T is the reach by biases alone. An input to the gates shortens it: the reach shown is that of the whole cell.
+    T is the reach by biases alone. An input to the gates shortens it: the reach shown is that of the whole cell. The
+    hyper-parameters are the same for every N and D, which may be left out.
     """
-    from isornn.cli.ask import input_law, needed, needed_length, one_thread
+    from isornn.cli.ask import check_sizes, input_law, needed, needed_length, one_thread
     from isornn.cli.own_code import typed_cell
     from isornn.theory import critical
 
     check_writable("--output", output, (".json",))
+    check_sizes(hidden, inputs)
     steps, kind = needed_length(length), typed_cell(needed("--cell", cell))
     law, fixed = input_law(input_variance, input_correlation), dict(map(fixed_field, fix or []))
     with errors().status("analysing"), one_thread():
@@ -47,6 +51,8 @@ def critical(
 
 def isometric(
     cell: CellName = None,
+    hidden: Hidden = None,
+    inputs: Inputs = None,
     length: Length = None,
     fix: Fix = None,
     biases: Biases = "fixed",
@@ -58,12 +64,16 @@ def isometric(
     output: Output = None,
     json: AsJson = False,
 ) -> None:
-    """Hyper-parameters with which a cell's reach is T and its steps are nearly isometric; critical trains better."""
-    from isornn.cli.ask import input_law, needed, needed_length, one_thread
+    """Hyper-parameters with which a cell's reach is T and its steps are nearly isometric; critical trains better.
+
+    They are the same for every N and D, which may be left out.
+    """
+    from isornn.cli.ask import check_sizes, input_law, needed, needed_length, one_thread
     from isornn.cli.own_code import typed_cell
     from isornn.theory import isometric
 
     check_writable("--output", output, (".json",))
+    check_sizes(hidden, inputs)
     steps, kind = needed_length(length), typed_cell(needed("--cell", cell))
     law, fixed = input_law(input_variance, input_correlation), dict(map(fixed_field, fix or []))
     if preference is None:

@@ -75,6 +75,7 @@ def _of_factory(what: str, data: Path | None, length: int | None, cell: str | No
 
 def _of_weights(file: Path, data: Path | None, length: int | None, cell: str | None, theory: bool) -> Report:
     from isornn.cells import SpecError
+    from isornn.cells.catalogue import OF_TORCH
     from isornn.cli.model_files import read_weights
     from isornn.cli.own_code import typed_cell
     from isornn.reports import Report
@@ -89,7 +90,8 @@ def _of_weights(file: Path, data: Path | None, length: int | None, cell: str | N
             "a file of weights does not say whose they are: torch's lstm, gru or vanilla, or another cell",
         )
     steps = STEPS if length is None else length
-    kind = cell if cell in KINDS else typed_cell(cell)
+    name = OF_TORCH.get(cell, cell)
+    kind = name if name in KINDS else typed_cell(name)
     model = layers_of(read_weights(file), kind)
     found = _diagnosed(str(file), model, random_inputs(model, steps), steps, theory)
     return Report(found.diagnosis, found.findings, model, notes(model, kind, steps))

@@ -34,7 +34,11 @@ def number(text: str) -> float:
 
 CellName = Annotated[
     str | None,
-    typer.Option("--cell", metavar="NAME", help="A cell of isornn cells, or your own: package.module:Class(option=1)."),
+    typer.Option(
+        "--cell",
+        metavar="NAME",
+        help="A cell of isornn cells, torch.nn.LSTM, GRU or RNN, or your own: package.module:Class(option=1).",
+    ),
 ]
 AllowImport = Annotated[
     list[str] | None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isornn.cli.options import AsJson, CellName, Correlation, Length, Variance, whole
+from isornn.cli.options import AsJson, CellName, Correlation, Hidden, Inputs, Length, Variance, whole
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
 from isornn.formatting import with_error_of
 
@@ -46,6 +46,8 @@ Specs = Annotated[
 
 def pareto(
     cell: CellName = None,
+    hidden: Hidden = None,
+    inputs: Inputs = None,
     length: Length = None,
     ranges: Ranges = None,
     specs: Specs = None,
@@ -67,13 +69,14 @@ def pareto(
     """Experimental: what specs near isometry that see T steps cost against each other, and which one to take.
 
     The best weighted sum is within 2 % of the rule's (isornn isometric), and what the costs are worth in training is
-    not measured.
+    not measured. It is the same for every N and D, which may be left out.
     """
-    from isornn.cli.ask import input_law, needed, needed_length
+    from isornn.cli.ask import check_sizes, input_law, needed, needed_length
     from isornn.cli.own_code import typed_cell
     from isornn.theory import chosen, pareto_front, subspace
 
     check_writable("--output", output, (".png", ".pdf", ".svg"))
+    check_sizes(hidden, inputs)
     steps, kind = needed_length(length), typed_cell(needed("--cell", cell))
     objective = objective_of(preference, ranges, specs)
     fixed = dict(map(fixed_field, fix or []))

@@ -10,7 +10,7 @@ from dataclasses import Field as DataclassField
 from typing import Any
 
 from isornn.cells import CELLS, FURTHER_CELLS, Cell, OptionError, Spec, SpecError, cell_named
-from isornn.cells.catalogue import kind_named, without_options
+from isornn.cells.catalogue import OF_TORCH, kind_named, without_options
 from isornn.cells.spec import listed
 from isornn.cells.starts import PRESETS
 from isornn.cells.starts import STARTS as NAMED_STARTS
@@ -37,7 +37,6 @@ _TORCH = {
     "torch.nn.GRU": {},
 }
 _MOST_UNITS, _MOST_LAYERS, _MOST_STEPS = 1_000_000, 1000, 10_000
-_CELLS_OF_TORCH = {"torch.nn.RNN": "vanilla", "torch.nn.LSTM": "lstm", "torch.nn.GRU": "gru"}
 _SIZES: Fields = {
     "hidden": whole(1, most=_MOST_UNITS),
     "layers": whole(1, default=1, most=_MOST_LAYERS),
@@ -261,8 +260,8 @@ def spec_of_start(model: Choice, start: Choice) -> Spec:
     Raises:
         SpecError: as in a spec file.
     """
-    if model.name in _CELLS_OF_TORCH:
-        name, options = _CELLS_OF_TORCH[model.name], {key: model[key] for key in _TORCH[model.name]}
+    if model.name in OF_TORCH:
+        name, options = OF_TORCH[model.name], {key: model[key] for key in _TORCH[model.name]}
     else:
         name, options = model.name, cell_options(model)
     gates = dict(start["gates"])
