@@ -291,6 +291,15 @@ def test_the_figure_leaves_stdout_alone(tmp_path: Path) -> None:
 # -- what numbers mean ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("length", [2, 3, 5])
+def test_fits_is_within_a_factor_of_2(length: int) -> None:
+    """What a start promises of its length, and no more: a GRU's reach is 0.61 of the length."""
+    memory = Spec(Vanilla("identity"), {"h": Gate(weight_var=0.7, ensemble="orthogonal")})
+    answer = analyze(memory, length=10)  # its reach is -1 / ln 0.7 = 2.8 steps
+    assert verdict(answer, length) == "fits"
+    assert f"within a factor of 2 of the {length} to be bridged" in sentence(answer, length)
+
+
 @pytest.mark.parametrize(("length", "word"), [(30, "long"), (74, "fits"), (200, "short"), (1000, "blind")])
 def test_verdicts(length: int, word: str) -> None:
     """xi is 74 steps: sigma(5)^2 = .98666."""
