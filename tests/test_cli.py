@@ -104,18 +104,23 @@ def test_a_fault_of_ours_is_not_taken_for_bad_input(monkeypatch: pytest.MonkeyPa
     ("arguments", "parts"),
     [
         (("analyse",), ("'analyse'", "analyze, compare")),
-        (("analyze",), ("SPEC.json", "--cell")),
+        (("analyze",), ("SPEC.json or --cell is needed", "a cell's name")),
+        (("analyze", "--cell", "lstm", "--hidden", "4"), ("--inputs is needed", "per step")),
+        (("spectrum", "--cell", "lstm"), ("--hidden is needed", "units")),
+        (("phase", "--x", "f.bias_mean=0:1:2", "--y", "i.bias_mean=0:1:2"), ("SPEC.json or --cell is needed",)),
+        (("isometric", "--cell", "lstm"), ("--length is needed", "steps to bridge")),
+        (("compare", "--cell", "lstm", "--length", "9"), ("--hidden is needed", "units")),
         (("analyze", "--nonsense"), ("--nonsense",)),
         (("analyze", "--cell", "lstn", *SIZES), ("'lstn'", "vanilla, minimal")),
-        (("analyze", "--cell", "lstm"), ("hidden: None", "at least 1")),
+        (("analyze", "--cell", "lstm"), ("--hidden is needed", "units")),
         (("analyze", "--cell", "lstm", "--hidden", "0", "--inputs", "4"), ("hidden: 0", "at least 1")),
         (("analyze", "--cell", "lstm", "--hidden", "4", "--inputs", "-4"), ("inputs: -4", "at least 1")),
         (("analyze", "--cell", "lstm", "--hidden", "many", "--inputs", "4"), ("--hidden", "'many'", "whole number")),
         (("analyze", "--cell", "lstm", "--hidden", "1.5", "--inputs", "4"), ("--hidden", "'1.5'", "whole number")),
         (("analyze", "--cell", "lstm", *SIZES, "--init", "magic"), ("init", "'magic'", "uniform_gate, critical")),
-        (("analyze", "--cell", "lstm", *SIZES, "--init", "chrono"), ("length: None", "above 2")),
+        (("analyze", "--cell", "lstm", *SIZES, "--init", "chrono"), ("--length is needed", "above 2")),
         (("analyze", "--cell", "lstm", *SIZES, "--init", "chrono", "--length", "2"), ("length: 2", "above 2")),
-        (("analyze", "--cell", "lstm", *SIZES, "--init", "critical"), ("length: None", "steps to bridge")),
+        (("analyze", "--cell", "lstm", *SIZES, "--init", "critical"), ("--length is needed", "steps to bridge")),
         (
             ("analyze", "--cell", "vanilla", *SIZES, "--init", "chrono", "--length", "9"),
             ("'chrono'", "vanilla has none"),
@@ -131,11 +136,11 @@ def test_a_fault_of_ours_is_not_taken_for_bad_input(monkeypatch: pytest.MonkeyPa
         (("analyze", "."), ("'.'", "readable")),
         (("analyze", "spec.json", "--cell", "lstm"), ("--cell: 'lstm'", "SPEC.json")),
         (("analyze", "spec.json", "--hidden", "4"), ("--hidden: 4", "SPEC.json")),
-        (("compare", *SIZES, "--length", "9"), ("--cell", "given")),
-        (("compare", "--cell", "lstm", *SIZES), ("length: None", "given")),
+        (("compare", *SIZES, "--length", "9"), ("--cell is needed", "isornn cells")),
+        (("compare", "--cell", "lstm", *SIZES), ("--length is needed", "steps to bridge")),
         (("compare", "--cell", "lstm", "--hidden", "0", "--inputs", "1", "--length", "9"), ("hidden: 0", "at least 1")),
-        (("critical", "--length", "9"), ("--cell", "given")),
-        (("critical", "--cell", "peephole"), ("length: None", "given")),
+        (("critical", "--length", "9"), ("--cell is needed", "isornn cells")),
+        (("critical", "--cell", "peephole"), ("--length is needed", "steps to bridge")),
         (("critical", "--cell", "peephole", "--length", "1"), ("length: 1", "from 2")),
         (("critical", "--cell", "peephole", "--length", "9", "--fix", "f.bias_mean"), ("--fix", "FIELD=NUMBER")),
         (("critical", "--cell", "peephole", "--length", "9", "--fix", "q.bias_mean=1"), ("q.bias_mean", "i, f, g, o")),
@@ -284,6 +289,15 @@ def test_the_figure_leaves_stdout_alone(tmp_path: Path) -> None:
 
 
 # -- what numbers mean ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [2, 3, 5])
+def test_fits_is_within_a_factor_of_2(length: int) -> None:
+    """What a start promises of its length, and no more: a GRU's reach is 0.61 of the length."""
+    memory = Spec(Vanilla("identity"), {"h": Gate(weight_var=0.7, ensemble="orthogonal")})
+    answer = analyze(memory, length=10)  # its reach is -1 / ln 0.7 = 2.8 steps
+    assert verdict(answer, length) == "fits"
+    assert f"within a factor of 2 of the {length} to be bridged" in sentence(answer, length)
 
 
 @pytest.mark.parametrize(("length", "word"), [(30, "long"), (74, "fits"), (200, "short"), (1000, "blind")])

@@ -67,8 +67,8 @@ def test_isometric_takes_the_same_point(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("pareto", "--length", "50"), "--cell: None"),
-        (("pareto", "--cell", "peephole"), "length: None"),
+        (("pareto", "--length", "50"), "--cell is needed"),
+        (("pareto", "--cell", "peephole"), "--length is needed"),
         (("pareto", *QUICK, "--objective", "beauty=1"), "--objective: 'beauty=1' .* isometry, variance"),
         (("pareto", *QUICK, "--objective", "isometry=much"), "--objective: .* a number of at least 0"),
         (("pareto", *QUICK, "--objective", "isometry=-1"), "objective.isometry: -1.0"),

@@ -54,15 +54,15 @@ def test_a_start_is_the_base() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((*AXES,), "SPEC.json, --cell: None"),
-        (("--cell", "gru_cho", *AXES[:2]), "--y: None"),
+        ((*AXES,), "SPEC.json or --cell is needed"),
+        (("--cell", "gru_cho", *AXES[:2]), "--y is needed"),
         ((*CHO, "--show", "colour"), "--show: 'colour' is not allowed; it is one of xi, chi"),
         ((*CHO, "-o", "map.txt"), "--output: 'map.txt'"),
         ((*CHO, "-o", "nowhere/map.png"), "--output: 'nowhere/map.png'"),
         ((*CHO, "--overlay", "6"), "--overlay: '6' is not allowed; it is K:T"),
         ((*CHO, "--overlay", "6:-1"), "--overlay: '6:-1' .* above 0"),
         ((*CHO, "--init", "nonsense"), "init: 'nonsense'"),
-        ((*CHO, "--init", "torch"), "hidden: None"),
+        ((*CHO, "--init", "torch"), "--hidden is needed"),
         (("--cell", "gru_cho", "--x", "z.bias_mean", *AXES[2:]), "--x: 'z.bias_mean' .* FIELD=FROM:TO:COUNT"),
         (("--cell", "gru_cho", "--x", "z.bias_mean=a:1:3", *AXES[2:]), "--x: 'z.bias_mean=a:1:3'"),
         (("--cell", "gru_cho", "--x", "z.bias_mean=0:1:3:cube", *AXES[2:]), "--x: 'z.bias_mean=0:1:3:cube'"),

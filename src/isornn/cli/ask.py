@@ -12,6 +12,7 @@ import torch
 
 from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.starts import STARTS, start
+from isornn.cli.options import needed
 from isornn.cli.own_code import allowed, typed_cell
 from isornn.theory.analysis import SEED, analyze
 from isornn.theory.records import Analysis, TheoryMissing
@@ -28,18 +29,18 @@ STEPS = 100  # of the profile where no length is given
 MOST_STEPS = 10_000  # of the profile; further on it is continued by chi
 
 
-def needed(option: str, value: str | None) -> str:
-    """``value``, which must be given."""
-    if value is None:
-        raise SpecError(option, value, "it must be given")
-    return value
-
-
 def needed_length(length: int | None) -> int:
     """``length``, which must be given and in its range."""
-    if length is None:
-        raise SpecError("length", length, "it is the number of steps to bridge and must be given")
-    return checked_length(length)
+    return checked_length(needed("--length", length, "it is the number of steps to bridge"))
+
+
+def needed_cell(cell: str | None) -> Cell:
+    """The cell of ``--cell``, which must be given.
+
+    Raises:
+        OptionNeeded, OptionError, CellError: none given, or there is none of this name.
+    """
+    return typed_cell(needed("--cell", cell, "isornn cells lists the names"))
 
 
 def checked_length(length: int) -> int:
@@ -89,11 +90,9 @@ def named_cell(cell: str | None) -> Cell:
     """The cell of ``--cell``, where no SPEC.json is given.
 
     Raises:
-        SpecError, OptionError: none given, or there is none of this name.
+        OptionNeeded, OptionError, CellError: none given, or there is none of this name.
     """
-    if cell is None:
-        raise SpecError("SPEC.json, --cell", None, "give one of the two")
-    return typed_cell(cell)
+    return typed_cell(needed("SPEC.json or --cell", cell, "it is a file of hyper-parameters, or a cell's name"))
 
 
 def ask(spec: Spec, length: int | None) -> Analysis:
@@ -159,13 +158,18 @@ def started(name: str, cell: Cell, hidden: int | None, inputs: int | None, lengt
     """The spec of a named start.
 
     Raises:
-        SpecError: no such start; a start that the cell does not have; a size or a length that it needs.
+        SpecError: no such start; a start that the cell does not have.
+        OptionNeeded: a size or a length that it needs was not given.
     """
     from isornn.theory.critical_points.point import critical, isometric
 
     if name not in INITS:
         raise SpecError("init", name, f"starts are {', '.join(INITS)}")
     if name in STARTS:
+        needed("--hidden", hidden, "it is the number of units, N")
+        needed("--inputs", inputs, "it is the number of inputs per step, D")
+        if name == "chrono":
+            needed("--length", length, "it is the number of steps to bridge, above 2")
         return start(name, cell, hidden, inputs, length, input)
     check_sizes(hidden, inputs)
     with one_thread():

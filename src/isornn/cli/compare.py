@@ -43,10 +43,9 @@ def compare(
 ) -> None:
     """All starts side by side for sequences of T steps, best first: the one whose reach is closest to T."""
     from isornn.cells import full_name
-    from isornn.cli.ask import input_law, needed, needed_length
-    from isornn.cli.own_code import typed_cell
+    from isornn.cli.ask import input_law, needed_cell, needed_length
 
-    steps, kind = needed_length(length), typed_cell(needed("--cell", cell))
+    steps, kind = needed_length(length), needed_cell(cell)
     law = input_law(input_variance, input_correlation)
     rows = sorted(_rows(kind, hidden, inputs, steps, law), key=lambda row: _miss(row, steps))
     if json:
@@ -58,14 +57,14 @@ def compare(
 
 def _rows(cell: Cell, hidden: int | None, inputs: int | None, length: int, law: Input) -> Iterator[Row]:
     from isornn.cells import Spec, SpecError
-    from isornn.cells.starts import STARTS, start
-    from isornn.cli.ask import ask_start
+    from isornn.cells.starts import STARTS
+    from isornn.cli.ask import ask_start, started
     from isornn.cli.reading import left_after, verdict
     from isornn.theory.records import TheoryMissing
 
     # Sizes and input are checked once, so that only what is peculiar to a start is left as its reason.
     Spec(cell, input=law)
-    start("torch", cell, hidden, inputs)
+    started("torch", cell, hidden, inputs, length, law)
     with errors().status("") as status:
         for name in (*STARTS, "critical"):
             status.update(f"analysing {name}")

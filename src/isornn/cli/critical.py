@@ -35,13 +35,12 @@ def critical(
     T is the reach by biases alone. An input to the gates shortens it: the reach shown is that of the whole cell. The
     hyper-parameters are the same for every N and D, which may be left out.
     """
-    from isornn.cli.ask import check_sizes, input_law, needed, needed_length, one_thread
-    from isornn.cli.own_code import typed_cell
+    from isornn.cli.ask import check_sizes, input_law, needed_cell, needed_length, one_thread
     from isornn.theory import critical
 
     check_writable("--output", output, (".json",))
     check_sizes(hidden, inputs)
-    steps, kind = needed_length(length), typed_cell(needed("--cell", cell))
+    steps, kind = needed_length(length), needed_cell(cell)
     law, fixed = input_law(input_variance, input_correlation), dict(map(fixed_field, fix or []))
     with errors().status("analysing"), one_thread():
         point = critical(kind, steps, fixed=fixed, input=law)
@@ -68,13 +67,12 @@ def isometric(
 
     They are the same for every N and D, which may be left out.
     """
-    from isornn.cli.ask import check_sizes, input_law, needed, needed_length, one_thread
-    from isornn.cli.own_code import typed_cell
+    from isornn.cli.ask import check_sizes, input_law, needed_cell, needed_length, one_thread
     from isornn.theory import isometric
 
     check_writable("--output", output, (".json",))
     check_sizes(hidden, inputs)
-    steps, kind = needed_length(length), typed_cell(needed("--cell", cell))
+    steps, kind = needed_length(length), needed_cell(cell)
     law, fixed = input_law(input_variance, input_correlation), dict(map(fixed_field, fix or []))
     if preference is None:
         _check_rule(ranges, specs)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isornn.cli.options import AsJson, CellName, Length
+from isornn.cli.options import AsJson, CellName, Length, needed
 from isornn.cli.show import check_writable, errors, print_json, print_rich, say
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ def _of_factory(what: str, data: Path | None, length: int | None, cell: str | No
         model, batch = made(what)
     if data is not None:
         batch = read_batch(data, model)
-    if batch is None:
-        raise SpecError("--data", None, f"give the batch, or let {what} return (model, batch)")
+    batch = needed("--data", batch, f"it is the batch, unless {what} returns (model, batch)")
     return _diagnosed(what, model, batch, length, theory)
 
 
@@ -83,12 +82,8 @@ def _of_weights(file: Path, data: Path | None, length: int | None, cell: str | N
 
     if data is not None:
         raise SpecError("--data", str(data), "it is for a factory; of weights alone nobody knows what gets the data")
-    if cell is None:
-        raise SpecError(
-            "--cell",
-            None,
-            "a file of weights does not say whose they are: torch's lstm, gru or vanilla, or another cell",
-        )
+    why = "a file of weights does not say whose they are: torch's lstm, gru or vanilla, or another cell"
+    cell = needed("--cell", cell, why)
     steps = STEPS if length is None else length
     name = OF_TORCH.get(cell, cell)
     kind = name if name in KINDS else typed_cell(name)

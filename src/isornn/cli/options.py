@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
+
+T = TypeVar("T")
 
 
 def whole(text: str) -> int:
@@ -30,6 +32,24 @@ def number(text: str) -> float:
         return float(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a number") from None
+
+
+class OptionNeeded(ValueError):
+    """An option that was not given and is needed: names it and says what it is."""
+
+    def __init__(self, option: str, what: str) -> None:
+        super().__init__(f"{option} is needed; {what}")
+
+
+def needed(option: str, value: T | None, what: str) -> T:
+    """``value``, which must be given.
+
+    Raises:
+        OptionNeeded: it is ``None``.
+    """
+    if value is None:
+        raise OptionNeeded(option, what)
+    return value
 
 
 CellName = Annotated[

@@ -71,13 +71,12 @@ def pareto(
     The best weighted sum is within 2 % of the rule's (isornn isometric), and whether a lower cost improves
     training has not been measured. The result is the same for every N and D, which may be left out.
     """
-    from isornn.cli.ask import check_sizes, input_law, needed, needed_length
-    from isornn.cli.own_code import typed_cell
+    from isornn.cli.ask import check_sizes, input_law, needed_cell, needed_length
     from isornn.theory import chosen, pareto_front, subspace
 
     check_writable("--output", output, (".png", ".pdf", ".svg"))
     check_sizes(hidden, inputs)
-    steps, kind = needed_length(length), typed_cell(needed("--cell", cell))
+    steps, kind = needed_length(length), needed_cell(cell)
     objective = objective_of(preference, ranges, specs)
     fixed = dict(map(fixed_field, fix or []))
     spec, free = subspace(

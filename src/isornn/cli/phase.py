@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isornn.cli.options import AllowImport, CellName, Correlation, Hidden, Inputs, Length, Steps, Tied, Variance
+from isornn.cli.options import (
+    AllowImport,
+    CellName,
+    Correlation,
+    Hidden,
+    Inputs,
+    Length,
+    Steps,
+    Tied,
+    Variance,
+    needed,
+)
 from isornn.cli.show import check_writable, errors, say
 from isornn.formatting import rounded
 
@@ -66,7 +77,7 @@ def phase(
 ) -> None:
     """A map of the theory's quantities over two hyper-parameters, with the critical line."""
     from isornn.cells import SpecError
-    from isornn.cli.ask import alone, input_law, loaded, needed, tied_steps
+    from isornn.cli.ask import alone, input_law, loaded, tied_steps
     from isornn.theory.phase import QUANTITIES, TIED_QUANTITIES, phase_diagram
 
     check_writable("--output", output, _ENDINGS)
@@ -75,7 +86,7 @@ def phase(
     if show not in offered:
         raise SpecError("--show", show, f"it is one of {', '.join(offered)}")
     lines = [_overlaid(text) for text in overlay or []]
-    across, upward = _axis("--x", needed("--x", x)), _axis("--y", needed("--y", y))
+    across, upward = _axis("--x", needed("--x", x, _AXIS)), _axis("--y", needed("--y", y, _AXIS))
     if len(across[1]) * len(upward[1]) > _MOST:
         raise SpecError("--x, --y", f"{len(across[1])} x {len(upward[1])}", f"a map has at most {_MOST} specs")
     if spec is not None:

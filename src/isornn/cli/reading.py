@@ -12,7 +12,7 @@ _VERDICTS = ((0.1, "blind"), (0.5, "short"), (2.0, "fits"), (math.inf, "long"))
 _MEANING = {
     "blind": "far fewer than",
     "short": "fewer than",
-    "fits": "about",
+    "fits": "within a factor of 2 of",
     "long": "more than",
 }
 

@@ -72,7 +72,7 @@ def redraw_(
     *,
     generator: torch.Generator | None = None,
 ) -> str:
-    """Initialise one layer again, so that it bridges ``length`` steps: the law of `isornn.init.critical_`.
+    """Initialise one layer again for sequences of ``length`` steps: the law of `isornn.init.critical_`.
 
     A relu network has no such law and gets identity matrices (`isornn.init.identity_`).
 

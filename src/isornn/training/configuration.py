@@ -135,11 +135,11 @@ class Choice:
         return {"name": self.name, **{name: value for name, value in self.options.items() if value is not None}}
 
 
-_CHOICES: Mapping[str, tuple[Mapping[str, Fields], Mapping[str, Any] | None]] = {
-    "task": (TASKS, None),
-    "model": (MODELS, None),
+_CHOICES: Mapping[str, tuple[Mapping[str, Fields], Any]] = {
+    "task": (TASKS, NEEDED),
+    "model": (MODELS, NEEDED),
     "start": (STARTS, {"name": "torch"}),
-    "optimiser": (OPTIMISERS, None),
+    "optimiser": (OPTIMISERS, NEEDED),
     "schedule": (SCHEDULES, {"name": "constant"}),
 }
 # Absent where there is none.

@@ -20,14 +20,15 @@ LARGEST = 3.4e38
 
 
 class ConfigurationError(ValueError):
-    """A configuration that cannot be: names the field, the value and what is allowed."""
+    """A configuration that cannot be: names the field, the value, or that it is `NEEDED`, and what is allowed."""
 
     def __init__(self, where: str, value: object, allowed: str) -> None:
-        super().__init__(f"{where}: {brief(value)} is not allowed; {allowed}")
+        wrong = " is needed" if value is NEEDED else f": {brief(value)} is not allowed"
+        super().__init__(f"{where}{wrong}; {allowed}")
 
 
 class _Needed:
-    """Stands where a field has no default."""
+    """In the place of a default that a field does not have, and of a value that was not given."""
 
 
 NEEDED = _Needed()
@@ -138,7 +139,7 @@ def read_fields(where: str, data: Any, fields: Mapping[str, Field]) -> dict[str,
     >>> read_fields("task", {}, {"length": whole(1)})
     Traceback (most recent call last):
     ...
-    isornn.training.fields.ConfigurationError: task.length: None is not allowed; it is a whole number of at least 1, ...
+    isornn.training.fields.ConfigurationError: task.length is needed; it is a whole number of at least 1, ...
     """
     if not isinstance(data, Mapping):
         raise ConfigurationError(where, data, f"it is a table with {', '.join(fields)}")
@@ -153,7 +154,7 @@ def read_fields(where: str, data: Any, fields: Mapping[str, Field]) -> dict[str,
 def _value(where: str, given: Any, field: Field) -> Value:
     if given is NEEDED:
         if field.default is NEEDED:
-            raise ConfigurationError(where, None, field.allowed)
+            raise ConfigurationError(where, NEEDED, field.allowed)
         return field.default
     try:
         return field.read(given)
