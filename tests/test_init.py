@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from isornn.cells import CELLS, GRU, LSTM, BiasLaw, Cell, Gate, Input, Spec, SpecError, Vanilla, cell_named
+from isornn.cells import CELLS, GRU, LSTM, BiasLaw, Cell, Gate, Input, Reads, Spec, SpecError, Vanilla, cell_named
 from isornn.cells.random_specs import random_spec
 from isornn.cells.refine import URGRU, URLSTM
 from isornn.cells.roles import roles_of
@@ -21,6 +23,7 @@ from isornn.init import (
     critical_,
     glorot_,
     identity_,
+    isometric_,
     orthogonal_,
     spec_of,
     standard_,
@@ -375,10 +378,6 @@ def test_nothing_is_written_where_one_layer_cannot_be_set() -> None:
 
 
 def test_a_users_own_cell_is_set_and_read() -> None:
-    from dataclasses import dataclass
-
-    from isornn.cells import Reads
-
     @dataclass(frozen=True)
     class MGU(Cell):
         name = "mgu"
@@ -438,3 +437,29 @@ def test_a_diverged_module_is_refused_by_the_field() -> None:
 
 def test_the_input_law_is_carried() -> None:
     assert spec_of(nn.RNN(2, 3), input=Input(0.5, 0.0)).input == Input(0.5, 0.0)
+
+
+def own(update: Callable[[Any, Any], Any], **names: Any) -> Cell:
+    body = {"name": "own", "gates": {"n": Reads()}, "update": lambda self, s, u, x: {"h": update(s, u)}}
+    kind: Any = type("Own", (Cell,), body | names)
+    cell: Cell = dataclass(frozen=True)(kind)()
+    return cell
+
+
+@pytest.mark.parametrize("set_", [critical_, isometric_])
+def test_a_cell_that_ignores_its_gate_has_no_critical_start(set_: Callable[..., Any]) -> None:
+    with pytest.raises(SpecError, match="no fixed point sees 20 steps"):
+        set_(RNN(own(lambda s, u: torch.tanh(u.n) * 0), D, N), length=20)
+
+
+@pytest.mark.parametrize("set_", [critical_, isometric_])
+@pytest.mark.parametrize("cell", [Vanilla("oplu"), own(lambda s, u: torch.softmax(u.n, -1), pointwise=False)])
+def test_a_cell_that_is_not_pointwise_has_no_critical_start(set_: Callable[..., Any], cell: Cell) -> None:
+    with pytest.raises(SpecError, match=rf"cell: '{cell.name}' .*not pointwise.* no theory.*orthogonal_"):
+        set_(RNN(cell, D, 4), length=20)
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRUCell, lambda *sizes, device: RNN(LSTM(), *sizes, device=device)])
+def test_a_module_on_the_meta_device_has_no_spec(layer: Callable[..., nn.Module]) -> None:
+    with pytest.raises(ModuleError, match="on the meta device.*no values.*to_empty"):
+        spec_of(layer(2, 3, device="meta"))

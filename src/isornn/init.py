@@ -112,8 +112,8 @@ def critical_(
 
     Raises:
         SpecError: length; an argument of another type; a field of ``fixed`` that does not exist or is what sets the
-            length; a cell whose memory no bias or recurrent matrix sets, as ``rg_lru``, whose own start is the one to
-            use.
+            length; a cell that is not pointwise; a cell whose memory no bias or recurrent matrix sets, as ``rg_lru``,
+            whose own start is the one to use.
         ModuleError: as `apply_`; among others ``bias=False``.
 
     >>> lstm = critical_(nn.LSTM(3, 4), 100, generator=torch.Generator().manual_seed(0))
@@ -294,7 +294,8 @@ def spec_of(module: nn.Module, layer: int = 0, direction: int = 0, input: Input 
         input: the law of the input sequences, which tensors do not tell.
 
     Raises:
-        ModuleError: no or several recurrent modules; no such layer; ``proj_size``, a cell that the theory lacks.
+        ModuleError: no or several recurrent modules; no such layer; ``proj_size``, a cell that the theory lacks; a
+            module on the meta device.
         SpecError: the tensors hold NaN or infinity; names the field.
 
     >>> gates = spec_of(standard_(nn.LSTM(49, 128))).gates
@@ -304,6 +305,8 @@ def spec_of(module: nn.Module, layer: int = 0, direction: int = 0, input: Input 
     chosen = _chosen(recurrent_layers(module), layer, direction)
     if chosen.projection is not None:
         raise ModuleError(f"{chosen.where}: an LSTM with proj_size is a cell of its own, for which there is no spec")
+    if any(parameter.is_meta for parameter in chosen.module.parameters()):
+        raise ModuleError(f"{chosen.where}: it is on the meta device and has no values; call to_empty and set it first")
     gates = {name: measured_gate(tensors) for name, tensors in chosen.gates.items()}
     varies = any(gate.bias_law is not None for gate in gates.values())
     return Spec(chosen.cell, gates, input, "fixed" if varies else "redrawn")
