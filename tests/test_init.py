@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from isornn.cells import (
     Gate,
     GersLSTM,
     Input,
+    Reads,
     Spec,
     SpecError,
     Vanilla,
@@ -36,6 +39,7 @@ from isornn.init import (
     critical_,
     glorot_,
     identity_,
+    isometric_,
     orthogonal_,
     spec_of,
     standard_,
@@ -391,10 +395,6 @@ def test_nothing_is_written_where_one_layer_cannot_be_set() -> None:
 
 
 def test_a_users_own_cell_is_set_and_read() -> None:
-    from dataclasses import dataclass
-
-    from isornn.cells import Reads
-
     @dataclass(frozen=True)
     class MGU(Cell):
         name = "mgu"
@@ -492,3 +492,29 @@ def test_one_unit_with_another_number_than_the_start_is_refused(value: float) ->
 
 def test_the_input_law_is_carried() -> None:
     assert spec_of(nn.RNN(2, 3), input=Input(0.5, 0.0)).input == Input(0.5, 0.0)
+
+
+def own(update: Callable[[Any, Any], Any], **names: Any) -> Cell:
+    body = {"name": "own", "gates": {"n": Reads()}, "update": lambda self, s, u, x: {"h": update(s, u)}}
+    kind: Any = type("Own", (Cell,), body | names)
+    cell: Cell = dataclass(frozen=True)(kind)()
+    return cell
+
+
+@pytest.mark.parametrize("set_", [critical_, isometric_])
+def test_a_cell_that_ignores_its_gate_has_no_critical_start(set_: Callable[..., Any]) -> None:
+    with pytest.raises(SpecError, match="no fixed point sees 20 steps"):
+        set_(RNN(own(lambda s, u: torch.tanh(u.n) * 0), D, N), length=20)
+
+
+@pytest.mark.parametrize("set_", [critical_, isometric_])
+@pytest.mark.parametrize("cell", [Vanilla("oplu"), own(lambda s, u: torch.softmax(u.n, -1), pointwise=False)])
+def test_a_cell_that_is_not_pointwise_has_no_critical_start(set_: Callable[..., Any], cell: Cell) -> None:
+    with pytest.raises(SpecError, match=rf"cell: '{cell.name}' .*not pointwise.* no theory.*orthogonal_"):
+        set_(RNN(cell, D, 4), length=20)
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRUCell, lambda *sizes, device: RNN(LSTM(), *sizes, device=device)])
+def test_a_module_on_the_meta_device_has_no_spec(layer: Callable[..., nn.Module]) -> None:
+    with pytest.raises(ModuleError, match="on the meta device.*no values.*to_empty"):
+        spec_of(layer(2, 3, device="meta"))

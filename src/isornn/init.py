@@ -119,8 +119,8 @@ def critical_(
 
     Raises:
         SpecError: length; an argument of another type; a field of ``fixed`` that does not exist or is what sets the
-            length; a cell whose memory no bias or recurrent matrix sets, as ``rg_lru``, whose own start is the one to
-            use.
+            length; a cell that is not pointwise; a cell whose memory no bias or recurrent matrix sets, as ``rg_lru``,
+            whose own start is the one to use.
         ModuleError: as `apply_`; among others ``bias=False``.
 
     >>> lstm = critical_(nn.LSTM(3, 4), 100, generator=torch.Generator().manual_seed(0))
@@ -305,9 +305,9 @@ def spec_of(
 
     Raises:
         ModuleError: no or several recurrent modules; no such layer, or several and none named; ``proj_size``, a cell
-            that the theory lacks; the cell's own `parameters` have been trained: a spec has their start only, and
-            `isornn.diagnose` measures the module itself. Where the start is a law, small changes pass that the number
-            of units cannot show.
+            that the theory lacks; a module on the meta device; the cell's own `parameters` have been trained: a spec has
+            their start only, and `isornn.diagnose` measures the module itself. Where the start is a law, small changes
+            pass that the number of units cannot show.
         SpecError: the tensors hold NaN or infinity; names the field.
 
     >>> gates = spec_of(standard_(nn.LSTM(49, 128))).gates
@@ -317,6 +317,8 @@ def spec_of(
     chosen = _chosen(recurrent_layers(module), layer, direction)
     if chosen.projection is not None:
         raise ModuleError(f"{chosen.where}: an LSTM with proj_size is a cell of its own, for which there is no spec")
+    if any(parameter.is_meta for parameter in chosen.module.parameters()):
+        raise ModuleError(f"{chosen.where}: it is on the meta device and has no values; call to_empty and set it first")
     check_parameters_at_start(chosen)
     gates = {name: measured_gate(tensors) for name, tensors in chosen.gates.items()}
     varies = any(gate.bias_law is not None for gate in gates.values())

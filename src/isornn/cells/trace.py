@@ -407,16 +407,8 @@ class _Tracing:
             raise CellError(f"{self.cell.name}.{method}: {type(error).__name__}: {error}") from error
         if method == "update":
             check_returned(self.cell, found)
-            return {name: self._computed(method, f"the new state {name!r}", found[name]) for name in self.cell.states}
-        return self._computed(method, "what it returns", found)
-
-    def _computed(self, method: str, what: str, value: Any) -> Any:
-        if not isinstance(value, fx.Proxy):
-            raise CellError(
-                f"{self.cell.name}.{method}: {what} is {value!r}; it is computed from states or pre-activations, so "
-                "that it has a value for each unit"
-            )
-        return _node(value)
+            return {name: _node(found[name]) for name in self.cell.states}
+        return _node(found)
 
 
 def _node(value: Any) -> Any:

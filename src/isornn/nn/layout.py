@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Cell, CellError
-from isornn.cells.trace import graph_of
+from isornn.cells.trace import CellGraph, Node, graph_of
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ class Layout:
         for name in cell.parameters:
             if name in stacks or name in _OTHER_PARAMETERS:
                 raise CellError(f"{cell.name}.parameters: {name!r} is not allowed; the layer has one of this name")
+        _check_computed(graph)
         return Layout(stacks, graph.plain_reads, len(cell.states) + (not graph.output_is_first_state), _key_of(cell))
 
     @property
@@ -130,6 +131,23 @@ class Layout:
         stack = self.stacks["bias_hh"]
         added = [own[..., stack.index(gate), :] if gate in stack else blank for gate in self.driven]
         return bias_ih + torch.cat(added, -1), offset
+
+
+def _check_computed(graph: CellGraph) -> None:
+    """Refuse constants in place of tensors of units, which the theory alone can use."""
+    reading = [gate for gate, what in graph.cell.gates.items() if what.state]
+    results = {
+        "update": {f"the new state {name!r}": value for name, value in graph.update.items()},
+        "read": {f"what it returns for {gate!r}": graph.reads.get(gate) for gate in reading},
+        "output": {"what it returns": graph.output},
+    }
+    for method in results.keys() - graph.untraced.keys():
+        for what, value in results[method].items():
+            if not isinstance(value, Node):
+                raise CellError(
+                    f"{graph.cell.name}.{method}: {what} is {value!r}; a layer needs it to be computed from states or "
+                    "pre-activations, with a value for each unit"
+                )
 
 
 _OTHER_PARAMETERS = ("weight_hr", "weight_phi", "bias_phi")  # of a layer, not stacked by gate

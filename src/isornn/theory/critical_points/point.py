@@ -217,6 +217,10 @@ def _checked(cell: Any, length: Any, fixed: Any, input: Any, generator: Any) -> 
     """``fixed`` as a dict, once all are of their types."""
     if not isinstance(cell, Cell):
         raise SpecError("cell", cell, "it is a cell, as isornn.cells.LSTM()")
+    if not cell.pointwise:
+        raise SpecError(
+            "cell", cell.name, "it is not pointwise, so that it has no theory; isornn.init.orthogonal_ sets its layer"
+        )
     check_length(length)
     if fixed is not None and not (isinstance(fixed, Mapping) and all(isinstance(path, str) for path in fixed)):
         raise SpecError("fixed", fixed, 'it is values by field, as {"f.weight_var": 1.0}')

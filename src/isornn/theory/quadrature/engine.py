@@ -350,6 +350,8 @@ def _moment_map_radius(theory: AffineTheory, state: PowerMoments) -> Tensor:
         after = theory.step(theory.laws(now), now)
         rows = [
             torch.autograd.grad(theory.over_units(p).sum(), (mean, second), retain_graph=True, allow_unused=True)
+            if p.requires_grad  # it does not depend on them where the cell ignores its gates
+            else (None, None)
             for p in (after.mean, after.second)
         ]
     blank = torch.zeros_like(mean)
