@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from isornn import cells
+from isornn.nn.kernels import compiled, numba_source, triton_source
+from isornn.nn.kernels.schedule import Schedule, schedule_of
 
 _PROGRAM = """
 import torch
@@ -39,3 +50,45 @@ def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path: Path) -> Non
     blocked.write_text("a file, not a folder")
     assert run(blocked) == "True"
     assert blocked.read_text() == "a file, not a folder"
+
+
+def test_a_kept_source_that_is_no_text_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    path = compiled._kept("kept", "pass\n")
+    assert path is not None
+    path.write_bytes(b"\xff\xfe")
+    assert compiled._kept("kept", "pass\n") == path
+    assert path.read_text(encoding="utf-8") == "pass\n"
+
+
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+def test_kept_machine_code_that_cannot_be_read_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path / "kept"))
+    path = tmp_path / "one_more.py"
+    path.write_text("from isornn.nn.kernels.arithmetic import jit\n\n\n@jit\ndef f(x):\n    return x + 1\n")
+    assert compiled._loaded("one_more", path).f(1) == 2
+    (kept,) = (tmp_path / "kept").rglob(f"*{suffix}")
+    kept.write_bytes(b"")
+    assert compiled._loaded("one_more", path).f(1) == 2
+    assert kept.stat().st_size > 0
+
+
+@dataclass(frozen=True)
+class Optional(cells.Cell):
+    """A cell with an option that changes nothing."""
+
+    option: Any
+    name = "optional"
+    gates = {"n": cells.Reads()}
+
+    def update(self, s: cells.Values, u: cells.Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.tanh(u.n)}
+
+
+@pytest.mark.parametrize("printed", [numba_source.source_of, triton_source.source_of])
+def test_sources_do_not_depend_on_how_an_option_is_written(printed: Callable[[Schedule], str]) -> None:
+    sources = {printed(schedule_of(Optional(option))) for option in ('"""', "\\", lambda: None)}
+    assert len(sources) == 1
+    ast.parse(sources.pop())

@@ -61,10 +61,10 @@ def _kept(name: str, source: str) -> Path | None:
     """The file that holds the source; ``None`` where it cannot be written."""
     path = folder() / f"{name}.py"
     try:
-        if not path.exists() or path.read_text(encoding="utf-8") != source:
+        if not path.exists() or path.read_bytes() != source.encode():
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as fresh:
-                fresh.write_text(source, encoding="utf-8")
+                fresh.write_bytes(source.encode())
     except OSError:
         return None
     return path

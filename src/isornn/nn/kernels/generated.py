@@ -129,7 +129,12 @@ class GeneratedKernel(Kernel):
 
         def differentiated() -> list[Tensor]:
             leaves = [value.detach().requires_grad_() for value in parameters]
-            found = torch.autograd.grad(self._units(leaves), leaves, gradients, allow_unused=True)
+            pairs = zip(self._units(leaves), gradients, strict=True)
+            reaching = [(value, gradient) for value, gradient in pairs if value.requires_grad]
+            if not reaching:
+                return [torch.zeros_like(value) for value in parameters]
+            values, arriving = zip(*reaching, strict=True)
+            found = torch.autograd.grad(values, leaves, arriving, allow_unused=True)
             return [torch.zeros_like(p) if g is None else g for p, g in zip(leaves, found, strict=True)]
 
         return with_autograd(differentiated)

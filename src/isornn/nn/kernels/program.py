@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -146,10 +146,14 @@ class _Recording:
     def _node(self, found: Any, what: str) -> Node:
         if not isinstance(found, _Symbol):
             raise NotPrintable(f"{self.graph.cell.name}: {what} is {found!r} at every step")
+        if found.dtype != torch.float64:
+            raise NotPrintable(f"{self.graph.cell.name}: {what} is {found.dtype}, not in the layer's precision")
         return found.node
 
     def _gradients(self, results: Mapping[Leaf, Any]) -> dict[Leaf, Node]:
         terms = [found * self._symbol(leaf) for leaf, found in results.items() if found.requires_grad]
+        if not terms:
+            return {}
         sources = [leaf for leaf in self.symbols if leaf.kind in ("state", "gate", "unit", "input")]
         total = functools.reduce(torch.add, terms)
         found = torch.autograd.grad(total, [self.symbols[leaf] for leaf in sources], allow_unused=True)
@@ -166,10 +170,16 @@ def _of_parameters_alone(graph: CellGraph) -> tuple[Node, ...]:
     for node in graph.nodes:
         if node not in graph.leaves and node.all_input_nodes and all(n in alone for n in node.all_input_nodes):
             alone.add(node)
+    value = graph.interpret(lambda _: torch.ones((), dtype=torch.float64), evaluate, alone)
     results = {*graph.reads.values(), *graph.update.values(), graph.output}
-    return tuple(
-        node for node in graph.nodes if node in alone and (node in results or any(u not in alone for u in node.users))
-    )
+
+    def ends(node: Node) -> bool:
+        return node in alone and (node in results or any(user not in alone for user in node.users))
+
+    for node in reversed(graph.nodes):
+        if ends(node) and getattr(value(node), "dtype", None) != torch.float64:  # a condition, or a type
+            alone.remove(node)
+    return tuple(filter(ends, graph.nodes))
 
 
 # -- recording --------------------------------------------------------------------------------------------------------
@@ -255,21 +265,104 @@ class _Recorder(TorchDispatchMode):
         return False  # else torch imports dynamo to keep it out of these calls, which takes over a second
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not any(isinstance(value, _Symbol) for value in values_in(args, kwargs or {})):
-            return function(*args, **(kwargs or {}))
-        kept = {name: value for name, value in (kwargs or {}).items() if name not in _PLACES}
+        kwargs = kwargs or {}
+        if not any(isinstance(value, _Symbol) for value in values_in(args, kwargs)):
+            return function(*args, **kwargs)
         name, _, overload = function.name().removeprefix("aten::").partition(".")
-        if name.endswith("_"):  # in place: the symbol stands for another value from now on
+        if name.endswith("_") and function._schema.is_mutable:
+            # In place: the symbol stands for another value from now on.
+            written = getattr(getattr(aten, name[:-1], None), overload or "default", None)
+            if written is None:
+                raise NotPrintable(f"{function} is not among the operations that kernels are printed of")
             with self:
-                args[0].node = getattr(getattr(aten, name[:-1]), overload or "default")(*args, **kept).node
+                found = written(*args, **kwargs)
+            if not isinstance(args[0], _Symbol) or not isinstance(found, _Symbol) or found.dtype != args[0].dtype:
+                raise NotPrintable(f"{function} on a tensor of another type, or of fixed numbers")
+            args[0].node = found.node
             return args[0]
-        with self:
-            function, args = _simplified(function, args, kept)
-        if function is None:
-            found = args[0]
-            return _Symbol(found.node, dtype=found.dtype)
-        node = self.tape.node(function, *map(_argument, args))
-        return _Symbol(node, dtype=torch.bool if function in PREDICATES else torch.float64)
+        return _fresh(self._recorded(function, args, kwargs))
+
+    def _recorded(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """The value of an operation, which is written down in parts if it is not printed itself.
+
+        Raises:
+            NotPrintable: there are no such parts.
+        """
+        if function in _COPIES:
+            return args[0]
+        if function in _CONVERSIONS:
+            return self._converted(function, args[0], function(*args, **kwargs).dtype)
+        if function in _FILLED:
+            return self._written(function, _FILLED[function], (), function(*args, **kwargs).dtype)
+        if function is aten.copy.default:
+            return self._converted(function, args[1], args[0].dtype)
+        named = _named(function, args, kwargs)
+        if function is aten.fill.Scalar:
+            number = named["value"]
+            one = self.tape.node(ONE)
+            return _Symbol(self.tape.node(aten.mul.Tensor, one, float(number)) if number else self.tape.node(ZERO))
+        if (alpha := named.pop("alpha", 1)) != 1:
+            scaled = "self" if function in (aten.rsub.Scalar, aten.rsub.Tensor) else "other"
+            with self:
+                return function(**named | {scaled: named[scaled] * alpha})
+        printed = _AS_OTHERS.get(function, function)
+        if printed in _PRINTABLE:
+            return self._written(function, printed, list(named.values()), function(*args, **kwargs).dtype)
+        try:
+            with self:
+                return _composed(function, args, kwargs)
+        except Exception:  # a decomposition may do what symbols have not: what the cell's author wrote is named
+            raise NotPrintable(f"{function} is not among the operations that kernels are printed of") from None
+
+    def _converted(self, function: Any, value: Any, dtype: torch.dtype) -> Any:
+        if not isinstance(value, _Symbol) or dtype == value.dtype:
+            return value
+        if dtype == torch.bool:
+            return _Symbol(self._truth(function, value), dtype=torch.bool)
+        if dtype == torch.float64 or (dtype.is_floating_point and value.dtype == torch.bool):  # 0 and 1 are exact
+            return _Symbol(self._number(value), dtype=dtype)
+        raise _of_other_type(function, dtype)
+
+    def _written(self, function: Any, printed: Any, given: Sequence[Any], dtype: torch.dtype) -> _Symbol:
+        wanted = torch.bool if printed in PREDICATES else torch.float64
+        exact = printed is aten.where.self and dtype != torch.bool and all(map(_is_whole, given[1:]))
+        if dtype != wanted and not exact:
+            raise _of_other_type(function, dtype)
+        if printed is aten.where.self and not isinstance(given[0], _Symbol):
+            return self._converted(function, given[1 if _argument(given[0]) else 2], dtype)
+        arguments = [
+            self._truth(function, value) if _is_condition(printed, place) else self._number(value)
+            for place, value in enumerate(given)
+        ]
+        return _Symbol(self.tape.node(printed, *arguments), dtype=dtype)
+
+    def _number(self, value: Any) -> Any:
+        """An argument as a number: of a truth value 1 or 0, as torch promotes it."""
+        if isinstance(value, _Symbol) and value.dtype == torch.bool:
+            return self.tape.node(aten.where.self, value.node, 1.0, 0.0)
+        return _argument(value)
+
+    def _truth(self, function: Any, value: Any) -> Node:
+        """An argument as a truth value, which of a number is whether it differs from 0."""
+        if not isinstance(value, _Symbol):
+            raise NotPrintable(f"{function} of the same condition at every step")
+        return value.node if value.dtype == torch.bool else self.tape.node(aten.ne.Scalar, value.node, 0.0)
+
+
+def _fresh(value: Any) -> Any:
+    """The same values as tensors of their own, which autograd wants of an operation."""
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_fresh, value))
+    return _Symbol(value.node, dtype=value.dtype) if isinstance(value, _Symbol) else value
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether it is a fixed whole number, which is exact in any precision."""
+    return not isinstance(value, _Symbol) and _argument(value).is_integer()
+
+
+def _of_other_type(function: Any, dtype: torch.dtype) -> NotPrintable:
+    return NotPrintable(f"{function} gives {dtype}; kernels compute in the layer's precision")
 
 
 def _argument(value: Any) -> Any:
@@ -284,34 +377,39 @@ def _argument(value: Any) -> Any:
 
 # -- operations -------------------------------------------------------------------------------------------------------
 
-_PLACES = ("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking")  # change no value
 _COPIES = {aten.detach.default, aten.alias.default, aten.clone.default, aten.view.default, aten.expand.default}
 _CONVERSIONS = {aten._to_copy.default, aten.to.dtype}
+_FILLED = {aten.ones_like.default: ONE, aten.zeros_like.default: ZERO, aten.empty_like.default: ZERO}
 _AS_OTHERS = {
     aten.add.Scalar: aten.add.Tensor,
     aten.sub.Scalar: aten.sub.Tensor,
     aten.rsub.Tensor: aten.rsub.Scalar,
     aten.mul.Scalar: aten.mul.Tensor,
     aten.div.Scalar: aten.div.Tensor,
+    aten.where.Scalar: aten.where.self,
     aten.where.ScalarOther: aten.where.self,
     aten.where.ScalarSelf: aten.where.self,
     aten.sign.default: aten.sgn.default,
     aten.masked_fill.Tensor: aten.masked_fill.Scalar,
     aten.bitwise_and.Tensor: aten.logical_and.default,
     aten.bitwise_or.Tensor: aten.logical_or.default,
+    aten.bitwise_xor.Tensor: aten.ne.Tensor,
+    aten.__and__.Tensor: aten.logical_and.default,
+    aten.__or__.Tensor: aten.logical_or.default,
+    aten.__xor__.Tensor: aten.ne.Tensor,
     aten.bitwise_not.default: aten.logical_not.default,
 }
 CHEAP = {
     *(aten.add.Tensor, aten.sub.Tensor, aten.rsub.Scalar, aten.mul.Tensor, aten.neg.default, aten.abs.default),
     *(aten.relu.default, aten.maximum.default, aten.minimum.default, aten.clamp_min.default, aten.clamp_max.default),
     *(aten.where.self, aten.masked_fill.Scalar, aten.sgn.default, aten.sigmoid_backward.default),
-    *(aten.tanh_backward.default, aten.threshold_backward.default, aten.leaky_relu.default),
-    *(aten.leaky_relu_backward.default, ONE, ZERO),
+    *(aten.tanh_backward.default, aten.threshold_backward.default, ONE, ZERO),
 }
+_LOGICAL = {aten.logical_and.default, aten.logical_or.default, aten.logical_not.default}
 PREDICATES = {
+    *_LOGICAL,
     *(aten.gt.Scalar, aten.ge.Scalar, aten.lt.Scalar, aten.le.Scalar, aten.eq.Scalar, aten.ne.Scalar),
     *(aten.gt.Tensor, aten.ge.Tensor, aten.lt.Tensor, aten.le.Tensor, aten.eq.Tensor, aten.ne.Tensor),
-    *(aten.logical_and.default, aten.logical_or.default, aten.logical_not.default),
 }
 COSTLY = {
     *(aten.sigmoid.default, aten.tanh.default, aten.exp.default, aten.expm1.default, aten.log.default),
@@ -321,32 +419,27 @@ COSTLY = {
 _PRINTABLE = CHEAP | PREDICATES | COSTLY
 
 
-def _simplified(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-    """The operation as one that is printed; with ``None`` for a function, the value itself.
+def _is_condition(function: Any, place: int) -> bool:
+    return function in _LOGICAL or (function, place) in ((aten.where.self, 0), (aten.masked_fill.Scalar, 1))
 
-    Raises:
-        NotPrintable: there is none.
-    """
-    function = _AS_OTHERS.get(function, function)
+
+def _named(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """An operation's arguments by name and in the order of its signature, with their defaults."""
+    signature = function._schema.arguments
+    given = dict(zip([argument.name for argument in signature], args, strict=False)) | dict(kwargs)
+    return {argument.name: given.get(argument.name, argument.default_value) for argument in signature}
+
+
+def _composed(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """An operation by others."""
     first = args[0]
-    if function in _CONVERSIONS:
-        return (aten.where.self, (first, 1.0, 0.0)) if first.dtype == torch.bool else (None, (first,))
-    if function in _COPIES:
-        return None, (first,)
-    if function in (aten.ones_like.default, aten.zeros_like.default):
-        return (ONE if function is aten.ones_like.default else ZERO), ()
-    if function in _PRINTABLE and not kwargs:
-        return function, args
-    if function is aten.clamp.default and not kwargs:
-        low, high = (*args[1:], None)[:2]
+    if function is aten.clamp.default:
+        _, low, high = _named(function, args, kwargs).values()
         bounded = first if low is None else aten.clamp_min(first, low)
-        return None, (bounded if high is None else aten.clamp_max(bounded, high),)
+        return bounded if high is None else aten.clamp_max(bounded, high)
     if function is aten.pow.Tensor_Scalar and args[1] in _POWERS:
-        return None, (_POWERS[args[1]](first),)
-    try:
-        return None, (decomposition_table[function](*args, **kwargs),)
-    except (KeyError, NotPrintable):  # its parts may have none: what the cell's author wrote is named
-        raise NotPrintable(f"{function} is not among the operations that kernels are printed of") from None
+        return _POWERS[args[1]](first)
+    return decomposition_table[function](*args, **kwargs)
 
 
 _POWERS: Mapping[float, Callable[[Tensor], Tensor]] = {

@@ -194,6 +194,8 @@ class Schedule:
             arrays |= {f"matrix.{product.gates[0]}" for product in products}
             if products and direction == "backward":
                 arrays.add(f"carried.{first}")
+            if self.gated and direction == "backward":
+                arrays.add("of_read")
             found[direction] = tuple(sorted(arrays))
         return found
 
@@ -400,8 +402,9 @@ class _Planner:
         wanted += [(gradients.get(Leaf("state", name), 0.0), Row(f"carried.{name}"), False) for name in cell.states]
         stages = [Stage(None, (*arriving, *writer.statements(wanted)))]
         for gate in reversed(list(program.reads)):
-            leaf = self.leaf[Leaf("read gradient", gate)]
-            writer.rows[leaf] = Row("of_read")
+            leaf = self.leaf.get(Leaf("read gradient", gate))
+            if leaf is not None:
+                writer.rows[leaf] = Row("of_read")
             gradients = program.read_gradients[gate]
             wanted = [(program.reads[gate], Row(f"reads.{gate}"), False)]
             for source, node in gradients.items():

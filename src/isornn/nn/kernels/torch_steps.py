@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from isornn.nn.kernels.program import aten
 from isornn.nn.kernels.schedule import Operation, Row, Stage
 
-_TAKES_NUMBERS = {aten.where.self: torch.where}
 OF_ALL_STEPS = ("drive", "du", "du_alone", "saved", "new", "x", "dx", "reads", "direct")
 
 
@@ -47,8 +46,21 @@ def value_of(value: Any, row: Callable[[Row], Any], apply: Callable[..., Any] | 
 
 
 def called(function: Any, *args: Any) -> Any:
-    """An operation of tensors and numbers."""
-    return _TAKES_NUMBERS.get(function, function)(*args)
+    """An operation of tensors and numbers, of which torch takes some only as tensors."""
+    places = _tensor_places(function)
+    return function(
+        *(
+            torch.tensor(value, dtype=torch.float64) if place in places and not isinstance(value, Tensor) else value
+            for place, value in enumerate(args)
+        )
+    )
+
+
+@functools.cache
+def _tensor_places(function: Any) -> frozenset[int]:
+    return frozenset(
+        place for place, argument in enumerate(function._schema.arguments) if str(argument.type) == "Tensor"
+    )
 
 
 def written(target: Tensor, value: Tensor | float) -> None:

@@ -1,0 +1,159 @@
+"""Kernels of the operations that a user's cell may use: they compute what torch does, or say that there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from isornn import nn
+from isornn.cells import Cell, Reads, Values
+from isornn.nn.kernels import why_no_kernel
+from isornn.nn.kernels.generated import GeneratedKernel, Way
+
+Update = Callable[[Values, Values], dict[str, Any]]
+
+
+def made(update: Update, **fields: Any) -> Cell:
+    """A user's cell with this update."""
+    own = {"name": "own", "gates": {"n": Reads()}, "update": lambda self, s, u, x: update(s, u)}
+    kind: Any = type("Own", (Cell,), own | fields)
+    found: Cell = dataclass(frozen=True)(kind)()
+    return found
+
+
+def computed(cell: Cell, way: Way | None) -> Mapping[str, Tensor]:
+    """Output and gradients of a layer, by the kernel in this way; with ``None`` by the cell's own steps."""
+    kernel = None if way is None else GeneratedKernel(cell, way)
+    torch.manual_seed(0)
+    layer = nn.RNN(cell, 2, 5, dtype=torch.float64)
+    x = torch.randn(4, 3, 2, dtype=torch.float64, requires_grad=True)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("isornn.nn.operation.kernel_of", lambda cell: kernel)
+        out, _ = layer(x)
+        if out.requires_grad:
+            out.backward(torch.randn(out.shape, dtype=torch.float64))
+    leaves = {"x": x, **dict(layer.named_parameters())}
+    gradients = {name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in leaves.items()}
+    return {"out": out.detach(), **gradients}
+
+
+def assert_as_stepped(cell: Cell, way: Way = "torch") -> None:
+    assert why_no_kernel(cell) is None
+    expected = computed(cell, None)
+    torch.testing.assert_close(computed(cell, way), expected, rtol=0, atol=1e-12)
+
+
+TRUTHS: Mapping[str, Update] = {
+    "bool": lambda s, u: {"h": u.n.bool() * s.h + 0.3 * u.n},
+    "bool and": lambda s, u: {"h": torch.where(u.n.bool() & (s.h > 0), u.n, s.h - 0.1)},
+    "logical_and": lambda s, u: {"h": torch.where(torch.logical_and(u.n > 0, torch.relu(s.h)), u.n, s.h - 0.1)},
+    "xor": lambda s, u: {"h": torch.where((u.n > 0) ^ (s.h > 0.1), u.n, s.h - 0.1)},
+    "not": lambda s, u: {"h": torch.where(torch.logical_not(torch.relu(u.n)), u.n, s.h - 0.1)},
+    "a truth value as a number": lambda s, u: {"h": torch.where(s.h > 0.1, u.n > 0, 0.3 * s.h) + 0.1 * u.n},
+    "truth values compared": lambda s, u: {"h": torch.where((u.n > 0) == (s.h > 0.1), u.n, s.h - 0.1)},
+    "float": lambda s, u: {"h": (u.n > 0).float() * s.h + 0.3 * u.n},
+    "two numbers": lambda s, u: {"h": torch.where(u.n > 0, 1.0, -2.0) * s.h + 0.3 * u.n},
+    "to": lambda s, u: {"h": (u.n > 0).to(u.n.dtype) * 0.3 + s.h * u.n},
+}
+
+
+@pytest.mark.parametrize("update", TRUTHS.values(), ids=TRUTHS)
+def test_truth_values_and_numbers(update: Update) -> None:
+    assert_as_stepped(made(update))
+
+
+OF_OTHER_TYPES: Mapping[str, Update] = {
+    "long": lambda s, u: {"h": (3 * u.n).long().to(u.n.dtype) * 0.3 + 0.1 * s.h},
+    "int": lambda s, u: {"h": (3 * u.n).int() * 0.3 + 0.1 * s.h},
+    "half": lambda s, u: {"h": u.n.half().to(u.n.dtype) + 0.1 * s.h},
+    "ones of integers": lambda s, u: {"h": torch.ones_like(u.n, dtype=torch.long) / 3 * s.h + u.n},
+    "choice of truth values": lambda s, u: {"h": torch.where(torch.where(u.n > 0, True, False), s.h, u.n)},
+    "sum of truth values": lambda s, u: {"h": ((u.n > 0) + (s.h > 0)) * 0.3 * s.h + u.n},
+    "number of default precision": lambda s, u: {"h": (u.n > 0) * 0.3 + s.h},
+}
+
+
+@pytest.mark.parametrize("update", OF_OTHER_TYPES.values(), ids=OF_OTHER_TYPES)
+def test_numbers_of_another_type_have_no_kernel(update: Update) -> None:
+    assert "; kernels compute in the layer's precision" in str(why_no_kernel(made(update)))
+
+
+COMPOSED: Mapping[str, Update] = {
+    "rsub alpha": lambda s, u: {"h": torch.rsub(u.n, 1.0, alpha=2.0) * s.h + u.n},
+    "add alpha": lambda s, u: {"h": torch.add(u.n, s.h, alpha=0.3)},
+    "leaky_relu": lambda s, u: {"h": functional.leaky_relu(u.n) + 0.3 * s.h},
+    "leaky_relu slope": lambda s, u: {"h": functional.leaky_relu(u.n, 0.2) + 0.3 * s.h},
+    "hardtanh": lambda s, u: {"h": functional.hardtanh(2 * u.n) + 0.3 * s.h},
+    "relu6": lambda s, u: {"h": functional.relu6(u.n) + 0.3 * s.h},
+    "hardswish": lambda s, u: {"h": functional.hardswish(u.n) + 0.3 * s.h},
+    "lerp": lambda s, u: {"h": torch.lerp(u.n, s.h, 0.3)},
+    "lerp by a gate": lambda s, u: {"h": torch.lerp(u.n, s.h, torch.sigmoid(u.n))},
+    "addcdiv": lambda s, u: {"h": torch.addcdiv(u.n, s.h, 1 + u.n * u.n, value=0.5)},
+    "logsigmoid": lambda s, u: {"h": functional.logsigmoid(u.n) + 0.3 * s.h},
+    "prelu": lambda s, u: {"h": functional.prelu(u.n, torch.tensor(0.3, dtype=torch.float64)) + 0.3 * s.h},
+    "in place": lambda s, u: {"h": (0.3 * s.h).add_(u.n).tanh_()},
+}
+
+
+@pytest.mark.parametrize("update", COMPOSED.values(), ids=COMPOSED)
+def test_operations_made_of_others(update: Update) -> None:
+    assert_as_stepped(made(update))
+
+
+IN_MACHINE_CODE = [
+    "bool and",
+    "a truth value as a number",
+    "xor",
+    "two numbers",
+    "leaky_relu",
+    "rsub alpha",
+    "add alpha",
+]
+
+
+def test_in_machine_code() -> None:
+    updates = [({**TRUTHS, **COMPOSED})[name] for name in IN_MACHINE_CODE]
+
+    def update(s: Values, u: Values) -> dict[str, Any]:
+        return {"h": sum((one(s, u)["h"] for one in updates), torch.zeros_like(u.n)) / len(updates)}
+
+    assert_as_stepped(made(update), "compiled")
+
+
+def _ones_read(self: Cell, gate: str, s: Values, u: Values) -> Any:
+    return torch.ones_like(s.h)
+
+
+def _detached_read(self: Cell, gate: str, s: Values, u: Values) -> Any:
+    return s.h.detach()
+
+
+WITHOUT_GRADIENT: Mapping[str, Cell] = {
+    "step": made(lambda s, u: {"h": (u.n > 0).to(u.n.dtype)}),
+    "detached": made(lambda s, u: {"h": torch.tanh(u.n).detach()}),
+    "read of ones": made(lambda s, u: {"h": torch.tanh(u.n) + 0.3 * s.h}, read=_ones_read),
+    "detached read": made(lambda s, u: {"h": torch.tanh(u.n) + 0.3 * s.h}, read=_detached_read),
+    "detached parameter": made(lambda s, u: {"h": torch.tanh(u.n) * u.a.detach()}, parameters={"a": 0.3}),
+    "sign of a parameter": made(
+        lambda s, u: {"h": torch.tanh(u.n) * torch.sign(u.a) * (u.a > 0)}, parameters={"a": 0.3}
+    ),
+    "condition on a parameter": made(
+        lambda s, u: {"h": torch.where(u.a > 0, s.h * u.a, u.n) + (u.a > 1).to(u.a.dtype)}, parameters={"a": 0.3}
+    ),
+}
+
+
+@pytest.mark.parametrize("cell", WITHOUT_GRADIENT.values(), ids=WITHOUT_GRADIENT)
+def test_what_has_no_gradient_gives_none(cell: Cell) -> None:
+    assert_as_stepped(cell)
+
+
+@pytest.mark.parametrize("name", ["step", "read of ones"])
+def test_what_has_no_gradient_gives_none_in_machine_code(name: str) -> None:
+    assert_as_stepped(WITHOUT_GRADIENT[name], "compiled")
