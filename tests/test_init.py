@@ -518,3 +518,9 @@ def test_a_cell_that_is_not_pointwise_has_no_critical_start(set_: Callable[..., 
 def test_a_module_on_the_meta_device_has_no_spec(layer: Callable[..., nn.Module]) -> None:
     with pytest.raises(ModuleError, match="on the meta device.*no values.*to_empty"):
         spec_of(layer(2, 3, device="meta"))
+
+
+def test_a_cell_that_reads_the_previous_input_alone_is_set_and_read() -> None:
+    cell = own(lambda s, u: torch.tanh(u.n), gates={"n": Reads(input=False, previous_input=True)})
+    gate = spec_of(standard_(RNN(cell, D, N), generator=seeded())).gates["n"]
+    assert gate.ensemble == "orthogonal" and gate.previous_input_var > 0 and gate.input_var == 0

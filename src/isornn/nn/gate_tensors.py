@@ -57,7 +57,8 @@ class RecurrentLayer:
     @property
     def inputs(self) -> int:
         """D of this layer, which for a deeper one is N of the one below, or 2N if that has two directions."""
-        return next(gate.input.shape[-1] for gate in self.gates.values() if gate.input is not None)
+        matrices = (matrix for gate in self.gates.values() for matrix in (gate.input, gate.previous_input))
+        return next(matrix.shape[-1] for matrix in matrices if matrix is not None)
 
 
 def recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
