@@ -297,7 +297,7 @@ def test_fits_is_within_a_factor_of_2(length: int) -> None:
     memory = Spec(Vanilla("identity"), {"h": Gate(weight_var=0.7, ensemble="orthogonal")})
     answer = analyze(memory, length=10)  # its reach is -1 / ln 0.7 = 2.8 steps
     assert verdict(answer, length) == "fits"
-    assert f"within a factor of 2 of the {length} to be bridged" in sentence(answer, length)
+    assert f"within a factor of 2 of the required {length}" in sentence(answer, length)
 
 
 @pytest.mark.parametrize(("length", "word"), [(30, "long"), (74, "fits"), (200, "short"), (1000, "blind")])

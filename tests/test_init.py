@@ -359,7 +359,7 @@ def test_projected_lstms_keep_the_variance_per_fan_in() -> None:
     with pytest.raises(ModuleError, match="proj_size .* not square"):
         identity_(module)
     with pytest.raises(ModuleError, match="proj_size"):
-        spec_of(module)
+        spec_of(module, 0)
 
 
 class Translator(nn.Module):

@@ -306,8 +306,8 @@ def spec_of(
     Raises:
         ModuleError: no or several recurrent modules; no such layer, or several and none named; ``proj_size``, a cell
             that the theory lacks; a module on the meta device; the cell's own `parameters` have been trained: a spec
-            has their start only, and `isornn.diagnose` measures the module itself. Where the start is a law, small changes
-            pass that the number of units cannot show.
+            has their start only, and `isornn.diagnose` measures the module itself. Where the start is a law, small
+            changes pass that the number of units cannot show.
         SpecError: the tensors hold NaN or infinity; names the field.
 
     >>> gates = spec_of(standard_(nn.LSTM(49, 128))).gates
