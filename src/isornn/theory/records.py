@@ -40,7 +40,7 @@ class TheoryMissing(ValueError):
     """No theory is known for what was asked; the message says which assumption fails."""
 
 
-ROUNDING = 1e-12  # a factor per step this near 1 is not told from 1
+ROUNDING = 1e-12  # a factor per step this near 1 counts as 1
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,6 @@ def held_out_metrics(
     """`evaluate` on all items of a held-out part; the state that training carries stays out of it."""
     carried = model.carried
     model.forget()
-    told = evaluate(model, map(fabric.to_device, one_pass(task, task.columns or batch_size)), forward)
+    metrics = evaluate(model, map(fabric.to_device, one_pass(task, task.columns or batch_size)), forward)
     model.carried = carried
-    return told
+    return metrics

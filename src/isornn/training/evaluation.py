@@ -1,4 +1,4 @@
-"""Losses and what is told of a model: cross entropy and accuracy for classes, mean squared error for values."""
+"""Losses and metrics of a model: cross entropy and accuracy for classes, mean squared error for values."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def evaluate(
             right += int((output.argmax(-1) == target).sum())
     model.train(training)
     mean = loss / count
-    told = {"loss": mean}
+    metrics = {"loss": mean}
     if classes:
-        told["accuracy"] = right / count
+        metrics["accuracy"] = right / count
     if steps:
-        told["bits"] = mean / math.log(2)
+        metrics["bits"] = mean / math.log(2)
         if mean < _LOG_LARGEST:
-            told["perplexity"] = math.exp(mean)
-    return told
+            metrics["perplexity"] = math.exp(mean)
+    return metrics

@@ -1,4 +1,4 @@
-"""The loop: forward, backward, clip, step, and whoever wants to know is told."""
+"""The loop: forward, backward, clip, step, callbacks."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def train(
         batches: of (x, y) or (x, y, lengths); no more are drawn than updates made.
         updates: K, those counted that ``state`` has behind it.
         clip: the norm that the gradient is clipped at; ``None``: it is not.
-        penalty: added to the loss that is minimised, and not to the one that is told.
+        penalty: added to the loss that is minimised, and not to the one that is reported.
         on_update: called in turn after each update.
         forward, backward: what is called in the place of the model and of ``loss.backward``, where Lightning Fabric
             (device, precision, processes) wraps them.
@@ -116,5 +116,5 @@ def train(
             state.scheduler.step()
         state.update += 1
         state.loss, state.gradient_norm = loss.item(), norm.item()
-        for told in on_update:
-            told(state)
+        for callback in on_update:
+            callback(state)

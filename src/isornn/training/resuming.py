@@ -20,7 +20,7 @@ NOTHING = hashlib.sha256().hexdigest()
 
 @dataclass
 class Journal:
-    """What a run has told so far.
+    """The results of a run so far.
 
     Args:
         metrics_bytes, metrics_sha256: length and checksum of ``metrics.jsonl``.

@@ -97,16 +97,16 @@ def run(
         fabric = _fabric(configuration, device, devices)
         with _refused_in("model"):
             check_sizes(configuration, problem, fabric.device)
-        told = list(on_update)
+        callbacks = list(on_update)
         if progress is not None:
-            told.append(lambda state: progress(state.update, configuration.updates))
+            callbacks.append(lambda state: progress(state.update, configuration.updates))
         if not fabric.is_global_zero:
-            told = []
-        told.append(lambda state: check_interrupt())
+            callbacks = []
+        callbacks.append(lambda state: check_interrupt())
         # The model's start, dropout and the fresh weights of untied layers draw from torch's global generator.
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             torch.manual_seed(configuration.seed)
-            return _run(configuration, folder, problem, fabric, told, denormals)
+            return _run(configuration, folder, problem, fabric, callbacks, denormals)
 
 
 def check_installed() -> None:
@@ -179,11 +179,11 @@ def _run(
     test: Mapping[str, float] | None = None
     if journal.best_weights is not None:
         model.load_state_dict(journal.best_weights)
-        told = held_out_metrics(problem.test, size, model, forward, fabric)
-        if math.isfinite(told["loss"]):
-            test = told
+        metrics = held_out_metrics(problem.test, size, model, forward, fabric)
+        if math.isfinite(metrics["loss"]):
+            test = metrics
         else:
-            diverged = f"the best weights' test loss is {told['loss']}"
+            diverged = f"the best weights' test loss is {metrics['loss']}"
     record = RunRecord(
         configuration=configuration,
         data=f"{problem.training.name}; {problem.training.source}",

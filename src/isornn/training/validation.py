@@ -38,7 +38,7 @@ class Validation:
     Args:
         configuration, model, forward, fabric: of the run.
         task: the held-out part.
-        journal: what the run has told so far; written to.
+        journal: the results of the run so far; written to.
         plateau: the schedule that counts validations, if there is one.
         log: of the process that writes; ``None`` in the others.
         weights, checkpoint: the files.
@@ -72,21 +72,21 @@ class Validation:
         return self.journal.seconds + time.perf_counter() - self._begun
 
     def _validate(self, state: State) -> None:
-        told = held_out_metrics(self.task, self.configuration.batch_size, self.model, self.forward, self.fabric)
-        if not math.isfinite(told["loss"]):
-            raise NonFiniteLoss(state.update, "validation loss", f"the validation loss is {told['loss']}")
+        metrics = held_out_metrics(self.task, self.configuration.batch_size, self.model, self.forward, self.fabric)
+        if not math.isfinite(metrics["loss"]):
+            raise NonFiniteLoss(state.update, "validation loss", f"the validation loss is {metrics['loss']}")
         if self.plateau is not None:
-            self.plateau.step(told["loss"])
+            self.plateau.step(metrics["loss"])
         journal, training = self.journal, self._training(state)
-        journal.last = told
-        improved = journal.best is None or told["loss"] < journal.best["loss"]
+        journal.last = metrics
+        improved = journal.best is None or metrics["loss"] < journal.best["loss"]
         if improved:
-            journal.best_update, journal.best = state.update, told
+            journal.best_update, journal.best = state.update, metrics
             weights = self.model.state_dict()
             journal.best_weights = {name: weight.to("cpu", copy=True) for name, weight in weights.items()}
         if self.log is None:
             return
-        self.log.write(state.update, training=training, validation=told)
+        self.log.write(state.update, training=training, validation=metrics)
         if improved:
             save_best(self.weights, self.configuration.hash, journal)
         journal.metrics_bytes, journal.metrics_sha256 = self.log.position, self.log.checksum

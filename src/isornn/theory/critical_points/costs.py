@@ -59,7 +59,7 @@ def costs(spec: Spec, length: float, *, generator: torch.Generator, careful: boo
       Wasserstein distance of ln tau over units from ln U(1, T), the law that Tallec & Ollivier 2018 derive for events
       that may lie at any lag up to T: the mean number of e-folds by which a unit's time scale would have to change.
       In logarithms because time scales are compared by ratios; Wasserstein's because it exists for units that are all
-      alike and tells how far they are off, where a Kolmogorov or Kullback-Leibler distance only says that they differ.
+      alike and measures how far they are off, where a Kolmogorov or Kullback-Leibler distance only says they differ.
     - ``saturation``: ``-(1/2) ln(E sigma'^2 / max sigma'^2)``, averaged over the gates: by how many e-folds the rms
       gradient of the gates' own weights is below what it could be. A remember gate with time scale r costs ln(r / 4).
 

@@ -23,7 +23,7 @@ Family = Callable[[float, float], Spec]
 
 WEAK = 1e-5  # recurrent weight variance of gates that need no recurrence (Gilboa et al. 2019, D.4)
 SEEN = 1.0  # variance that gates which see the input receive from it
-# What candidates receive over octaves: most of tanh's range (E tanh^2 = .64), in which sizes are still told apart.
+# What candidates receive over octaves: most of tanh's range (E tanh^2 = .64), in which sizes are still distinguished.
 SEEN_TO_LEARN = 4.0
 SHORTEST = 1.0  # time scale of the fastest units, as chrono's
 FAINT = 0.3  # pre-activation variance, times sqrt(T), of a cell that has no gates

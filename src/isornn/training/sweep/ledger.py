@@ -54,7 +54,7 @@ _SECONDS_BETWEEN_NOTES = 1.0
 
 @dataclass(frozen=True)
 class SweptRun:
-    """A run as its folder tells of it.
+    """A run as its folder records it.
 
     Attributes:
         folder: of the run; its name is the run's.
