@@ -278,7 +278,7 @@ def test_chi_above_1_makes_the_time_scale_infinite() -> None:
         answered(Spec(Vanilla("identity"), {"h": Gate(1.3)})),
     ):
         assert record["xi"] is None
-        assert record["undefined"]["xi"] in (UNENDING, NOT_CONVERGED)
+        assert record["undefined"]["xi"] in (UNENDING, MARGINAL, NOT_CONVERGED)
 
 
 def test_a_batch_with_one_bad_member_keeps_the_others() -> None:

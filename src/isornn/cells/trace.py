@@ -312,7 +312,9 @@ class _Tracer(fx.proxy.GraphAppendingTracer):
         type_expr: Any = None,
     ) -> Node:
         spelled = target if isinstance(target, str) else getattr(target, "__name__", "")
-        in_place = spelled.endswith("_") and not spelled.endswith("__")
+        # operator.and_, or_ and not_ have an underscore for another reason
+        operator = getattr(target, "__module__", None) == "_operator"
+        in_place = spelled.endswith("_") and not spelled.endswith("__") and not operator
         if in_place or kwargs.get("inplace") or kwargs.get("out") is not None:
             raise _in_place(spelled)
         node = super().create_node(kind, target, args, kwargs, name, type_expr)

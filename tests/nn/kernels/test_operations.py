@@ -97,7 +97,6 @@ COMPOSED: Mapping[str, Update] = {
     "addcdiv": lambda s, u: {"h": torch.addcdiv(u.n, s.h, 1 + u.n * u.n, value=0.5)},
     "logsigmoid": lambda s, u: {"h": functional.logsigmoid(u.n) + 0.3 * s.h},
     "prelu": lambda s, u: {"h": functional.prelu(u.n, torch.tensor(0.3, dtype=torch.float64)) + 0.3 * s.h},
-    "in place": lambda s, u: {"h": (0.3 * s.h).add_(u.n).tanh_()},
 }
 
 
