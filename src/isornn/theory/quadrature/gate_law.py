@@ -72,15 +72,21 @@ def _legendre(count: int) -> tuple[Tensor, Tensor]:
 
 
 @cache
-def hermite_table(order: int) -> tuple[Tensor, Tensor]:
+def hermite_table(order: int, end: float = 10.0, nodes: int = 201) -> tuple[Tensor, Tensor]:
     """Nodes z and ``weight_j he_n(z_j)``, so that ``E[F he_n] = F(nodes) @ table``, he_n the normalised polynomials.
 
-    A uniform grid fine enough for degree 63 and for functions that change on a scale of 0.3 standard deviations.
+    A uniform grid; by default fine enough for degree 63 and for functions that change on a scale of 0.3 standard
+    deviations.
+
+    Args:
+        order: how many polynomials, from degree 0.
+        end: the grid is from ``-end`` to ``end``.
+        nodes: points of the grid.
 
     Returns:
         z of shape (nodes,), table of shape (nodes, order).
     """
-    z = torch.linspace(-10, 10, 201, dtype=torch.float64)
+    z = torch.linspace(-end, end, nodes, dtype=torch.float64)
     before, now, columns = torch.zeros_like(z), torch.ones_like(z), []
     for n in range(order):
         columns.append(now)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from isornn.cells import Gate, Spec, Values, Vanilla
 from isornn.theory.population.jacobian import StateStructure
 from isornn.theory.population.settling import Moments
 from isornn.theory.population.units import HUGE, Draws
+from isornn.theory.quadrature.gate_law import hermite_table
 from isornn.theory.records import NO_SPREAD, TOO_LARGE, Quantity
 from isornn.theory.tied.paths import GivenInput, InputMoments, Paths, TiedLaws, WhiteInput
 
@@ -220,7 +220,7 @@ def _root(x: Tensor) -> Tensor:
 
 def _hermite(phi: Callable[[Tensor], Tensor], mean: Tensor, variance: Tensor) -> Tensor:
     """Coefficients ``E[phi(mean + s z) he_n(z)]`` ``(S, order)``, as many as leave out less than ``TAIL``."""
-    z, table = _table()
+    z, table = hermite_table(ORDER, end=12.0, nodes=1201)
     values = phi(mean + _root(variance)[:, None] * z)
     coefficients = values @ table
     mass = coefficients.detach().square()
@@ -230,15 +230,3 @@ def _hermite(phi: Callable[[Tensor], Tensor], mean: Tensor, variance: Tensor) ->
     if not bool(enough.any()):
         raise OutOfReach(f"a transition with a variance of {float(variance.max()):.3g} is too steep for its series")
     return coefficients[:, : int(enough.to(torch.uint8).argmax()) + 1]
-
-
-@cache
-def _table() -> tuple[Tensor, Tensor]:
-    """Nodes z, and ``weight_j he_n(z_j)`` with he_n the normalised Hermite polynomials, ``(nodes, ORDER)``."""
-    z = torch.linspace(-12, 12, 1201, dtype=torch.float64)
-    before, now, columns = torch.zeros_like(z), torch.ones_like(z), []
-    for n in range(ORDER):
-        columns.append(now)
-        before, now = now, (z * now - math.sqrt(n) * before) / math.sqrt(n + 1)
-    weight = torch.exp(-(z**2) / 2)
-    return z, torch.stack(columns, -1) * (weight / weight.sum())[:, None]
