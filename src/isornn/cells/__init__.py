@@ -12,11 +12,11 @@ from isornn.cells.cell import (
     initial_parameters,
     spread_parameters,
 )
+from isornn.cells.definition import CellError
 from isornn.cells.gru import GRU, ChoGRU
 from isornn.cells.lstm import LSTM, CoupledLSTM, GersLSTM, Peephole
 from isornn.cells.minimal import Minimal
 from isornn.cells.spec import BiasLaw, Gate, Input, Spec, SpecError
-from isornn.cells.trace import CellError
 from isornn.cells.type_rules import Typing, typing_of
 from isornn.cells.typed import SCRN, TGRU, TLSTM, TMR, TRNN
 from isornn.cells.vanilla import Vanilla

@@ -17,8 +17,8 @@ from typing import Any
 
 from isornn.cells.activations import OptionError
 from isornn.cells.cell import Cell
-from isornn.cells.definition import check_definition
-from isornn.cells.trace import CellError, graph_of
+from isornn.cells.definition import CellError, check_definition
+from isornn.cells.trace import graph_of
 
 _OF_THE_PAPERS = ("vanilla", "minimal", "gru", "gru_cho", "lstm", "peephole", "t_rnn", "t_lstm", "t_gru")
 OF_TORCH = {"torch.nn.RNN": "vanilla", "torch.nn.LSTM": "lstm", "torch.nn.GRU": "gru"}

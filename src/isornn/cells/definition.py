@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from isornn.cells.activations import OptionError
-from isornn.cells.cell import Cell, ParameterLaw, Reads
-from isornn.cells.trace import CellError
+from isornn.cells.cell import Cell, ParameterLaw, Reads, undeclared_attributes
+
+
+class CellError(TypeError):
+    """A cell whose definition has a mistake; names the cell, the method and what is wrong."""
 
 
 def check_definition(cell: object) -> None:
@@ -14,7 +17,8 @@ def check_definition(cell: object) -> None:
 
     Raises:
         OptionError: it is no cell, but a name or a class; options that are not hashable.
-        CellError: ``name``, ``states``, ``gates`` or ``parameters`` of another form.
+        CellError: ``name``, ``states``, ``gates`` or ``parameters`` of another form; a state called ``output``; an
+            attribute that is no field.
 
     >>> check_definition("lstm")
     Traceback (most recent call last):
@@ -41,6 +45,12 @@ isornn.cells.cell_named gives one by name
         and all(isinstance(value, int | float | ParameterLaw) for value in numbers.values())
     ):
         raise CellError(f"{name}.parameters: {numbers!r} is not a mapping from names to numbers or laws")
+    if "output" in states:
+        raise CellError(f"{name}.states: 'output' is not allowed; it is the name of what the cell gives out")
+    for attribute in undeclared_attributes(cell):
+        raise CellError(
+            f"{name}: {attribute} is no field; options are annotated in a class decorated with @dataclass(frozen=True)"
+        )
     both = [number for number in numbers if number in gates]
     if both:
         raise CellError(f"{name}.parameters: {both[0]!r} is a gate's name too")

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from isornn.cells.cell import Cell
-from isornn.cells.trace import CellError, CellGraph, Leaf, Node, graph_of, name_of, values_in
+from isornn.cells.definition import CellError
+from isornn.cells.trace import CellGraph, Leaf, Node, graph_of, name_of, values_in
 
 LeafValues = Callable[[Leaf], Tensor]
 NO_GATES = "the cell has no gates"

@@ -17,15 +17,12 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from isornn.cells.cell import Cell, Values, undeclared_attributes
+from isornn.cells.cell import Cell, Values
+from isornn.cells.definition import CellError, check_definition
 
 INPUT = "x"
 
 Node = fx.Node
-
-
-class CellError(TypeError):
-    """A cell whose definition has a mistake; names the cell, the method and what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -168,27 +165,17 @@ def graph_of(cell: Cell) -> CellGraph:
     depends on values, draws random numbers, or reads a tensor from outside, which may change and may want a gradient.
 
     Raises:
-        CellError: the cell has a mistake: a name that does not exist, a state that is not returned, an
-            operation that changes a tensor in place, the input in the update of a cell that does not declare it, an
-            operation over several units in a cell that is declared pointwise, an attribute that is no field.
+        CellError: the cell has a mistake: as `check_definition`; a name that does not exist, a state that is not
+            returned, an operation that changes a tensor in place, the input in the update of a cell that does not
+            declare it, an operation over several units in a cell that is declared pointwise.
 
     >>> from isornn.cells import GRU
     >>> graph_of(GRU()).plain_reads, graph_of(GRU()).output_is_first_state
     (('r', 'z', 'nh'), True)
     """
-    _check_definition(cell)
+    check_definition(cell)
     with torch.device("cpu"):  # the check has values, which a default device, "meta" above all, may not have
         return _Tracing(cell).graph()
-
-
-def _check_definition(cell: Cell) -> None:
-    """Refuse what is wrong outside the methods."""
-    if "output" in cell.states:
-        raise CellError(f"{cell.name}.states: 'output' is not allowed; it is the name of what the cell gives out")
-    for name in undeclared_attributes(cell):
-        raise CellError(
-            f"{cell.name}: {name} is no field; options are annotated in a class decorated with @dataclass(frozen=True)"
-        )
 
 
 def name_of(node: Node) -> str:

@@ -15,9 +15,9 @@ from typing import Any, Literal
 from torch import Tensor
 
 from isornn.cells.cell import Cell
-from isornn.cells.definition import check_definition
+from isornn.cells.definition import CellError, check_definition
 from isornn.cells.polynomial import affine_in_states
-from isornn.cells.trace import CellError, CellGraph, Leaf, Node, graph_of, name_of, values_in
+from isornn.cells.trace import CellGraph, Leaf, Node, graph_of, name_of, values_in
 
 Verdict = Literal["strongly", "weakly", "not", "undetermined"]
 
