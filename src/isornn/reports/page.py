@@ -8,7 +8,9 @@ import importlib.resources
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
@@ -38,13 +40,13 @@ def write_page(file: Path, diagnosis: Diagnosis, findings: Sequence[Finding], no
 def page(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]) -> str:
     """The page's HTML. Names that the user gave are escaped; plotly.js, style and figures are within."""
     overall = Panel("All layers", overview(diagnosis), overview_caption(diagnosis))
-    shown, sections = [overall], []
+    shown, sections = [overall] if len(diagnosis.layers) > 1 else [], []
     for layer in diagnosis.layers:
         own = panels(layer, diagnosis.length)
         numbered = list(enumerate(own, len(shown)))
         sections.append({"layer": layer, "panels": numbered, "facts": facts(layer), "weights": weight_rows(layer)})
         shown += own
-    figures = [None if panel.figure is None else as_json(panel.figure) for panel in shown]
+    figures = [None if panel.figure is None else _single_precision(as_json(panel.figure)) for panel in shown]
     environment = Environment(
         loader=PackageLoader("isornn.reports", "assets"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -73,6 +75,18 @@ def page(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]
 def packed(script: str) -> str:
     """A script compressed by gzip, in base 85 without "<": report.js unpacks it. 4.8 MB of plotly.js become 1.8 MB."""
     return base64.b85encode(gzip.compress(script.encode(), 9, mtime=0)).decode().replace("<", "'")
+
+
+def _single_precision(value: Any) -> Any:
+    """A figure's arrays, which plotly writes in base 64, at half their size: 7 digits are more than can be seen."""
+    if isinstance(value, list):
+        return [_single_precision(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("dtype") != "f8":
+        return {name: _single_precision(one) for name, one in value.items()}
+    numbers = np.frombuffer(base64.b64decode(value["bdata"]), "<f8").astype("<f4")
+    return {**value, "dtype": "f4", "bdata": base64.b64encode(numbers.tobytes()).decode()}
 
 
 def _asset(name: str) -> str:
