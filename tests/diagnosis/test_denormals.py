@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from isornn.capture.calls import as_tuple
 from isornn.diagnosis import Denormals, Monitor, TrainingRecord, findings, fix_, measure
 from isornn.diagnosis import denormals as denormals_file
-from isornn.diagnosis.capture import as_tuple
 from isornn.init import critical_
 from isornn.modes import denormals_flushed, flushes_denormals
 

@@ -8,9 +8,10 @@ from torch import nn
 
 import isornn
 from checked import MGU
+from isornn.capture.calls import capture, recurrent_modules
+from isornn.capture.sequences import longest_sequence
 from isornn.cells import Cell, GersLSTM, Values, Vanilla
 from isornn.diagnosis import measure
-from isornn.diagnosis.capture import capture, longest_sequence, recurrent_modules
 from isornn.diagnosis.gradients import LastOutput, gradient_norms
 from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov
 from isornn.diagnosis.replay import replay_module

@@ -119,7 +119,8 @@ def _raised_by_the_model(error: Exception) -> bool:
     while trace is not None:
         passed.append((trace.tb_frame.f_globals.get("__name__", ""), trace.tb_frame.f_code.co_name))
         trace = trace.tb_next
-    return ("isornn.diagnosis.capture", "capture") in passed and not passed[-1][0].startswith("isornn.diagnosis")
+    ours = ("isornn.capture", "isornn.diagnosis")
+    return ("isornn.capture.calls", "capture") in passed and not passed[-1][0].startswith(ours)
 
 
 def _need_plotly() -> None:

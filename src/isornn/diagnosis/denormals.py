@@ -10,7 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor, nn
 
-from isornn.diagnosis.capture import CapturedSequence, RecurrentModule, as_tuple, preserve_state
+from isornn.capture.calls import RecurrentModule, as_tuple
+from isornn.capture.preserve import preserve_state
+from isornn.capture.sequences import CapturedSequence
 from isornn.diagnosis.records import Denormals
 from isornn.diagnosis.replay import LayerReplay
 from isornn.modes import processor

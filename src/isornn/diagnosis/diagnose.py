@@ -10,18 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from isornn.capture.calls import Call, Captured, RecurrentModule, capture, data_of, recurrent_modules
+from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
 from isornn.cells import Cell, Input, Spec, SpecError, full_name
-from isornn.diagnosis.capture import (
-    Call,
-    Captured,
-    CapturedSequence,
-    CaptureError,
-    RecurrentModule,
-    capture,
-    data_of,
-    longest_sequence,
-    recurrent_modules,
-)
 from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.gradients import LastOutput, Target, backward_profile, by_lag, loss_gradient_norms, loss_of
 from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov

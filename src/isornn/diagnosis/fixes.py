@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from isornn.capture.calls import recurrent_modules
 from isornn.cells import Input, SpecError, Vanilla
 from isornn.cells.starts import start
-from isornn.diagnosis.capture import recurrent_modules
 from isornn.diagnosis.records import LayerDiagnosis, layer_name
 from isornn.diagnosis.weights import doubled_gates, untrained_evidence, weight_facts
 from isornn.nn import draws

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from isornn.diagnosis.capture import CapturedSequence, RecurrentModule, States
+from isornn.capture.calls import RecurrentModule, States
+from isornn.capture.sequences import CapturedSequence
 from isornn.diagnosis.records import Profile, single, thinned
-from isornn.diagnosis.replay import CHUNK, LayerReplay, Replay, gate_inputs, own_time, spans
+from isornn.diagnosis.replay import CHUNK, LayerReplay, Replay, spans
+from isornn.nn.layer_step import gate_inputs, own_time
 from isornn.theory import Quantity
 from isornn.theory.records import time_scale
 

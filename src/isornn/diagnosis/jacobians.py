@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from isornn.capture.calls import States
 from isornn.cells import Values
-from isornn.diagnosis.capture import States
 from isornn.diagnosis.gradients import profile_of
 from isornn.diagnosis.records import JacobianAt, Lyapunov, Profile, single
-from isornn.diagnosis.replay import CHUNK, LayerStep, Replay
+from isornn.diagnosis.replay import CHUNK, Replay
+from isornn.nn.layer_step import LayerStep
 from isornn.theory import Quantity
 
 Diagonals = Mapping[str, Tensor]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from isornn.diagnosis.capture import RecurrentModule, recurrent_modules
+from isornn.capture.calls import RecurrentModule, recurrent_modules
 from isornn.diagnosis.records import Denormals, layer_name
 from isornn.diagnosis.training_step import Gradients, RecordedStep, StepMeasurement, StepRecorder, measure_step
 from isornn.files import replacing

@@ -13,11 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from isornn.diagnosis.capture import (
+from isornn.capture.calls import (
     Call,
     CallRecorder,
-    CapturedSequence,
-    CaptureError,
     RecurrentModule,
     States,
     as_tuple,
@@ -25,14 +23,15 @@ from isornn.diagnosis.capture import (
     data_of,
     dense,
     is_result,
-    longest_sequence,
     with_data,
 )
+from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
 from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.gradients import by_lag, loss_gradient_norms
 from isornn.diagnosis.records import Denormals, Profile, single
-from isornn.diagnosis.replay import LayerReplay, ReplayError, own_time, replay_module
+from isornn.diagnosis.replay import LayerReplay, ReplayError, replay_module
 from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
+from isornn.nn.layer_step import own_time
 from isornn.nn.rnn import suffix
 from isornn.nn.spectral import factors, is_spectral
 from isornn.theory import Quantity

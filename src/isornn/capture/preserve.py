@@ -1,0 +1,115 @@
+"""A model that a run leaves bit by bit as it was."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+
+@contextmanager
+def preserve_state(model: nn.Module) -> Iterator[None]:
+    """Within the block the model is in eval mode; after it the model is bit by bit what it was before, errors or not.
+
+    Restored: values of parameters and buffers, their ``.grad`` and ``requires_grad``, every module's own attributes
+    (``training``, hooks, a state carried from call to call) with the contents of tensors, arrays, lists, dicts, sets
+    and deques in them, the random state of torch on the CPU and on the model's CUDA devices, of numpy and of Python,
+    and cuDNN's flags. Not restored: what other objects hold that a module's attributes refer to.
+
+    Eval mode: dropout is off, so that the run is the one network that the weights describe and can be replayed, and
+    batch normalisation uses and keeps its running statistics. cuDNN's recurrent layers cannot be differentiated in
+    eval mode, so cuDNN is off within the block.
+
+    Raises:
+        ValueError: the model has lazy parameters, which its first run would create, or is on the meta device.
+
+    >>> model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    >>> with preserve_state(model):
+    ...     _ = torch.randn(3)
+    ...     model.training, model[1].training
+    (False, False)
+    >>> model[1].training
+    True
+    """
+    tensors = [*model.parameters(), *model.buffers()]
+    if any(is_lazy(tensor) for tensor in tensors):
+        raise ValueError("model: it has lazy parameters that no run has created yet; run it once before")
+    if any(tensor.is_meta for tensor in tensors):
+        raise ValueError("model: it is on the meta device, so it has no values; give it some with model.to_empty(...)")
+    restore: dict[int, Callable[[], None]] = {}
+    for module in model.modules():
+        _snapshot(module.__dict__, restore)
+    python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global state is what is kept)
+    devices = sorted({tensor.get_device() for tensor in tensors if tensor.is_cuda})
+    cudnn = torch.backends.cudnn
+    flags = {"benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic, "allow_tf32": cudnn.allow_tf32}
+    try:
+        with torch.random.fork_rng(devices=devices), cudnn.flags(enabled=False, **flags):
+            for module in model.modules():
+                module.training = False
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numbers)  # noqa: NPY002
+        for undo in restore.values():
+            undo()
+
+
+def _snapshot(value: Any, restore: dict[int, Callable[[], None]]) -> None:
+    """Add to ``restore``, by identity, what writes the present content of a value and of all within back in place."""
+    if id(value) in restore:
+        return
+    if isinstance(value, Tensor):
+        _snapshot_tensor(value, restore)
+    elif isinstance(value, np.ndarray):
+        content = value.copy()
+        restore[id(value)] = lambda: np.copyto(value, content)
+    elif isinstance(value, dict | list | set | deque):
+        before = value.copy()
+        restore[id(value)] = lambda: _refill(value, before)
+        for one in value.values() if isinstance(value, dict) else value:
+            _snapshot(one, restore)
+    elif isinstance(value, tuple):
+        for one in value:
+            _snapshot(one, restore)
+
+
+def _refill(container: Any, before: Any) -> None:
+    same = len(container) == len(before) and all(a is b for a, b in zip(container, before, strict=True))
+    if isinstance(container, dict):
+        same = same and all(container[name] is before[name] for name in before)
+    if not same:
+        container.clear()
+        (container.extend if isinstance(container, list | deque) else container.update)(before)
+
+
+def _snapshot_tensor(tensor: Tensor, restore: dict[int, Callable[[], None]]) -> None:
+    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:
+        return
+    value, required = tensor.detach().clone(), tensor.requires_grad
+    gradient = tensor.grad if tensor.is_leaf else None
+
+    def undo() -> None:
+        # Compared as bytes: NaN is not equal to itself, and -0 is equal to 0.
+        if not torch.equal(_bytes(tensor.detach()), _bytes(value)):
+            with torch.no_grad():
+                tensor.copy_(value)
+        if tensor.requires_grad != required:
+            tensor.requires_grad_(required)
+        if tensor.is_leaf:
+            tensor.grad = gradient
+
+    restore[id(tensor)] = undo
+    if gradient is not None:
+        _snapshot(gradient, restore)
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)

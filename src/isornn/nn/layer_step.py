@@ -1,0 +1,162 @@
+"""One layer and direction of a recurrent module, torch's or ours, as a function of one step in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from isornn.cells import Cell, Values
+from isornn.cells.trace import graph_of
+from isornn.nn.gate_tensors import RecurrentLayer
+from isornn.nn.layout import Layout
+from isornn.nn.rnn import RNN, suffix
+from isornn.nn.sequences import Sequences
+from isornn.nn.step import step
+from isornn.nn.stepped import Weights
+
+States = tuple[Tensor, ...]
+Drive = Mapping[str, Tensor]
+
+
+class LayerStep:
+    """One step of one layer and direction, in float64, as a function of its drive and its states.
+
+    ``u_k = drive_k + W_k r``, then the cell's update, then the projection where there is one. Leading axes are free:
+    one step of a batch, or all steps at once where all states are known.
+
+    Args:
+        cell: the cell.
+        weights: all float64.
+    """
+
+    def __init__(self, cell: Cell, weights: Weights) -> None:
+        self.cell, self.weights, self.layout = cell, weights, Layout.of(cell)
+        self.hidden = weights.matrix.shape[0] // len(self.layout.driven)
+        stack = self.layout.stacks["weight_hh"]
+        recurrent = () if weights.recurrent is None else weights.recurrent.unflatten(0, (-1, self.hidden)).unbind(0)
+        self.matrices = dict(zip(stack, recurrent, strict=True))
+        plain = [self.matrices[gate] for gate in self.layout.plain]
+        self._shared = torch.cat(plain) if plain else None
+
+    @staticmethod
+    def of(layer: RecurrentLayer) -> LayerStep:
+        """The step of a module's layer, with a copy of its weights."""
+        return LayerStep(layer.cell, _weights(layer))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Width of each state: N, or the projection's P for the first."""
+        projection = self.weights.projection
+        first = self.hidden if projection is None else projection.shape[0]
+        return (first, *(self.hidden for _ in self.cell.states[1:]))
+
+    def drive(self, inputs: Tensor) -> dict[str, Tensor]:
+        """By gate (..., N): input part and bias of inputs (..., D)."""
+        total = nn.functional.linear(inputs, self.weights.matrix, self.weights.bias)
+        parts = total.unflatten(-1, (-1, self.hidden)).unbind(-2)
+        drive = dict(zip(self.layout.driven, parts, strict=True))
+        count = len(self.layout.undriven)
+        if count:
+            offset = self.weights.offset
+            blank = inputs.new_zeros(count * self.hidden) if offset is None else offset
+            own = blank.unflatten(-1, (-1, self.hidden)).unbind(-2)
+            shape = next(iter(drive.values())).shape
+            drive |= {gate: part.expand(shape) for gate, part in zip(self.layout.undriven, own, strict=True)}
+        return drive
+
+    def pointwise(self, inputs: Tensor) -> Tensor | None:
+        """What enters the update itself."""
+        return inputs if self.cell.input_enters_pointwise else None
+
+    def __call__(self, drive: Drive, states: States, x: Tensor | None) -> tuple[States, Values]:
+        """New states and this step's pre-activations."""
+        shared = self.shared_products(states[0])
+
+        def multiply(gate: str, r: Tensor) -> Tensor:
+            return shared[gate] if gate in shared else nn.functional.linear(r, self.matrices[gate])
+
+        named = Values(**dict(zip(self.cell.states, states, strict=True)))
+        new, u = step(self.cell, named, drive, multiply, x, self.weights.units)
+        return self.projected([getattr(new, name) for name in self.cell.states]), u
+
+    def shared_products(self, first: Tensor) -> dict[str, Tensor]:
+        """``W_k s`` of the gates that read the first state itself, by one product."""
+        if self._shared is None:
+            return {}
+        product = nn.functional.linear(first, self._shared)
+        return dict(zip(self.layout.plain, product.chunk(len(self.layout.plain), -1), strict=True))
+
+    def projected(self, states: Sequence[Tensor]) -> States:
+        """States as the cell's update has them, the first through the projection where there is one."""
+        first, *others = states
+        if self.weights.projection is not None:
+            first = nn.functional.linear(first, self.weights.projection)
+        return (first, *others)
+
+    def output(self, states: States, u: Values) -> Tensor:
+        """The layer's output after a step, from its new states and the step's pre-activations."""
+        shown: Tensor = self.cell.output(Values(**dict(zip(self.cell.states, states, strict=True))), u)
+        return shown
+
+    @property
+    def gives_state(self) -> bool:
+        """Whether the output is the first state."""
+        return graph_of(self.cell).output_is_first_state
+
+
+def _weights(layer: RecurrentLayer) -> Weights:
+    """The layer's weights in float64, copied, so that nothing of the module can be written to or differentiated."""
+    layout, gates = Layout.of(layer.cell), layer.gates
+    stack = layout.stacks["weight_hh"]
+    ending = "" if isinstance(layer.module, nn.RNNCellBase) else suffix(layer.layer, layer.direction)
+    recurrent = [gates[gate].recurrent for gate in stack]
+    weights = Weights(
+        matrix=torch.cat([_rows(layer, gate) for gate in layout.driven]),
+        bias=_biases(layer, layout.driven),
+        recurrent=torch.cat([matrix for matrix in recurrent if matrix is not None]) if stack else None,
+        offset=_biases(layer, layout.undriven),
+        projection=layer.projection,
+        units={name: getattr(layer.module, name + ending) for name in layer.cell.parameters},
+    )
+    return cast(weights, torch.float64)
+
+
+def _rows(layer: RecurrentLayer, gate: str) -> Tensor:
+    """(N, D), or (N, 2 D) in a layer that reads x_(t-1) too: what the gate multiplies its inputs with."""
+    tensors = layer.gates[gate]
+    blank = torch.zeros_like(next(t.input for t in layer.gates.values() if t.input is not None))
+    parts = [blank if tensors.input is None else tensors.input]
+    if Layout.of(layer.cell).stacks["weight_ph"]:
+        parts.append(blank if tensors.previous_input is None else tensors.previous_input)
+    return torch.cat(parts, -1)
+
+
+def _biases(layer: RecurrentLayer, gates: Sequence[str]) -> Tensor | None:
+    if not any(layer.gates[gate].biases for gate in gates):
+        return None
+    some = next(bias for tensors in layer.gates.values() for bias in tensors.biases)
+    blank = torch.zeros_like(some, dtype=torch.float64)
+    return torch.cat([sum((bias.double() for bias in layer.gates[gate].biases), blank) for gate in gates])
+
+
+def cast(weights: Weights, dtype: torch.dtype) -> Weights:
+    def cast(tensor: Tensor) -> Tensor:
+        return tensor.detach().to(dtype, copy=True)
+
+    own = {name: cast(value) for name, value in vars(weights).items() if isinstance(value, Tensor)}
+    return replace(weights, **own, units={name: cast(value) for name, value in weights.units.items()})
+
+
+def own_time(sequences: Sequences, values: Tensor, direction: int) -> Tensor:
+    """``values`` (T, B, .) in the direction's own order of steps, or back."""
+    return sequences.reversed(values) if direction else values
+
+
+def gate_inputs(layer: RecurrentLayer, x: Tensor, previous: Tensor | None) -> Tensor:
+    """What the layer's input matrices multiply: x itself, but for features and previous inputs of isornn's layers."""
+    if isinstance(layer.module, RNN):
+        return layer.module.gate_inputs(x, layer.layer, layer.direction, previous)
+    return x
