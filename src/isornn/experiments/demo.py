@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from isornn.cells import Input
 from isornn.experiments.demo_record import DemoResult, DemoRun, DemoSettings
 from isornn.init import chrono_, critical_, standard_
 from isornn.modes import denormal_mode, denormals_flushed
@@ -34,7 +35,7 @@ STARTS: Mapping[str, Start] = {
     "torch": lambda module, length, generator: module,
     "standard": lambda module, length, generator: standard_(module, generator=generator),
     "chrono": lambda module, length, generator: chrono_(module, length, generator=generator),
-    "critical": lambda module, length, generator: critical_(module, length, generator=generator),
+    "critical": lambda module, length, generator: critical_(module, length, input=Input(), generator=generator),
 }
 
 # The streams of random numbers that a seed has.

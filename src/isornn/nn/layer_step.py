@@ -12,6 +12,7 @@ from isornn.cells import Cell, Values
 from isornn.cells.trace import graph_of
 from isornn.nn.gate_tensors import RecurrentLayer
 from isornn.nn.layout import Layout
+from isornn.nn.recurrence import recurrence
 from isornn.nn.rnn import RNN, suffix
 from isornn.nn.sequences import Sequences
 from isornn.nn.step import step
@@ -100,6 +101,13 @@ class LayerStep:
         """The layer's output after a step, from its new states and the step's pre-activations."""
         shown: Tensor = self.cell.output(Values(**dict(zip(self.cell.states, states, strict=True))), u)
         return shown
+
+    def run(self, inputs: Tensor) -> Tensor:
+        """Outputs (T, B, .) over inputs (T, B, D), from states that are 0."""
+        x = inputs.double()
+        first = tuple(x.new_zeros(x.shape[1], size) for size in self.sizes)
+        found = recurrence(self.cell, self.layout, x, self.pointwise(x), self.weights, first)
+        return found[0] if self.gives_state else found[-1]
 
     @property
     def gives_state(self) -> bool:

@@ -1,0 +1,202 @@
+"""A start for the inputs that each recurrent layer of a model receives, measured on a batch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isornn.capture.calls import RecurrentModule, capture, recurrent_modules
+from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
+from isornn.cells import Cell, Input, Spec
+from isornn.init.writing import all_or_nothing, check_settable
+from isornn.modes import unhindered
+from isornn.nn import draws
+from isornn.nn.gate_tensors import RecurrentLayer
+from isornn.nn.layer_step import LayerStep, gate_inputs, own_time
+
+Report = Callable[["LayerStart"], object]
+SpecFor = Callable[[Cell, float, Input], Spec]
+
+
+class StandardisedInput(UserWarning):
+    """A start drawn without a batch or law of the input, as if every layer's input had mean 0 and variance 1."""
+
+
+@dataclass(frozen=True)
+class LayerInput:
+    """What one layer receives over all sequences, steps and features of a batch; exact for that batch.
+
+    Args:
+        means: (D,), of each feature.
+        variance: mean over features of their variances: about their own means.
+        correlation_in_time: of a feature's deviations from its mean at one step and the next, mean over features
+            weighted by their variances; 0 where nothing varies or there is one step.
+    """
+
+    means: Tensor
+    variance: float
+    correlation_in_time: float
+
+    @staticmethod
+    def of(x: Tensor, lengths: Tensor) -> LayerInput:
+        """Of inputs (T, B, D) with lengths (B,).
+
+        Raises:
+            ValueError: numbers that are not finite.
+
+        >>> x = torch.tensor([1.0, 3.0, 1.0, 3.0]).reshape(4, 1, 1)
+        >>> LayerInput.of(x, torch.tensor([4]))
+        LayerInput(means=tensor([2.], dtype=torch.float64), variance=1.0, correlation_in_time=-1.0)
+        """
+        inside = (torch.arange(len(x), device=x.device).unsqueeze(1) < lengths).unsqueeze(-1)
+        x = torch.where(inside, x.double(), 0.0)
+        if not bool(x.isfinite().all()):
+            raise ValueError("batch: a recurrent layer receives NaN or infinity from it")
+        count = int(inside.sum())
+        means = x.sum((0, 1)) / count
+        moved = torch.where(inside, x - means, 0.0)
+        total = float(moved.square().sum())
+        links = int(inside[1:].sum())
+        after = float((moved[1:] * moved[:-1]).sum())
+        linked = 0.0 if total == 0 or links == 0 else after / links / (total / count)
+        return LayerInput(means.cpu(), total / count / x.shape[-1], linked)
+
+
+@dataclass(frozen=True)
+class LayerStart:
+    """What one layer was found to receive, and the start that it was given.
+
+    Args:
+        where: the layer.
+        length: T that it was set for.
+        input: what it receives; ``None`` where the batch did not reach it, and it was set as if for input with mean 0
+            and variance 1.
+        spec: the law that its weights and biases were drawn by, for the input less its mean.
+    """
+
+    where: str
+    length: float
+    input: LayerInput | None
+    spec: Spec
+
+    def __str__(self) -> str:
+        """One line."""
+        if self.input is None:
+            return f"{self.where}: not reached by the batch; set for {self.length:g} steps of standardised input"
+        seen = self.input
+        offset = float(seen.means.square().mean().sqrt())
+        return (
+            f"{self.where}: set for {self.length:g} steps; input: mean {offset:.3g} (root mean square over features), "
+            f"standard deviation {seen.variance**0.5:.3g}, correlation with its next step "
+            f"{seen.correlation_in_time:.2f}"
+        )
+
+
+@torch.no_grad()
+def start_for_batch_(
+    model: nn.Module,
+    batch: Any,
+    length: float | None,
+    spec_for: SpecFor,
+    generator: torch.Generator | None,
+    report: Report | None,
+) -> None:
+    """Draw every recurrent layer for the input that it receives, in the order in which the model calls them.
+
+    A layer is measured when those below it have been set, by a run of the model in eval mode that leaves everything
+    else as it was. Where its input has a mean mu, every gate's bias is lowered by ``U mu``, so that gates and
+    candidates start in the middle of their range; the spec then holds for the input less its mean.
+
+    Args:
+        model, batch, length, generator, report: as `isornn.init.critical_`.
+        spec_for: the spec by cell, length and law of the input.
+
+    Raises:
+        ValueError: the batch reaches no recurrent layer; as `isornn.capture.calls.capture`.
+        SpecError, ModuleError: as `isornn.init.critical_`.
+    """
+    modules = recurrent_modules(model)
+    with unhindered():
+        order = capture(model, modules, batch, None).order
+    place = {module: number for number, module in enumerate(order)}
+    modules.sort(key=lambda found: place.get(found.module, len(place)))
+    starts: list[LayerStart] = []
+    with all_or_nothing([layer for found in modules for layer in found.layers]):
+        for found in modules:
+            captured = _sequence(model, found, batch)
+            if captured is not None:
+                starts += _set_module(found, captured, length, spec_for, generator)
+                continue
+            steps = max((start.length for start in starts), default=None) if length is None else length
+            if steps is None:
+                raise ValueError("batch: it reaches no recurrent layer whose input can be read")
+            starts += [_set_unreached(layer, steps, spec_for, generator) for layer in found.layers]
+    if report is not None:
+        for start in starts:
+            report(start)
+
+
+def _sequence(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedSequence | None:
+    """What the module runs over; ``None``, with a warning, where that is not known."""
+    with unhindered():
+        captured = capture(model, [found], batch, None)
+    calls, reason = captured.calls[found.module], captured.refused.get(found.module)
+    if reason is None and calls:
+        try:
+            return longest_sequence(found, calls)
+        except CaptureError as error:
+            reason = str(error)
+    why = "the batch does not reach it" if reason is None else f"its input is not known: {reason}"
+    warnings.warn(f"{found.name or found.kind}: {why}; set for standardised input", StandardisedInput, stacklevel=4)
+    return None
+
+
+def _set_module(
+    found: RecurrentModule,
+    captured: CapturedSequence,
+    length: float | None,
+    spec_for: SpecFor,
+    generator: torch.Generator | None,
+) -> list[LayerStart]:
+    """Its layers from the bottom, each given the output of the one below as it then is."""
+    steps = max(2, int(captured.lengths.max())) if length is None else length
+    sequences, done = captured.sequences, list[LayerStart]()
+    top = max(layer.layer for layer in found.layers)
+    for number in range(1 + top):
+        outputs = []
+        for layer in (layer for layer in found.layers if layer.layer == number):
+            own = own_time(sequences, sequences.values, layer.direction)
+            x = gate_inputs(layer, own, captured.previous)
+            seen = LayerInput.of(x[..., : layer.inputs], captured.lengths)
+            spec = spec_for(layer.cell, steps, Input(seen.variance))
+            check_settable(layer, spec)
+            draws.redraw(layer, spec, generator)
+            _centre(layer, seen.means)
+            done.append(LayerStart(layer.where, steps, seen, spec))
+            if number < top:
+                outputs.append(own_time(sequences, LayerStep.of(layer).run(x), layer.direction))
+        if outputs:
+            sequences = sequences.with_values(sequences.ended(torch.cat(outputs, -1)))
+    return done
+
+
+def _set_unreached(
+    layer: RecurrentLayer, length: float, spec_for: SpecFor, generator: torch.Generator | None
+) -> LayerStart:
+    spec = spec_for(layer.cell, length, Input())
+    check_settable(layer, spec)
+    draws.redraw(layer, spec, generator)
+    return LayerStart(layer.where, length, None, spec)
+
+
+def _centre(layer: RecurrentLayer, means: Tensor) -> None:
+    """Lower every bias by what the mean of the input adds to its gate."""
+    for gate in layer.gates.values():
+        for weight in (gate.input, gate.previous_input):
+            if weight is not None and gate.biases:
+                gate.biases[0].sub_(weight @ means.to(weight))
