@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,11 +16,12 @@ from isornn.cells import Cell, Input, Spec
 from isornn.init.writing import all_or_nothing, check_settable
 from isornn.modes import unhindered
 from isornn.nn import draws
-from isornn.nn.gate_tensors import RecurrentLayer
+from isornn.nn.gate_tensors import ModuleError, RecurrentLayer
 from isornn.nn.layer_step import LayerStep, gate_inputs, own_time
 
 Report = Callable[["LayerStart"], object]
 SpecFor = Callable[[Cell, float, Input], Spec]
+_RIDGE = 1e-9  # of the features' mean square, so that a constant feature has a finite weight
 
 
 class StandardisedInput(UserWarning):
@@ -174,9 +175,12 @@ def _set_module(
             x = gate_inputs(layer, own, captured.previous)
             seen = LayerInput.of(x[..., : layer.inputs], captured.lengths)
             spec = spec_for(layer.cell, steps, Input(seen.variance))
-            check_settable(layer, spec)
-            draws.redraw(layer, spec, generator)
-            _centre(layer, seen.means)
+            if _has_biases(layer):
+                check_settable(layer, spec)
+                draws.redraw(layer, spec, generator)
+                _centre(layer, seen.means)
+            else:
+                _set_without_biases(layer, spec, x[..., : layer.inputs], captured.lengths, generator)
             done.append(LayerStart(layer.where, steps, seen, spec))
             if number < top:
                 outputs.append(own_time(sequences, LayerStep.of(layer).run(x), layer.direction))
@@ -194,9 +198,57 @@ def _set_unreached(
     return LayerStart(layer.where, length, None, spec)
 
 
+def _has_biases(layer: RecurrentLayer) -> bool:
+    return any(gate.biases for gate in layer.gates.values())
+
+
 def _centre(layer: RecurrentLayer, means: Tensor) -> None:
     """Lower every bias by what the mean of the input adds to its gate."""
     for gate in layer.gates.values():
         for weight in (gate.input, gate.previous_input):
             if weight is not None and gate.biases:
                 gate.biases[0].sub_(weight @ means.to(weight))
+
+
+# ---- layers without biases ----
+
+
+def _set_without_biases(
+    layer: RecurrentLayer, spec: Spec, x: Tensor, lengths: Tensor, generator: torch.Generator | None
+) -> None:
+    """Let the mean of the input (T, B, D) take the biases' place.
+
+    With w that minimises the variance of ``w x`` where its mean is 1, a gate that should have bias b gets
+    ``U (I - mu w^T) + b w^T``: of mean b, where ``U x`` has none. What w x varies adds ``b^2 Var(w x)`` to the gate's
+    variance, so a bias of size b is possible where that is at most 1: exactly for a feature that is constant, or
+    features that have a constant sum.
+
+    Raises:
+        ModuleError: the input has no such mean.
+    """
+    rows = torch.cat([x[:length, number] for number, length in enumerate(lengths.tolist())]).double().cpu()
+    means = rows.mean(0)
+    moved = rows - means
+    covariance = moved.T @ moved / len(rows)
+    covariance.diagonal().add_(_RIDGE * rows.square().mean() + torch.finfo(torch.float64).tiny)
+    w = torch.linalg.solve(covariance, means)
+    strength = float(w @ means)  # mu^T C^-1 mu, the squared mean over the variance of the best combination
+    unbiased = {name: replace(law, bias_mean=0.0, bias_var=0.0, bias_law=None) for name, law in spec.gates.items()}
+    plain = replace(spec, gates=unbiased)
+    check_settable(layer, plain)
+    wanted = draws.biases((layer.hidden,), spec, generator)
+    largest = max(float(bias.abs().max()) for bias in wanted.values())
+    if not largest**2 <= strength or any(
+        layer.gates[name].input is None and bias.any() for name, bias in wanted.items()
+    ):
+        raise ModuleError(
+            f"{layer.where}: it has bias=False, and gates that need biases up to {largest:.1f}; the mean of its input "
+            f"could take their place, but no combination of its features has a mean above {strength**0.5:.2g} standard "
+            f"deviations; build it with bias=True"
+        )
+    w = w / strength
+    draws.redraw(layer, plain, generator)
+    for name, tensors in layer.gates.items():
+        if tensors.input is not None:
+            offset = wanted[name].cpu() - tensors.input.double().cpu() @ means
+            tensors.input.add_(torch.outer(offset, w).to(tensors.input))

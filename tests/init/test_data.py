@@ -1,0 +1,278 @@
+"""A start for a batch: each layer is set for what it receives, measured here by running the model by hand."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+import isornn
+from isornn.cells import Input, SpecError
+from isornn.init import ModuleError, StandardisedInput, critical_
+
+T = 60
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def offset_batch(features=5, batch=12):
+    """Features with means and scales of their own, correlated in time."""
+    noise = torch.randn(batch, T, features, generator=seeded(1))
+    smooth = noise.cumsum(1) / torch.arange(1, T + 1).sqrt().unsqueeze(-1)
+    return smooth * torch.tensor([0.3, 1.0, 2.0, 0.1, 0.5]) + torch.tensor([4.0, -1.0, 0.0, 2.0, 0.5])
+
+
+class Tower(nn.Module):
+    """A front end with a state of its own, and two recurrent modules, the upper one registered first."""
+
+    def __init__(self):
+        super().__init__()
+        self.top = nn.GRU(16, 7, batch_first=True)
+        self.rnn = nn.LSTM(9, 8, num_layers=2, bidirectional=True, batch_first=True, dropout=0.5)
+        self.front, self.norm = nn.Linear(5, 9), nn.BatchNorm1d(9)
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.front(x).transpose(1, 2)).transpose(1, 2))
+        x, _ = self.rnn(x)
+        return self.top(x)[0][:, -1]
+
+
+def received(model, module, batch):
+    """(B, T, D) that a module is called with, by a hook of the test's own."""
+    seen = []
+    handle = module.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].detach().double()))
+    training = model.training
+    with torch.no_grad():
+        model.eval()(batch)
+    model.train(training)
+    handle.remove()
+    return seen[0]
+
+
+def pre_activations(weight, bias_ih, bias_hh, x, gate, gates=4):
+    """(B, T, N) of one gate of a torch module, without its recurrent part."""
+    rows = weight.detach().double().chunk(gates)[gate]
+    return x @ rows.T + (bias_ih + bias_hh).detach().double().chunk(gates)[gate]
+
+
+def test_pre_activations_of_the_first_layer():
+    model, batch = nn.LSTM(5, 4000, batch_first=True), offset_batch()
+    critical_(model, batch=batch, generator=seeded())
+    of_gate = [
+        pre_activations(model.weight_ih_l0, model.bias_ih_l0, model.bias_hh_l0, batch.double(), gate)
+        for gate in range(4)
+    ]
+    i, f, g, o = of_gate
+    assert g.mean((0, 1)).abs().max() < 1e-4  # in every unit, though the inputs' means are far from 0
+    assert g.var((0, 1)).mean() == pytest.approx(4, rel=0.05)  # over 4000 units of 5 features
+    assert i.var((0, 1)).mean() == pytest.approx(1, rel=0.05)
+    assert f.var((0, 1)).max() < 1e-8 and o.abs().max() < 1e-8
+    torch.testing.assert_close(f.mean((0, 1)), -i.mean((0, 1)), atol=1e-4, rtol=0)
+    # Without the batch the means of the inputs spread the gates.
+    critical_(model, T, input=Input.of(batch), generator=seeded())
+    spread = pre_activations(model.weight_ih_l0, model.bias_ih_l0, model.bias_hh_l0, batch.double(), 2)
+    assert spread.mean((0, 1)).std() > 1
+
+
+def test_layers_above_are_set_for_what_the_ones_below_give():
+    torch.manual_seed(0)
+    model, batch, lines = Tower(), offset_batch(), []
+    critical_(model, batch=batch, generator=seeded(), report=lines.append)
+    assert [line.where for line in lines] == [
+        "rnn (LSTM) l0",
+        "rnn (LSTM) l0_reverse",
+        "rnn (LSTM) l1",
+        "rnn (LSTM) l1_reverse",
+        "top (GRU) l0",
+    ]
+    assert {line.length for line in lines} == {T}
+    rnn, top = model.rnn, model.top
+    below = nn.LSTM(9, 8, bidirectional=True, batch_first=True)
+    below.load_state_dict({name: value for name, value in rnn.state_dict().items() if "l1" not in name})
+    with torch.no_grad():
+        second = below(received(model, rnn, batch).float())[0].double()
+    inputs = {"weight_ih_l1": second, "weight_ih_l1_reverse": second}
+    for name, x in inputs.items():
+        biases = [getattr(rnn, name.replace("weight_ih", bias)) for bias in ("bias_ih", "bias_hh")]
+        g = pre_activations(getattr(rnn, name), *biases, x, 2)
+        assert g.mean((0, 1)).abs().max() < 1e-4
+        assert 2 < g.var((0, 1)).mean() < 7  # of 8 units
+    n = pre_activations(top.weight_ih_l0, top.bias_ih_l0, 0 * top.bias_hh_l0, received(model, top, batch), 2, 3)
+    assert n.mean((0, 1)).abs().max() < 1e-4
+    assert 2 < n.var((0, 1)).mean() < 7
+    own = received(model, top, batch)
+    assert lines[-1].input.variance == pytest.approx(float((own - own.mean((0, 1))).square().mean()), rel=1e-4)
+    torch.testing.assert_close(lines[-1].input.means, own.mean((0, 1)), atol=1e-5, rtol=0)
+    assert "top (GRU) l0: set for 60 steps; input: mean " in str(lines[-1])
+
+
+def test_everything_else_is_left_as_it_was():
+    torch.manual_seed(0)
+    model, batch = Tower(), offset_batch()
+    model.front.weight.grad = torch.ones_like(model.front.weight)
+    before, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    critical_(model, batch=batch, generator=seeded())
+    recurrent = ("rnn.", "top.")
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]) != name.startswith(recurrent), name
+    assert torch.equal(torch.get_rng_state(), state)
+    assert model.training and not model.top._forward_hooks and model.top.weight_hh_l0.grad is None
+    assert model.front.weight.grad.equal(torch.ones_like(model.front.weight))
+
+
+def test_same_seed_same_start():
+    starts = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        starts.append(critical_(Tower(), batch=offset_batch(), generator=seeded(3)).state_dict())
+    assert all(torch.equal(starts[0][name], starts[1][name]) for name in starts[0])
+
+
+def test_standardised_inputs_give_the_start_without_a_batch():
+    x = torch.randn(400, T, 5, generator=seeded(2))
+    x = (x - x.mean((0, 1))) / x.std((0, 1), unbiased=False)
+    with_batch = critical_(nn.LSTM(5, 8, batch_first=True), batch=x, generator=seeded())
+    without = critical_(nn.LSTM(5, 8, batch_first=True), T, input=Input(), generator=seeded())
+    for name, value in without.state_dict().items():
+        torch.testing.assert_close(with_batch.state_dict()[name], value, atol=1e-4, rtol=1e-4)
+
+
+def test_padding_is_not_measured():
+    x, lengths, lines = offset_batch(), torch.arange(20, 20 + 12), []
+    inside = torch.cat([x[k, :length] for k, length in enumerate(lengths)]).double()
+    packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    critical_(nn.GRU(5, 3, batch_first=True), batch=packed, report=lines.append)
+    own = isornn.nn.GRU(5, 3, batch_first=True)
+    critical_(own, batch={"input": x, "lengths": lengths}, report=lines.append)
+    for line in lines:
+        assert line.length == 31
+        torch.testing.assert_close(line.input.means, inside.mean(0), atol=1e-6, rtol=1e-6)
+        assert line.input.variance == pytest.approx(float((inside - inside.mean(0)).square().mean()), rel=1e-6)
+
+
+class Loop(nn.Module):
+    """A cell that is stepped by hand, on its own output after the first half."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.head = nn.LSTMCell(5, 6), nn.Linear(6, 5)
+
+    def forward(self, x, start):
+        h = c = start
+        for t in range(x.shape[1]):
+            h, c = self.cell(x[:, t] if 2 * t < x.shape[1] else self.head(h), (h, c))
+        return h
+
+
+def test_cells_stepped_by_hand_and_tuples():
+    lines, batch = [], offset_batch()
+    critical_(Loop(), batch=(batch, torch.zeros(12, 6)), report=lines.append)
+    assert [line.length for line in lines] == [T]
+    assert lines[0].input.means.shape == (5,)
+
+
+@pytest.mark.parametrize("cell", ["t_lstm", "t_rnn", "peephole", "mgu", "gru_cho"])
+def test_other_cells(cell):
+    model, batch = isornn.nn.RNN(isornn.cells.cell_named(cell), 5, 2000, batch_first=True), offset_batch()
+    critical_(model, 40, batch=batch, generator=seeded())
+    for gate in ("g", "z", "h", "n", "nx"):
+        if gate in model.cell.gates and (found := model.gate_parameters(gate)).biases and found.input is not None:
+            moved = batch.double() @ found.input.detach().double().T + found.biases[0].detach().double()
+            if found.previous_input is not None:
+                moved = moved[:, 1:] + batch.double()[:, :-1] @ found.previous_input.detach().double().T
+            # x_(t-1) lacks the last step, so its mean is that of the batch but for an end.
+            assert moved.mean((0, 1)).square().mean() < 0.01 * 4
+            return
+    raise AssertionError(f"{cell} has no candidate that this test knows")
+
+
+def test_what_the_batch_does_not_reach():
+    class Partly(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.GRU(5, 4, batch_first=True), nn.GRU(3, 4)
+
+        def forward(self, x):
+            return self.used(x)[0]
+
+    lines = []
+    with pytest.warns(StandardisedInput, match="unused: the batch does not reach it"):
+        critical_(Partly(), batch=offset_batch(), report=lines.append)
+    assert [(line.where, line.input is None, line.length) for line in lines] == [
+        ("used (GRU) l0", False, T),
+        ("unused (GRU) l0", True, T),
+    ]
+    assert "not reached by the batch" in str(lines[1])
+
+
+def test_neither_batch_nor_law_warns():
+    with pytest.warns(StandardisedInput, match="takes the input as standardised"):
+        critical_(nn.GRU(3, 4), 50)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        critical_(nn.GRU(3, 4), 50, input=Input())
+        critical_(nn.GRU(3, 4), batch=torch.randn(50, 2, 3))
+
+
+# ---- without biases ----
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_symbols_replace_biases(kind):
+    """The sum of one-hot features is 1, which is as good as a bias."""
+    symbols = torch.randint(10, (30, 80), generator=seeded(4))
+    x = nn.functional.one_hot(symbols, 10).float()
+    model, same = kind(10, 64, bias=False, batch_first=True), kind(10, 64, batch_first=True)
+    critical_(model, batch=x, generator=seeded())
+    critical_(same, batch=x, generator=seeded())
+    remember = 1
+    count = len(model.weight_ih_l0) // 64
+    own = (x @ model.weight_ih_l0.T).detach().chunk(count, -1)[remember].mean((0, 1))
+    wanted = (x @ same.weight_ih_l0.T + same.bias_ih_l0).detach().chunk(count, -1)[remember].mean((0, 1))
+    # Drawn by the same law: sorted, the means are near each other.
+    assert (own.sort().values - wanted.sort().values).abs().mean() < 0.6
+    assert own.max() > 4
+
+
+def test_without_biases_and_mean_is_refused_whole():
+    model = nn.Sequential(nn.LSTM(5, 4, batch_first=True, bias=False))
+    before = copy.deepcopy(model.state_dict())
+    x = offset_batch()
+    with pytest.raises(ModuleError, match=r"0 \(LSTM\) l0: it has bias=False.*standard deviations; build it with bias"):
+        critical_(model, batch=x - x.mean((0, 1)))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+# ---- refusals ----
+
+
+def test_all_or_nothing():
+    class Broken(Tower):
+        def forward(self, x):
+            x, _ = self.rnn(torch.relu(self.front(x)))
+            return self.top(x / 0)[0]
+
+    torch.manual_seed(0)
+    model = Broken()
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match="receives NaN or infinity"):
+        critical_(model, batch=offset_batch())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_arguments():
+    batch = offset_batch()
+    with pytest.raises(SpecError, match="input"):
+        critical_(nn.GRU(5, 4), batch=batch, input=Input())
+    with pytest.raises(SpecError, match="length: None"):
+        critical_(nn.GRU(5, 4))
+    with pytest.raises(SpecError, match="length"):
+        critical_(nn.GRU(5, 4), 1, batch=batch)
+    with pytest.raises(ValueError, match="at least one sequence"):
+        critical_(nn.GRU(5, 4), batch=batch[:0])
+    with pytest.raises(ModuleError, match="parametrised, weight norm"):
+        critical_(nn.utils.parametrizations.weight_norm(nn.GRU(5, 4), "weight_hh_l0"), batch=batch)
