@@ -12,6 +12,7 @@ import isornn
 from isornn.cells import Input, SpecError, cell_named
 from isornn.cells.roles import roles_of
 from isornn.init import ModuleError, StandardisedInput, critical_
+from isornn.init.data import LayerInput
 
 T = 60
 
@@ -69,14 +70,36 @@ def test_pre_activations_of_the_first_layer():
     ]
     i, f, g, o = of_gate
     assert g.mean((0, 1)).abs().max() < 1e-4  # in every unit, though the inputs' means are far from 0
-    assert g.var((0, 1)).mean() == pytest.approx(4, rel=0.05)  # over 4000 units of 5 features
-    assert i.var((0, 1)).mean() == pytest.approx(1, rel=0.05)
+    moved = (batch - batch.mean((0, 1))).double().flatten(0, 1)
+    covariance = moved.T @ moved / len(moved)
+    tails = float(moved.square().sum(1).square().mean()) / float(
+        covariance.trace() ** 2 + 2 * covariance.square().sum()
+    )
+    assert 1.1 < tails < 1.5
+    assert g.var((0, 1)).mean() == pytest.approx(4 / tails, rel=0.05)  # over 4000 units of 5 features
+    assert i.var((0, 1)).mean() == pytest.approx(1 / tails, rel=0.05)
     assert f.var((0, 1)).max() < 1e-8 and o.abs().max() < 1e-8
     torch.testing.assert_close(f.mean((0, 1)), -i.mean((0, 1)), atol=1e-4, rtol=0)
     # Without the batch the means of the inputs spread the gates.
     critical_(model, T, input=Input.of(batch), generator=seeded())
     spread = pre_activations(model.weight_ih_l0, model.bias_ih_l0, model.bias_hh_l0, batch.double(), 2)
     assert spread.mean((0, 1)).std() > 1
+
+
+@pytest.mark.parametrize("rank", [1, 20])
+def test_gaussian_inputs_have_no_tails(rank):
+    x = torch.randn(100, 400, rank, generator=seeded(), dtype=torch.float64) @ torch.randn(
+        rank, 20, generator=seeded(), dtype=torch.float64
+    )
+    assert LayerInput.of(x, torch.full((400,), 100)).tails == pytest.approx(1, abs=0.03)
+
+
+def test_rare_symbols_are_large_where_they_come():
+    """Of two symbols, one with probability p: in one dimension ``E y^4 / 3 (E y^2)^2 = (1/(p(1-p)) - 3)/3``."""
+    x = nn.functional.one_hot((torch.arange(10_000) % 100 == 0).long(), 2).double().reshape(100, 100, 2)
+    found = LayerInput.of(x, torch.full((100,), 100))
+    assert found.variance == pytest.approx(0.01 * 0.99)
+    assert found.tails == pytest.approx((1 / (0.01 * 0.99) - 3) / 3)
 
 
 def test_layers_above_are_set_for_what_the_ones_below_give():

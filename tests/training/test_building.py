@@ -14,6 +14,7 @@ from isornn import init
 from isornn.cells import LSTM, Gate, Spec, Vanilla
 from isornn.nn import RNN, OwnSteps, SpectralRNN, soft_constraints, spectral
 from isornn.optim import GeodesicSGD
+from isornn.tasks import loader
 from isornn.training import Configuration, ConfigurationError, SequenceModel, State, train
 from isornn.training.building import build_model, build_optimiser, build_penalty, build_schedule
 from isornn.training.problems import problem_named
@@ -71,7 +72,11 @@ def test_a_spec_starts_torch_modules_too() -> None:
 
 def test_critical_is_made_for_the_task_or_for_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[float, float]] = []
-    monkeypatch.setattr(init, "critical_", lambda layer, length, input: told.append((length, input.variance)))
+
+    def draw(layer: nn.Module, length: float, batch: torch.Tensor) -> None:
+        told.append((length, float(batch.square().mean())))
+
+    monkeypatch.setattr(init, "critical_", draw)
     for start in ({"name": "critical"}, {"name": "critical", "length": 70}):
         built(start=start)
     assert [length for length, _ in told] == [30, 70]
@@ -79,16 +84,24 @@ def test_critical_is_made_for_the_task_or_for_what_is_said(monkeypatch: pytest.M
     assert told[0][1] == told[1][1] == pytest.approx((1 / 3 + 2 / 30) / 2, rel=0.05)
 
 
-def test_critical_is_told_how_large_symbols_are() -> None:
+def test_critical_scales_by_how_far_symbols_lie_from_their_mean() -> None:
     task = {"name": "copy", "length": 9, "held_out": 2}
     configuration = configured(task=task, model={"name": "torch.nn.GRU", "hidden": 2000}, start={"name": "critical"})
     model = build_model(configuration, problem_named("copy", configuration.task.options, 4))
     weights = model.get_parameter("recurrent.weight_ih_l0").detach().double()
     reset, write, candidate = weights.square().mean(1).chunk(3)
     assert float(reset.max()) == 0.0
-    # one-hot in ten dimensions, of which each has mean square 1/10: variance 1 is heard by the gate, 4 by the candidate
-    assert float(write.mean()) == pytest.approx(1.0, rel=0.05)
-    assert float(candidate.mean()) == pytest.approx(4.0, rel=0.05)
+    # Symbols in ten dimensions, of which the blank is most frequent: how far they lie from their mean when they do.
+    x, _ = next(iter(loader(problem_named("copy", configuration.task.options, 4).training, 64)))
+    moved = nn.functional.one_hot(x.flatten(), 10).double()
+    moved = moved - moved.mean(0)
+    gaussian = moved.T @ moved / len(moved)
+    size = moved.square().sum(1).square().mean() / (gaussian.trace() ** 2 + 2 * gaussian.square().sum())
+    size = float(size * gaussian.trace() / 10)
+    assert 0.05 < size < 0.1  # 1/10 is the mean square, .05 the variance about the mean
+    # Variance 1 at the write gate, 4 at the candidate: E u^2 = 10 E U_ij^2 size.
+    assert float(10 * write.mean()) * size == pytest.approx(1.0, rel=0.05)
+    assert float(10 * candidate.mean()) * size == pytest.approx(4.0, rel=0.05)
 
 
 def test_a_preset_is_of_its_cell() -> None:

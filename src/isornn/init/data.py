@@ -21,6 +21,7 @@ from isornn.nn.layer_step import LayerStep, gate_inputs, own_time
 
 Report = Callable[["LayerStart"], object]
 SpecFor = Callable[[Cell, float, Input], Spec]
+_WIDE, _ROWS = 512, 4096  # features from which on so many steps are enough for the tails
 _RIDGE = 1e-9  # of the features' mean square, so that a constant feature has a finite weight
 
 
@@ -33,15 +34,23 @@ class LayerInput:
     """What one layer receives over all sequences, steps and features of a batch; exact for that batch.
 
     Args:
-        means: (D,), of each feature.
-        variance: mean over features of their variances: about their own means.
+        means: mu (D,), of each feature.
+        variance: mean over features of their variances: ``E |x - mu|^2 / D``.
+        tails: ``E |x - mu|^4`` over that of Gaussian input with the same covariance, at least 1: how much larger the
+            input is where it moves than on average. Symbols of which one is most frequent have large tails.
         correlation_in_time: of a feature's deviations from its mean at one step and the next, mean over features
             weighted by their variances; 0 where nothing varies or there is one step.
     """
 
     means: Tensor
     variance: float
+    tails: float
     correlation_in_time: float
+
+    @property
+    def size(self) -> float:
+        """The variance of the input where it moves, by which input weights are divided: ``variance * tails``."""
+        return self.variance * self.tails
 
     @staticmethod
     def of(x: Tensor, lengths: Tensor) -> LayerInput:
@@ -52,20 +61,29 @@ class LayerInput:
 
         >>> x = torch.tensor([1.0, 3.0, 1.0, 3.0]).reshape(4, 1, 1)
         >>> LayerInput.of(x, torch.tensor([4]))
-        LayerInput(means=tensor([2.], dtype=torch.float64), variance=1.0, correlation_in_time=-1.0)
+        LayerInput(means=tensor([2.], dtype=torch.float64), variance=1.0, tails=1.0, correlation_in_time=-1.0)
         """
-        inside = (torch.arange(len(x), device=x.device).unsqueeze(1) < lengths).unsqueeze(-1)
-        x = torch.where(inside, x.double(), 0.0)
+        inside = torch.arange(len(x), device=x.device).unsqueeze(1) < lengths
+        x = torch.where(inside.unsqueeze(-1), x.double(), 0.0)
         if not bool(x.isfinite().all()):
             raise ValueError("batch: a recurrent layer receives NaN or infinity from it")
-        count = int(inside.sum())
+        count, links = int(inside.sum()), int(inside[1:].sum())
         means = x.sum((0, 1)) / count
-        moved = torch.where(inside, x - means, 0.0)
-        total = float(moved.square().sum())
-        links = int(inside[1:].sum())
-        after = float((moved[1:] * moved[:-1]).sum())
-        linked = 0.0 if total == 0 or links == 0 else after / links / (total / count)
-        return LayerInput(means.cpu(), total / count / x.shape[-1], linked)
+        moved = torch.where(inside.unsqueeze(-1), x - means, 0.0)
+        total = float(moved.square().sum()) / count
+        if total == 0:
+            return LayerInput(means.cpu(), 0.0, 1.0, 0.0)
+        after = float((moved[1:] * moved[:-1]).sum()) / max(links, 1)
+        return LayerInput(means.cpu(), total / x.shape[-1], _tails(moved[inside]), after / total)
+
+
+def _tails(moved: Tensor) -> float:
+    """`LayerInput.tails` of deviations (rows, D): Gaussian ones have ``E |x|^4 = tr(C)^2 + 2 tr(C^2)``."""
+    if moved.shape[-1] > _WIDE:  # C costs rows D^2
+        moved = moved[:: -(-len(moved) // _ROWS)]
+    covariance = moved.T @ moved / len(moved)
+    gaussian = covariance.trace().square() + 2 * covariance.square().sum()
+    return max(1.0, float(moved.square().sum(-1).square().mean() / gaussian))
 
 
 @dataclass(frozen=True)
@@ -93,8 +111,8 @@ class LayerStart:
         offset = float(seen.means.square().mean().sqrt())
         return (
             f"{self.where}: set for {self.length:g} steps; input: mean {offset:.3g} (root mean square over features), "
-            f"standard deviation {seen.variance**0.5:.3g}, correlation with its next step "
-            f"{seen.correlation_in_time:.2f}"
+            f"standard deviation {seen.variance**0.5:.3g} (where it moves {seen.size**0.5:.3g}), correlation with its "
+            f"next step {seen.correlation_in_time:.2f}"
         )
 
 
@@ -174,7 +192,7 @@ def _set_module(
             own = own_time(sequences, sequences.values, layer.direction)
             x = gate_inputs(layer, own, captured.previous)
             seen = LayerInput.of(x[..., : layer.inputs], captured.lengths)
-            spec = spec_for(layer.cell, steps, Input(seen.variance))
+            spec = spec_for(layer.cell, steps, Input(seen.size))
             if _has_biases(layer):
                 check_settable(layer, spec)
                 draws.redraw(layer, spec, generator)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 from torch.optim import SGD, Adam, Optimizer, RMSprop
 from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
@@ -24,13 +25,13 @@ from isornn.cells import Input, cell_named
 from isornn.cells.starts import PRESETS, preset
 from isornn.nn import RNN, OwnSteps, SpectralRNN, soft_constraints, spectral
 from isornn.optim import GeodesicSGD
-from isornn.tasks import Task
+from isornn.tasks import Task, loader
 from isornn.training.configuration import Choice, Configuration, cell_options, spec_of_start
 from isornn.training.fields import ConfigurationError
 from isornn.training.model import SequenceModel
 from isornn.training.problems import Problem
 
-ITEMS_HEARD = 64
+FIRST_ITEMS = 64  # from which a start is measured
 
 
 def build_model(configuration: Configuration, problem: Problem) -> SequenceModel:
@@ -119,16 +120,21 @@ def _start(model: SequenceModel, configuration: Configuration, problem: Problem)
         length = problem.length if start["length"] is None else start["length"]
         if start.name == "chrono":
             return init.chrono_(recurrent, length)
+        x, lengths = _first_inputs(model, problem.training)
+        if start.name == "critical" and not isinstance(recurrent, OwnSteps):
+            batch = x if lengths is None else pack_padded_sequence(x, lengths, enforce_sorted=False)
+            return init.critical_(recurrent, length, batch=batch)
+        # Steps with weights of their own would be measured one by one, each by another run.
         draw = init.critical_ if start.name == "critical" else init.isometric_
-        return draw(recurrent, length, input=_heard(model, problem.training))
+        return draw(recurrent, length, input=Input.of(x))
     return _UNTIMED[start.name](recurrent)
 
 
 @torch.no_grad()
-def _heard(model: SequenceModel, task: Task) -> Input:
-    """How large the numbers are that the recurrent module gets, by a task's first items."""
-    items = range(ITEMS_HEARD if task.size is None else min(ITEMS_HEARD, task.size))
-    return Input.of(torch.cat([model.encoder(task[item][0]).flatten() for item in items]))
+def _first_inputs(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor | None]:
+    """What the recurrent module gets of a task's first items, (T, B, D), and their lengths where they vary."""
+    x, _, *lengths = next(iter(loader(task, task.columns or FIRST_ITEMS)))
+    return model.encoder(x), lengths[0] if lengths else None
 
 
 _UNTIMED: Mapping[str, Callable[..., nn.Module]] = {
