@@ -75,7 +75,7 @@ QUICK = (patients.default_rnn, patients.exploding_relu, patients.doubled_deep_gr
 @pytest.mark.parametrize("made", [*QUICK, patients.stacked_gru], ids=lambda made: made.__name__)
 def test_fix_mends_the_weights(made):
     patient = made()
-    assert fix_(patient.model, told(patient), torch.Generator().manual_seed(1))
+    assert fix_(patient.model, told(patient), generator=torch.Generator().manual_seed(1))
     assert names(told(patient)) == set()
 
 
@@ -86,7 +86,7 @@ def test_remedies_run_as_printed_and_mend(made):
     assert {finding.kind for finding in found} >= {patient.kind}
     torch.manual_seed(2)
     for remedy in dict.fromkeys(finding.remedy for finding in found):
-        exec(remedy, {"model": patient.model})
+        exec(remedy, {"model": patient.model, "batch": patient.batch})
     assert names(told(patient)) == set()
 
 
@@ -96,7 +96,7 @@ def test_orthogonal_by_gate_keeps_all_else():
     before = {name: value.clone() for name, value in lstm.state_dict().items()}
     stacked = [finding for finding in told(patient) if finding.kind == "stacked_orthogonal"]
     for mend in (
-        lambda: fix_(patient.model, stacked, torch.Generator().manual_seed(0)),
+        lambda: fix_(patient.model, stacked, generator=torch.Generator().manual_seed(0)),
         lambda: exec(stacked[0].remedy, {"model": patient.model}),
     ):
         lstm.load_state_dict(before)
@@ -263,3 +263,38 @@ def test_an_own_cells_nonlinearity_is_not_the_vanilla_networks():
     model = isornn.nn.RNN(Other(nonlinearity="relu"), 4, 16)
     (layer,) = measure(model, torch.randn(20, 2, 4), theory=False).layers
     assert redraw(layer, 20, trained=False)(model, torch.Generator()) == "drawn again by the critical start"
+
+
+def test_fix_draws_each_layer_for_what_it_then_receives():
+    """The upper module is registered first; its input is what the redrawn one below gives."""
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"top": nn.GRU(24, 16, batch_first=True), "low": nn.GRU(3, 24, batch_first=True)})
+    model.forward = lambda x: model["top"](model["low"](x)[0])[0]
+    batch = 2 + torch.randn(8, 120, 3).cumsum(1) / 5
+    found = findings(measure(model, batch))
+    assert names(found) == {"default_start"}
+    done = fix_(model, found, batch, generator=torch.Generator().manual_seed(0))
+    assert [line.partition(":")[0] for line in done] == ["low l0", "top l0"]
+    with torch.no_grad():
+        low = model["low"](batch)[0]
+        for layer, x in ((model["low"], batch), (model["top"], low)):
+            candidate = (x @ layer.weight_ih_l0.T + layer.bias_ih_l0).chunk(3, -1)[2]
+            assert candidate.mean((0, 1)).abs().max() < 1e-3
+            assert 1 < candidate.var((0, 1)).mean() < 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "evidence"),
+    [(nn.LSTM, "the input matrix is 0 in f, o"), (nn.GRU, "biases are the same for all units in r, nh")],
+)
+def test_a_start_for_a_batch_does_not_look_trained(kind, evidence):
+    """Its biases make up for the mean of the input, and so differ over units in most gates."""
+    torch.manual_seed(0)
+    batch = 2 + torch.randn(8, 30, 3)
+    model = isornn.init.critical_(kind(3, 16, batch_first=True), batch=batch)
+    (layer,) = recurrent_layers(model)
+    assert untrained_evidence(weight_facts(layer)) == evidence
+    optimiser = torch.optim.SGD(model.parameters(), 0.1)
+    model(batch)[0].square().mean().backward()
+    optimiser.step()
+    assert untrained_evidence(weight_facts(layer)) is None

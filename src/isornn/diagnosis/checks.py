@@ -45,7 +45,7 @@ class Finding:
 
     @property
     def remedy(self) -> str:
-        """Python that corrects it where ``model`` is known, to be pasted as it is; empty without a fix."""
+        """Python that corrects it where ``model`` and ``batch`` are what was measured; empty without a fix."""
         return "" if self.fix is None else self.fix.code
 
     def to_json(self) -> dict[str, Any]:
@@ -499,7 +499,7 @@ def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     >>> print(found[0].remedy)
     import isornn
     <BLANKLINE>
-    isornn.diagnosis.redraw_(model, 'LSTM l0', 60, isornn.Input(variance=..., correlation=...))
+    isornn.diagnosis.redraw_(model, 'LSTM l0', 60, batch)
     """
     found = [finding for layer in diagnosis.layers for finding in _of_layer(layer, diagnosis.length)]
     found += [_unmeasured(module) for module in diagnosis.unmeasured]

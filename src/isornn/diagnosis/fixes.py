@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +10,13 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from isornn.capture.calls import recurrent_modules
-from isornn.cells import Input, SpecError, Vanilla
+from isornn.capture.calls import RecurrentModule, recurrent_modules
+from isornn.cells import Cell, Input, Spec, SpecError, Vanilla
 from isornn.cells.starts import start
 from isornn.diagnosis.records import LayerDiagnosis, layer_name
 from isornn.diagnosis.weights import doubled_gates, untrained_evidence, weight_facts
+from isornn.init.data import in_forward_order, redraw_for_batch_
+from isornn.init.writing import check_settable
 from isornn.nn import draws
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable
 from isornn.nn.rnn import suffix
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from isornn.diagnosis.checks import Finding
 
 Correction = Callable[..., str]
-_UNIT_INPUT = Input()
 
 
 @dataclass(frozen=True)
@@ -37,22 +38,25 @@ class Fix:
         layer: the layer's name.
         arguments: those after the model and the layer.
         notes: comments to print above the call.
+        measured: whether it takes the batch too, to measure what the layer receives.
     """
 
     function: Correction
     layer: str
     arguments: tuple[Any, ...] = ()
     notes: tuple[str, ...] = ()
+    measured: bool = False
 
     @property
     def code(self) -> str:
-        """Python that makes the call, where ``model`` is known."""
-        given = ", ".join(["model", repr(self.layer), *map(_literal, self.arguments)])
+        """Python that makes the call, where ``model`` and the ``batch`` it is called with are known."""
+        given = ", ".join(["model", repr(self.layer), *map(repr, self.arguments), *["batch"] * self.measured])
         notes = [f"# {note}" for note in self.notes]
         return "\n".join(["import isornn", "", *notes, f"isornn.diagnosis.{self.function.__name__}({given})"])
 
-    def __call__(self, model: nn.Module, generator: torch.Generator | None = None) -> str:
-        return self.function(model, self.layer, *self.arguments, generator=generator)
+    def __call__(self, model: nn.Module, batch: Any = None, generator: torch.Generator | None = None) -> str:
+        given = {"batch": batch} if self.measured else {}
+        return self.function(model, self.layer, *self.arguments, **given, generator=generator)
 
 
 @dataclass(frozen=True)
@@ -68,11 +72,11 @@ def redraw_(
     model: nn.Module,
     layer: str,
     length: int,
-    input: Input = _UNIT_INPUT,
+    batch: Any = None,
     *,
     generator: torch.Generator | None = None,
 ) -> str:
-    """Initialise one layer again for sequences of ``length`` steps: the law of `isornn.init.critical_`.
+    """Initialise one layer again for sequences of ``length`` steps, as `isornn.init.critical_` does, given a batch.
 
     A relu network has no such law and gets identity matrices (`isornn.init.identity_`).
 
@@ -80,7 +84,8 @@ def redraw_(
         model: the model.
         layer: a layer and direction by its name in the report: ``"encoder.rnn l1"``.
         length: T, from 2 to 1e6.
-        input: law of the layer's input.
+        batch: what the model is called with, from which the layer's input is measured; without it the input is taken as
+            standardised.
         generator: source of all draws; torch's global one if ``None``.
 
     Returns:
@@ -97,14 +102,19 @@ def redraw_(
     found = _layer(model, layer)
     check_writable(found)
     if isinstance(found.cell, Vanilla) and found.cell.nonlinearity == "relu":
-        name, spec = "identity", start("identity", found.cell, found.hidden, found.inputs)
-    else:
-        name, spec = "critical", critical(found.cell, length, input=input).spec
-    needy = [gate for gate, law in spec.gates.items() if law.bias_law is not None or law.bias_mean != 0]
-    if not all(found.gates[gate].biases for gate in needy):
-        raise ModuleError(f"{found.where}: gates {', '.join(needy)} need biases; build it with bias=True")
+        draws.redraw(found, start("identity", found.cell, found.hidden, found.inputs), generator)
+        return "drawn again by the identity start"
+    if batch is not None:
+        redraw_for_batch_(model, found, batch, length, _critical, generator)
+        return "drawn again by the critical start for the input that it receives"
+    spec = _critical(found.cell, length, Input())
+    check_settable(found, spec)
     draws.redraw(found, spec, generator)
-    return f"drawn again by the {name} start"
+    return "drawn again by the critical start"
+
+
+def _critical(cell: Cell, length: float, input: Input) -> Spec:
+    return critical(cell, length, input=input).spec
 
 
 @torch.no_grad()
@@ -172,8 +182,13 @@ def single_bias_(model: nn.Module, layer: str, *, generator: torch.Generator | N
     return f"the second bias of {', '.join(doubled)} is 0 now"
 
 
-def fix_(model: nn.Module, findings: Sequence[Finding], generator: torch.Generator | None = None) -> list[str]:
+def fix_(
+    model: nn.Module, findings: Sequence[Finding], batch: Any = None, *, generator: torch.Generator | None = None
+) -> list[str]:
     """Apply in place the corrections that findings name, layer by layer, where the layer is still as initialised.
+
+    Layers are corrected in the order in which the model calls them on the batch, so that each is drawn for what it
+    receives from those below as they then are.
 
     A layer that is redrawn needs no other correction. Nothing is changed for findings about data, torch's modes or too
     short sequences, in a layer that looks trained (`untrained_evidence` finds nothing), and in one whose weights cannot
@@ -182,6 +197,7 @@ def fix_(model: nn.Module, findings: Sequence[Finding], generator: torch.Generat
     Args:
         model: the model that was measured.
         findings: of `findings`.
+        batch: what the model was measured on; without it inputs are taken as standardised.
         generator: source of all draws; torch's global one if ``None``.
 
     Returns:
@@ -192,12 +208,12 @@ def fix_(model: nn.Module, findings: Sequence[Finding], generator: torch.Generat
 
     >>> model = nn.RNN(4, 32, batch_first=True)
     >>> from isornn.diagnosis import findings, measure
-    >>> found = findings(measure(model, torch.randn(8, 60, 4), theory=False))
-    >>> fix_(model, found, torch.Generator().manual_seed(0))
-    ['RNN l0: drawn again by the critical start (default_start).']
+    >>> batch = torch.randn(8, 60, 4)
+    >>> fix_(model, findings(measure(model, batch)), batch, generator=torch.Generator().manual_seed(0))
+    ['RNN l0: drawn again by the critical start for the input that it receives (default_start).']
     """
     done = []
-    for name in dict.fromkeys(finding.layer for finding in findings):
+    for name in _in_order(model, dict.fromkeys(finding.layer for finding in findings), batch):
         own = [finding for finding in findings if finding.layer == name]
         for finding in own:
             left = f"{name or 'the whole model'}: left alone ({finding.kind})"
@@ -207,11 +223,17 @@ def fix_(model: nn.Module, findings: Sequence[Finding], generator: torch.Generat
                 done.append(f"{left}: {finding.sentence}")
         of_weights = [finding for finding in own if isinstance(finding.fix, Fix)]
         if of_weights:
-            done += [f"{name}: {sentence}." for sentence in _fixed(model, of_weights, generator)]
+            done += [f"{name}: {sentence}." for sentence in _fixed(model, of_weights, batch, generator)]
     return done
 
 
-def _fixed(model: nn.Module, findings: Sequence[Finding], generator: torch.Generator | None) -> list[str]:
+def _in_order(model: nn.Module, names: Iterable[str | None], batch: Any) -> list[str | None]:
+    """Layers in forward order, where a batch tells it; then what is said of other things, as it came."""
+    layers = [] if batch is None else [name for name, _ in _named(in_forward_order(model, batch))]
+    return sorted(names, key=lambda name: layers.index(name) if name in layers else len(layers))
+
+
+def _fixed(model: nn.Module, findings: Sequence[Finding], batch: Any, generator: torch.Generator | None) -> list[str]:
     fixes = {finding.kind: finding.fix for finding in findings if isinstance(finding.fix, Fix)}
     layer = _layer(model, next(iter(fixes.values())).layer)
     kinds = ", ".join(fixes)
@@ -221,35 +243,30 @@ def _fixed(model: nn.Module, findings: Sequence[Finding], generator: torch.Gener
             return [f"left alone ({kinds}): it looks trained; a new start would throw away what it has learnt"]
         redraw = next((fix for fix in fixes.values() if fix.function is redraw_), None)
         if redraw is not None:
-            return [f"{redraw(model, generator)} ({kinds})"]
-        return [f"{fix(model, generator)} ({kind})" for kind, fix in fixes.items()]
+            return [f"{redraw(model, batch, generator)} ({kinds})"]
+        return [f"{fix(model, batch, generator)} ({kind})" for kind, fix in fixes.items()]
     except (ModuleError, SpecError) as refused:
         return [f"left alone ({kinds}): {refused}"]
 
 
 def _layer(model: nn.Module, name: str) -> RecurrentLayer:
-    layers = {
-        layer_name(module.name, module.kind, layer.layer, layer.direction): layer
-        for module in recurrent_modules(model)
-        for layer in module.layers
-    }
+    layers = dict(_named(recurrent_modules(model)))
     if name not in layers:
         raise ValueError(f"layer: {name!r} is not allowed; the model has {', '.join(layers)}")
     return layers[name]
 
 
-def _literal(value: Any) -> str:
-    return f"isornn.{value!r}" if isinstance(value, Input) else repr(value)
+def _named(modules: Iterable[RecurrentModule]) -> Iterator[tuple[str, RecurrentLayer]]:
+    for module in modules:
+        for layer in module.layers:
+            yield layer_name(module.name, module.kind, layer.layer, layer.direction), layer
 
 
 # ---- what findings suggest ----
 
 
 def redraw(layer: LayerDiagnosis, length: int, trained: bool) -> Fix:
-    """`redraw_`, with the measured mean square of the input where the layer reads the model's data.
-
-    The inputs of other layers change when the layers below them are redrawn, so for them the mean square is 1.
-    """
+    """`redraw_` for the input that the layer then receives."""
     notes = []
     if trained:
         notes.append("It looks trained; this throws away what it has learnt: train it again.")
@@ -257,9 +274,7 @@ def redraw(layer: LayerDiagnosis, length: int, trained: bool) -> Fix:
         notes.append("Its weights are parametrised: do this before they are.")
     if layer.memory.gate is not None and not layer.info.bias:
         notes.append("Its gates need biases: build it with bias=True.")
-    moment = float(f"{layer.inputs.second_moment:.4g}")
-    arguments = (length, Input(moment)) if layer.info.reads_data and moment > 0 else (length,)
-    return Fix(redraw_, layer.info.name, arguments, tuple(notes))
+    return Fix(redraw_, layer.info.name, (length,), tuple(notes), measured=True)
 
 
 def clip() -> Advice:

@@ -35,6 +35,7 @@ def weight_facts(layer: RecurrentLayer) -> WeightFacts:
         recurrent_default=_default_draw(recurrent, layer.hidden),
         input_default=_default_draw(inputs, layer.hidden),
         bias_default=_default_draw(biases, layer.hidden),
+        blind=tuple(name for name, gate in layer.gates.items() if gate.input is not None and not gate.input.any()),
     )
 
 
@@ -77,7 +78,8 @@ def untrained_evidence(weights: WeightFacts) -> str | None:
 
     Every step of an optimiser changes entries by different amounts, so none of these survives training: torch's own
     uniform law with its sharp bounds; recurrent matrices that are orthogonal, gate by gate or stacked; biases that are
-    equal over units, in two gates of three or more, as a trained layer from elsewhere may have one vector that is 0.
+    equal over units, in two gates of three or more, as a trained layer from elsewhere may have one vector that is 0;
+    input matrices that are 0 in some gates and not in others, as the critical start has them.
     """
     recurrent = [gate.singular_values for gate in weights.gates.values() if len(gate.singular_values) > 0]
     if _own_draw(weights.recurrent_default):
@@ -93,6 +95,8 @@ def untrained_evidence(weights: WeightFacts) -> str | None:
     alike = [name for name, gate in biased.items() if gate.bias_var <= _ROUNDING * gate.bias_mean**2]
     if alike and len(alike) >= min(2, max(1, len(biased) - 1)):
         return f"biases are the same for all units in {', '.join(alike)}"
+    if weights.blind and any(gate.input_var > 0 for gate in weights.gates.values()):
+        return f"the input matrix is 0 in {', '.join(weights.blind)}"
     return None
 
 

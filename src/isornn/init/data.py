@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -139,25 +139,53 @@ def start_for_batch_(
         ValueError: the batch reaches no recurrent layer; as `isornn.capture.calls.capture`.
         SpecError, ModuleError: as `isornn.init.critical_`.
     """
-    modules = recurrent_modules(model)
-    with unhindered():
-        order = capture(model, modules, batch, None).order
-    place = {module: number for number, module in enumerate(order)}
-    modules.sort(key=lambda found: place.get(found.module, len(place)))
+    modules = in_forward_order(model, batch)
     starts: list[LayerStart] = []
     with all_or_nothing([layer for found in modules for layer in found.layers]):
         for found in modules:
             captured = _sequence(model, found, batch)
             if captured is not None:
-                starts += _set_module(found, captured, length, spec_for, generator)
+                steps = max(2, int(captured.lengths.max())) if length is None else length
+                starts += [_set(received, steps, spec_for, generator) for received in _received(found, captured)]
                 continue
-            steps = max((start.length for start in starts), default=None) if length is None else length
-            if steps is None:
+            longest = max((start.length for start in starts), default=None) if length is None else length
+            if longest is None:
                 raise ValueError("batch: it reaches no recurrent layer whose input can be read")
-            starts += [_set_unreached(layer, steps, spec_for, generator) for layer in found.layers]
+            starts += [_set_unreached(layer, longest, spec_for, generator) for layer in found.layers]
     if report is not None:
         for start in starts:
             report(start)
+
+
+@torch.no_grad()
+def redraw_for_batch_(
+    model: nn.Module,
+    layer: RecurrentLayer,
+    batch: Any,
+    length: float,
+    spec_for: SpecFor,
+    generator: torch.Generator | None,
+) -> LayerStart:
+    """Draw one layer and direction for the input that it receives; all others stay as they are.
+
+    Args, raises: as `start_for_batch_`.
+    """
+    found = next(found for found in recurrent_modules(model) if found.module is layer.module)
+    with all_or_nothing([layer]):
+        captured = _sequence(model, found, batch)
+        for received in _received(found, captured) if captured is not None else ():
+            if (received.layer.layer, received.layer.direction) == (layer.layer, layer.direction):
+                return _set(received, length, spec_for, generator)
+        return _set_unreached(layer, length, spec_for, generator)
+
+
+def in_forward_order(model: nn.Module, batch: Any) -> list[RecurrentModule]:
+    """The recurrent modules of a model by their first calls on a batch; those that it does not reach come last."""
+    modules = recurrent_modules(model)
+    with unhindered():
+        order = capture(model, modules, batch, None).order
+    place = {module: number for number, module in enumerate(order)}
+    return sorted(modules, key=lambda found: place.get(found.module, len(place)))
 
 
 def _sequence(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedSequence | None:
@@ -175,36 +203,42 @@ def _sequence(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedS
     return None
 
 
-def _set_module(
-    found: RecurrentModule,
-    captured: CapturedSequence,
-    length: float | None,
-    spec_for: SpecFor,
-    generator: torch.Generator | None,
-) -> list[LayerStart]:
-    """Its layers from the bottom, each given the output of the one below as it then is."""
-    steps = max(2, int(captured.lengths.max())) if length is None else length
-    sequences, done = captured.sequences, list[LayerStart]()
+@dataclass(frozen=True)
+class _Received:
+    """A layer with what its input matrices multiply, (T, B, D), and the sequences' lengths (B,)."""
+
+    layer: RecurrentLayer
+    x: Tensor
+    lengths: Tensor
+
+
+def _received(found: RecurrentModule, captured: CapturedSequence) -> Iterator[_Received]:
+    """Every layer from the bottom, each given the output of the one below as it is when the next is asked for."""
+    sequences = captured.sequences
     top = max(layer.layer for layer in found.layers)
     for number in range(1 + top):
         outputs = []
         for layer in (layer for layer in found.layers if layer.layer == number):
             own = own_time(sequences, sequences.values, layer.direction)
             x = gate_inputs(layer, own, captured.previous)
-            seen = LayerInput.of(x[..., : layer.inputs], captured.lengths)
-            spec = spec_for(layer.cell, steps, Input(seen.size))
-            if _has_biases(layer):
-                check_settable(layer, spec)
-                draws.redraw(layer, spec, generator)
-                _centre(layer, seen.means)
-            else:
-                _set_without_biases(layer, spec, x[..., : layer.inputs], captured.lengths, generator)
-            done.append(LayerStart(layer.where, steps, seen, spec))
+            # Of a layer that reads x_(t-1) too, the first half: its law is the same.
+            yield _Received(layer, x[..., : layer.inputs], captured.lengths)
             if number < top:
                 outputs.append(own_time(sequences, LayerStep.of(layer).run(x), layer.direction))
         if outputs:
             sequences = sequences.with_values(sequences.ended(torch.cat(outputs, -1)))
-    return done
+
+
+def _set(received: _Received, length: float, spec_for: SpecFor, generator: torch.Generator | None) -> LayerStart:
+    layer, seen = received.layer, LayerInput.of(received.x, received.lengths)
+    spec = spec_for(layer.cell, length, Input(seen.size))
+    if any(gate.biases for gate in layer.gates.values()):
+        check_settable(layer, spec)
+        draws.redraw(layer, spec, generator)
+        _centre(layer, seen.means)
+    else:
+        _set_without_biases(received, spec, generator)
+    return LayerStart(layer.where, length, seen, spec)
 
 
 def _set_unreached(
@@ -214,10 +248,6 @@ def _set_unreached(
     check_settable(layer, spec)
     draws.redraw(layer, spec, generator)
     return LayerStart(layer.where, length, None, spec)
-
-
-def _has_biases(layer: RecurrentLayer) -> bool:
-    return any(gate.biases for gate in layer.gates.values())
 
 
 def _centre(layer: RecurrentLayer, means: Tensor) -> None:
@@ -231,9 +261,7 @@ def _centre(layer: RecurrentLayer, means: Tensor) -> None:
 # ---- layers without biases ----
 
 
-def _set_without_biases(
-    layer: RecurrentLayer, spec: Spec, x: Tensor, lengths: Tensor, generator: torch.Generator | None
-) -> None:
+def _set_without_biases(received: _Received, spec: Spec, generator: torch.Generator | None) -> None:
     """Let the mean of the input (T, B, D) take the biases' place.
 
     With w that minimises the variance of ``w x`` where its mean is 1, a gate that should have bias b gets
@@ -244,6 +272,7 @@ def _set_without_biases(
     Raises:
         ModuleError: the input has no such mean.
     """
+    layer, x, lengths = received.layer, received.x, received.lengths
     rows = torch.cat([x[:length, number] for number, length in enumerate(lengths.tolist())]).double().cpu()
     means = rows.mean(0)
     moved = rows - means

@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 class Report:
     """What is wrong with a model's recurrent layers, and the measurements that say so.
 
-    It holds a weak reference to its model: a report does not keep a model in memory, and a pickled copy has none.
+    It holds a weak reference to its model: a report does not keep a model in memory. It does keep the batch, for
+    `fix_`; a pickled copy has neither.
     Printed, it is a short table, the findings first.
 
     Args:
         diagnosis: the measurements.
         findings: the gravest first.
-        model: what `fix_` changes.
+        model, batch: what `fix_` changes, and what it was measured on.
         notes: sentences about how it was measured, printed first.
     """
 
@@ -44,9 +45,10 @@ class Report:
         findings: Sequence[Finding],
         model: nn.Module | None = None,
         notes: Sequence[str] = (),
+        batch: Any = None,
     ) -> None:
         self.diagnosis, self.findings, self.notes = diagnosis, tuple(findings), tuple(notes)
-        self._model = None if model is None else weakref.ref(model)
+        self._model, self._batch = None if model is None else weakref.ref(model), batch
 
     def fix_(self, generator: torch.Generator | None = None) -> list[str]:
         """Apply the findings' fixes to the model, in place; nothing else changes it.
@@ -63,7 +65,7 @@ class Report:
         model = None if self._model is None else self._model()
         if model is None:
             raise ValueError("model: it no longer exists; a report keeps no reference to it, so keep one")
-        return fix_(model, self.findings, generator)
+        return fix_(model, self.findings, self._batch, generator=generator)
 
     def figure(self) -> go.Figure:
         """All layers in one plotly figure: gradients, nearby states, time constants, Lyapunov exponents.
@@ -146,7 +148,7 @@ def diagnose(
         if progress is None and console.is_terminal:
             progress = shown.enter_context(console.status("diagnosing")).update
         found = measure(model, batch, length, target, theory=theory, generator=generator, progress=progress)
-    return Report(found, findings(found), model)
+    return Report(found, findings(found), model, batch=batch)
 
 
 def _needs_plotly() -> None:

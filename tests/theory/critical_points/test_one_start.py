@@ -79,7 +79,7 @@ def test_critical_is_one_start_in_all_places(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_fix_draws_critical() -> None:
     model = nn.GRU(3, 8)
-    fix_(model, [Finding("default_start", "GRU l0", "", {}, Fix(redraw_, "GRU l0", (40,)))], seeded())
+    fix_(model, [Finding("default_start", "GRU l0", "", {}, Fix(redraw_, "GRU l0", (40,)))], generator=seeded())
     wanted = init.critical_(nn.GRU(3, 8), 40, generator=seeded())
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), wanted.parameters(), strict=True))
 
