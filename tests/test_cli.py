@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner, Result
 
+import isornn
 from isornn.cells import CELLS, LSTM, Gate, Peephole, Spec, Vanilla
 from isornn.cells.catalogue import OF_TORCH
 from isornn.cells.starts import STARTS, start
@@ -378,6 +380,30 @@ def test_critical_keeps_what_is_fixed() -> None:
     )
     assert found["spec"]["gates"]["g"]["input_var"] == 0.5
     assert found["spec"]["gates"]["o"]["bias_mean"] == 1.0
+
+
+def test_critical_for_a_batch(tmp_path: Path) -> None:
+    batch = 3 + 0.5 * torch.randn(40, 60, 4, generator=torch.Generator().manual_seed(0))
+    file, short = tmp_path / "batch.pt", tmp_path / "short.npy"
+    torch.save(batch, file)
+    done = run("critical", "--cell", "torch.nn.LSTM", "--data", file)
+    assert "isornn: input: mean 2.99 (root mean square over features), standard deviation 0.501 (where" in done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("isornn.init")]
+    assert line == "isornn.init.critical_(module, length=60, batch=batch)"
+    module = torch.nn.LSTM(4, 500, batch_first=True)
+    exec(line, {"isornn": isornn, "module": module, "batch": batch})
+    spec = json.loads(done.stdout[: done.stdout.index("\n}\n") + 3])
+    found = isornn.init.spec_of(module).gates
+    for gate in "ifgo":
+        assert spec["gates"][gate].get("input_var", 0.0) == pytest.approx(found[gate].input_var, rel=0.1)
+    np.save(short, np.zeros((3, 4), np.float32))
+    assert "(sequences, steps, features) of numbers, not (3, 4)" in refusal(
+        "critical", "--cell", "lstm", "--data", short
+    )
+    both = ("critical", "--cell", "lstm", "--data", file, "--input-variance", "2")
+    assert "--data has its own" in refusal(*both)
+    torch.save(batch / 0, file)
+    assert "all of its numbers are finite" in refusal("critical", "--cell", "lstm", "--data", file)
 
 
 def test_isometric_with_biases_redrawn_sets_xi() -> None:

@@ -262,7 +262,7 @@ def test_an_own_cells_nonlinearity_is_not_the_vanilla_networks():
 
     model = isornn.nn.RNN(Other(nonlinearity="relu"), 4, 16)
     (layer,) = measure(model, torch.randn(20, 2, 4), theory=False).layers
-    assert redraw(layer, 20, trained=False)(model, torch.Generator()) == "drawn again by the critical start"
+    assert redraw(layer, 20, trained=False)(model, generator=torch.Generator()) == "drawn again by the critical start"
 
 
 def test_fix_draws_each_layer_for_what_it_then_receives():

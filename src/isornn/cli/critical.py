@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isornn.cli.options import AsJson, CellName, Correlation, Hidden, Inputs, Length, Variance
+from isornn.cli.options import AsJson, Batch, CellName, Correlation, Hidden, Inputs, Length, Variance
 from isornn.cli.pareto import Biases, Fix, Preference, Ranges, Specs, checked_biases, fixed_field, objective_of
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
 
 if TYPE_CHECKING:
+    from isornn.cells import Input
+    from isornn.init.data import LayerInput
     from isornn.theory.critical_points.point import Critical
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="SPEC.json", help="Write the spec there.")]
@@ -27,25 +29,60 @@ def critical(
     fix: Fix = None,
     input_variance: Variance = None,
     input_correlation: Correlation = None,
+    data: Batch = None,
     output: Output = None,
     json: AsJson = False,
 ) -> None:
     """The start for sequences of T steps: hyper-parameters, what they achieve, and the line of Python that sets them.
 
     T is the reach by biases alone. An input to the gates shortens it: the reach shown is that of the whole cell. The
-    hyper-parameters are the same for every N and D, which may be left out.
+    hyper-parameters are the same for every N and D, which may be left out. With --data, T is the number of its steps
+    unless given, and input weights are for the size of its numbers.
     """
     from isornn.cli.ask import check_sizes, input_law, needed_cell, needed_length, one_thread
     from isornn.theory import critical
 
     check_writable("--output", output, (".json",))
     check_sizes(hidden, inputs)
-    steps, kind = needed_length(length), needed_cell(cell)
-    law, fixed = input_law(input_variance, input_correlation), dict(map(fixed_field, fix or []))
+    default, found = (None, None) if data is None else _measured(data, input_variance)
+    steps, kind = needed_length(length if default is None or length is not None else default[0]), needed_cell(cell)
+    law = input_law(input_variance, input_correlation, None if default is None else default[1])
+    fixed = dict(map(fixed_field, fix or []))
     with errors().status("analysing"), one_thread():
         point = critical(kind, steps, fixed=fixed, input=law)
         _ = point.analysis  # computed under the message
+    if found is not None:
+        say(f"isornn: {found}")
+        from isornn.theory.critical_points.python_line import batch_line
+
+        point = replace(point, python=batch_line(point.length, fixed))
     _show(point, steps, output, json)
+
+
+def _measured(file: Path, variance: float | None) -> tuple[tuple[int, Input], LayerInput]:
+    """Steps and law of a batch of inputs (sequences, steps, features), and what was measured.
+
+    Raises:
+        SpecError: another shape, no numbers, NaN or infinity, or a variance beside it.
+    """
+    import torch
+    from torch import nn
+
+    from isornn.cells import Input, SpecError
+    from isornn.cli.model_files import read_batch
+    from isornn.init.data import LayerInput
+
+    if variance is not None:
+        raise SpecError("--input-variance", variance, "--data has its own; give one of the two")
+    batch = read_batch(file, nn.Identity())
+    if not isinstance(batch, torch.Tensor) or batch.dim() != 3 or batch.numel() == 0 or batch.is_complex():
+        shape = tuple(batch.shape) if isinstance(batch, torch.Tensor) else type(batch).__name__
+        raise SpecError("--data", str(file), f"it is an array (sequences, steps, features) of numbers, not {shape}")
+    if not bool(batch.isfinite().all()):
+        raise SpecError("--data", str(file), "all of its numbers are finite")
+    sequences, steps, _ = batch.shape
+    seen = LayerInput.of(batch.transpose(0, 1), torch.full((sequences,), steps))
+    return (steps, Input(seen.size)), seen
 
 
 def isometric(

@@ -69,6 +69,10 @@ Inputs = Annotated[int | None, typer.Option("--inputs", metavar="D", parser=whol
 Length = Annotated[
     int | None, typer.Option("--length", metavar="T", parser=whole, help="Steps that gradients must cross.")
 ]
+Batch = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="FILE", help="Inputs (sequences, steps, features), .npy or .pt, to measure."),
+]
 Variance = Annotated[
     float | None,
     typer.Option("--input-variance", metavar="R", parser=number, help="R = E x_t^2; 1 unless given."),

@@ -47,6 +47,14 @@ class LayerInput:
     tails: float
     correlation_in_time: float
 
+    def __str__(self) -> str:
+        """One clause."""
+        return (
+            f"input: mean {float(self.means.square().mean().sqrt()):.3g} (root mean square over features), standard "
+            f"deviation {self.variance**0.5:.3g} (where it moves {self.size**0.5:.3g}), correlation with its next step "
+            f"{self.correlation_in_time:.2f}"
+        )
+
     @property
     def size(self) -> float:
         """The variance of the input where it moves, by which input weights are divided: ``variance * tails``."""
@@ -107,13 +115,7 @@ class LayerStart:
         """One line."""
         if self.input is None:
             return f"{self.where}: not reached by the batch; set for {self.length:g} steps of standardised input"
-        seen = self.input
-        offset = float(seen.means.square().mean().sqrt())
-        return (
-            f"{self.where}: set for {self.length:g} steps; input: mean {offset:.3g} (root mean square over features), "
-            f"standard deviation {seen.variance**0.5:.3g} (where it moves {seen.size**0.5:.3g}), correlation with its "
-            f"next step {seen.correlation_in_time:.2f}"
-        )
+        return f"{self.where}: set for {self.length:g} steps; {self.input}"
 
 
 @torch.no_grad()

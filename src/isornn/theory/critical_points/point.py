@@ -361,4 +361,4 @@ def _shown(quantity: Quantity) -> str:
     value, error = quantity.number(), quantity.error()
     if value is None:
         return f"none ({quantity.reason()})"
-    return f"{value:.6g}" + (f" +- {error:.1g}" if error else "")
+    return f"{value:.6g}" + (f" ± {error:.1g}" if error else "")

@@ -21,6 +21,14 @@ def rule_line(start: str, length: float, fixed: Mapping[str, Any], input: Input,
     return f"isornn.init.{start}_({', '.join(options)})"
 
 
+def batch_line(length: float, fixed: Mapping[str, Any]) -> str:
+    """Of the start ``critical`` for a batch of the user's."""
+    options = ["module", f"length={_plain(length)}", "batch=batch"]
+    if fixed:
+        options.append(f"fixed={_qualified(dict(fixed))}")
+    return f"isornn.init.critical_({', '.join(options)})"
+
+
 def objective_line(
     cell: Cell, length: float, objective: Objective, fixed: Mapping[str, Any], input: Input, biases: Biases
 ) -> str:
