@@ -93,6 +93,11 @@ def _ours(cell: Cell, goal: Goal) -> Fields:
     return _of_spec(critical(cell, goal.length, input=Input(goal.mean_square)).spec)
 
 
+def _ours_for_batch(cell: Cell, goal: Goal) -> Fields:
+    """`isornn.init.critical_` given a batch, as `isornn train` calls it."""
+    return {"name": "critical", "length": goal.length}
+
+
 def _ours_by_length(cell: Cell, goal: Goal) -> Fields:
     """What `isornn.init.critical_` draws that is told the length alone."""
     return _of_spec(critical(cell, goal.length).spec)
@@ -111,8 +116,9 @@ CORE_STARTS: Mapping[str, Callable[[Cell, Goal], Fields]] = {
     "papers": _papers,
     "critical": _ours,
     "critical_by_length": _ours_by_length,
+    "critical_for_batch": _ours_for_batch,
 }
-OURS = ("critical", "critical_by_length")
+OURS = ("critical", "critical_by_length", "critical_for_batch")
 
 
 def _papers_told(cell: Cell, goal: Goal) -> Fields:
