@@ -34,7 +34,7 @@ from isornn.diagnosis.records import (
     Unmeasured,
 )
 from isornn.diagnosis.replay import LayerReplay, replay_module
-from isornn.diagnosis.states import gate_activities, input_facts, memory, state_moments
+from isornn.diagnosis.states import gates_and_memory, input_facts, state_moments
 from isornn.diagnosis.weights import weight_facts
 from isornn.init import ModuleError, spec_of
 from isornn.modes import flushes_denormals, unhindered, usual_modes
@@ -82,7 +82,8 @@ def measure(
             floating point values (mean squared error).
         theory: whether to add the theory's predictions for such layers, which take longer than everything else.
         generator: of the random directions; seeded with 0 by default, so that equal calls agree.
-        progress: called with a line of text at the start of each part of the work.
+        progress: called with a line of text at the start of each part of the work; as soon as a layer's gradient is
+            known, the line has its time scale xi.
 
     Returns:
         The measurements, one entry per layer and direction. A module that was never called, or whose numbers are not
@@ -191,19 +192,22 @@ def _layers(
     layers: list[LayerDiagnosis] = []
     for number, one in enumerate(replays):
         replay, info = one.replay, _info(module, captured, one, is_first)
-        progress(f"{info.name}: gradients, gates and states" + (", theory" if theory else ""))
-        inputs = input_facts(one.inputs, replay.lengths)
+        progress(f"{info.name}: gradients")
+        forward = forward_profile(replay, generator)
+        backward = backward_profile(replay, LastOutput.drawn(replay, generator))
+        progress(f"{info.name}: xi = {backward.xi}; next gates and exponents" + (", theory" if theory else ""))
+        inputs, (gates, memory) = input_facts(one.inputs, replay.lengths), gates_and_memory(replay, length)
         layers.append(
             LayerDiagnosis(
                 info=info,
                 check=one.check,
                 inputs=inputs,
                 weights=weight_facts(one.layer),
-                gates=gate_activities(replay),
-                memory=memory(replay, length),
+                gates=gates,
+                memory=memory,
                 moments=state_moments(replay),
-                forward=forward_profile(replay, generator),
-                backward=backward_profile(replay, LastOutput.drawn(replay, generator)),
+                forward=forward,
+                backward=backward,
                 loss=None if losses is None else by_lag(replay, losses[number]),
                 loss_steps=_share_read(captured),
                 jacobians=jacobians(replay),
