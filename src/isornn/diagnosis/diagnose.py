@@ -82,8 +82,8 @@ def measure(
             floating point values (mean squared error).
         theory: whether to add the theory's predictions for such layers, which take longer than everything else.
         generator: of the random directions; seeded with 0 by default, so that equal calls agree.
-        progress: called with a line of text at the start of each part of the work; as soon as a layer's gradient is
-            known, the line has its time scale xi.
+        progress: called with a line of text at the start of each part of the work, with the
+            time scale xi of the layer before.
 
     Returns:
         The measurements, one entry per layer and direction. A module that was never called, or whose numbers are not
@@ -192,10 +192,7 @@ def _layers(
     layers: list[LayerDiagnosis] = []
     for number, one in enumerate(replays):
         replay, info = one.replay, _info(module, captured, one, is_first)
-        progress(f"{info.name}: gradients")
-        forward = forward_profile(replay, generator)
-        backward = backward_profile(replay, LastOutput.drawn(replay, generator))
-        progress(f"{info.name}: xi = {backward.xi}; next gates and exponents" + (", theory" if theory else ""))
+        progress(f"{info.name}: gradients, gates and states" + (", theory" if theory else "") + _latest(layers))
         inputs, (gates, memory) = input_facts(one.inputs, replay.lengths), gates_and_memory(replay, length)
         layers.append(
             LayerDiagnosis(
@@ -206,8 +203,8 @@ def _layers(
                 gates=gates,
                 memory=memory,
                 moments=state_moments(replay),
-                forward=forward,
-                backward=backward,
+                forward=forward_profile(replay, generator),
+                backward=backward_profile(replay, LastOutput.drawn(replay, generator)),
                 loss=None if losses is None else by_lag(replay, losses[number]),
                 loss_steps=_share_read(captured),
                 jacobians=jacobians(replay),
@@ -215,9 +212,14 @@ def _layers(
                 predicted=predicted(one.layer, inputs.law) if theory else Predicted(None, None, NOT_ASKED),
             )
         )
-    progress(f"{module.name or module.kind}: denormal numbers")
+    progress(f"{module.name or module.kind}: denormal numbers" + _latest(layers))
     small = denormals(module, captured, replays, losses or [layer.backward.log_norm for layer in layers], flushes)
     return [replace(layer, denormals=small) for layer in layers]
+
+
+def _latest(layers: Sequence[LayerDiagnosis]) -> str:
+    """For those who wait: how far the gradient comes in the layer before."""
+    return f" ({layers[-1].info.name}: xi = {layers[-1].backward.xi})" if layers else ""
 
 
 def _share_read(captured: CapturedSequence) -> float | None:
