@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from isornn.diagnosis.gradients import profile_of
-from isornn.diagnosis.linearised import Linearised, MixedSteps
+from isornn.diagnosis.linearised import Linearised, MixedSteps, linearised
 from isornn.diagnosis.records import JacobianAt, Lyapunov, Profile, single
 from isornn.diagnosis.replay import CHUNK, Replay
 from isornn.theory import Quantity
@@ -23,17 +23,19 @@ TOO_SHORT = "the sequences are too short: exponents need at least 2 steps"
 NOTHING_LEFT = "minus infinity: nothing of that many directions is left"
 
 
+@torch.no_grad()
 def jacobians(replay: Replay) -> tuple[JacobianAt, ...]:
     """At four times evenly over the sequence, the last among them; none where the states are wider than 4096."""
     width = sum(replay.step.sizes)
     if width > LARGEST:
         return ()
     one = replay.longest(1)
-    push = Tangents(one)
     identity = torch.eye(width, dtype=torch.float64, device=one.output.device).unsqueeze(0)
+    directions = identity.split(one.step.sizes, -1)
     times = sorted({max(1, one.steps * (place + 1) // TIMES) for place in range(TIMES)})
     # Rows are directions, so this is the transpose, which has the same singular values.
-    return tuple(JacobianAt(t, torch.linalg.svdvals(push.pushed(t - 1, identity)[0]).cpu()) for t in times)
+    found = [torch.cat(linearised(one, t - 1, t).pushed(0, directions), -1)[0] for t in times]
+    return tuple(JacobianAt(t, torch.linalg.svdvals(rows).cpu()) for t, rows in zip(times, found, strict=True))
 
 
 def lyapunov(replay: Replay, generator: torch.Generator, count: int = EXPONENTS) -> Lyapunov:
@@ -153,7 +155,7 @@ class Tangents:
         """Tangents (B, k, S) at ``time`` carried to ``time + 1``; S is the width of all states together."""
         start = time - time % CHUNK
         if start != self._start:
-            kind = Linearised if self.replay.step.cell.pointwise else MixedSteps
-            self._start, self._chunk = start, kind.of(self.replay, start, min(start + CHUNK, self.replay.steps))
+            self._start = start
+            self._chunk = linearised(self.replay, start, min(start + CHUNK, self.replay.steps))
         parts = tangents.split(self.replay.step.sizes, -1)
         return torch.cat(self._chunk.pushed(time - start, parts), -1)

@@ -158,6 +158,12 @@ class MixedSteps:
             return tuple(forward_ad.unpack_dual(value).tangent for value in new)
 
 
+def linearised(replay: Replay, start: int, stop: int) -> Linearised | MixedSteps:
+    """The steps ``start`` to ``stop`` of a replay, as the cell allows."""
+    kind = Linearised if replay.step.cell.pointwise else MixedSteps
+    return kind.of(replay, start, stop)
+
+
 def _derivatives(value: Tensor, leaves: Mapping[Leaf, Tensor]) -> Diagonals:
     """Of a pointwise value with respect to the leaves that it depends on, elementwise."""
     if not value.requires_grad:
