@@ -22,6 +22,7 @@ import torch
 from protocol import BATCH, GOALS, MODULES, STARTS, UNITS, Place
 from race import Result
 from scipy.stats import spearmanr
+from solved import SOLVED
 
 from isornn.cells import Input, Spec
 from isornn.cells.starts import STARTS as NAMED
@@ -42,7 +43,11 @@ LAGS: Mapping[str, Iterable[int]] = {
 
 
 def score(place: Place) -> float:
-    """The higher, the sooner it should learn."""
+    """The higher, the sooner it should learn; kept."""
+    return SOLVED.get(f"score {place.goal} {place.module} {place.start}", lambda: _score(place))
+
+
+def _score(place: Place) -> float:
     goal = GOALS[place.goal]
     kernel = _carry(place).memory(goal.length)
     capacity = torch.linalg.solve(kernel + torch.eye(len(kernel)) / UNITS, kernel).diagonal()

@@ -305,3 +305,4 @@ def test_progress_names_the_parts_of_the_work():
     lines = []
     isornn.diagnose(nn.GRU(3, 5, num_layers=2), torch.randn(9, 2, 3), progress=lines.append)
     assert lines[0] == "running the model" and [line.partition(":")[0] for line in lines[2:4]] == ["GRU l0", "GRU l1"]
+    assert "(GRU l0: xi = " in lines[3] and "(GRU l1: xi = " in lines[4]

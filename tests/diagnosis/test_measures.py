@@ -12,7 +12,7 @@ from isornn.capture.calls import capture, recurrent_modules
 from isornn.capture.sequences import longest_sequence
 from isornn.cells import Cell, GersLSTM, Values, Vanilla
 from isornn.diagnosis import measure
-from isornn.diagnosis.gradients import LastOutput, gradient_norms
+from isornn.diagnosis.gradients import LastOutput, _through_linearised, _through_steps, gradient_norms
 from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov
 from isornn.diagnosis.replay import replay_module
 from isornn.nn import RNN
@@ -56,6 +56,28 @@ def test_the_backward_profile_is_autograds(kind):
         for name, gradient in zip(replay.step.cell.states, found, strict=True):
             expected = gradient[0].norm(dim=-1)
             assert ((norms[name][time].exp() - expected).abs() <= 1e-6 * expected).all()
+
+
+@pytest.mark.parametrize("kind", ["VanillaRNN", "MinimalRNN", "GRU", "ChoGRU", "LSTM", "GersLSTM", "TRNN", "TLSTM"])
+def test_gradients_by_diagonals_are_autograds_through_the_steps(kind):
+    """Of states, and of inputs, from gradients that enter every output and the last states."""
+    torch.manual_seed(0)
+    layer = getattr(isornn.nn, kind)(6, 6, dtype=torch.float64)
+    replay = replay_of(layer, torch.randn(30, 2, 6, dtype=torch.float64))
+    last = tuple(torch.randn_like(part) for part in replay.at(20))
+    outputs = torch.randn_like(replay.output[5:20])
+    by_diagonals, by_autograd = (
+        way(replay, 5, 20, last, outputs, True) for way in (_through_linearised, _through_steps)
+    )
+    torch.testing.assert_close(by_diagonals, by_autograd, rtol=1e-10, atol=1e-12)
+
+
+def test_gradients_by_diagonals_of_a_projection():
+    torch.manual_seed(0)
+    replay = replay_of(nn.LSTM(3, 6, proj_size=2, dtype=torch.float64), torch.randn(30, 2, 3, dtype=torch.float64))
+    given = tuple(torch.randn_like(part) for part in replay.at(30)), torch.randn_like(replay.output)
+    ways = _through_linearised, _through_steps
+    torch.testing.assert_close(*(way(replay, 0, 30, *given, True) for way in ways), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "ChoGRU", "PeepholeLSTM", "VanillaRNN"])

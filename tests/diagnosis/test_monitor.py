@@ -286,6 +286,8 @@ def test_what_cannot_be_measured_has_a_reason():
     assert np.isnan(monitor.record.layer("used l0").xi).tolist() == [True, False, True]
     assert all(np.isfinite(value) for row in rows for value in row.values())
     assert "used l0/xi" in rows[1] and "used l0/xi" not in rows[0]
+    assert monitor.record.summary.startswith("no time scale at iteration 2: used l0: ")
+    assert f"idle l0: no xi: {NOT_CALLED}" in str(monitor.record)
 
 
 def test_lengths_that_change_and_long_ones_are_kept_in_bounded_columns(tmp_path: Path):
@@ -347,6 +349,25 @@ def test_in_the_training_loop_and_a_resumed_one():
         train(state, batches, 19, on_update=[monitor])
     assert monitor.record.iterations.tolist() == [7, 10, 15]
     assert monitor.record.layers[0].reasons == ("", "", "")
+
+
+def test_the_summary_names_the_layer_that_fades_soonest_first_of_all():
+    torch.manual_seed(0)
+    rnn = nn.RNN(D, N, num_layers=2)
+    with torch.no_grad():
+        rnn.weight_hh_l1.mul_(0.1)
+    rows = []
+    with Monitor(rnn, every=1, log=rows.append) as monitor:
+        for steps in (T, T + 3):
+            rnn(torch.randn(steps, B, D))[0][-1].sum().backward()
+            monitor.step()
+    xi = monitor.record.layer("RNN l1").xi
+    first, *lines = str(monitor.record).splitlines()
+    assert first == monitor.record.summary
+    assert first.startswith(f"the gradient fades soonest in RNN l1: xi = {xi[1]:.2g}"[:-1])
+    assert f"sequences have up to {T + 3} steps" in first and "at iteration 0" in first
+    assert [line.split(":")[0] for line in lines] == ["RNN l0", "RNN l1", "2 iterations measured"]
+    assert [name.split("/")[1] for name in rows[1] if name.startswith("RNN l1")][:2] == ["xi", "xi_error"]
 
 
 def test_tensorboard_is_told_what_log_is(tmp_path: Path):

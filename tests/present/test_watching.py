@@ -28,6 +28,9 @@ def test_draws_every_layer(tmp_path: Path, lengths: tuple[int, ...]) -> None:
     draw_watch(record, file)
     text = file.read_text(encoding="utf-8")
     assert all(f"LSTM l0_reverse: {what}" in text for what in ("gradients", "singular values"))
+    assert ("the gradient fades soonest in" in text) == bool(lengths) and ("nothing was measured" in text) != bool(
+        lengths
+    )
     assert ("nothing was watched" in text) == (not lengths) and list(tmp_path.iterdir()) == [file]
 
 

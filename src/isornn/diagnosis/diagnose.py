@@ -25,7 +25,7 @@ from isornn.diagnosis.records import (
     Unmeasured,
 )
 from isornn.diagnosis.replay import LayerReplay, replay_module
-from isornn.diagnosis.states import gate_activities, input_facts, memory, state_moments
+from isornn.diagnosis.states import gates_and_memory, input_facts, state_moments
 from isornn.diagnosis.weights import weight_facts
 from isornn.init import ModuleError, spec_of
 from isornn.modes import flushes_denormals, unhindered, usual_modes
@@ -73,7 +73,8 @@ def measure(
             floating point values (mean squared error).
         theory: whether to add the theory's predictions for such layers, which take longer than everything else.
         generator: of the random directions; seeded with 0 by default, so that equal calls agree.
-        progress: called with a line of text at the start of each part of the work.
+        progress: called with a line of text at the start of each part of the work, with the
+            time scale xi of the layer before.
 
     Returns:
         The measurements, one entry per layer and direction. A module that was never called, or whose numbers are not
@@ -182,16 +183,16 @@ def _layers(
     layers: list[LayerDiagnosis] = []
     for number, one in enumerate(replays):
         replay, info = one.replay, _info(module, captured, one, is_first)
-        progress(f"{info.name}: gradients, gates and states" + (", theory" if theory else ""))
-        inputs = input_facts(one.inputs, replay.lengths)
+        progress(f"{info.name}: gradients, gates and states" + (", theory" if theory else "") + _latest(layers))
+        inputs, (gates, memory) = input_facts(one.inputs, replay.lengths), gates_and_memory(replay, length)
         layers.append(
             LayerDiagnosis(
                 info=info,
                 check=one.check,
                 inputs=inputs,
                 weights=weight_facts(one.layer),
-                gates=gate_activities(replay),
-                memory=memory(replay, length),
+                gates=gates,
+                memory=memory,
                 moments=state_moments(replay),
                 forward=forward_profile(replay, generator),
                 backward=backward_profile(replay, LastOutput.drawn(replay, generator)),
@@ -202,9 +203,14 @@ def _layers(
                 predicted=predicted(one.layer, inputs.law) if theory else Predicted(None, None, NOT_ASKED),
             )
         )
-    progress(f"{module.name or module.kind}: denormal numbers")
+    progress(f"{module.name or module.kind}: denormal numbers" + _latest(layers))
     small = denormals(module, captured, replays, losses or [layer.backward.log_norm for layer in layers], flushes)
     return [replace(layer, denormals=small) for layer in layers]
+
+
+def _latest(layers: Sequence[LayerDiagnosis]) -> str:
+    """For those who wait: how far the gradient comes in the layer before."""
+    return f" ({layers[-1].info.name}: xi = {layers[-1].backward.xi})" if layers else ""
 
 
 def _share_read(captured: CapturedSequence) -> float | None:

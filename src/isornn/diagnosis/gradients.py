@@ -14,6 +14,8 @@ from torch.nn import functional
 
 from isornn.capture.calls import RecurrentModule, States
 from isornn.capture.sequences import CapturedSequence
+from isornn.cells.trace import Leaf
+from isornn.diagnosis.linearised import Linearised
 from isornn.diagnosis.records import Profile, single, thinned
 from isornn.diagnosis.replay import CHUNK, LayerReplay, Replay, spans
 from isornn.nn.layer_step import gate_inputs, own_time
@@ -107,13 +109,13 @@ def gradient_norms(
             carried = _replaced(carried, *cotangent.ends[stop])
         outputs = cotangent.of_output(start, stop).double()
         carried, outputs = _on_one_scale(carried, outputs)
-        at_inputs, found = _through(replay, start, stop, carried.parts, outputs)
+        at_inputs, found = _through(replay, start, stop, carried.parts, outputs, of_inputs is not None)
         for name, states in zip(names, [*zip(*found, strict=True), None], strict=False):
             sizes = [torch.cat(parts, -1) for parts in found] if states is None else list(states)
             logs[name][start + 1 : stop + 1] = torch.stack(sizes[1:]).norm(dim=-1).log() + carried.scale
             if start == 0:
                 logs[name][0] = sizes[0].norm(dim=-1).log() + carried.scale
-        if of_inputs is not None:
+        if of_inputs is not None and at_inputs is not None:
             of_inputs(start, stop, at_inputs * carried.scale.exp().unsqueeze(-1))
         carried = Carried(found[0], carried.scale)
     return logs
@@ -158,9 +160,38 @@ def _on_one_scale(carried: Carried, added: Tensor) -> tuple[Carried, Tensor]:
 
 
 def _through(
-    replay: Replay, start: int, stop: int, last: States, outputs: Tensor
-) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
-    """Gradients of the chunk's inputs (c, B, D), and of the states at times start .. stop."""
+    replay: Replay, start: int, stop: int, last: States, outputs: Tensor, with_inputs: bool
+) -> tuple[Tensor | None, list[States]]:
+    """Gradients of the chunk's inputs (c, B, D), where wanted, and of the states at times start .. stop."""
+    way = _through_linearised if replay.step.cell.pointwise else _through_steps
+    return way(replay, start, stop, last, outputs, with_inputs)
+
+
+@torch.no_grad()
+def _through_linearised(
+    replay: Replay, start: int, stop: int, last: States, outputs: Tensor, with_inputs: bool
+) -> tuple[Tensor | None, list[States]]:
+    """By matrices and diagonals, all of which are known before the first step back."""
+    chunk, names = Linearised.of(replay, start, stop), replay.step.cell.states
+    direct = {leaf: value.unsqueeze(2).unbind(0) for leaf, value in chunk.of_outputs(outputs).items()}
+    carried = tuple(part.unsqueeze(1) for part in last)
+    states, passed = list[States](), list[dict[Leaf, Tensor]]()
+    for place in reversed(range(stop - start)):
+        now = {leaf: values[place] for leaf, values in direct.items()}
+        added = [now.pop(Leaf("state", name), None) for name in names]
+        carried = tuple(part if more is None else part + more for part, more in zip(carried, added, strict=True))
+        states.append(carried)
+        carried, of_step = chunk.pulled(place, carried, now)
+        if with_inputs:
+            passed.append(of_step)
+    times = [tuple(part.squeeze(1) for part in parts) for parts in (*states, carried)]
+    return chunk.of_inputs(passed[::-1]) if with_inputs else None, times[::-1]
+
+
+def _through_steps(
+    replay: Replay, start: int, stop: int, last: States, outputs: Tensor, with_inputs: bool
+) -> tuple[Tensor | None, list[States]]:
+    """By autograd through every step, of a cell that mixes units."""
     step = replay.step
     with torch.enable_grad():
         x = replay.inputs[start:stop].double().requires_grad_(True)
@@ -182,7 +213,9 @@ def _through(
         torch.zeros_like(value) if grad is None else grad for value, grad in zip([x, *flat], found, strict=True)
     )
     count = len(step.sizes)
-    return at_inputs, [tuple(at_states[place : place + count]) for place in range(0, len(at_states), count)]
+    return at_inputs if with_inputs else None, [
+        tuple(at_states[place : place + count]) for place in range(0, len(at_states), count)
+    ]
 
 
 @dataclass(frozen=True)

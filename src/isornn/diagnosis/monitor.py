@@ -19,6 +19,7 @@ from isornn.capture.calls import RecurrentModule, recurrent_modules
 from isornn.diagnosis.records import Denormals, layer_name
 from isornn.diagnosis.training_step import Gradients, RecordedStep, StepMeasurement, StepRecorder, measure_step
 from isornn.files import replacing
+from isornn.formatting import with_error_of
 from isornn.modes import flushes_denormals
 from isornn.records import RecordError
 
@@ -92,6 +93,41 @@ class TrainingRecord:
         """From the measurements of each layer, by iteration."""
         layers = tuple(_layer(name, [row[at] for row in rows.values()]) for at, name in enumerate(names))
         return TrainingRecord(np.array(list(rows), dtype=int), layers, tuple(findings))
+
+    @property
+    def summary(self) -> str:
+        """One line: the layer whose gradient fades soonest at the last measured iteration, and what it had at first.
+
+        >>> TrainingRecord(np.zeros(0, dtype=int), ()).summary
+        'nothing was measured'
+        """
+        if not self.layers or not len(self.iterations):
+            return "nothing was measured"
+        known = [layer for layer in self.layers if math.isfinite(layer.xi[-1])]
+        if not known:
+            reasons = (f"{layer.name}: {layer.reasons[-1]}" for layer in self.layers)
+            return f"no time scale at iteration {self.iterations[-1]}: {'; '.join(reasons)}"
+        shortest = min(known, key=lambda layer: layer.xi[-1])
+        line = f"the gradient fades soonest in {shortest.name}: xi = {self._xi(shortest, -1)}"
+        if len(self.iterations) > 1 and math.isfinite(shortest.xi[0]):
+            line += f", {self._xi(shortest, 0)}"
+        return f"{line}; sequences have up to {shortest.lags.max()} steps"
+
+    def _xi(self, layer: LayerRecord, row: int) -> str:
+        error = float(layer.xi_error[row])
+        number = with_error_of(float(layer.xi[row]), math.inf if math.isnan(error) else error)
+        return f"{number} steps at iteration {self.iterations[row]}"
+
+    def __str__(self) -> str:
+        """The summary, the findings, and a line for each layer."""
+        rows = range(len(self.iterations))[-1:]
+        each = [
+            f"{layer.name}: "
+            + (f"xi = {self._xi(layer, row)}" if math.isfinite(layer.xi[row]) else f"no xi: {layer.reasons[row]}")
+            for layer in self.layers
+            for row in rows
+        ]
+        return "\n".join([self.summary, *self.findings, *each, f"{len(self.iterations)} iterations measured"])
 
     def layer(self, name: str) -> LayerRecord:
         """The layer of that name.
@@ -368,6 +404,11 @@ def _names(module: RecurrentModule) -> list[str]:
 
 def _numbers(step: StepMeasurement) -> Iterator[tuple[str, float]]:
     """What is logged of one layer: those numbers that exist."""
+    if step.gradients is not None:  # first, because it is what a run is watched for
+        xi, error = step.gradients.xi.number(), step.gradients.xi.error()
+        if xi is not None and error is not None and math.isfinite(error):
+            yield "xi", xi
+            yield "xi_error", error
     for gate, spectrum in step.spectra.items():
         for name in ("mean", "std", "smallest", "largest"):
             yield f"singular_values/{gate}/{name}", getattr(spectrum, name)
@@ -376,10 +417,6 @@ def _numbers(step: StepMeasurement) -> Iterator[tuple[str, float]]:
             yield f"denormals/{name}", getattr(step.denormals, name)
     if step.gradients is None:
         return
-    xi, error = step.gradients.xi.number(), step.gradients.xi.error()
-    if xi is not None and error is not None and math.isfinite(error):
-        yield "xi", xi
-        yield "xi_error", error
     lags = step.gradients.lags
     for kind, profile in (("loss", step.gradients.loss["all"]), ("last", step.gradients.last["all"])):
         for part in _ALONG:

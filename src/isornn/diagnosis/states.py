@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -70,32 +71,31 @@ def _repeated(x: Tensor) -> tuple[float, float]:
 
 
 @torch.no_grad()
-def gate_activities(replay: Replay) -> dict[str, GateActivity]:
-    """By the name of every gate: a pre-activation that is squashed to (0, 1) and multiplies something."""
-    gates = roles_of(replay.step.cell).gates
+def gates_and_memory(replay: Replay, length: int) -> tuple[dict[str, GateActivity], Memory]:
+    """In one pass over the replay: every gate's activity, and the time constants of the retained states.
+
+    Gates go by their name: a gate is a pre-activation that is squashed to (0, 1) and multiplies something. Time
+    constants are relative to ``length``.
+    """
+    roles = roles_of(replay.step.cell)
+    gates, retained = roles.gates, roles.gated
     sums = {gate: _Sums() for gate in gates}
-    for leaves, inside in _leaves(replay) if gates else ():
+    totals: list[Tensor | float] = [0.0] * len(retained)
+    for leaves, inside in _leaves(replay) if gates or retained else ():
         for gate, collected in sums.items():
-            u = leaves(Leaf("gate", gate))
-            collected.add(u[inside], gates[gate].value(leaves)[inside])
-    return {gate: collected.activity() for gate, collected in sums.items()}
+            collected.add(inside(leaves(Leaf("gate", gate))), inside(gates[gate].value(leaves)))
+        for number, state in enumerate(retained):
+            totals[number] = totals[number] + inside(state.coefficient(leaves)).sum(0).cpu()
+    activities = {gate: collected.activity() for gate, collected in sums.items()}
+    means = [torch.as_tensor(total) / int(replay.lengths.sum()) for total in totals]
+    return activities, _memories(retained, means, length)
 
 
-@torch.no_grad()
-def memory(replay: Replay, length: int) -> Memory:
-    """Time constants of the retained states, relative to ``length``."""
-    states = roles_of(replay.step.cell).gated
-    if not states:
+def _memories(retained: Sequence[RetainedState], means: Sequence[Tensor], length: int) -> Memory:
+    if not retained:
         nothing = single(0.0, reasons={NO_REMEMBER_GATE: True})
         return Memory(None, length, None, nothing, nothing, nothing)
-    totals: list[Tensor | float] = [0.0] * len(states)
-    count = 0
-    for leaves, inside in _leaves(replay):
-        count += int(inside.sum())
-        for number, state in enumerate(states):
-            totals[number] = totals[number] + state.coefficient(leaves)[inside].sum(0).cpu()
-    means = [torch.as_tensor(total) / count for total in totals]
-    first, *others = (_memory(state, mean, length) for state, mean in zip(states, means, strict=True))
+    first, *others = (_memory(state, mean, length) for state, mean in zip(retained, means, strict=True))
     return replace(first, others=tuple(others))
 
 
@@ -108,20 +108,29 @@ def _memory(state: RetainedState, mean: Tensor, length: int) -> Memory:
     return Memory(gate, length, scales, shares[0], shares[1], shares[2], state.state, sign)
 
 
-def _leaves(replay: Replay) -> Iterator[tuple[LeafValues, Tensor]]:
-    """The leaves of the cell's graph on the replay, some steps at a time, and which of these are of a sequence."""
+def _leaves(replay: Replay) -> Iterator[tuple[LeafValues, Callable[[Tensor], Tensor]]]:
+    """The leaves of the cell's graph on the replay, some steps at a time, and what cuts values to those of a sequence.
+
+    Cut, they are (rows, N).
+    """
     step = replay.step
     for start, stop in spans(replay.steps, 64):
         x = replay.inputs[start:stop].double()
         states = tuple(values[start:stop] for values in replay.states)
-        _, u = step(step.drive(x), states, step.pointwise(x))
+        u = step.pre_activations(x, states)
         new = tuple(values[start + 1 : stop + 1] for values in replay.states)
         known: dict[Leaf, Tensor] = {Leaf("input", INPUT): x}
         for kind, values in (("state", states), ("new state", new)):
             known |= {Leaf(kind, name): value for name, value in zip(step.cell.states, values, strict=True)}
         known |= {Leaf("gate", name): getattr(u, name) for name in step.cell.gates}
         known |= {Leaf("parameter", name): getattr(u, name) for name in step.cell.parameters}
-        yield known.__getitem__, replay.inside[start:stop]
+        inside = replay.inside[start:stop]
+        whole = bool(inside.all())
+        yield known.__getitem__, partial(_rows, None if whole else inside)
+
+
+def _rows(inside: Tensor | None, values: Tensor) -> Tensor:
+    return values.flatten(0, 1) if inside is None else values[inside]
 
 
 class _Sums:

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-_PRELOADED = ["isornn.explorer.work", "isornn.theory.population.engine", "isornn.theory.spectra.compiled"]
+_PRELOADED = ["isornn.explorer.preloaded"]
 _REMEMBERED = 256  # answers
 
 
@@ -32,7 +32,7 @@ class Latest:
     """Runs functions of this library in separate processes, at most one for each ``place`` at a time.
 
     The theory's computations cannot be cancelled, so the process of a superseded request is terminated. Processes are
-    forked from a server that has imported torch only, where the system supports this (else each imports torch itself).
+    forked from a server that has imported all they need, where the system supports this (else each imports it itself).
     The last ``remembered`` results are cached (least recently used).
 
     Args:

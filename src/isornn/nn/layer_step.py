@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -15,7 +15,7 @@ from isornn.nn.layout import Layout
 from isornn.nn.recurrence import recurrence
 from isornn.nn.rnn import RNN, suffix
 from isornn.nn.sequences import Sequences
-from isornn.nn.step import step
+from isornn.nn.step import pre_activations, step
 from isornn.nn.stepped import Weights
 
 States = tuple[Tensor, ...]
@@ -40,7 +40,7 @@ class LayerStep:
         recurrent = () if weights.recurrent is None else weights.recurrent.unflatten(0, (-1, self.hidden)).unbind(0)
         self.matrices = dict(zip(stack, recurrent, strict=True))
         plain = [self.matrices[gate] for gate in self.layout.plain]
-        self._shared = torch.cat(plain) if plain else None
+        self.shared = torch.cat(plain) if plain else None
 
     @staticmethod
     def of(layer: RecurrentLayer) -> LayerStep:
@@ -74,20 +74,28 @@ class LayerStep:
 
     def __call__(self, drive: Drive, states: States, x: Tensor | None) -> tuple[States, Values]:
         """New states and this step's pre-activations."""
-        shared = self.shared_products(states[0])
+        named = Values(**dict(zip(self.cell.states, states, strict=True)))
+        new, u = step(self.cell, named, drive, self._multiply(states[0]), x, self.weights.units)
+        return self.projected([getattr(new, name) for name in self.cell.states]), u
+
+    def pre_activations(self, inputs: Tensor, states: States) -> Values:
+        """Of steps with inputs (..., D), from the states before them."""
+        named = Values(**dict(zip(self.cell.states, states, strict=True)))
+        return pre_activations(self.cell, named, self.drive(inputs), self._multiply(states[0]), self.weights.units)
+
+    def _multiply(self, first: Tensor) -> Callable[[str, Tensor], Tensor]:
+        shared = self.shared_products(first)
 
         def multiply(gate: str, r: Tensor) -> Tensor:
             return shared[gate] if gate in shared else nn.functional.linear(r, self.matrices[gate])
 
-        named = Values(**dict(zip(self.cell.states, states, strict=True)))
-        new, u = step(self.cell, named, drive, multiply, x, self.weights.units)
-        return self.projected([getattr(new, name) for name in self.cell.states]), u
+        return multiply
 
     def shared_products(self, first: Tensor) -> dict[str, Tensor]:
         """``W_k s`` of the gates that read the first state itself, by one product."""
-        if self._shared is None:
+        if self.shared is None:
             return {}
-        product = nn.functional.linear(first, self._shared)
+        product = nn.functional.linear(first, self.shared)
         return dict(zip(self.layout.plain, product.chunk(len(self.layout.plain), -1), strict=True))
 
     def projected(self, states: Sequence[Tensor]) -> States:

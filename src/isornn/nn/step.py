@@ -38,10 +38,22 @@ def step(
     >>> u.h
     tensor([0.5000, 0.5000, 0.5000])
     """
+    u = pre_activations(cell, states, drive, multiply, parameters)
+    return Values(**cell.update(states, u, x)), u
+
+
+def pre_activations(
+    cell: Cell,
+    states: Values,
+    drive: Mapping[str, Tensor],
+    multiply: Callable[[str, Tensor], Tensor],
+    parameters: Mapping[str, Tensor] = _NONE,
+) -> Values:
+    """Those of `step` alone, by name, with the parameters among them."""
     u = Values(**parameters)
     for gate, reads in cell.gates.items():
         value = drive[gate]
         if reads.state:
             value = value + multiply(gate, cell.read(gate, states, u))
         setattr(u, gate, value)
-    return Values(**cell.update(states, u, x)), u
+    return u

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,6 +15,7 @@ from isornn.present.matplotlib import COLOURS, NOTHING, edges, grid, save, say
 
 _HEIGHT = 256  # rows of a heat map
 _ACROSS = 3  # the most panels in a row
+_LINE = 60  # characters of a summary above one panel
 _LEAST, _MOST = 1e-3, 8.0  # decades that colours span: rounding is no pattern, and what is gone has one colour
 
 Array = np.ndarray
@@ -21,7 +23,7 @@ Panel = tuple[str, Callable[[Axes], None]]
 
 
 def draw_watch(record: TrainingRecord, file: str | Path) -> None:
-    """For every layer and direction its gradients (`draw_gradients`) and its singular values.
+    """The record's summary, then for every layer and direction its gradients (`draw_gradients`) and singular values.
 
     Args:
         file: where to; the ending (.png, .pdf, .svg) says the format. Written atomically.
@@ -31,7 +33,7 @@ def draw_watch(record: TrainingRecord, file: str | Path) -> None:
         OSError: the figure cannot be written there.
     """
     panels = [panel for layer in record.layers for panel in (_gradients(record, layer), _spectra(record, layer))]
-    _draw(panels, 2, Path(file))
+    _draw(panels, 2, Path(file), record.summary)
 
 
 def draw_gradients(records: Mapping[str, TrainingRecord], file: str | Path) -> None:
@@ -141,11 +143,13 @@ def _spectra(record: TrainingRecord, layer: LayerRecord, title: str | None = Non
     return title or f"{layer.name}: singular values", draw
 
 
-def _draw(panels: Sequence[Panel], across: int, file: Path) -> None:
+def _draw(panels: Sequence[Panel], across: int, file: Path, summary: str | None = None) -> None:
     if not panels:
         raise ValueError("record: it has no layer to draw")
     canvas, axes = grid(len(panels), min(len(panels), across), (4.4, 3.2))
     for one, (title, draw) in zip(axes, panels, strict=True):
         one.set_title(title)
         draw(one)
+    if summary is not None:
+        canvas.suptitle(fill(summary, _LINE * across), x=0.01, ha="left", fontsize="medium")
     save(canvas, file)

@@ -322,9 +322,11 @@ def _line(
     """A, B, B^2, AB, A^2 (means over the copies), A_a A_b, A_a B_b (symmetrised), B_a B_b, for one draw."""
     cell, state = laws.cell, units.states[name]
     u, x = draw_gates(laws, units, held, normal if uniform is None else uniform, normal=normal)
-    b = cell.update(Values(**{**units.states, name: torch.zeros_like(state)}), u, x)[name]
-    a = cell.update(Values(**{**units.states, name: torch.ones_like(state)}), u, x)[name] - b
-    a, b = torch.broadcast_tensors(a, b)
+    # At 0 and 1 together: what the update makes of the gates alone is then computed once.
+    ends = torch.stack([torch.zeros_like(state), torch.ones_like(state)])
+    new = cell.update(Values(**{**units.states, name: ends}), u, x)[name]
+    b, at_one = torch.broadcast_tensors(new, ends)[0]
+    a = at_one - b
     if units.copies == 1:
         a, b = a[0], b[0]
         moments = [a, b, b * b, a * b, a * a]
