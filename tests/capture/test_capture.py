@@ -272,17 +272,19 @@ def test_the_input_law_that_was_measured_is_that_of_the_fix():
     model, x = nn.LSTM(8, 64, num_layers=2), 0.1 * torch.randn(100, 4, 8)
     report = isornn.diagnose(model, x, theory=False)
     first, second = (finding for finding in report.findings if finding.kind == "default_start")
-    assert "isornn.Input(variance=0.0" in first.remedy and "Input" not in second.remedy
+    assert all(finding.remedy.endswith(", 100, batch)") for finding in (first, second))
     lines = {}
     for kind in ("printed", "called"):
         torch.manual_seed(1)
         if kind == "printed":
             for finding in (first, second):
-                exec(finding.remedy, {"model": model})
+                exec(finding.remedy, {"model": model, "batch": x})
         else:
             report.fix_()
         lines[kind] = {name: value.clone() for name, value in model.state_dict().items()}
     assert all(torch.equal(value, lines["called"][name]) for name, value in lines["printed"].items())
+    candidate = (x @ model.weight_ih_l0.detach().T).chunk(4, -1)[2]
+    assert 2 < candidate.var() < 6  # of inputs of variance .01; the rule's 4
     assert "default_start" not in {f.kind for f in findings(measure(model, x, theory=False))}
 
 
