@@ -194,37 +194,47 @@ def _add_pairs(search: _Search, by_length: list[list[_Features]]) -> None:
     columns = steps * width
     affordable = min(math.sqrt(_ENTRIES / (2 + outputs)), _OPERATIONS / (8 * columns * n * (2 + outputs)))
     lags = steps if columns <= affordable else min(steps, 2 * max(1, int(affordable / width / 2)))
-    starts = range(0, max(1, steps - lags // 2), max(1, lags // 2))
+    starts = torch.tensor(sorted({*range(0, steps - lags, max(1, lags // 2)), steps - lags}))
     bar = threshold(len(starts) * (lags * width) ** 2 // 2, outputs)
-    for start in starts:
-        _add_block_pairs(search, by_length, start, min(start + lags, steps), bar)
+    together = min(_ENTRIES / (2 + outputs) / (lags * width) ** 2, _ENTRIES / (n * lags * width))
+    for some in starts.split(max(1, int(together))):
+        _add_block_pairs(search, by_length, some.tolist(), lags, bar)
 
 
-def _add_block_pairs(search: _Search, by_length: list[list[_Features]], start: int, end: int, bar: float) -> None:
-    width = search.history.shape[2]
-    flat = search.history[:, start:end].flatten(1)
+def _add_block_pairs(
+    search: _Search, by_length: list[list[_Features]], starts: Sequence[int], lags: int, bar: float
+) -> None:
+    """Those of some blocks, all of ``lags`` lags, that fit the training rows of each fold best."""
+    flat = torch.stack([search.history[:, start : start + lags].flatten(1) for start in starts])
     total = _pair_sums(flat, search.targets)
-    upper = torch.ones(flat.shape[1], flat.shape[1]).triu(1)
-    for fold in range(len(search.training)):
-        own = search.training[fold] == 0
-        products, sums, squares = (
-            all_ - of_own for all_, of_own in zip(total, _pair_sums(flat[own], search.targets[own]), strict=True)
-        )
-        found = search.statistic(fold, products, sums, squares) * upper
-        for place, (low, high) in enumerate(search.stretches()):
-            # Column by column, the second of the two inputs is the older.
-            first, last = (min(max(lag - start, 0), end - start) * width for lag in (low, high))
-            stretch = found[:, first:last].flatten()
-            best = _largest(stretch, _PAIRS, bar)
-            one, other = best // max(1, last - first), first + best % max(1, last - first)
-            by_length[place][fold] += _Features.of(flat[:, one] * flat[:, other], bar)
+    upper = torch.ones(flat.shape[2], flat.shape[2]).triu(1)
+    for fold, training in enumerate(search.training > 0):
+        own = _pair_sums(flat[:, ~training], search.targets[~training])
+        found = search.statistic(fold, *(both - one for both, one in zip(total, own, strict=True))) * upper
+        for block in (found.amax((1, 2)) > bar / 2).nonzero()[:, 0].tolist():
+            for place, new in _best_pairs(flat[block], found[block], starts[block], lags, bar, search):
+                by_length[place][fold] += new
+
+
+def _best_pairs(
+    flat: Tensor, found: Tensor, start: int, lags: int, bar: float, search: _Search
+) -> Iterator[tuple[int, _Features]]:
+    """For each length that is the first to contain some of the pairs, the best of those."""
+    width = search.history.shape[2]
+    for place, (low, high) in enumerate(search.stretches()):
+        # The second of the two inputs, in whose column the pair is, is the older.
+        first, last = (min(max(lag - start, 0), lags) * width for lag in (low, high))
+        if last > first:
+            best = _largest(found[:, first:last].flatten(), _PAIRS, bar)
+            one, other = best // (last - first), first + best % (last - first)
+            yield place, _Features.of(flat[:, one] * flat[:, other], bar)
 
 
 def _pair_sums(flat: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums over rows of ``x_a x_b`` times each target, of ``x_a x_b`` and of its square."""
-    products = torch.stack([flat.T @ (flat * target[:, None]) for target in targets.T])
+    """Sums over the rows of (b, n, P) of ``x_a x_b`` times each target, of ``x_a x_b`` and of its square."""
+    products = torch.stack([flat.mT @ (flat * target[:, None]) for target in targets.T])
     squares = flat.square()
-    return products, flat.T @ flat, squares.T @ squares
+    return products, flat.mT @ flat, squares.mT @ squares
 
 
 # ---- the fit ----
