@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from isornn.formatting import counted, rounded, share, steps
+from isornn.formatting import counted, rounded, share, steps, with_error_of
 from isornn.lookback.rows import Score
 
 TOO_FEW = "too few sequences to tell"
@@ -21,7 +21,8 @@ class Memory:
         lengths: L, growing.
         scores: the cross-validated score with the last L steps: 0 is the base rate, 1 is perfect.
         errors: their standard errors.
-        needed: the smallest L whose score is within one standard error of the best; ``None`` for a ``reason``.
+        needed: the smallest L whose score is within one standard error (at least .001) of the best; ``None`` for a
+            ``reason``.
         reason: `TOO_FEW`, `NOTHING` or `GROWING`; empty where ``needed`` is a number.
         score: ``"R^2"`` of values, ``"Brier skill"`` of classes: the share of the squared error, of the indicators of
             the classes, that the base rate makes and the predictions do not.
@@ -82,4 +83,4 @@ class Memory:
 
 
 def _with_error(value: float, error: float) -> str:
-    return f"{rounded(value, error)} ± {rounded(error, error)}" if error >= 1e-8 else rounded(value)
+    return with_error_of(value, error) if error >= 1e-6 else rounded(value)

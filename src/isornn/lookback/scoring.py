@@ -75,11 +75,16 @@ def _score(losses: Tensor, base: Tensor, groups: Tensor) -> tuple[float, float]:
     return float(score), float(each.square().sum().sqrt() * (count / max(1, count - 1)) ** 0.5 / total)
 
 
+NEGLIGIBLE = 1e-3
+"""A gain of the score that no steps are worth: where predictions are all but exact, errors are as small as rounding."""
+
+
 def shortest(lengths: Sequence[int], scores: Sequence[float], errors: Sequence[float]) -> int:
-    """The place of the smallest length whose score is within one standard error of the best.
+    """The place of the smallest length whose score is within one standard error, or `NEGLIGIBLE`, of the best.
 
     >>> shortest([1, 2, 4, 8], [0.0, 0.2, 0.88, 0.9], [0.0, 0.1, 0.03, 0.03])
     2
     """
     best = max(range(len(lengths)), key=lambda place: scores[place])
-    return next(place for place, score in enumerate(scores) if score >= scores[best] - errors[best])
+    least = scores[best] - max(errors[best], NEGLIGIBLE)
+    return next(place for place, score in enumerate(scores) if score >= least)
