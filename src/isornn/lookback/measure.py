@@ -13,10 +13,10 @@ from isornn.lookback.rows import DataError, Rows, grid, rows_of
 from isornn.lookback.scoring import Candidates, Scored, shortest
 from isornn.lookback.sparse import sparse, threshold
 
-FEWEST = 10  # sequences, below which nothing is tried
 SEED = 0
 _CERTAIN, _POSSIBLE = 3.0, 1.5  # standard errors above 0 of a score that is not chance, and of one that may not be
-_TOO_LITTLE = 0.5  # share of the target: if a sample far back needs more to be found, "nothing" would say little
+_TOO_LITTLE = 0.5  # share of the target: with so few sequences that a sample far back needs more to be found, a score
+# is not trusted either, as its standard error is one of few
 
 Progress = Callable[[float], None]
 
@@ -52,13 +52,14 @@ def memory(
             real; or one per step, (sequences, steps[, k]). Integers are classes. NaN and the class -100 do not count.
         lengths: (sequences,) where they differ; what is behind them is not read.
         longest: the longest L; that of the sequences unless given.
-        generator: draws the frozen network, the folds, and 1000 of the targets if there are more (of classes at each
+        generator: draws the frozen network, the folds, and 800 of the targets if there are more (of classes at each
             step, so that each is as frequent as its number allows); seeded with 0 unless given.
         progress: is called with the share that is done, now and then.
 
     Returns:
         Scores with their standard errors over sequences. Values: R^2 after standardising each. Classes: the Brier
-        skill, which is R^2 of the classes' indicators. Some 30 seconds on two cores for 1000 sequences of 2000 steps.
+        skill, which is R^2 of the classes' indicators. With too few sequences for a sample far back to be found,
+        nothing is tried and they are empty. Up to 20 seconds of a core for 2000 steps.
 
     Raises:
         DataError: a ValueError: shapes that do not go together, numbers that are not finite, a constant target.
@@ -74,10 +75,9 @@ def memory(
     draw = torch.Generator().manual_seed(SEED) if generator is None else generator
     with torch.no_grad():
         rows = rows_of(batch, target, lengths, longest, draw)
-        steps = grid(rows.history.shape[1])
-        scored = _scored(rows, steps, draw, progress) if rows.sequences >= FEWEST else []
-    detectable = _detectable(rows)
-    needed, reason = _finding(steps, scored, rows.whole, detectable)
+        steps, detectable = grid(rows.history.shape[1]), _detectable(rows)
+        scored = _scored(rows, steps, draw, progress) if detectable <= _TOO_LITTLE else []
+    needed, reason = _finding(steps, scored, rows.whole)
     return Memory(
         lengths=steps if scored else (),
         scores=tuple(one.score for one in scored),
@@ -124,19 +124,19 @@ def _shortest(steps: Sequence[int], scored: Sequence[Scored]) -> Scored:
 
 
 def _detectable(rows: Rows) -> float:
-    """The share of the target that a single input at a single lag explains if it exceeds the bar of the search."""
+    """The share of the target that a single input at a single lag explains if it exceeds the bar of the search, as if
+    each sequence had one target: several of one sequence are not independent."""
     _, steps, width = rows.history.shape
-    return threshold(3 * steps * width, 1) / len(rows.targets)
+    return threshold(3 * steps * width, 1) / rows.sequences
 
 
-def _finding(steps: Sequence[int], scored: Sequence[Scored], whole: bool, detectable: float) -> tuple[int | None, str]:
+def _finding(steps: Sequence[int], scored: Sequence[Scored], whole: bool) -> tuple[int | None, str]:
     """The length, or why there is none."""
     if not scored:
         return None, TOO_FEW
     best = max(scored, key=lambda one: one.score)
     if best.score <= _CERTAIN * best.error:
-        perhaps = best.score > _POSSIBLE * best.error > 0 or detectable > _TOO_LITTLE
-        return None, TOO_FEW if perhaps else NOTHING
+        return None, TOO_FEW if best.score > _POSSIBLE * best.error > 0 else NOTHING
     place = shortest(steps, [one.score for one in scored], [one.error for one in scored])
     if place == len(steps) - 1 and not whole:
         return None, GROWING

@@ -46,7 +46,7 @@ class Memory:
         """The finding first, then the evidence for it."""
         data = f"{counted(self.sequences, 'sequence')}, {counted(self.rows, 'target')}"
         if self.needed is None and not self.lengths:
-            return f"No length: {self.reason} ({data})."
+            return f"No length: {self.reason}.\n{data}.{self._limit()}"
         best = max(range(len(self.scores)), key=lambda place: self.scores[place])
         if self.needed is None and self.reason == GROWING:
             found = f"More than {steps(self.lengths[-1])}: the score is {self.reason}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-PENALTIES = torch.logspace(-4, 3, 8, dtype=torch.float64)
+PENALTIES = torch.logspace(-4, 2, 7, dtype=torch.float64)
 """Multiples of the mean variance of the features."""
 _FLAT = 1e-10  # variance of features, below which there are none
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 Score = Literal["R^2", "Brier skill"]
 
-MOST_ROWS = 1000
+MOST_ROWS = 800
 FOLDS = 5
 IGNORED = -100  # the class that torch's losses ignore
 _ONE_HOT = 32  # symbols, above which each gets a random code of as many signs

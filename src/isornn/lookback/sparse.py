@@ -25,7 +25,7 @@ def threshold(features: int, outputs: int) -> float:
     """What ``n r^2``, summed over uncorrelated outputs, exceeds for any of so many features with probability `LEVEL`.
 
     >>> round(threshold(1, 1), 2), round(threshold(2000, 1), 1)
-    (6.63, 19.5)
+    (6.63, 20.8)
     """
     return float(chi2.isf(LEVEL / max(1, features), max(1, outputs)))
 
