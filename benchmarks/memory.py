@@ -302,7 +302,8 @@ def main() -> int:
         least = min(sum(row[5] == "yes" for row in rows if row[1] == seed) for seed in range(seeds))
         claim(f"right (within a factor {FACTOR:g}): fewest of {seeds} seeds {least} of {len(tasks)}", least >= bar)
         wall, process = (max(float(str(row[place])) for row in rows) for place in (6, 7))
-        claim(f"at most {SECONDS:g} s each: {wall:.0f} s wall, {process:.0f} s process", wall <= SECONDS)
+        claim(f"at most {SECONDS:g} s of processor time each: {process:.0f} s", process <= SECONDS)
+        claim(f"at most {SECONDS:g} s by the clock, with the load as it was: {wall:.0f} s", wall <= SECONDS)
         print(flush=True)
     return 0
 

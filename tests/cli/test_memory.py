@@ -42,7 +42,7 @@ def test_json_is_what_python_finds(data: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "arguments", "parts"),
     [
-        ({"targets": None}, (), ("DATA", "no array targets")),
+        ({"targets": None}, (), ("DATA", "an array targets")),
         ({"targets": np.zeros(3)}, (), ("target: shape (3,)", "80 sequences")),
         ({"targets": np.array([None] * 80)}, (), ("DATA", "plain arrays")),
         ({}, ("--longest", "0"), ("longest: 0",)),

@@ -82,18 +82,17 @@ def _read(file: Path) -> dict[str, Any]:
     from isornn.files import check_regular
 
     check_regular(file)
+    found = {}
     try:
-        with np.load(file, allow_pickle=False) as arrays:
-            if not isinstance(arrays, np.lib.npyio.NpzFile):
-                raise SpecError("DATA", str(file), "it is an .npz file, with arrays inputs and targets")
-            found = {name: arrays[name] for name in (*_NEEDED, *_OPTIONAL) if name in arrays.files}
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.lib.npyio.NpzFile):
+            with loaded as arrays:
+                found = {name: arrays[name] for name in (*_NEEDED, *_OPTIONAL) if name in arrays.files}
     except (ValueError, EOFError, BadZipFile) as error:
-        if isinstance(error, SpecError):
-            raise
         raise SpecError("DATA", str(file), f"it is an .npz file of plain arrays ({error})") from None
     for name in _NEEDED:
         if name not in found:
-            raise SpecError("DATA", str(file), f"it has no array {name}; numpy.savez writes them by name")
+            raise SpecError("DATA", str(file), f"it is an .npz file with an array {name}, as numpy.savez writes")
     return found
 
 
