@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from scipy.stats import t as student
 
 from isornn.lookback.dense import Predictions, gaussian, linear, reservoir
 from isornn.lookback.record import GROWING, NOTHING, TOO_FEW, Memory
 from isornn.lookback.rows import DataError, Rows, grid, rows_of
 from isornn.lookback.scoring import Candidates, Scored, shortest
-from isornn.lookback.sparse import sparse, threshold
+from isornn.lookback.sparse import LEVEL, sparse, threshold
 
 SEED = 0
-_CERTAIN, _POSSIBLE = 3.0, 1.5  # standard errors above 0 of a score that is not chance, and of one that may not be
+_POSSIBLE = 1.5  # standard errors above 0 of a score that may not be chance
 _TOO_LITTLE = 0.5  # share of the target: with so few sequences that a sample far back needs more to be found, a score
 # is not trusted either, as its standard error is one of few
 
@@ -77,7 +78,7 @@ def memory(
         rows = rows_of(batch, target, lengths, longest, draw)
         steps, detectable = grid(rows.history.shape[1]), _detectable(rows)
         scored = _scored(rows, steps, draw, progress) if detectable <= _TOO_LITTLE else []
-    needed, reason = _finding(steps, scored, rows.whole)
+    needed, reason = _finding(steps, scored, rows)
     return Memory(
         lengths=steps if scored else (),
         scores=tuple(one.score for one in scored),
@@ -130,14 +131,15 @@ def _detectable(rows: Rows) -> float:
     return threshold(3 * steps * width, 1) / rows.sequences
 
 
-def _finding(steps: Sequence[int], scored: Sequence[Scored], whole: bool) -> tuple[int | None, str]:
+def _finding(steps: Sequence[int], scored: Sequence[Scored], rows: Rows) -> tuple[int | None, str]:
     """The length, or why there is none."""
     if not scored:
         return None, TOO_FEW
     best = max(scored, key=lambda one: one.score)
-    if best.score <= _CERTAIN * best.error:
+    certain = float(student.isf(LEVEL / len(steps), rows.sequences - 1))
+    if best.score <= certain * best.error:
         return None, TOO_FEW if best.score > _POSSIBLE * best.error > 0 else NOTHING
     place = shortest(steps, [one.score for one in scored], [one.error for one in scored])
-    if place == len(steps) - 1 and not whole:
+    if place == len(steps) - 1 and not rows.whole:
         return None, GROWING
     return steps[place], ""
