@@ -24,11 +24,12 @@ _HOMES = {
     "isometric": "theory",
     "kernel": "theory",
     "kernel_estimate": "theory",
+    "memory": "lookback",
     "simulate": "simulation",
     "spectrum": "theory",
     "typing_of": "cells",
 }
-_MODULES = ("cells", "diagnosis", "init", "nn", "optim", "simulation", "tasks", "theory", "training")
+_MODULES = ("cells", "diagnosis", "init", "lookback", "nn", "optim", "simulation", "tasks", "theory", "training")
 
 __all__ = [
     "Gate",
@@ -45,6 +46,8 @@ __all__ = [
     "isometric",
     "kernel",
     "kernel_estimate",
+    "lookback",
+    "memory",
     "nn",
     "optim",
     "simulate",

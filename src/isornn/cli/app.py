@@ -19,6 +19,7 @@ from isornn.cli.data import data
 from isornn.cli.demo import demo
 from isornn.cli.diagnose import diagnose
 from isornn.cli.explore import explore
+from isornn.cli.memory import memory
 from isornn.cli.pareto import pareto
 from isornn.cli.phase import phase
 from isornn.cli.reproduce import reproduce
@@ -86,6 +87,7 @@ for command in (
     diagnose,
     explore,
     isometric,
+    memory,
     pareto,
     phase,
     reproduce,

@@ -1,0 +1,120 @@
+"""``isornn memory``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isornn.cli.options import AsJson, whole
+from isornn.cli.show import check_writable, errors, print_json, print_table, say
+from isornn.formatting import with_error_of
+
+if TYPE_CHECKING:
+    from isornn.lookback import Memory
+
+_NEEDED, _OPTIONAL = ("inputs", "targets"), ("lengths",)
+
+
+def memory(
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA.npz", help="Arrays inputs, targets and, where sequences differ, lengths.")
+    ],
+    longest: Annotated[
+        int | None,
+        typer.Option("--longest", metavar="L", parser=whole, help="Look back at most so far; all steps unless given."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="SEED", parser=whole, help="Of what is random.")] = 0,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the score against L (.png, .pdf or .svg).")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """How many of the last steps a target depends on, from data alone: what to give to --length.
+
+    inputs: (sequences, steps, features), or (sequences, steps) of whole numbers. targets: one per sequence or one per
+    step; whole numbers are classes.
+    """
+    from torch import Generator
+
+    from isornn.cells import SpecError
+    from isornn.lookback import memory as measured
+
+    check_writable("--plot", plot, (".png", ".pdf", ".svg"))
+    if not 0 <= seed < 2**63:
+        raise SpecError("--seed", seed, "it is at least 0 and below 2**63")
+    arrays = _read(data)
+    with _progress() as progress:
+        found = measured(
+            arrays["inputs"],
+            arrays["targets"],
+            lengths=arrays.get("lengths"),
+            longest=longest,
+            generator=Generator().manual_seed(seed),
+            progress=progress,
+        )
+    if json:
+        print_json(found.to_dict())
+    else:
+        _print(found)
+    if plot is not None:
+        from isornn.present.memory import draw_memory
+
+        draw_memory(found, plot)
+        say(f"isornn: figure in {plot}")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """The arrays of an .npz file, without running any code in it.
+
+    Raises:
+        SpecError: it is no such file, or an array is missing.
+        OSError: it is not readable.
+    """
+    from zipfile import BadZipFile
+
+    import numpy as np
+
+    from isornn.cells import SpecError
+    from isornn.files import check_regular
+
+    check_regular(file)
+    found = {}
+    try:
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.lib.npyio.NpzFile):
+            with loaded as arrays:
+                found = {name: arrays[name] for name in (*_NEEDED, *_OPTIONAL) if name in arrays.files}
+    except (ValueError, EOFError, BadZipFile) as error:
+        raise SpecError("DATA", str(file), f"it is an .npz file of plain arrays ({error})") from None
+    for name in _NEEDED:
+        if name not in found:
+            raise SpecError("DATA", str(file), f"it is an .npz file with an array {name}, as numpy.savez writes")
+    return found
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[float], None]]:
+    """A bar on a terminal's stderr, and nothing elsewhere."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = errors()
+    columns = (TextColumn("regressions"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task("regressions", total=1.0)
+        yield lambda share: bars.update(task, completed=share)
+
+
+def _print(found: Memory) -> None:
+    print(found)
+    rows = [
+        (str(length), with_error_of(score, error))
+        for length, score, error in zip(found.lengths, found.scores, found.errors, strict=True)
+    ]
+    if rows:
+        print_table("", ("last steps", found.score), rows)
+    if found.needed is not None:
+        print(f"isornn.init.critical_(module, length={found.needed})")

@@ -1,0 +1,86 @@
+"""What `isornn.memory` finds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from isornn.formatting import counted, rounded, share, steps, with_error_of
+from isornn.lookback.rows import Score
+
+TOO_FEW = "too few sequences to tell"
+NOTHING = "nothing in the inputs predicts the target"
+GROWING = "still growing at the longest length"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """How well the last L steps of the inputs predict the target, against L.
+
+    Args:
+        lengths: L, growing.
+        scores: the cross-validated score with the last L steps: 0 is the base rate, 1 is perfect.
+        errors: their standard errors.
+        needed: the smallest L whose score is within one standard error (at least .001) of the best; ``None`` for a
+            ``reason``.
+        reason: `TOO_FEW`, `NOTHING` or `GROWING`; empty where ``needed`` is a number.
+        score: ``"R^2"`` of values, ``"Brier skill"`` of classes: the share of the squared error, of the indicators of
+            the classes, that the base rate makes and the predictions do not.
+        sequences, rows: of how many sequences, and how many targets of them, it is the result.
+        detectable: the smallest share of the target that one sample far back must explain to be found for sure.
+        whole: whether the longest length is that of the sequences, so that there is nothing before.
+    """
+
+    lengths: tuple[int, ...]
+    scores: tuple[float, ...]
+    errors: tuple[float, ...]
+    needed: int | None
+    reason: str
+    score: Score
+    sequences: int
+    rows: int
+    detectable: float
+    whole: bool
+
+    def __str__(self) -> str:
+        """The finding first, then the evidence for it."""
+        data = f"{counted(self.sequences, 'sequence')}, {counted(self.rows, 'target')}"
+        if self.needed is None and not self.lengths:
+            return f"No length: {self.reason}.\n{data}.{self._limit()}"
+        best = max(range(len(self.scores)), key=lambda place: self.scores[place])
+        if self.needed is None and self.reason == GROWING:
+            found = f"More than {steps(self.lengths[-1])}: the score is {self.reason}"
+        elif self.needed is None:
+            found = f"No length: {self.reason}"
+        else:
+            found = f"The last {steps(self.needed)} of the inputs are enough"
+            if self.needed == self.lengths[-1] and self.whole and len(self.lengths) > 1:
+                found += ", which is the whole sequence"
+        return f"{found}.\n{self._evidence(best)}\n{data}.{self._limit()}"
+
+    def _evidence(self, best: int) -> str:
+        value, error = self.scores[best], self.errors[best]
+        if self.needed is None:
+            return f"{self.score} {_with_error(value, error)} at best."
+        own = self.lengths.index(self.needed)
+        sentence = f"{self.score} {_with_error(self.scores[own], self.errors[own])}"
+        if own:
+            sentence += f"; with {self.lengths[own - 1]} {_with_error(self.scores[own - 1], self.errors[own - 1])}"
+        return (
+            sentence if own == best else f"{sentence}; at best {_with_error(value, error)}, with {self.lengths[best]}"
+        )
+
+    def _limit(self) -> str:
+        if self.reason not in (TOO_FEW, NOTHING):
+            return ""
+        if self.detectable >= 1:
+            return " Even a target that is one of the inputs would not be found for sure."
+        return f" One sample far back would be found for sure if it explained {share(self.detectable)} of the target."
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, as JSON has them."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+
+def _with_error(value: float, error: float) -> str:
+    return with_error_of(value, error) if error >= 1e-6 else rounded(value)

@@ -1,0 +1,217 @@
+"""Sequences and targets as rows of a regression: the inputs before each target, newest first, and the target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Score = Literal["R^2", "Brier skill"]
+
+MOST_ROWS = 800
+FOLDS = 5
+IGNORED = -100  # the class that torch's losses ignore
+_ONE_HOT = 32  # symbols, above which each gets a random code of as many signs
+_CLASSES = 64  # above which the rarer ones are one
+_NUMBERS = 1 << 16  # of a row: features are projected on so many principal directions that they fit
+_SAMPLE = 20_000  # steps, from which the principal directions are estimated
+
+
+class DataError(ValueError):
+    """Inputs or targets that cannot be read: names the argument, what was found and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """n targets, each with the inputs up to it.
+
+    Args:
+        history: (n, T, D) float32; ``history[:, l]`` is the input l steps before the target's own step, standardised,
+            0 before the sequence began.
+        targets: (n, k) float64: standardised values, or indicators of classes.
+        groups: (n,) the sequence that each is of.
+        folds: (n,) from 0 to `FOLDS` - 1; a sequence is in one fold.
+        score: what a score of predictions of these targets is.
+        whole: whether the history goes back to the first step of every sequence.
+    """
+
+    history: Tensor
+    targets: Tensor
+    groups: Tensor
+    folds: Tensor
+    score: Score
+    whole: bool
+
+    @property
+    def sequences(self) -> int:
+        return len(self.groups.unique())
+
+
+def rows_of(batch: Any, target: Any, lengths: Any, longest: int | None, generator: torch.Generator) -> Rows:
+    """At most `MOST_ROWS` rows of the data, drawn where there are more.
+
+    One per sequence where it has one target, at its last step. Where each step has a target, steps are drawn: of
+    classes so that each is as frequent as its number allows, of values uniformly.
+
+    Raises:
+        DataError: shapes that do not go together, or numbers that are not finite.
+    """
+    inputs, wanted = _as_tensor("batch", batch), _as_tensor("target", target)
+    ends = _lengths(inputs, lengths)
+    if wanted.dim() == 0 or len(wanted) != len(inputs):
+        found = tuple(wanted.shape)
+        raise DataError(f"target: shape {found} is not allowed; it has an entry for each of {len(inputs)} sequences")
+    per_step = wanted.dim() >= 2 and wanted.shape[1] == inputs.shape[1] > 1
+    sequence, step, chosen = _drawn(wanted, ends, per_step, generator)
+    targets, score = _targets(chosen)
+    if not len(step):
+        raise DataError("target: none is left; NaN and the class -100 leave a target out")
+    if bool((targets == targets[0]).all()):
+        raise DataError("target: all entries are the same, so that there is nothing to predict")
+    before = int(step.max()) + 1
+    steps = before if longest is None else min(before, longest)
+    inside = torch.arange(inputs.shape[1]) < ends[:, None]
+    lags = step[:, None] - torch.arange(steps)
+    real = _features(inputs, inside, sequence, lags, generator)
+    return Rows(real, targets, sequence, _folds(sequence, generator), score, steps == before)
+
+
+def _as_tensor(name: str, values: Any) -> Tensor:
+    try:
+        tensor = torch.as_tensor(values).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{name}: {type(values).__name__} is not allowed; it is a tensor or array ({error})") from None
+    if tensor.is_complex():
+        raise DataError(f"{name}: complex numbers are not allowed; give real and imaginary parts as features")
+    return tensor
+
+
+def _lengths(inputs: Tensor, lengths: Any) -> Tensor:
+    """The number of steps of each sequence, (B,)."""
+    symbols = inputs.dim() == 2 and not inputs.is_floating_point()
+    if not (symbols or inputs.dim() == 3) or 0 in inputs.shape:
+        allowed = "(sequences, steps, features), or (sequences, steps) of whole numbers"
+        raise DataError(f"batch: shape {tuple(inputs.shape)} of {inputs.dtype} is not allowed; it is {allowed}")
+    if lengths is None:
+        return torch.full((len(inputs),), inputs.shape[1])
+    ends = _as_tensor("lengths", lengths)
+    if ends.shape != inputs.shape[:1] or ends.is_floating_point():
+        found = f"shape {tuple(ends.shape)} of {ends.dtype}"
+        raise DataError(f"lengths: {found} is not allowed; it is a whole number for each of {len(inputs)} sequences")
+    if int(ends.min()) < 1 or int(ends.max()) > inputs.shape[1]:
+        found = f"{int(ends.min())} to {int(ends.max())}"
+        raise DataError(f"lengths: {found} is not allowed; they are from 1 to the {inputs.shape[1]} steps of the batch")
+    return ends.long()
+
+
+def _drawn(wanted: Tensor, ends: Tensor, per_step: bool, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Sequence, step and target of each row."""
+    if per_step:
+        known = torch.arange(wanted.shape[1]) < ends[:, None]
+        asked = wanted[:, :, None] if wanted.dim() == 2 else wanted.flatten(2)
+        sequence, step = (known & ~_left_out(asked)).nonzero(as_tuple=True)
+        values = asked[sequence, step]
+    else:
+        asked = wanted.reshape(len(wanted), -1)
+        sequence = (~_left_out(asked)).nonzero(as_tuple=True)[0]
+        step, values = ends[sequence] - 1, asked[sequence]
+    kept = _chosen(values, per_step, generator)
+    return sequence[kept], step[kept], values[kept]
+
+
+def _left_out(asked: Tensor) -> Tensor:
+    """Which targets, of the last axis, do not count: NaN, or the class that torch ignores."""
+    return (asked.isnan() if asked.is_floating_point() else asked == IGNORED).any(-1)
+
+
+def _chosen(values: Tensor, balanced: bool, generator: torch.Generator) -> Tensor:
+    """At most `MOST_ROWS` of the rows, in order: the largest of keys ``ln w + Gumbel`` are a draw with weights w."""
+    uniform = torch.rand(len(values), generator=generator, dtype=torch.float64)
+    keys = -(-uniform.clamp(1e-300, 1 - 1e-16).log()).log()
+    if balanced and not values.is_floating_point():
+        _, classes, counts = values[:, 0].unique(return_inverse=True, return_counts=True)
+        keys -= counts[classes].double().log()
+    return keys.topk(min(MOST_ROWS, len(keys))).indices.sort().values
+
+
+def _targets(values: Tensor) -> tuple[Tensor, Score]:
+    """Values standardised, constants as 0; classes as indicators."""
+    if values.is_floating_point():
+        if values.isinf().any():
+            raise DataError("target: infinite values are not allowed; leave a target out with NaN")
+        centred = values.double() - values.double().mean(0)
+        return centred / centred.square().mean(0).sqrt().clamp(min=1e-300), "R^2"
+    if values.shape[1] != 1:
+        found = tuple(values.shape[1:])
+        raise DataError(f"target: {found} classes for each entry are not allowed; it is one class, or real numbers")
+    _, classes, counts = values[:, 0].unique(return_inverse=True, return_counts=True)
+    rank = counts.argsort(descending=True).argsort()
+    return torch.nn.functional.one_hot(rank.clamp(max=_CLASSES - 1)[classes]).double(), "Brier skill"
+
+
+def _folds(sequence: Tensor, generator: torch.Generator) -> Tensor:
+    present, place = sequence.unique(return_inverse=True)
+    return torch.randperm(len(present), generator=generator)[place] % FOLDS
+
+
+def _features(inputs: Tensor, inside: Tensor, sequence: Tensor, step: Tensor, generator: torch.Generator) -> Tensor:
+    """The inputs at ``step`` (n, T) of the rows' sequences, as features of mean 0 and variance 1 over all steps."""
+    present = inputs[inside]
+    if inputs.is_floating_point() and not present.isfinite().all():
+        raise DataError("batch: NaN or infinite inputs are not allowed within the sequences' lengths")
+    code = _symbol_codes(present, generator) if inputs.dim() == 2 else None
+    sample = present[torch.randperm(len(present), generator=generator)[:_SAMPLE]]
+    steps = step.shape[1]
+    flat = _coded(present, code) if code is not None else present
+    mean, spread = flat.float().mean(0), flat.float().std(0, correction=0)
+    scale = torch.where(spread > 1e-6 * (mean.abs() + 1e-30), 1 / spread.clamp(min=1e-30), 0.0)
+    most = max(1, _NUMBERS // steps)
+    turn = _principal((_coded(sample, code).float() - mean) * scale, most) if len(scale) > most else None
+    history = torch.zeros(*step.shape, len(scale) if turn is None else most)
+    for rows in torch.arange(len(step)).split(max(1, (1 << 24) // (steps * len(scale)))):
+        values = inputs[sequence[rows][:, None], step[rows].clamp(min=0)]
+        values = (_coded(values, code).float() - mean) * scale
+        values = values if turn is None else values @ turn
+        history[rows] = values * (step[rows] >= 0)[..., None]
+    return history
+
+
+def _symbol_codes(present: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The symbols that occur, sorted, and a vector for each: indicators, or random signs where they are many."""
+    symbols = present.unique()
+    if len(symbols) <= _ONE_HOT:
+        return symbols, torch.eye(len(symbols))
+    return symbols, torch.randint(0, 2, (len(symbols), _ONE_HOT), generator=generator).float() * 2 - 1
+
+
+def _coded(values: Tensor, code: tuple[Tensor, Tensor] | None) -> Tensor:
+    if code is None:
+        return values
+    symbols, vectors = code
+    return vectors[torch.searchsorted(symbols, values.contiguous()).clamp(max=len(symbols) - 1)]
+
+
+def _principal(sample: Tensor, count: int) -> Tensor:
+    """The directions (D, count) of largest variance, scaled so that each projection has variance 1."""
+    values, vectors = torch.linalg.eigh((sample.T @ sample / len(sample)).double())
+    kept = values[-count:].clamp(min=1e-12)
+    return (vectors[:, -count:] / kept.sqrt()).float()
+
+
+def grid(longest: int) -> tuple[int, ...]:
+    """Lengths from 1 to ``longest``, each about sqrt(2) times the one before.
+
+    >>> grid(20)
+    (1, 2, 3, 4, 6, 8, 11, 16, 20)
+    """
+    inside = {round(math.sqrt(2) ** power) for power in range(1 + math.floor(2 * math.log2(longest) + 1e-9))}
+    return tuple(sorted(inside | {longest}))
+
+
+def fold_rows(folds: Tensor) -> Sequence[Tensor]:
+    """The rows of each fold that has any."""
+    return [rows for rows in ((folds == fold).nonzero()[:, 0] for fold in range(FOLDS)) if len(rows)]

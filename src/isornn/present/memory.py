@@ -1,0 +1,49 @@
+"""The figure of the memory that data needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from isornn.figures import Curve, Mark, Panel
+from isornn.formatting import steps
+from isornn.lookback import Memory
+from isornn.present.matplotlib import draw_panels
+
+
+def draw_memory(found: Memory, figure: Path) -> None:
+    """`memory_panel` as a file.
+
+    Args:
+        figure: where to; the ending (.png, .pdf, .svg) says the format. Written atomically.
+
+    Raises:
+        OSError: the figure cannot be written there.
+    """
+    draw_panels("", [memory_panel(found)], figure)
+
+
+def memory_panel(found: Memory) -> Panel:
+    """The score against the number of last steps that are read, with one standard error, and the number needed.
+
+    Where nothing could be tried the caption says why.
+    """
+    title, x = "What the last steps of the inputs predict", "last steps that are read"
+    y = f"{found.score}, held-out sequences"
+    if not found.lengths:
+        return Panel(title, x, y, caption=str(found))
+    curve = Curve(found.lengths, found.scores, error=found.errors, hover="last %{x} steps: %{y:.3g}")
+    marks = [Mark("y", 0.0)]
+    if found.needed is not None:
+        marks.append(Mark("x", found.needed, f"enough: {steps(found.needed)}", "dashed"))
+    low = min(0.0, max(-1.0, min(found.scores)))
+    return Panel(
+        title,
+        x,
+        y,
+        [curve],
+        marks=marks,
+        log=["x"],
+        x_range=(0.9, 1.1 * found.lengths[-1]),
+        y_range=(low - 0.05, 1.05),
+        caption=str(found),
+    )

@@ -1,0 +1,69 @@
+"""``isornn memory``."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import isornn
+from isornn.cli import app
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["memory", *map(str, arguments)], env={"COLUMNS": "200"})
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The sample four steps before the last of each sequence, whose lengths differ."""
+    draw = np.random.default_rng(0)
+    inputs, lengths = draw.normal(size=(80, 20, 1)), draw.integers(10, 21, 80)
+    file = tmp_path / "data.npz"
+    np.savez(file, inputs=inputs, targets=inputs[np.arange(80), lengths - 5, 0], lengths=lengths)
+    return file
+
+
+def test_says_the_length_and_where_it_goes(data: Path) -> None:
+    result = run(data, "--plot", data.parent / "memory.png")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "The last 6 steps of the inputs are enough.")
+    assert "isornn.init.critical_(module, length=6)" in result.stdout
+    assert (data.parent / "memory.png").stat().st_size > 10_000
+
+
+def test_json_is_what_python_finds(data: Path) -> None:
+    found = json.loads(run(data, "--json", "--longest", "12").stdout)
+    with np.load(data) as arrays:
+        same = isornn.memory(arrays["inputs"], arrays["targets"], lengths=arrays["lengths"], longest=12)
+    assert found == same.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "parts"),
+    [
+        ({"targets": None}, (), ("DATA", "an array targets")),
+        ({"targets": np.zeros(3)}, (), ("target: shape (3,)", "80 sequences")),
+        ({"targets": np.array([None] * 80)}, (), ("DATA", "plain arrays")),
+        ({}, ("--longest", "0"), ("longest: 0",)),
+        ({}, ("--seed", "-1"), ("--seed",)),
+        ({}, ("--plot", "figure.txt"), ("--plot", ".png")),
+    ],
+)
+def test_what_is_refused(
+    data: Path, change: dict[str, object], arguments: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
+    with np.load(data) as arrays:
+        kept = {name: value for name, value in ({**arrays} | change).items() if value is not None}
+    np.savez(data, **kept)  # type: ignore[arg-type]
+    result = run(data, *arguments)
+    assert result.exit_code == 2 and result.stdout == "", result.output
+    assert all(part in result.stderr for part in parts), result.stderr
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    text, single = tmp_path / "data.txt", tmp_path / "data.npy"
+    text.write_text("inputs")
+    np.save(single, np.zeros(3))
+    assert all("it is an .npz file" in run(file).stderr for file in (text, single))
+    assert run(tmp_path / "absent.npz").exit_code == 1

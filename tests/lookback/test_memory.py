@@ -1,0 +1,135 @@
+"""What `isornn.memory` says of data whose memory is known."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import isornn
+from isornn.lookback.record import GROWING, NOTHING, TOO_FEW
+from isornn.lookback.rows import DataError
+
+
+def drawn(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def noise(sequences: int, steps: int, features: int = 1) -> Tensor:
+    return torch.randn(sequences, steps, features, generator=drawn())
+
+
+def signs(sequences: int, steps: int) -> Tensor:
+    return torch.randint(0, 2, (sequences, steps, 1), generator=drawn()) * 2.0 - 1
+
+
+def test_one_sample_of_noise() -> None:
+    x = noise(120, 100)
+    found = isornn.memory(x, x[:, -41, 0])
+    assert found.needed == 45 and found.lengths[found.lengths.index(45) - 1] == 32
+    assert found.scores[found.lengths.index(32)] < 0.1 and found.scores[-1] == pytest.approx(1)
+
+
+def test_a_product_of_two_signs_far_back() -> None:
+    x = signs(200, 100)
+    found = isornn.memory(x, (x[:, -60, 0] * x[:, -55, 0] > 0).long())
+    assert (found.needed, found.score) == (64, "Brier skill")
+
+
+def test_what_two_kinds_of_regression_explain_together() -> None:
+    x = noise(300, 30)
+    found = isornn.memory(x, x[:, -1, 0].abs() + 0.4 * x[:, -21, 0])
+    near, far = (found.scores[found.lengths.index(length)] for length in (16, 23))
+    assert found.needed == 23 and near < 0.75 < 0.9 < far
+
+
+def test_a_target_at_each_step_and_symbols() -> None:
+    x = torch.randint(0, 3, (60, 10), generator=drawn())
+    y = torch.full_like(x, -100)  # torch's losses ignore it
+    y[:, 5:] = x[:, :-5]
+    found = isornn.memory(x, y)
+    assert (found.needed, found.sequences, found.rows) == (6, 60, 300)
+
+
+def test_padding_is_not_read() -> None:
+    x, lengths = noise(120, 50), torch.randint(30, 51, (120,), generator=drawn())
+    y = x[torch.arange(120), lengths - 21, 0]
+    x[torch.arange(50) >= lengths[:, None]] = torch.nan
+    found = isornn.memory(x, y, lengths=lengths)
+    assert found.needed == 23 and found.whole
+    assert found == isornn.memory(x.numpy(), y.numpy(), lengths=lengths.tolist())
+
+
+@pytest.mark.parametrize("classes", [0, 3])
+def test_nothing_is_found_where_nothing_is(classes: int) -> None:
+    x, draw = noise(150, 12, 2), drawn(1)
+    y = torch.randint(0, classes, (150,), generator=draw) if classes else torch.randn(150, 2, generator=draw)
+    found = isornn.memory(x, y)
+    assert (found.needed, found.reason) == (None, NOTHING) and found.detectable < 0.2
+    assert "explained" in str(found)
+
+
+def test_choosing_among_many_does_not_flatter() -> None:
+    """Over 12 draws of noise the mean score of the best is not above 0."""
+    best = []
+    for seed in range(12):
+        draw = drawn(seed)
+        x, y = torch.randn(60, 8, 1, generator=draw), torch.randn(60, generator=draw)
+        best.append(isornn.memory(x, y, generator=draw).scores[-1])
+    assert np.mean(best) < 2 * np.std(best) / len(best) ** 0.5
+
+
+@pytest.mark.parametrize("sequences", [5, 18])
+def test_too_few_sequences(sequences: int) -> None:
+    x = noise(sequences, 1000)
+    found = isornn.memory(x, x[:, -501, 0])
+    assert (found.needed, found.reason) == (None, TOO_FEW) and found.detectable > 0.5
+    assert str(found).startswith("No length: too few sequences to tell")
+
+
+def test_still_growing_where_it_may_not_look_further() -> None:
+    x = noise(120, 40)
+    y = x[:, -30:, 0].sum(1)
+    found = isornn.memory(x, y, longest=16)
+    assert (found.needed, found.reason, found.whole) == (None, GROWING, False)
+    assert str(found).startswith("More than 16 steps")
+    assert isornn.memory(x, y).needed == 32
+
+
+def test_equal_generators_give_equal_answers_and_it_travels_as_json() -> None:
+    x = noise(60, 20)
+    found = isornn.memory(x, x[:, -5, 0], generator=drawn(3))
+    assert found == isornn.memory(x, x[:, -5, 0], generator=drawn(3))
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["needed"] == found.needed == 6
+
+
+def test_progress_goes_from_0_to_1() -> None:
+    said: list[float] = []
+    x = noise(40, 20)
+    isornn.memory(x, x[:, -5, 0], progress=said.append)
+    assert said == sorted(said) and 0 < said[0] < 0.1 and said[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch": torch.zeros(20, 10)}, "batch: shape .* whole numbers"),
+        ({"batch": torch.full((20, 10, 1), torch.nan)}, "batch: NaN"),
+        ({"batch": "text"}, "batch: str is not allowed"),
+        ({"target": torch.zeros(19)}, "target: shape .* 20 sequences"),
+        ({"target": torch.zeros(20)}, "target: all entries are the same"),
+        ({"target": torch.full((20,), torch.nan)}, "target: none is left"),
+        ({"target": torch.full((20,), torch.inf)}, "target: infinite"),
+        ({"target": torch.zeros(20, 3, dtype=torch.int64)}, "target: .* one class"),
+        ({"lengths": torch.full((20,), 11)}, "lengths: 11 to 11 .* 10 steps"),
+        ({"lengths": torch.ones(3, dtype=torch.int64)}, "lengths: shape"),
+        ({"longest": 0}, "longest: 0 is not allowed"),
+    ],
+)
+def test_what_is_refused(change: dict[str, object], message: str) -> None:
+    good: dict[str, object] = {"batch": noise(20, 10), "target": torch.randn(20, generator=drawn())}
+    with pytest.raises(DataError, match=message):
+        isornn.memory(**(good | change))  # type: ignore[arg-type]
