@@ -1,6 +1,6 @@
 """Trainings and sweeps that are ended by each signal at random times, and go on: what is lost, and who lives on.
 
-    python benchmarks/kills.py [--seed 0] [--kills 50]
+    python benchmarks/kills.py [--seed 0] [--kills 50] [--commands train sweep]
 
 For each of TERM, HUP, KILL and INT so many kills of ``isornn train`` and of ``isornn sweep --jobs 2``, as many as it
 takes one after another in one folder, each at a random time of the calling process's life. Bars: 5 s after the kill no
@@ -36,7 +36,7 @@ updates = 300
 validate_every = 5
 batch_size = 8
 """
-SWEEP = "[base]" + RUN + "[grid]\nseed = [0, 1, 2]\n"
+COMMANDS = {"train": RUN, "sweep": "[base]" + RUN + "[grid]\nseed = [0, 1, 2]\n"}
 
 
 @dataclass
@@ -127,15 +127,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kills", type=int, default=50, help="of each command by each signal")
+    parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=list(COMMANDS))
     asked = parser.parse_args()
-    draw, rows, failed = random.Random(asked.seed), [], False
+    rows, failed = [], False
     print(f"seed {asked.seed}", flush=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         place = Path(folder)
-        for command, text in (("train", RUN), ("sweep", SWEEP)):
+        for command in asked.commands:
             file = place / f"{command}.toml"
-            file.write_text(text)
+            file.write_text(COMMANDS[command])
             for kind in SIGNALS:
+                draw = random.Random(f"{asked.seed} {command} {kind.name}")
                 count = measured(command, kind, asked.kills, place, file, draw)
                 rows.append(
                     (command, kind.name, count.kills, count.different, count.left, count.locked, f"{count.slowest:.1f}")

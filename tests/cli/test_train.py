@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from dropped_interrupts import dropped_interrupt
 from isornn.cli import app
 from isornn.training import Configuration, RunRecord
 
@@ -112,3 +114,13 @@ def test_a_folder_of_another_run_is_refused(file: Path, tmp_path: Path) -> None:
 
 def test_help() -> None:
     assert "FILE.toml" in called("--help").stdout
+
+
+def test_an_interrupt_that_python_drops_before_the_training_ends_it(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one may be that comes while modules are imported, which takes longer than a short training."""
+    monkeypatch.setattr(sys.modules["isornn.training.run"], "check_installed", dropped_interrupt)
+    done = called(file, "-o", tmp_path / "run", "--device", "cpu")
+    assert (done.exit_code, done.stderr) == (130, "isornn: interrupted\n")
+    assert not (tmp_path / "run" / "record.json").exists()

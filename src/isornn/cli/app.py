@@ -26,6 +26,7 @@ from isornn.cli.show import say
 from isornn.cli.spectrum import spectrum
 from isornn.cli.sweep import sweep
 from isornn.cli.train import train
+from isornn.interrupts import interrupts_kept
 
 REFUSED, INTERRUPTED, FAILED = 2, 130, 1
 
@@ -60,7 +61,8 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with interrupts_kept():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             raise typer.Abort from None
 
