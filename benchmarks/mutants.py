@@ -4,7 +4,7 @@
 
 A mutant has one operator replaced (+ and -, * and /, < and <=, > and >=, == and !=, and and or, a minus sign dropped)
 in a file drawn with the chance of its number of operators. Its own tests are the doctests of the file, the test files
-that import its module or are named after it, and else those of the nearest folder of tests; doctests first, then the
+that import its module or are named after it, and those of the nearest folder of tests, in this order, of each the
 smallest file first, until one fails or the minutes of processor time are spent. They run in a copy of the repository.
 A test that fails has noticed the mutant if it passes without it, which is tried for all of them at the end. A mutant
 that no test notices survives and is printed, to be looked at: some change nothing. One whose tests do not end is
@@ -83,16 +83,17 @@ def mutants(file: Path) -> Iterator[Mutant]:
 
 
 def own_tests(file: str) -> list[str]:
-    """The file itself, for its doctests, and test files by import, by name, or by folder; the smallest first."""
+    """The file itself, for its doctests, test files by import or by name, and by folder; of each the smallest first."""
     path = Path(file).relative_to("src")
     module = ".".join(path.with_suffix("").parts)
     tests = sorted((ROOT / "tests").rglob("test_*.py"), key=lambda test: test.stat().st_size)
     found = [test for test in tests if f"{module} import" in test.read_text() or test.stem == f"test_{path.stem}"]
     folder = ROOT / "tests" / path.parent.relative_to("isornn")
-    while not found:
-        found, folder = [test for test in tests if test.parent == folder], folder.parent
+    while not any(test.parent == folder for test in tests):
+        folder = folder.parent
+    beside = [test for test in tests if test.parent == folder and test not in found]
     examples = [file] if ">>>" in (ROOT / file).read_text() else []
-    return [*examples, *(str(test.relative_to(ROOT)) for test in found)]
+    return [*examples, *(str(test.relative_to(ROOT)) for test in (*found, *beside))]
 
 
 @dataclass(frozen=True)
