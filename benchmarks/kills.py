@@ -54,15 +54,20 @@ def started(command: str, file: Path, folder: Path) -> subprocess.Popen[bytes]:
     """The command in a session of its own."""
     arguments = [sys.executable, "-m", "isornn", command, str(file), "-o", str(folder)]
     arguments += ["--jobs", "2"] if command == "sweep" else ["--device", "cpu"]
-    # A shell gives commands in the background an interrupt that is ignored; a terminal does not.
     return subprocess.Popen(
         arguments,
         start_new_session=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=_heed,
     )
+
+
+def _heed() -> None:
+    # A shell gives commands in the background an interrupt that is ignored, and nohup a hang-up; a terminal does not.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def alive(session: int) -> list[int]:
