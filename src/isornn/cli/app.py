@@ -5,6 +5,7 @@ Subcommands import their dependencies when they run, so that help and errors in 
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Any, NoReturn
 
@@ -101,4 +102,8 @@ app.add_typer(sweep, name="sweep")
 
 def main() -> None:
     """What the shell calls."""
-    app(sys.argv[1:] or ["--help"], prog_name="isornn")
+    try:
+        app(sys.argv[1:] or ["--help"], prog_name="isornn")
+    finally:
+        # Python would search all that is left for cycles, torch's modules too: a second of the processor.
+        gc.freeze()
