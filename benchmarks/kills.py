@@ -1,6 +1,6 @@
 """Trainings and sweeps that are ended by each signal at random times, and go on: what is lost, and who lives on.
 
-    python benchmarks/kills.py [--seed 0] [--kills 50]
+    python benchmarks/kills.py [--seed 0] [--kills 50] [--commands train sweep]
 
 For each of TERM, HUP, KILL and INT so many kills of ``isornn train`` and of ``isornn sweep --jobs 2``, as many as it
 takes one after another in one folder, each at a random time of the calling process's life. Bars: 5 s after the kill no
@@ -36,7 +36,7 @@ updates = 300
 validate_every = 5
 batch_size = 8
 """
-SWEEP = "[base]" + RUN + "[grid]\nseed = [0, 1, 2]\n"
+COMMANDS = {"train": RUN, "sweep": "[base]" + RUN + "[grid]\nseed = [0, 1, 2]\n"}
 
 
 @dataclass
@@ -54,15 +54,20 @@ def started(command: str, file: Path, folder: Path) -> subprocess.Popen[bytes]:
     """The command in a session of its own."""
     arguments = [sys.executable, "-m", "isornn", command, str(file), "-o", str(folder)]
     arguments += ["--jobs", "2"] if command == "sweep" else ["--device", "cpu"]
-    # A shell gives commands in the background an interrupt that is ignored; a terminal does not.
     return subprocess.Popen(
         arguments,
         start_new_session=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=_heed,
     )
+
+
+def _heed() -> None:
+    # A shell gives commands in the background an interrupt that is ignored, and nohup a hang-up; a terminal does not.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def alive(session: int) -> list[int]:
@@ -127,15 +132,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kills", type=int, default=50, help="of each command by each signal")
+    parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=list(COMMANDS))
     asked = parser.parse_args()
-    draw, rows, failed = random.Random(asked.seed), [], False
+    rows, failed = [], False
     print(f"seed {asked.seed}", flush=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         place = Path(folder)
-        for command, text in (("train", RUN), ("sweep", SWEEP)):
+        for command in asked.commands:
             file = place / f"{command}.toml"
-            file.write_text(text)
+            file.write_text(COMMANDS[command])
             for kind in SIGNALS:
+                draw = random.Random(f"{asked.seed} {command} {kind.name}")
                 count = measured(command, kind, asked.kills, place, file, draw)
                 rows.append(
                     (command, kind.name, count.kills, count.different, count.left, count.locked, f"{count.slowest:.1f}")

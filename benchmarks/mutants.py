@@ -1,12 +1,15 @@
 """Single changes of an operator in the source, each tried against its own tests: how many are noticed.
 
-    python benchmarks/mutants.py [--mutants 100] [--seed 0] [--under theory] [--minutes 5] [-o mutants.jsonl]
+    python benchmarks/mutants.py [--mutants 100] [--seed 0] [--under theory] [--minutes 2] [-o mutants.jsonl]
 
 A mutant has one operator replaced (+ and -, * and /, < and <=, > and >=, == and !=, and and or, a minus sign dropped)
 in a file drawn with the chance of its number of operators. Its own tests are the doctests of the file, the test files
-that import its module or are named after it, and else those of the nearest folder of tests. They run in a copy of the
-repository; a mutant that no test notices survives and is printed, to be looked at: some change nothing. With ``-o`` an
-interrupted call goes on where it was. Bar: 95 of 100 are noticed.
+that import its module or are named after it, and those of the nearest folder of tests, in this order, of each the
+smallest file first, until one fails or the minutes of processor time are spent. They run in a copy of the repository.
+A test that fails has noticed the mutant if it passes without it, which is tried for all of them at the end. A mutant
+that no test notices survives and is printed, to be looked at: some change nothing. One whose tests do not end is
+printed too and not counted as noticed. With ``-o`` an interrupted call goes on where it was, and those that did not
+end are tried again if they may take longer. Bar: 95 of 100 are noticed.
 """
 
 from __future__ import annotations
@@ -14,22 +17,29 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import math
 import os
 import random
+import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SWAPS = {"+": "-", "-": "+", "*": "/", "/": "*", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 SWAPS |= {"and": "or", "or": "and"}
 BAR = 0.95
+MEMORY = 8 << 30
 
 
 @dataclass(frozen=True)
@@ -73,43 +83,96 @@ def mutants(file: Path) -> Iterator[Mutant]:
 
 
 def own_tests(file: str) -> list[str]:
-    """The file itself, for its doctests, and test files by import, by name, or by folder."""
+    """The file itself, for its doctests, test files by import or by name, and by folder; of each the smallest first."""
     path = Path(file).relative_to("src")
     module = ".".join(path.with_suffix("").parts)
-    tests = sorted((ROOT / "tests").rglob("test_*.py"))
+    tests = sorted((ROOT / "tests").rglob("test_*.py"), key=lambda test: test.stat().st_size)
     found = [test for test in tests if f"{module} import" in test.read_text() or test.stem == f"test_{path.stem}"]
     folder = ROOT / "tests" / path.parent.relative_to("isornn")
-    while not found:
-        found, folder = sorted(folder.glob("test_*.py")), folder.parent
-    return [file, *(str(test.relative_to(ROOT)) for test in found)]
+    while not any(test.parent == folder for test in tests):
+        folder = folder.parent
+    beside = [test for test in tests if test.parent == folder and test not in found]
+    examples = [file] if ">>>" in (ROOT / file).read_text() else []
+    return [*examples, *(str(test.relative_to(ROOT)) for test in (*found, *beside))]
 
 
-def fails(file: str, mutant: Mutant | None, minutes: float) -> bool:
-    """Whether a test of the file's own fails in a copy of the repository with the mutant, or none ends in time."""
-    with tempfile.TemporaryDirectory() as name:
-        copy = Path(name) / "isornn"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "results", "__pycache__"), symlinks=True)
-        if mutant is not None:
-            mutant.applied(copy)
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *own_tests(file)]
-        environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "NUMBA_CACHE_DIR": str(Path(name) / "cache")}
+@dataclass(frozen=True)
+class Result:
+    """Of a mutant's tests: which has failed, if one has, and whether they ended within so many minutes."""
+
+    failed: str | None
+    ended: bool
+    minutes: float
+
+
+class Copy:
+    """A copy of the repository, in which tests run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "isornn"
+        shutil.copytree(ROOT, self.folder, ignore=shutil.ignore_patterns(".*", "results", "__pycache__"), symlinks=True)
+        path = os.pathsep.join((str(self.folder / "src"), os.environ.get("PYTHONPATH", "")))
+        # Machine code is kept under names made of all of its source, so that mutants do not share any.
+        self._environment = {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(folder / "cache")}
+
+    def failing(self, tests: Sequence[str], minutes: float, *more: str) -> list[str]:
+        """The tests that fail, by name; ``subprocess.TimeoutExpired`` where they need more time of the processor."""
+        seconds = math.ceil(60 * minutes)
+
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+        command = [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", *more, *tests]
+        ended = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=20 * seconds,  # of a machine that may be shared
+            preexec_fn=limit,
+        )
+        if ended.returncode in (-signal.SIGKILL, -signal.SIGXCPU):
+            raise subprocess.TimeoutExpired(command, seconds)
+        failed = re.findall(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\])?)(?= - |$)", ended.stdout, re.MULTILINE)
+        if ended.returncode in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR):
+            sys.exit(ended.stdout[-2000:] + ended.stderr[-2000:])
+        crashed = [tests[0]] if ended.returncode < 0 else []
+        return failed or crashed
+
+    def failing_anyway(self, tests: set[str]) -> set[str]:
+        """Those that fail without a mutant; a whole file stands for its import."""
+        files = sorted(test for test in tests if "::" not in test)
+        functions = sorted(tests.difference(files))
+        found = self.failing(files, 60.0, "--collect-only") if files else []
+        return {*found, *(self.failing(functions, 60.0) if functions else [])}
+
+    @contextmanager
+    def changed(self, mutant: Mutant) -> Iterator[None]:
+        """The mutant, within the block."""
+        file = self.folder / mutant.file
+        content, times = file.read_bytes(), (file.stat().st_atime_ns, file.stat().st_mtime_ns)
+        mutant.applied(self.folder)
         try:
-            ended = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=60 * minutes)
-        except subprocess.TimeoutExpired:
-            return True
-        return ended.returncode != 0
+            yield
+        finally:
+            file.write_bytes(content)
+            os.utime(file, ns=times)
+
+    def tried(self, mutant: Mutant, minutes: float) -> Result:
+        with self.changed(mutant):
+            try:
+                failed = self.failing(own_tests(mutant.file), minutes, "-x")
+            except subprocess.TimeoutExpired:
+                return Result(None, False, minutes)
+        return Result(failed[0] if failed else None, True, minutes)
 
 
-@cache
-def check_unchanged(file: str, minutes: float) -> None:
-    """Tests that fail, or take too long, without a mutant would notice anything."""
-    if fails(file, None, minutes):
-        sys.exit(f"{file}: its own tests do not pass in {minutes:g} minutes without a mutant")
-
-
-def noticed(mutant: Mutant, minutes: float) -> bool:
-    check_unchanged(mutant.file, minutes)
-    return fails(mutant.file, mutant, minutes)
+def read(file: Path) -> dict[Mutant, Result]:
+    """Results so far; of those of one mutant the last."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return {Mutant(**line["mutant"]): Result(**line["result"]) for line in lines}
 
 
 def main() -> None:
@@ -117,31 +180,33 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--under", default="", help="a folder of src/isornn")
-    parser.add_argument("--minutes", type=float, default=5.0, help="at most, of the tests of each")
-    parser.add_argument("-o", "--out", type=Path, help="results so far, a line each")
-    arguments = parser.parse_args()
-    files = sorted((ROOT / "src" / "isornn" / arguments.under).rglob("*.py"))
+    parser.add_argument("--minutes", type=float, default=2.0, help="of the processor, at most, for each")
+    parser.add_argument("-o", "--out", type=Path, default=Path(os.devnull), help="results so far, a line each")
+    asked = parser.parse_args()
+    files = sorted((ROOT / "src" / "isornn" / asked.under).rglob("*.py"))
     population = [mutant for file in files if "experiments" not in file.parts for mutant in mutants(file)]
-    drawn = random.Random(arguments.seed).sample(population, min(arguments.mutants, len(population)))
-    known = {}
-    if arguments.out is not None and arguments.out.exists():
-        for line in arguments.out.read_text().splitlines():
-            entry = json.loads(line)
-            known[Mutant(**entry["mutant"])] = entry["noticed"]
-    print(f"seed {arguments.seed}: {len(drawn)} of {len(population)} mutants")
-    caught = 0
+    drawn = random.Random(asked.seed).sample(population, min(asked.mutants, len(population)))
+    print(f"seed {asked.seed}: {len(drawn)} of {len(population)} mutants", flush=True)
+    known = read(asked.out)
+    with tempfile.TemporaryDirectory() as folder, asked.out.open("a") as out:
+        copy = Copy(Path(folder))
+        for mutant in drawn:
+            if mutant not in known or not (known[mutant].ended or known[mutant].minutes >= asked.minutes):
+                known[mutant] = copy.tried(mutant, asked.minutes)
+                print(json.dumps({"mutant": asdict(mutant), "result": asdict(known[mutant])}), file=out, flush=True)
+        without = copy.failing_anyway({failed for mutant in drawn if (failed := known[mutant].failed)})
+    ways = {"noticed": 0, "survived": 0, "not ended": 0, "noticed by a test that fails without it": 0}
     for mutant in drawn:
-        if mutant not in known:
-            known[mutant] = noticed(mutant, arguments.minutes)
-            if arguments.out is not None:
-                with arguments.out.open("a") as file:
-                    file.write(json.dumps({"mutant": asdict(mutant), "noticed": known[mutant]}) + "\n")
-        caught += known[mutant]
-        if not known[mutant]:
-            where = f"{mutant.file}:{mutant.line}:{mutant.column + 1}"
-            print(f"survived: {where}: {mutant.before!r} -> {mutant.after!r}", flush=True)
-    print(f"{caught} of {len(drawn)} noticed")
-    sys.exit(0 if caught >= BAR * len(drawn) else "the bar is NOT met")
+        result = known[mutant]
+        if result.failed is None:
+            way = "survived" if result.ended else "not ended"
+        else:
+            way = "noticed by a test that fails without it" if result.failed in without else "noticed"
+        ways[way] += 1
+        if way != "noticed":
+            print(f"{way}: {mutant.file}:{mutant.line}:{mutant.column + 1}: {mutant.before!r} -> {mutant.after!r}")
+    print(", ".join(f"{count} {way}" for way, count in ways.items()))
+    sys.exit(0 if ways["noticed"] >= BAR * len(drawn) else "the bar is NOT met")
 
 
 if __name__ == "__main__":

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from isornn.files import replacing
+from isornn.files import read_bytes, replacing
 
 
 def test_a_block_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -46,3 +49,37 @@ def test_a_full_disk_is_said_with_the_files_name(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"No space left on device: '.*a.txt'"), replacing(file):
         full.write_text("new")
     assert list(tmp_path.iterdir()) == []
+
+
+@contextmanager
+def memory_left(size: int) -> Iterator[None]:
+    """So many bytes more than now."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the limit needs Linux's count of memory")
+def test_a_file_that_does_not_fit_in_memory_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "a.bin"
+    file.touch()
+    os.truncate(file, 1 << 33)
+    with (
+        memory_left(1 << 30),
+        pytest.raises(OSError, match=r"8,589,934,592 bytes, which do not fit in memory: '.*a.bin'"),
+    ):
+        read_bytes(file)
+
+
+def test_reading_begins_where_it_is_asked_to(tmp_path: Path) -> None:
+    file = tmp_path / "a.bin"
+    file.write_bytes(b"header, content")
+    assert (read_bytes(file), read_bytes(file, start=8), read_bytes(file, start=99)) == (
+        b"header, content",
+        b"content",
+        b"",
+    )

@@ -72,14 +72,20 @@ def check_regular(file: Path, most: int = MOST_DATA) -> int:
     return found.st_size
 
 
-def read_bytes(file: Path, most: int = MOST_DATA) -> bytes:
-    """What a regular file holds.
+def read_bytes(file: Path, most: int = MOST_DATA, start: int = 0) -> bytes:
+    """What a regular file holds, from the byte ``start``.
 
     Raises:
-        OSError: not readable, or as `check_regular`.
+        OSError: not readable, more than fits in memory, or as `check_regular`.
     """
-    check_regular(file, most)
-    return file.read_bytes()
+    size = check_regular(file, most)
+    with file.open("rb") as opened:
+        opened.seek(start)
+        try:
+            return opened.read()
+        except MemoryError:
+            what = f"it has {size:,} bytes, which do not fit in memory"
+            raise OSError(errno.ENOMEM, what, str(file)) from None
 
 
 def read_json(file: Path) -> Any:

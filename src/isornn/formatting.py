@@ -87,6 +87,8 @@ def power_of_ten(exponent: float) -> str:
 
     >>> power_of_ten(-400.3), power_of_ten(-0.5), power_of_ten(math.nan), power_of_ten(-math.inf)
     ('5.0e-401', '0.316', '', '0')
+    >>> power_of_ten(-3), power_of_ten(4)
+    ('1.0e-3', '1.0e4')
     """
     if math.isnan(exponent):
         return ""

@@ -48,6 +48,7 @@ def test_a_sweep_and_its_status(file: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "2 finished, 0 running, 1 failed, 0 waiting" in result.stdout and "best so far: " in result.stdout
     assert "optimiser.rate" in result.stdout and " failed: diverged: " in result.stdout
+    assert "batch_size" not in result.stdout  # as it is the same in all runs
     for told in (sweep("status", out), sweep("run", file, "-o", out, "--jobs", 1)):  # nothing is run again
         assert (told.exit_code, told.stdout) == (0, result.stdout), told.output
 

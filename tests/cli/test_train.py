@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from dropped_interrupts import dropped_interrupt
 from isornn.cli import app
 from isornn.training import Configuration, RunRecord
 
@@ -112,3 +119,38 @@ def test_a_folder_of_another_run_is_refused(file: Path, tmp_path: Path) -> None:
 
 def test_help() -> None:
     assert "FILE.toml" in called("--help").stdout
+
+
+def processor_seconds(process: int) -> float:
+    spent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(spent[11]) + int(spent[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def processor_seconds_of_children() -> float:
+    """Of those that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="times of processes are read as Linux has them")
+def test_an_interrupt_ends_a_training_at_once(file: Path, tmp_path: Path) -> None:
+    """In a tenth of the processor time that was spent on imports."""
+    run = ["train", str(file), "-o", str(tmp_path / "run"), "--device", "cpu", "--set", "updates=100000"]
+    others = processor_seconds_of_children()
+    process = subprocess.Popen([sys.executable, "-m", "isornn", *run], stderr=subprocess.DEVNULL)
+    while not (tmp_path / "run" / "checkpoint.pt").exists() and process.poll() is None:
+        time.sleep(0.02)
+    before = processor_seconds(process.pid)
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 130
+    assert processor_seconds_of_children() - others - before < before / 10
+
+
+def test_an_interrupt_that_python_drops_before_the_training_ends_it(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one may be that comes while modules are imported, which takes longer than a short training."""
+    monkeypatch.setattr(sys.modules["isornn.training.run"], "check_installed", dropped_interrupt)
+    done = called(file, "-o", tmp_path / "run", "--device", "cpu")
+    assert (done.exit_code, done.stderr) == (130, "isornn: interrupted\n")
+    assert not (tmp_path / "run" / "record.json").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from isornn.diagnosis.records import single
 from isornn.nn.rnn import RNN
 from isornn.reports.decades import decades, left_after
 from isornn.reports.gates import time_scales_panel
+from isornn.reports.jacobian import lyapunov_panel
 from isornn.reports.layer import panels
 from isornn.reports.overview import overview
 from isornn.reports.panel import Panel, log_axis
@@ -57,6 +59,22 @@ def test_a_known_decay_is_drawn(linear: nn.RNN) -> None:
     (growth,) = shown["Lyapunov exponents"].figure.data
     assert list(growth.y) == pytest.approx([math.log(0.8)], abs=1e-6)
     assert f"to 1/e every {-1 / math.log(0.8):.4g} steps" in shown["Lyapunov exponents"].caption
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "words"),
+    [
+        (0.05, 0.03, "not distinguishable from 0"),
+        (0.05, 0.02, "e-fold every 20 steps: chaos"),
+        (-0.05, 0.02, "to 1/e every 20 steps"),
+        (5.0, 3.0, "not distinguishable from 0"),
+        (5.0, 2.0, "e-fold every 0.2 steps: chaos"),
+    ],
+)
+def test_two_standard_errors_decide_on_chaos(linear: nn.RNN, value: float, error: float, words: str) -> None:
+    layer = measure(linear, torch.randn(31, 3, 1), theory=False).layers[0]
+    exponents = (single(value, error),)
+    assert words in lyapunov_panel(replace(layer, lyapunov=replace(layer.lyapunov, exponents=exponents))).caption
 
 
 def test_gates_and_time_constants() -> None:

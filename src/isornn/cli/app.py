@@ -5,6 +5,7 @@ Subcommands import their dependencies when they run, so that help and errors in 
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Any, NoReturn
 
@@ -27,6 +28,7 @@ from isornn.cli.show import say
 from isornn.cli.spectrum import spectrum
 from isornn.cli.sweep import sweep
 from isornn.cli.train import train
+from isornn.interrupts import interrupts_kept
 
 REFUSED, INTERRUPTED, FAILED = 2, 130, 1
 
@@ -61,7 +63,8 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with interrupts_kept():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             raise typer.Abort from None
 
@@ -101,4 +104,8 @@ app.add_typer(sweep, name="sweep")
 
 def main() -> None:
     """What the shell calls."""
-    app(sys.argv[1:] or ["--help"], prog_name="isornn")
+    try:
+        app(sys.argv[1:] or ["--help"], prog_name="isornn")
+    finally:
+        # Python would search all that is left for cycles, torch's modules too: a second of the processor.
+        gc.freeze()

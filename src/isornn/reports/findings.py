@@ -13,6 +13,9 @@ def headline(findings: Sequence[Finding]) -> str:
 
     >>> headline([])
     'no findings'
+    >>> cannot_tell, vanishing = (Finding(kind, "l0", "...", {}) for kind in (CANNOT_TELL, "vanishing"))
+    >>> headline([cannot_tell]), headline([vanishing, cannot_tell, vanishing])
+    ('no findings; 1 not measured far enough', '2 findings; 1 not measured far enough')
     """
     open_ = sum(finding.kind == CANNOT_TELL for finding in findings)
     found = len(findings) - open_

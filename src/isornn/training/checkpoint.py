@@ -31,7 +31,7 @@ def save_checkpoint(file: Path, content: dict[str, Any]) -> None:
     torch.save(content, buffer)
     payload = buffer.getvalue()
     with replacing(file) as new:
-        new.write_bytes(_header(payload) + payload)
+        new.write_bytes(_header(hashlib.sha256(payload).hexdigest()) + payload)
 
 
 def is_checkpoint(file: Path) -> bool:
@@ -58,14 +58,10 @@ def load_checkpoint(file: Path) -> dict[str, Any]:
     {'update': 7}
     """
     try:
-        data = read_bytes(file)
+        _check(file)
+        payload = read_bytes(file, start=_HEADER)
     except OSError as error:
         raise CheckpointError(f"{file}: not readable ({error.strerror})") from None
-    if not data.startswith(_KIND):
-        raise CheckpointError(f"{file}: not a checkpoint of isornn, or its beginning was changed")
-    payload = data[_HEADER:]
-    if data[:_HEADER] != _header(payload):
-        raise CheckpointError(f"{file}: truncated or changed, its checksum does not fit; remove it to begin anew")
     try:
         content: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     except Exception as error:  # a file that somebody made to fit its checksum may hold anything
@@ -73,5 +69,14 @@ def load_checkpoint(file: Path) -> dict[str, Any]:
     return content
 
 
-def _header(payload: bytes) -> bytes:
-    return _KIND + hashlib.sha256(payload).hexdigest().encode() + b"\n"
+def _check(file: Path) -> None:
+    """Refuse what is no checkpoint before it takes any memory."""
+    if not is_checkpoint(file):
+        raise CheckpointError(f"{file}: not a checkpoint of isornn, or its beginning was changed")
+    with file.open("rb") as opened:
+        if opened.read(_HEADER) != _header(hashlib.file_digest(opened, "sha256").hexdigest()):
+            raise CheckpointError(f"{file}: truncated or changed, its checksum does not fit; remove it to begin anew")
+
+
+def _header(checksum: str) -> bytes:
+    return _KIND + checksum.encode() + b"\n"

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from isornn.interrupts import interrupts_kept
 from isornn.modes import denormal_mode, denormals_flushed
 from isornn.records import read_record, versions, write_record
 from isornn.training.batches import held_out_metrics, training_batches
 from isornn.training.building import build_model, build_optimiser, build_penalty, build_schedule, check_sizes
 from isornn.training.configuration import Configuration
 from isornn.training.finite import NonFiniteLoss
-from isornn.training.interrupts import interrupts_kept
 from isornn.training.lock import locked
 from isornn.training.loop import OnUpdate, State, train
 from isornn.training.metrics import CHECKPOINT, MetricsLog
@@ -87,7 +87,7 @@ def run(
     denormals = denormal_mode()  # before all else that torch computes, so that its threads flush too
     check_installed()
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone_in(folder), interrupts_kept() as check_interrupt:
+    with _alone_in(folder), interrupts_kept() as interrupts:
         if _holds(folder, configuration) and (folder / RECORD).exists():
             return RunRecord.load(folder / RECORD)
         _tidy(folder)
@@ -102,7 +102,7 @@ def run(
             callbacks.append(lambda state: progress(state.update, configuration.updates))
         if not fabric.is_global_zero:
             callbacks = []
-        callbacks.append(lambda state: check_interrupt())
+        callbacks.append(lambda state: interrupts.check())
         # The model's start, dropout and the fresh weights of untied layers draw from torch's global generator.
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             torch.manual_seed(configuration.seed)

@@ -61,8 +61,10 @@ def test_a_spread_of_time_scales() -> None:
 
 def test_the_rule_for_the_rest() -> None:
     spec = isometric(Peephole(), 100, input=Input(4.0)).spec
-    assert [spec.gates[g].weight_var for g in "ifg"] == [1e-5] * 3
+    assert [spec.gates[g].weight_var for g in "ifgo"] == [1e-5] * 4
     assert [spec.gates[g].input_var for g in "ifgo"] == [0.25, 0.0, 0.25, 0.0]
+    # only a gate that does nothing but read a cell state out has a matrix of full size
+    assert [isometric(LSTM(), 100).spec.gates[g].weight_var for g in "ifgo"] == [1e-5, 1e-5, 1e-5, 1.0]
     coupled = isometric(ChoGRU(), 100).spec
     assert [coupled.gates[g].input_var for g in "zrn"] == [1.0, 0.0, 1.0]
     # a cell without gates hears its input: all of the state's variance comes from it

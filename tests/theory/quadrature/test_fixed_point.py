@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from isornn.theory.quadrature.fixed_point import Function, bracketed_root
+from isornn.theory.quadrature.fixed_point import Function, _newton_step, bracketed_root
 
 
 def find(function: Function, low: Tensor, high: Tensor) -> Tensor:
@@ -66,3 +66,13 @@ def test_few_evaluations_on_a_smooth_function() -> None:
 def test_infinite_values_end_the_search() -> None:
     found = find(lambda x: torch.where(x > 0.5, torch.inf, x - 0.25), torch.zeros(1).double(), torch.ones(1).double())
     assert bool(torch.isfinite(found).all())
+
+
+@pytest.mark.parametrize("slope", [0.25, -3.0])
+def test_a_newton_step_solves_an_affine_map(slope: float) -> None:
+    start = torch.tensor([0.0, 7.0]).double()
+    assert _newton_step(lambda x: slope * x + 2.0, start).tolist() == pytest.approx([2.0 / (1.0 - slope)] * 2)
+
+
+def test_a_newton_step_stays_where_everything_is_a_fixed_point() -> None:
+    assert _newton_step(lambda x: 1.0 * x, torch.tensor([0.0, 7.0]).double()).tolist() == [0.0, 7.0]

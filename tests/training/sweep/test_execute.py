@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from dropped_interrupts import dropped_interrupt
 from isornn.training.sweep import LocalWorkers, SweepError, SweptRun, WorkerLost, collect, run_sweep
 from toy_runs import Killed, count, done, steps
 
@@ -235,3 +236,21 @@ def test_workers_end_with_their_sweep(tmp_path: Path) -> None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+class PatientWorkers(MortalWorkers):
+    """They miss an interrupt and wait."""
+
+    def work(self, work: Callable[[], None], *, alone: bool = False) -> None:
+        dropped_interrupt()
+        for _ in range(1000):
+            time.sleep(0.01)
+
+
+def test_an_interrupt_that_python_drops_ends_the_wait_for_workers(tmp_path: Path) -> None:
+    begun = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep({"a": {"to": 2}}, tmp_path, count, PatientWorkers(), watch=lambda runs: None)
+    assert time.perf_counter() - begun < 5
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert states(run_sweep({"a": {"to": 2}}, tmp_path, count, LocalWorkers(1))) == ["finished"]
