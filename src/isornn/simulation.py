@@ -192,7 +192,7 @@ class _Run:
 
     def network(self, correlations: list[float]) -> _Trace:
         trace, network = _Trace(), RandomNetwork.drawn(self.spec, self.width, self.input_size, self.generator)
-        inputs = _Inputs(self.spec.input, self.input_size, self.generator)
+        inputs = InputSequences(self.spec.input, self.input_size, self.generator)
         a, b = self._initial(), self._initial()
         tangent, log_scale = self._tangents(), torch.zeros((), dtype=torch.float64)
         before = inputs.drawn(correlations[0])
@@ -232,7 +232,7 @@ class _Run:
         return tuple(self._normal(self.tangents, self.width) for _ in self.spec.cell.states)
 
 
-class _Inputs:
+class InputSequences:
     """Two sequences of D features; means are redrawn with the matrices that read them."""
 
     def __init__(self, law: Input, size: int, generator: torch.Generator | None) -> None:

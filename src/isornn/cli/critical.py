@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isornn.cli.options import AsJson, CellName, Correlation, Hidden, Inputs, Length, Variance
+from isornn.cli.options import (
+    AsJson,
+    Autocorrelation,
+    CellName,
+    Correlation,
+    GivenInput,
+    Hidden,
+    InputMean,
+    Inputs,
+    Length,
+    Variance,
+)
 from isornn.cli.pareto import Biases, Fix, Preference, Ranges, Specs, checked_biases, fixed_field, objective_of
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
 
@@ -27,6 +38,8 @@ def critical(
     fix: Fix = None,
     input_variance: Variance = None,
     input_correlation: Correlation = None,
+    input_mean: InputMean = None,
+    input_autocorrelation: Autocorrelation = None,
     output: Output = None,
     json: AsJson = False,
 ) -> None:
@@ -41,7 +54,8 @@ def critical(
     check_writable("--output", output, (".json",))
     check_sizes(hidden, inputs)
     steps, kind = needed_length(length), needed_cell(cell)
-    law, fixed = input_law(input_variance, input_correlation), dict(map(fixed_field, fix or []))
+    law = input_law(GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation))
+    fixed = dict(map(fixed_field, fix or []))
     with errors().status("analysing"), one_thread():
         point = critical(kind, steps, fixed=fixed, input=law)
         _ = point.analysis  # computed under the message
@@ -60,6 +74,8 @@ def isometric(
     specs: Specs = None,
     input_variance: Variance = None,
     input_correlation: Correlation = None,
+    input_mean: InputMean = None,
+    input_autocorrelation: Autocorrelation = None,
     output: Output = None,
     json: AsJson = False,
 ) -> None:
@@ -73,7 +89,8 @@ def isometric(
     check_writable("--output", output, (".json",))
     check_sizes(hidden, inputs)
     steps, kind = needed_length(length), needed_cell(cell)
-    law, fixed = input_law(input_variance, input_correlation), dict(map(fixed_field, fix or []))
+    law = input_law(GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation))
+    fixed = dict(map(fixed_field, fix or []))
     if preference is None:
         _check_rule(ranges, specs)
         objective, doing = None, "solving"

@@ -89,6 +89,20 @@ def _with_mean(cell: Cell) -> Cell:
     return WithMean()
 
 
+def memory_limits(spec: Spec) -> tuple[Spec, ...]:
+    """Specs with inputs independent over time between which what units keep lies, if their gates are monotonic.
+
+    Inputs that are correlated over time lie between those that are drawn afresh at each step and those that never
+    change, which act as a mean does. ``E[A_1^2 ... A_t^2]`` of what is kept in each step rises with every correlation
+    (Slepian 1962, of products of functions that all rise or all fall).
+    """
+    if not spec.input.remembers:
+        return (spec,)
+    fresh = replace(spec.input, autocorrelation=0.0)
+    still = replace(fresh, variance=0.0, mean=fresh.second_moment**0.5)
+    return replace(spec, input=fresh), replace(spec, input=still)
+
+
 def reads_memory(spec: Spec, gates: Iterable[str]) -> bool:
     """Whether one of the gates reads an input that is correlated over time."""
     laws = [spec.gates[gate] for gate in gates] if spec.input.remembers else []

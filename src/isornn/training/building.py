@@ -128,7 +128,7 @@ def _start(model: SequenceModel, configuration: Configuration, problem: Problem)
 def _heard(model: SequenceModel, task: Task) -> Input:
     """How large the numbers are that the recurrent module gets, by a task's first items."""
     items = range(ITEMS_HEARD if task.size is None else min(ITEMS_HEARD, task.size))
-    return Input.of(torch.cat([model.encoder(task[item][0]).flatten() for item in items]))
+    return Input.of(torch.cat([model.encoder(task[item][0]).flatten(0, -2) for item in items]))
 
 
 _UNTIMED: Mapping[str, Callable[..., nn.Module]] = {

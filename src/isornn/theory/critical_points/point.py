@@ -23,7 +23,7 @@ from isornn.theory.critical_points.costs import COSTS, costs, sight_name
 from isornn.theory.critical_points.front import Objective, check_length, pareto_front
 from isornn.theory.critical_points.python_line import objective_line, rule_line
 from isornn.theory.critical_points.rule import Biases, family_of, over_octaves, sight_of, solve
-from isornn.theory.inputs import centred, reads_memory
+from isornn.theory.inputs import centred, memory_limits
 from isornn.theory.quadrature.affine import bias_nodes
 from isornn.theory.records import Analysis, Quantity, TheoryMissing
 
@@ -68,13 +68,11 @@ class Critical:
 
     def holds_by_gates(self) -> bool:
         """Whether what the gates keep of the state, known without an analysis, gives a reach from T/2 to 2 T."""
+        limits = memory_limits(self.spec)
         try:
-            found = [carry_of(self.spec)]
+            found = [carry_of(spec) for spec in limits]
         except NotPolynomial:
-            states = roles_of(self.spec.cell).gated
-            if any(reads_memory(self.spec, state.retention) for state in states):
-                return False
-            found = [_sampled_carry(self.spec, state) for state in states]
+            found = [_sampled_carry(spec, state) for state in roles_of(self.spec.cell).gated for spec in limits]
         return bool(found) and all(self.length / 2 <= carry.reach() <= 2 * self.length for carry in found)
 
     def warn_of_unmet_conditions(self) -> None:
