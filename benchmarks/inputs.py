@@ -70,7 +70,10 @@ def theory_of(spec: Spec) -> Found:
         settled = Population(spec, generator=torch.Generator().manual_seed(0)).settle("apart")
         names = {"Q": "second_moment", "C": "correlation"}
         found = {k: (float(getattr(settled.moments, n)), float(settled.moments.stderr[n])) for k, n in names.items()}
-    return found | {"growth": (growth, 0.0), "reach": (float(alone.reach.value), float(alone.reach.stderr))}
+    reach = (float(alone.reach.value), float(alone.reach.stderr))
+    # a profile comes without errors: those of the whole decay, or where there is no one rate of the reach
+    rate = float(alone.chi.stderr) if bool(alone.chi.defined) else growth * -math.log(growth) * reach[1] / reach[0]
+    return found | {"growth": (growth, rate), "reach": reach}
 
 
 def networks_of(spec: Spec, seed: int) -> Found:

@@ -71,7 +71,7 @@ def test_a_spec_starts_torch_modules_too() -> None:
 
 def test_critical_is_made_for_the_task_or_for_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[float, float]] = []
-    monkeypatch.setattr(init, "critical_", lambda layer, length, input: told.append((length, input.variance)))
+    monkeypatch.setattr(init, "critical_", lambda layer, length, input: told.append((length, input.second_moment)))
     for start in ({"name": "critical"}, {"name": "critical", "length": 70}):
         built(start=start)
     assert [length for length, _ in told] == [30, 70]
