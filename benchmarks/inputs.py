@@ -34,11 +34,11 @@ from isornn.theory.quadrature.affine import quadrature_refusal
 CELLS = ("vanilla", "minimal", "gru", "gru_cho", "lstm", "peephole", "t_rnn", "t_lstm", "t_gru")
 LAWS = {
     "mean 1": Input(1.0, 0.5, mean=1.0),
-    "a = .5": Input(1.0, 0.5, autocorrelation=0.5),
     "a = .9": Input(1.0, 0.5, autocorrelation=0.9),
+    "a = .5": Input(1.0, 0.5, autocorrelation=0.5),
     "a = .99": Input(1.0, 0.5, autocorrelation=0.99),
 }
-WIDTH, NETWORKS, WARMUP, STEPS, TANGENTS = 1000, 4, 60, 40, 8
+WIDTH, NETWORKS, WARMUP, STEPS, TANGENTS = 1000, 4, 60, 40, 4
 NUMBERS = ("Q", "C", "growth", "reach")
 FILE = RESULTS / "inputs.json"
 Found = dict[str, tuple[float, float]]
@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
     found = load()
-    todo = [(c, law) for c in arguments.cells.split(",") for law in LAWS if f"{c}, {law}" not in found]
+    todo = [(c, law) for law in LAWS for c in arguments.cells.split(",") if f"{c}, {law}" not in found]
     with ProcessPoolExecutor(arguments.jobs) as pool:
         for done in as_completed([pool.submit(case, *one) for one in todo]):
             key, both = done.result()

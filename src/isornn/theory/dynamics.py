@@ -11,6 +11,7 @@ from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.modes import usual_modes
+from isornn.theory.inputs import constant_share
 from isornn.theory.population.engine import Population
 from isornn.theory.population.settling import Moments
 from isornn.theory.quadrature.affine import AffineTheory, PowerMoments, quadrature_refusal
@@ -94,12 +95,12 @@ def moment_dynamics(
         population = Population(spec, generator=generator)
         start = dict.fromkeys(spec.cell.states, initial_variance)
         return _sampled(population.trajectory(steps, input_correlation=input_correlation, initial=start))
-    theory = AffineTheory(spec)
+    theory, share = AffineTheory(spec), constant_share(spec).reshape(1, -1, 1)
     state, pair = PowerMoments.of(theory.full(0.0), theory.full(initial_variance)), theory.full(0.0)
     record = [_measured(theory, state, pair)]
     for t in range(steps):
         laws = theory.laws(state)
-        state, pair = theory.step(laws, state), theory.pair_step(laws, state, pair, sigma[t])
+        state, pair = theory.step(laws, state), theory.pair_step(laws, state, pair, share + (1 - share) * sigma[t])
         state, pair = PowerMoments(tuple(map(_held, state.powers))), _held(pair)
         record.append(_measured(theory, state, pair))
     mean, second, pairs = (torch.cat(column, -1) for column in zip(*record, strict=True))

@@ -41,7 +41,9 @@ def centred(spec: Spec) -> Spec:
         return spec
     square = given.mean**2
     if spec.biases == "redrawn":
-        return replace(spec, input=Input(given.second_moment, _raw_correlation(given)))
+        share = constant_share(spec).reshape(spec.batch_shape)
+        correlation = share + (1 - share) * given.correlation
+        return replace(spec, input=Input(given.second_moment, correlation if spec.batch_shape else float(correlation)))
     gates = {
         name: replace(gate, bias_var=gate.bias_var + (gate.input_var + gate.previous_input_var) * square)
         for name, gate in spec.gates.items()
@@ -52,14 +54,15 @@ def centred(spec: Spec) -> Spec:
     return Spec(_with_mean(spec.cell), {**gates, _MEAN: Gate(bias_var=square)}, input, spec.biases)
 
 
-def _raw_correlation(input: Input) -> float | Tensor:
-    """``E[x_a x_b] / E[x^2]``."""
-    square, second = input.mean**2, input.second_moment
-    shared = input.variance * input.correlation + square
-    if not isinstance(second, Tensor) and not isinstance(shared, Tensor):
-        return min(shared / second, 1.0)
-    whole = torch.as_tensor(second)
-    return torch.where(whole > 0, shared / torch.where(whole > 0, whole, 1.0), 1.0).clamp(max=1.0)
+def constant_share(spec: Spec) -> Tensor:
+    """``mean^2 / E[x^2]`` of each spec ``(G,)`` where everything is redrawn; 0 where the mean is a part of the biases.
+
+    Fluctuations of the correlation c make inputs of the correlation ``share + (1 - share) c``.
+    """
+    input = spec.input if spec.biases == "redrawn" else Input()
+    square, second = (torch.as_tensor(x, dtype=torch.float64) for x in (input.mean**2, input.second_moment))
+    share = torch.where(second > 0, square / torch.where(second > 0, second, 1.0), 0.0)
+    return share.expand(spec.batch_shape).reshape(-1)
 
 
 @functools.cache

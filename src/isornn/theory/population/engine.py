@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, Values
+from isornn.theory.inputs import constant_share
 from isornn.theory.population.jacobian import JacobianSums, SampledJacobianMoments, StateStructure
 from isornn.theory.population.response import Response, follow
 from isornn.theory.population.settling import Dynamics, Moments
@@ -314,7 +315,8 @@ class Population:
             raise ValueError("input_correlation: every value must lie in [-1, 1]")
         if self.laws.remembered and not bool((values == values[:1]).all()):
             raise ValueError("input_correlation: one number, where inputs are correlated over time")
-        return [value.expand(self.laws.batch, 1, 1) for value in values]
+        share = constant_share(self.spec).reshape(-1, 1, 1)
+        return [share + (1 - share) * value for value in values]
 
 
 def _merged(one: Tensor, identical: Stationary, apart: Stationary) -> Stationary:
