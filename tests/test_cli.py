@@ -130,6 +130,11 @@ def test_a_fault_of_ours_is_not_taken_for_bad_input(monkeypatch: pytest.MonkeyPa
         (("analyze", "--cell", "lstm", *SIZES, "--length", "0"), ("length: 0", "from 1 to")),
         (("analyze", "--cell", "lstm", *SIZES, "--input-variance", "-1"), ("input.variance: -1.0", "from 0")),
         (("analyze", "--cell", "lstm", *SIZES, "--input-variance", "nan"), ("input.variance: nan", "finite")),
+        (("analyze", "--cell", "lstm", *SIZES, "--input-mean", "-1"), ("input.mean: -1.0", "from 0")),
+        (
+            ("analyze", "--cell", "lstm", *SIZES, "--input-autocorrelation", "1"),
+            ("input.autocorrelation: 1.0", "below 1"),
+        ),
         (("analyze", "--cell", "lstm", *SIZES, "--input-correlation", "1.01"), ("1.01", "from -1 to 1")),
         (("analyze", "--cell", "lstm", *SIZES, "--input-correlation", "x"), ("--input-correlation", "'x'", "number")),
         (("analyze", "--cell", "lstm", *SIZES, "--plot", "figure.gif"), ("--plot", "'figure.gif'", ".png")),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from isornn.cells import Spec
+from isornn.cells import Input, Spec
 from isornn.modes import usual_modes
 from isornn.nn import draws
 from isornn.nn.random_network import RandomNetwork, State
@@ -88,8 +88,8 @@ def simulate(
 
     ``u_k = W_k r + U_k x_t + V_k x_(t-1) + b_k`` with ``W_ij ~ N(0, weight_var/N)`` (or the gate's ensemble times
     sqrt(weight_var)), ``U_ij ~ N(0, input_var/D)``, ``V_ij ~ N(0, previous_input_var/D)``, and biases as `Gate`
-    says. Inputs are Gaussian, ``E[x^2] = R``, ``E[x_a x_b] = R * correlation``, the one before the first step too.
-    Everything is float64, on the generator's device.
+    says. Inputs are Gaussian, by the law that `Input` says, from one step before the first on; the features' means are
+    Gaussian too, scaled to the root mean square ``mean``. Everything is float64, on the generator's device.
 
     Args:
         spec: cell and hyper-parameters; plain numbers, not a batch.
@@ -97,7 +97,8 @@ def simulate(
         steps: how many are measured.
         networks: how many are drawn, one after the other; the standard errors are over them.
         tied: one draw of weights and biases for all steps. Else weights are drawn afresh each step, and biases where
-            ``spec.biases`` is ``"redrawn"``.
+            ``spec.biases`` is ``"redrawn"``; beside fixed biases the input matrices stay where inputs have a mean or
+            are correlated over time.
         input_correlation: a number, or one for each measured step, (steps,); the spec's where not given.
         input_size: D; the width where not given.
         initial_variance: the states start at N(0, initial_variance), independent in the copies and the states; 0 for
@@ -191,13 +192,16 @@ class _Run:
 
     def network(self, correlations: list[float]) -> _Trace:
         trace, network = _Trace(), RandomNetwork.drawn(self.spec, self.width, self.input_size, self.generator)
+        inputs = InputSequences(self.spec.input, self.input_size, self.generator)
         a, b = self._initial(), self._initial()
         tangent, log_scale = self._tangents(), torch.zeros((), dtype=torch.float64)
-        before = self._inputs(correlations[0])
+        before = inputs.drawn(correlations[0])
         for t, correlation in enumerate(correlations):
             if t > 0 and not self.tied:
                 network = network.redrawn(self.generator)
-            x = self._inputs(correlation)
+                if self.spec.biases == "redrawn":
+                    inputs.redraw_means()
+            x = inputs.drawn(correlation)
             along_a, along_b = (network.advance(x[copy], before[copy]) for copy in (0, 1))
             if self.singular_values and t == len(correlations) - 1:
                 trace.singular_values = jacobian_singular_values(along_a, a)
@@ -220,17 +224,37 @@ class _Run:
     def _normal(self, *shape: int) -> Tensor:
         return draws.normal(shape, self.generator)
 
-    def _inputs(self, correlation: float) -> Tensor:
-        a, fresh = self._normal(2, self.input_size)
-        b = correlation * a + math.sqrt(1 - correlation**2) * fresh
-        return math.sqrt(float(self.spec.input.variance)) * torch.stack([a, b])
-
     def _initial(self) -> State:
         scale = math.sqrt(self.initial_variance or 0.0)
         return tuple(scale * self._normal(self.width) for _ in self.spec.cell.states)
 
     def _tangents(self) -> State:
         return tuple(self._normal(self.tangents, self.width) for _ in self.spec.cell.states)
+
+
+class InputSequences:
+    """Two sequences of D features; means are redrawn with the matrices that read them."""
+
+    def __init__(self, law: Input, size: int, generator: torch.Generator | None) -> None:
+        self._law, self._size, self._generator = law, size, generator
+        self._deviation: Tensor | None = None
+        self._means: Tensor | float = 0.0
+        self.redraw_means()
+
+    def redraw_means(self) -> None:
+        if not self._law.is_centred:
+            normal = draws.normal((self._size,), self._generator)
+            self._means = float(self._law.mean) * normal / normal.square().mean().sqrt()
+
+    def drawn(self, correlation: float) -> Tensor:
+        """The next step's, (2, D)."""
+        a, fresh = draws.normal((2, self._size), self._generator)
+        b = correlation * a + math.sqrt(1 - correlation**2) * fresh
+        new, kept = torch.stack([a, b]), float(self._law.autocorrelation)
+        if kept and self._deviation is not None:
+            new = kept * self._deviation + math.sqrt(1 - kept**2) * new
+        self._deviation = new
+        return self._means + math.sqrt(float(self._law.variance)) * new
 
 
 def _same(a: State, b: State) -> bool:

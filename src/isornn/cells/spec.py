@@ -71,28 +71,63 @@ class Gate:
 
 @dataclass(frozen=True)
 class Input:
-    """Input sequences a, b: zero mean, i.i.d. over units and time, ``E[x^2] = variance``,
-    ``E[x_a x_b] = variance * correlation``."""
+    """Input sequences a, b of D features: ``x_t = m + z_t``, a constant m and Gaussian fluctuations z.
+
+    ``E[z_t^2] = variance``, ``E[z_a z_b] = variance * correlation``, ``E[z_t z_(t+k)] = variance * autocorrelation^k``
+    (an AR(1) process), independent over features; ``mean^2`` is the mean of m^2 over the features. So at one step
+    ``E[x^2] = variance + mean^2``, ``E[x_a x_b] = variance * correlation + mean^2``.
+
+    Args:
+        mean: root mean square over the features of their means, the same in both sequences.
+        autocorrelation: of successive steps, from 0 to below 1. It matters where the input matrices are the same at
+            every step: specs that have one say ``biases="fixed"``.
+    """
 
     variance: Number = 1.0
     correlation: Number = 1.0
+    mean: Number = 0.0
+    autocorrelation: Number = 0.0
+
+    @property
+    def second_moment(self) -> Number:
+        """``E[x^2]``, which the variance of ``U x`` over units rests on.
+
+        >>> Input(variance=3.0, mean=2.0).second_moment
+        7.0
+        """
+        return self.variance + self.mean**2
+
+    @property
+    def remembers(self) -> bool:
+        """Whether inputs of different steps are correlated, in any spec of a batch."""
+        return bool((torch.as_tensor(self.autocorrelation) != 0).any())
+
+    @property
+    def is_centred(self) -> bool:
+        """Whether the features have mean 0, in every spec of a batch."""
+        return not bool((torch.as_tensor(self.mean) != 0).any())
 
     @classmethod
     def of(cls, x: Tensor) -> Input:
-        """The law with the mean square of a batch of inputs, of any shape, as its variance.
+        """The law with the mean and variance of a batch of inputs, features on the last axis.
 
-        The variance of ``U x`` for random ``U`` depends on the mean square only, whatever the mean of x is.
+        A tensor of one axis holds one feature. The variance is the mean over features of each one's own, so that
+        ``second_moment`` is the mean square of all numbers.
 
         Raises:
             SpecError: no numbers, or some that are not finite.
 
-        >>> Input.of(torch.eye(10)[[3, 1, 4, 1, 5]]).variance  # ten symbols
-        0.1
+        >>> symbols = Input.of(torch.eye(10)[torch.arange(200) % 10])  # ten symbols, each in a tenth of the steps
+        >>> round(symbols.mean, 6), round(symbols.variance, 6), round(symbols.second_moment, 6)
+        (0.1, 0.09, 0.1)
         """
-        mean_square = x.detach().double().square().mean()
+        values = x.detach().double()
+        mean_square = values.square().mean()
         if not mean_square.isfinite():
             raise SpecError("input", x, "it has numbers, and all of them are finite")
-        return cls(float(mean_square))
+        features = values.flatten(0, -2) if values.dim() > 1 else values.reshape(-1, 1)
+        squared_mean = min(float(features.mean(0).square().mean()), float(mean_square))
+        return cls(float(mean_square) - squared_mean, mean=math.sqrt(squared_mean))
 
 
 def _changed(record: Gate | Input) -> str:
@@ -111,6 +146,7 @@ def _short(value: object) -> str:
     return repr(value)
 
 
+INPUT_FIELDS = tuple(f.name for f in fields(Input))
 _VARIANCES = ("weight_var", "input_var", "previous_input_var", "bias_var")
 _NUMBERS = (*_VARIANCES, "bias_mean")
 
@@ -122,7 +158,7 @@ class Spec:
     Args:
         cell: the cell.
         gates: law by gate name; gates left out have all numbers 0.
-        input: variance and correlation of the input sequences.
+        input: law of the input sequences.
         biases: ``"redrawn"`` each step (the papers) or ``"fixed"`` (drawn once, as in a real network).
 
     Raises:
@@ -154,10 +190,24 @@ class Spec:
         for name, gate in self.gates.items():
             self._check_gate(name, gate)
         self._check_empirical()
-        _check_number("input.variance", self.input.variance, 0.0, LARGEST)
-        _check_number("input.correlation", self.input.correlation, -1.0, 1.0)
         if self.biases not in ("redrawn", "fixed"):
             raise SpecError("biases", self.biases, 'it is "redrawn" or "fixed"')
+        self._check_input()
+
+    def _check_input(self) -> None:
+        _check_number("input.variance", self.input.variance, 0.0, LARGEST)
+        _check_number("input.correlation", self.input.correlation, -1.0, 1.0)
+        _check_number("input.mean", self.input.mean, 0.0, math.sqrt(LARGEST))
+        given = self.input.autocorrelation
+        _check_number("input.autocorrelation", given, 0.0, 1.0)
+        if bool((torch.as_tensor(given) == 1).any()):
+            raise SpecError("input.autocorrelation", given, "it is below 1: what never changes is a mean")
+        if self.biases == "redrawn" and self.input.remembers:
+            allowed = (
+                'with biases "redrawn" the input matrices are drawn afresh at every step too, so that inputs of '
+                'different steps are independent to the network: set biases="fixed"'
+            )
+            raise SpecError("input.autocorrelation", given, allowed)
 
     def _check_gate(self, name: str, gate: Gate) -> None:
         for number in _NUMBERS:
@@ -200,7 +250,7 @@ class Spec:
         head, _, name = path.partition(".")
         if path == "biases":
             return replace(self, biases=value)
-        if head == "input" and name in ("variance", "correlation"):
+        if head == "input" and name in INPUT_FIELDS:
             return replace(self, input=replace(self.input, **{name: value}))
         if head in self.gates and name in {f.name for f in fields(Gate)}:
             return replace(self, gates={**self.gates, head: replace(self.gates[head], **{name: value})})
@@ -226,7 +276,7 @@ class Spec:
     def batch_shape(self) -> torch.Size:
         """Leading axes of the hyper-parameters, broadcast together; empty for plain numbers."""
         numbers = [getattr(g, n) for g in self.gates.values() for n in _NUMBERS]
-        numbers += [self.input.variance, self.input.correlation]
+        numbers += [getattr(self.input, name) for name in INPUT_FIELDS]
         shapes = [torch.as_tensor(number).shape for number in numbers]
         return torch.Size(np.broadcast_shapes(*shapes))  # torch's own loads sympy, half a second
 
@@ -251,7 +301,7 @@ class Spec:
             _check_readable(self.cell, options)
         return {
             "cell": full_name(self.cell),
-            "input": {"variance": float(self.input.variance), "correlation": float(self.input.correlation)},
+            "input": _input_to_json(self.input),
             "biases": self.biases,
             "options": {name: listed(value) for name, value in options.items()},
             "gates": {name: _gate_to_json(gate) for name, gate in self.gates.items()},
@@ -276,7 +326,7 @@ class Spec:
             raise SpecError("options", options, "it is an object")
         if not isinstance(gates, dict):
             raise SpecError("gates", gates, "it is an object of gates by name")
-        _check_keys("input", given, ("variance", "correlation"))
+        _check_keys("input", given, INPUT_FIELDS)
         for name, value in given.items():
             _check_plain(f"input.{name}", value)
         return Spec(
@@ -328,6 +378,12 @@ def _check_readable(cell: Cell, options: Mapping[str, Any]) -> None:
 
 
 _ENSEMBLES = '"gaussian", "orthogonal", "identity" or {"margin": m} with m >= 0'
+
+
+def _input_to_json(input: Input) -> dict[str, float]:
+    """Mean and autocorrelation only where they are not 0."""
+    data = {name: float(getattr(input, name)) for name in INPUT_FIELDS}
+    return {name: value for name, value in data.items() if value or name in ("variance", "correlation")}
 
 
 def _gate_to_json(gate: Gate) -> dict[str, Any]:

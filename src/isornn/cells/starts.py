@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from isornn.cells.bias_laws import BiasLaw
@@ -72,13 +73,13 @@ def start(
     """
     hidden, inputs = _size("hidden", hidden), _size("inputs", inputs)
     if name == "torch":
-        return Spec(cell, _torch(cell, hidden, inputs), input)
+        return _on(input, cell, _torch(cell, hidden, inputs))
     glorot = 2.0 * inputs / (inputs + hidden)
     if name == "glorot":
-        return Spec(cell, _textbook(cell, glorot, Gate(weight_var=1.0)), input)
+        return _on(input, cell, _textbook(cell, glorot, Gate(weight_var=1.0)))
     if name == "identity":
-        return Spec(cell, _textbook(cell, glorot, Gate(weight_var=1.0, ensemble="identity")), input)
-    spec = Spec(cell, _textbook(cell, glorot, Gate(weight_var=1.0, ensemble="orthogonal")), input)
+        return _on(input, cell, _textbook(cell, glorot, Gate(weight_var=1.0, ensemble="identity")))
+    spec = _on(input, cell, _textbook(cell, glorot, Gate(weight_var=1.0, ensemble="orthogonal")))
     if name == "orthogonal":
         return spec
     if name == "standard":
@@ -124,16 +125,21 @@ def preset(name: str, hidden: int = 1, inputs: int = 1, input: Input = _UNIT_INP
     if name == "gilboa-peephole-critical":
         weak = Gate(weight_var=1e-5)
         gates = {"i": weak, "f": replace(weak, bias_mean=5.0), "g": weak, "o": weak}
-        return Spec(Peephole(), gates, input)
+        return _on(input, Peephole(), gates)
     if name == "gilboa-lstm-critical":
         writes = Gate(weight_var=1e-5, input_var=1.0)
         gates = {"i": writes, "f": Gate(weight_var=1e-5, bias_mean=1.0), "g": writes, "o": Gate(weight_var=1.0)}
-        return Spec(LSTM(gate="hard_sigmoid"), gates, input)
+        return _on(input, LSTM(gate="hard_sigmoid"), gates)
     if name == "gilboa-standard":
         return start("standard", LSTM(), hidden, inputs, input=input)
     if name == "gilboa-peephole-standard":
         return start("standard", Peephole(), hidden, inputs, input=input)
     raise SpecError("preset", name, f"presets are {', '.join(PRESETS)}")
+
+
+def _on(input: Input, cell: Cell, gates: Mapping[str, Gate]) -> Spec:
+    """With biases drawn once where inputs are correlated over time: redrawn networks have no use for that."""
+    return Spec(cell, gates, input, biases="fixed" if input.remembers else "redrawn")
 
 
 def _size(field: str, size: int | None) -> int:

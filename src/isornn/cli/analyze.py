@@ -11,10 +11,13 @@ import typer
 from isornn.cli.options import (
     AllowImport,
     AsJson,
+    Autocorrelation,
     CellName,
     Correlation,
     Figure,
+    GivenInput,
     Hidden,
+    InputMean,
     Inputs,
     Length,
     Steps,
@@ -43,6 +46,8 @@ def analyze(
     length: Length = None,
     input_variance: Variance = None,
     input_correlation: Correlation = None,
+    input_mean: InputMean = None,
+    input_autocorrelation: Autocorrelation = None,
     tied: Tied = False,
     steps: Steps = None,
     allow_import: AllowImport = None,
@@ -57,16 +62,16 @@ def analyze(
     tied_steps = ask.tied_steps(tied, steps)
     if specs:
         ask.alone(cell=cell, hidden=hidden, inputs=inputs, init=init)
+    law = GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation)
     if specs and len(specs) > 1:
-        _stack(specs, (input_variance, input_correlation), allow_import, length, tied_steps, json, plot)
+        _stack(specs, law, allow_import, length, tied_steps, json, plot)
         return
-    law = (input_variance, input_correlation)
     with errors().status("analysing"):
         if specs:
-            analysis = ask.ask(ask.loaded(specs[0], *law, allow_import), length)
+            analysis = ask.ask(ask.loaded(specs[0], law, allow_import), length)
         else:
             name = "torch" if init is None else init
-            analysis = ask.ask_start(name, ask.named_cell(cell), hidden, inputs, length, ask.input_law(*law))
+            analysis = ask.ask_start(name, ask.named_cell(cell), hidden, inputs, length, ask.input_law(law))
         if tied_steps is not None:
             analysis = ask.with_tied(analysis, tied_steps)
     if json:
@@ -79,7 +84,7 @@ def analyze(
 
 def _stack(
     files: list[Path],
-    law: tuple[float | None, float | None],
+    law: GivenInput,
     allow_import: list[str] | None,
     length: int | None,
     tied_steps: int | None,
@@ -95,8 +100,8 @@ def _stack(
         raise SpecError("--plot", str(plot), "it is for one layer")
     with errors().status("analysing"):
         layers = [
-            ask.loaded(files[0], *law, allow_import),
-            *(ask.loaded(file, None, None, allow_import) for file in files[1:]),
+            ask.loaded(files[0], law, allow_import),
+            *(ask.loaded(file, allow_import=allow_import) for file in files[1:]),
         ]
         stack = ask.ask_stack(layers, length, tied_steps)
     if json:

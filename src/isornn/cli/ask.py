@@ -12,7 +12,7 @@ import torch
 
 from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.starts import STARTS, start
-from isornn.cli.options import needed
+from isornn.cli.options import GivenInput, needed
 from isornn.cli.own_code import allowed, typed_cell
 from isornn.theory.analysis import SEED, analyze
 from isornn.theory.records import Analysis, TheoryMissing
@@ -27,6 +27,7 @@ TIED_STEPS = 60
 MOST_TIED_STEPS = 1000  # their time and memory grow with the square
 STEPS = 100  # of the profile where no length is given
 MOST_STEPS = 10_000  # of the profile; further on it is continued by chi
+_NOTHING = GivenInput()
 
 
 def needed_length(length: int | None) -> int:
@@ -54,12 +55,10 @@ def checked_length(length: int) -> int:
     return length
 
 
-def input_law(variance: float | None, correlation: float | None, default: Input | None = None) -> Input:
+def input_law(given: GivenInput, default: Input | None = None) -> Input:
     """The law of the input sequences, ``default`` where nothing else is given."""
-    default = Input() if default is None else default
-    return Input(
-        default.variance if variance is None else variance, default.correlation if correlation is None else correlation
-    )
+    changed = {name: value for name, value in given._asdict().items() if value is not None}
+    return replace(Input() if default is None else default, **changed)
 
 
 def alone(**options: object) -> None:
@@ -73,9 +72,7 @@ def alone(**options: object) -> None:
             raise SpecError(f"--{name}", value, "SPEC.json says that itself; give SPEC.json or --cell")
 
 
-def loaded(
-    file: Path, variance: float | None, correlation: float | None, allow_import: Sequence[str] | None = None
-) -> Spec:
+def loaded(file: Path, given: GivenInput = _NOTHING, allow_import: Sequence[str] | None = None) -> Spec:
     """The spec in a file, under another input law where one is given.
 
     Raises:
@@ -83,7 +80,7 @@ def loaded(
         OptionError: a cell in a module that is not allowed.
     """
     spec = Spec.load(file, allow=allowed(allow_import))
-    return replace(spec, input=input_law(variance, correlation, spec.input))
+    return replace(spec, input=input_law(given, spec.input))
 
 
 def named_cell(cell: str | None) -> Cell:

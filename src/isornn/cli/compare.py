@@ -7,7 +7,18 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from isornn.cli.options import AsJson, CellName, Correlation, Hidden, Inputs, Length, Variance
+from isornn.cli.options import (
+    AsJson,
+    Autocorrelation,
+    CellName,
+    Correlation,
+    GivenInput,
+    Hidden,
+    InputMean,
+    Inputs,
+    Length,
+    Variance,
+)
 from isornn.cli.show import errors, print_json, print_table
 from isornn.formatting import share, with_error_of
 
@@ -39,6 +50,8 @@ def compare(
     length: Length = None,
     input_variance: Variance = None,
     input_correlation: Correlation = None,
+    input_mean: InputMean = None,
+    input_autocorrelation: Autocorrelation = None,
     json: AsJson = False,
 ) -> None:
     """All starts side by side for sequences of T steps, best first: the one whose reach is closest to T."""
@@ -46,7 +59,7 @@ def compare(
     from isornn.cli.ask import input_law, needed_cell, needed_length
 
     steps, kind = needed_length(length), needed_cell(cell)
-    law = input_law(input_variance, input_correlation)
+    law = input_law(GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation))
     rows = sorted(_rows(kind, hidden, inputs, steps, law), key=lambda row: _miss(row, steps))
     if json:
         sizes = {"cell": full_name(kind), "hidden": hidden, "inputs": inputs, "length": steps}

@@ -5,16 +5,27 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from isornn.cli.options import AsJson, Batch, CellName, Correlation, Hidden, Inputs, Length, Variance
+from isornn.cli.options import (
+    AsJson,
+    Autocorrelation,
+    Batch,
+    CellName,
+    Correlation,
+    GivenInput,
+    Hidden,
+    InputMean,
+    Inputs,
+    Length,
+    Variance,
+)
 from isornn.cli.pareto import Biases, Fix, Preference, Ranges, Specs, checked_biases, fixed_field, objective_of
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from isornn.cells import Input
     from isornn.init.data import LayerInput
     from isornn.theory.critical_points.point import Critical
 
@@ -30,6 +41,8 @@ def critical(
     input_variance: Variance = None,
     input_correlation: Correlation = None,
     data: Batch = None,
+    input_mean: InputMean = None,
+    input_autocorrelation: Autocorrelation = None,
     output: Output = None,
     json: AsJson = False,
 ) -> None:
@@ -39,41 +52,48 @@ def critical(
     hyper-parameters are the same for every N and D, which may be left out. With --data, T is the number of its steps
     unless given, and input weights are for the size of its numbers.
     """
+    from isornn.cells import Input
     from isornn.cli.ask import check_sizes, input_law, needed_cell, needed_length, one_thread
     from isornn.theory import critical
+    from isornn.theory.critical_points.python_line import batch_line
 
     check_writable("--output", output, (".json",))
     check_sizes(hidden, inputs)
-    default, found = (None, None) if data is None else _measured(data, input_variance)
-    steps, kind = needed_length(length if default is None or length is not None else default[0]), needed_cell(cell)
-    law = input_law(input_variance, input_correlation, None if default is None else default[1])
+    given = GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation)
+    found = None if data is None else _measured(data, given)
+    steps = needed_length(length if found is None or length is not None else found.steps)
+    kind, law = needed_cell(cell), input_law(given) if found is None else Input(found.seen.size)
     fixed = dict(map(fixed_field, fix or []))
     with errors().status("analysing"), one_thread():
         point = critical(kind, steps, fixed=fixed, input=law)
         _ = point.analysis  # computed under the message
     if found is not None:
-        say(f"isornn: {found}")
-        from isornn.theory.critical_points.python_line import batch_line
-
+        say(f"isornn: {found.seen}")
         point = replace(point, python=batch_line(point.length, fixed))
     _show(point, steps, output, json)
 
 
-def _measured(file: Path, variance: float | None) -> tuple[tuple[int, Input], LayerInput]:
-    """Steps and law of a batch of inputs (sequences, steps, features), and what was measured.
+class _Measured(NamedTuple):
+    steps: int
+    seen: LayerInput
+
+
+def _measured(file: Path, given: GivenInput) -> _Measured:
+    """A batch of inputs (sequences, steps, features): its number of steps, and its law.
 
     Raises:
-        SpecError: another shape, no numbers, NaN or infinity, or a variance beside it.
+        SpecError: another shape, no numbers, NaN or infinity, or a law beside it.
     """
     import torch
     from torch import nn
 
-    from isornn.cells import Input, SpecError
+    from isornn.cells import SpecError
     from isornn.cli.model_files import read_batch
     from isornn.init.data import LayerInput
 
-    if variance is not None:
-        raise SpecError("--input-variance", variance, "--data has its own; give one of the two")
+    for name, value in given._asdict().items():
+        if value is not None:
+            raise SpecError(f"--input-{name}", value, "--data has its own; give one of the two")
     batch = read_batch(file, nn.Identity())
     if not isinstance(batch, torch.Tensor) or batch.dim() != 3 or batch.numel() == 0 or batch.is_complex():
         shape = tuple(batch.shape) if isinstance(batch, torch.Tensor) else type(batch).__name__
@@ -81,8 +101,7 @@ def _measured(file: Path, variance: float | None) -> tuple[tuple[int, Input], La
     if not bool(batch.isfinite().all()):
         raise SpecError("--data", str(file), "all of its numbers are finite")
     sequences, steps, _ = batch.shape
-    seen = LayerInput.of(batch.transpose(0, 1), torch.full((sequences,), steps))
-    return (steps, Input(seen.size)), seen
+    return _Measured(steps, LayerInput.of(batch.transpose(0, 1), torch.full((sequences,), steps)))
 
 
 def isometric(
@@ -97,6 +116,8 @@ def isometric(
     specs: Specs = None,
     input_variance: Variance = None,
     input_correlation: Correlation = None,
+    input_mean: InputMean = None,
+    input_autocorrelation: Autocorrelation = None,
     output: Output = None,
     json: AsJson = False,
 ) -> None:
@@ -110,7 +131,8 @@ def isometric(
     check_writable("--output", output, (".json",))
     check_sizes(hidden, inputs)
     steps, kind = needed_length(length), needed_cell(cell)
-    law, fixed = input_law(input_variance, input_correlation), dict(map(fixed_field, fix or []))
+    law = input_law(GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation))
+    fixed = dict(map(fixed_field, fix or []))
     if preference is None:
         _check_rule(ranges, specs)
         objective, doing = None, "solving"

@@ -41,5 +41,5 @@ def explore(
     if spec is None:
         start = opening(typed_cell("lstm" if cell is None else cell))
     else:
-        start = loaded(spec, None, None, allow_import)
+        start = loaded(spec, allow_import=allow_import)
     serve(start, port, lambda line: say(f"isornn: {line}"), browser)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
@@ -75,7 +75,7 @@ Batch = Annotated[
 ]
 Variance = Annotated[
     float | None,
-    typer.Option("--input-variance", metavar="R", parser=number, help="R = E x_t^2; 1 unless given."),
+    typer.Option("--input-variance", metavar="R", parser=number, help="R = Var x_t; 1 unless given."),
 ]
 Correlation = Annotated[
     float | None,
@@ -83,9 +83,35 @@ Correlation = Annotated[
         "--input-correlation",
         metavar="S",
         parser=number,
-        help="E x_a x_b / R of two sequences, from -1 to 1; 1 unless given.",
+        help="Cov(x_a, x_b) / R of two sequences, from -1 to 1; 1 unless given.",
     ),
 ]
+InputMean = Annotated[
+    float | None,
+    typer.Option(
+        "--input-mean", metavar="M", parser=number, help="Root mean square of the features' means; 0 unless given."
+    ),
+]
+Autocorrelation = Annotated[
+    float | None,
+    typer.Option(
+        "--input-autocorrelation",
+        metavar="A",
+        parser=number,
+        help="Of successive steps of the input, from 0 to below 1; 0 unless given.",
+    ),
+]
+
+
+class GivenInput(NamedTuple):
+    """The options of the input law; ``None`` is one that was not given."""
+
+    variance: float | None = None
+    correlation: float | None = None
+    mean: float | None = None
+    autocorrelation: float | None = None
+
+
 Tied = Annotated[bool, typer.Option("--tied", help="Also tied weights, drawn once as in real networks.")]
 Steps = Annotated[
     int | None, typer.Option("--steps", metavar="T", parser=whole, help="Steps of tied networks; 60 unless given.")

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isornn.cli.options import AsJson, CellName, Correlation, Hidden, Inputs, Length, Variance, whole
+from isornn.cli.options import (
+    AsJson,
+    Autocorrelation,
+    CellName,
+    Correlation,
+    GivenInput,
+    Hidden,
+    InputMean,
+    Inputs,
+    Length,
+    Variance,
+    whole,
+)
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
 from isornn.formatting import with_error_of
 
@@ -56,6 +68,8 @@ def pareto(
     biases: Biases = "fixed",
     input_variance: Variance = None,
     input_correlation: Correlation = None,
+    input_mean: InputMean = None,
+    input_autocorrelation: Autocorrelation = None,
     x: Annotated[str | None, typer.Option("--x", metavar="FIELD", help="Field to the right in the picture.")] = None,
     y: Annotated[str | None, typer.Option("--y", metavar="FIELD", help="Field upwards.")] = None,
     show: Annotated[
@@ -80,7 +94,11 @@ def pareto(
     objective = objective_of(preference, ranges, specs)
     fixed = dict(map(fixed_field, fix or []))
     spec, free = subspace(
-        kind, steps, fixed=fixed, input=input_law(input_variance, input_correlation), biases=checked_biases(biases)
+        kind,
+        steps,
+        fixed=fixed,
+        input=input_law(GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation)),
+        biases=checked_biases(biases),
     )
     free = objective.ranges or free
     across, upward = _axes(free, x, y, show, output)

@@ -12,9 +12,12 @@ import typer
 
 from isornn.cli.options import (
     AllowImport,
+    Autocorrelation,
     CellName,
     Correlation,
+    GivenInput,
     Hidden,
+    InputMean,
     Inputs,
     Length,
     Steps,
@@ -71,6 +74,8 @@ def phase(
     length: Length = None,
     input_variance: Variance = None,
     input_correlation: Correlation = None,
+    input_mean: InputMean = None,
+    input_autocorrelation: Autocorrelation = None,
     tied: Tied = False,
     steps: Steps = None,
     allow_import: AllowImport = None,
@@ -89,11 +94,12 @@ def phase(
     across, upward = _axis("--x", needed("--x", x, _AXIS)), _axis("--y", needed("--y", y, _AXIS))
     if len(across[1]) * len(upward[1]) > _MOST:
         raise SpecError("--x, --y", f"{len(across[1])} x {len(upward[1])}", f"a map has at most {_MOST} specs")
+    law = GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation)
     if spec is not None:
         alone(cell=cell, hidden=hidden, inputs=inputs, init=init, length=length)
-        base = loaded(spec, input_variance, input_correlation, allow_import)
+        base = loaded(spec, law, allow_import)
     else:
-        base = _from_start(cell, hidden, inputs, init, length, input_law(input_variance, input_correlation))
+        base = _from_start(cell, hidden, inputs, init, length, input_law(law))
     begun = time.perf_counter()
     with _progress(len(across[1]) * len(upward[1])) as progress:
         if output is None:

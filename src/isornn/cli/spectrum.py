@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isornn.cli.options import AllowImport, AsJson, CellName, Correlation, Hidden, Inputs, Length, Variance
+from isornn.cli.options import (
+    AllowImport,
+    AsJson,
+    Autocorrelation,
+    CellName,
+    Correlation,
+    GivenInput,
+    Hidden,
+    InputMean,
+    Inputs,
+    Length,
+    Variance,
+)
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
 from isornn.formatting import with_error_of
 
@@ -29,6 +41,8 @@ def spectrum(
     steps: Annotated[int, typer.Option("--steps", metavar="K", help="Of the product of K steps' Jacobians.")] = 1,
     input_variance: Variance = None,
     input_correlation: Correlation = None,
+    input_mean: InputMean = None,
+    input_autocorrelation: Autocorrelation = None,
     allow_import: AllowImport = None,
     json: AsJson = False,
     plot: Annotated[
@@ -41,14 +55,14 @@ def spectrum(
     from isornn.theory.spectra import spectrum as density_of
 
     check_writable("--plot", plot, (".png", ".pdf", ".svg"))
-    law = (input_variance, input_correlation)
+    law = GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation)
     with errors().status("solving for the spectrum"):
         if spec is not None:
             alone(cell=cell, hidden=hidden, inputs=inputs, init=init, length=length)
-            found = density_of(loaded(spec, *law, allow_import), steps=steps)
+            found = density_of(loaded(spec, law, allow_import), steps=steps)
         else:
             name = "torch" if init is None else init
-            at_start = started(name, named_cell(cell), hidden, inputs, length, input_law(*law))
+            at_start = started(name, named_cell(cell), hidden, inputs, length, input_law(law))
             found = density_of(at_start, steps=steps)
     if json:
         print_json(found.to_json())

@@ -51,8 +51,12 @@ class RandomNetwork:
     def redrawn(self, generator: torch.Generator | None = None) -> RandomNetwork:
         """The untied network's next step: fresh matrices; fresh biases too unless ``spec.biases`` is ``"fixed"``.
 
-        The cell's own parameters stay.
+        The cell's own parameters stay, and beside fixed biases the input matrices where it matters: where inputs have
+        a mean or are correlated over time.
         """
+        input = self.spec.input
+        if self.spec.biases == "fixed" and not (input.is_centred and not input.remembers):
+            return replace(self, recurrent=_recurrent(self.spec, self.width, generator))
         fresh = RandomNetwork.drawn(self.spec, self.width, self.input_size, generator)
         biases = self.biases if self.spec.biases == "fixed" else fresh.biases
         return replace(fresh, biases=biases, parameters=self.parameters)
@@ -82,21 +86,28 @@ class RandomNetwork:
 def _matrices(
     spec: Spec, width: int, input_size: int, generator: torch.Generator | None
 ) -> tuple[Matrices, Matrices, Matrices]:
-    def gaussian(columns: int, variance: float | Tensor) -> Tensor | None:
-        if float(variance) == 0:
-            return None
-        device = torch.device("cpu") if generator is None else generator.device
-        # drawing takes most of a simulation's time; entries rounded to 24 bits are random enough, five times faster
-        entries = torch.randn(width, columns, generator=generator, dtype=torch.float32, device=device)
-        return entries.double().mul_(math.sqrt(float(variance) / columns))
+    recurrent = _recurrent(spec, width, generator)
+    shape = (width, input_size)
+    return (
+        recurrent,
+        {name: _gaussian(shape, gate.input_var, generator) for name, gate in spec.gates.items()},
+        {name: _gaussian(shape, gate.previous_input_var, generator) for name, gate in spec.gates.items()},
+    )
 
-    def recurrent(gate: Gate) -> Tensor | None:
+
+def _recurrent(spec: Spec, width: int, generator: torch.Generator | None) -> Matrices:
+    def drawn(gate: Gate) -> Tensor | None:
         if gate.ensemble == "gaussian" or float(gate.weight_var) == 0:
-            return gaussian(width, gate.weight_var)
+            return _gaussian((width, width), gate.weight_var, generator)
         return draws.recurrent((width, width), gate, generator)
 
-    return (
-        {name: recurrent(gate) for name, gate in spec.gates.items()},
-        {name: gaussian(input_size, gate.input_var) for name, gate in spec.gates.items()},
-        {name: gaussian(input_size, gate.previous_input_var) for name, gate in spec.gates.items()},
-    )
+    return {name: drawn(gate) for name, gate in spec.gates.items()}
+
+
+def _gaussian(shape: tuple[int, int], variance: float | Tensor, generator: torch.Generator | None) -> Tensor | None:
+    if float(variance) == 0:
+        return None
+    device = torch.device("cpu") if generator is None else generator.device
+    # drawing takes most of a simulation's time; entries rounded to 24 bits are random enough, five times faster
+    entries = torch.randn(*shape, generator=generator, dtype=torch.float32, device=device)
+    return entries.double().mul_(math.sqrt(float(variance) / shape[1]))

@@ -12,7 +12,7 @@ from isornn.cells import Spec
 from isornn.modes import usual_modes
 from isornn.theory.population.engine import Population, population_analysis
 from isornn.theory.population.units import with_drawn_parameters
-from isornn.theory.quadrature.affine import affine_refusal
+from isornn.theory.quadrature.affine import quadrature_refusal
 from isornn.theory.quadrature.engine import QuadratureEngine
 from isornn.theory.records import (
     IDENTITY,
@@ -41,8 +41,8 @@ def analyze(
 
     Args:
         spec: cell and hyper-parameters; leading axes of the numbers are a batch. Variances as in `Gate`.
-        engine: ``"quadrature"`` where the state enters affinely with one-gate factors, ``"population"`` for every
-            cell; the first that applies by default.
+        engine: ``"quadrature"`` where the state enters affinely with one-gate factors and inputs are independent
+            over time, ``"population"`` always; the first that applies by default.
         length: steps of the response profile.
         tied: also follow networks whose weights and biases are drawn once, from state 0: the answer's ``tied``.
         steps: how many steps of tied networks, at least 2.
@@ -54,7 +54,7 @@ def analyze(
 
     Raises:
         ValueError: fewer than 2 steps.
-        NotPolynomial: ``engine="quadrature"`` was asked for and the cell's update does not allow it.
+        NotPolynomial: ``engine="quadrature"`` was asked for and the cell's update or the input does not allow it.
 
     Source: Gilboa et al. 2019 eqs. 2-15, Chen et al. 2018 eq. 38, with their errata; the LSTM without the papers'
     approximation. Tied weights: dynamical mean field theory, see `isornn.theory.tied`.
@@ -81,7 +81,7 @@ def analyze(
 
 
 def _untied(spec: Spec, engine: Engine | None, length: int, generator: torch.Generator) -> Analysis:
-    if engine == "quadrature" or (engine is None and affine_refusal(spec.cell) is None):
+    if engine == "quadrature" or (engine is None and quadrature_refusal(spec) is None):
         return QuadratureEngine(spec).analysis(length)
     return population_analysis(spec, length, generator=generator)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.cells.polynomial import NotPolynomial, Polynomial, structure_of
+from isornn.theory.inputs import AUTOCORRELATED, centred, reads_memory
 from isornn.theory.quadrature.affine import bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
 
@@ -81,9 +82,13 @@ def carry_of(spec: Spec, second_moment: float = 0.0) -> Carry:
     gates' weights are fed by a state of the given second moment.
 
     Raises:
-        NotPolynomial: no state enters its own update affinely with one-gate factors.
+        NotPolynomial: no state enters its own update affinely with one-gate factors, or its gates read an input that is
+            correlated over time, so that what a unit keeps is no product of independent factors.
     """
+    spec = centred(spec)
     state, polynomial = _slow(spec)
+    if reads_memory(spec, polynomial.gates):
+        raise NotPolynomial(AUTOCORRELATED)
     numbers = {
         g: torch.tensor(float(law.bias_var), dtype=torch.float64).reshape(1, 1, 1) for g, law in spec.gates.items()
     }

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.modes import usual_modes
+from isornn.theory.inputs import constant_share
 from isornn.theory.population.engine import Population
 from isornn.theory.population.settling import Moments
-from isornn.theory.quadrature.affine import AffineTheory, PowerMoments, affine_refusal
+from isornn.theory.quadrature.affine import AffineTheory, PowerMoments, quadrature_refusal
 from isornn.theory.quadrature.fixed_point import room_for_correlation, settle
 from isornn.theory.records import TheoryMissing
 from isornn.theory.tied.moments import tied_moments
@@ -90,16 +91,16 @@ def moment_dynamics(
         raise ValueError(
             "input_covariance: it is for tied=True; to untied networks the inputs of different steps are independent"
         )
-    if affine_refusal(spec.cell) is not None:
+    if quadrature_refusal(spec) is not None:
         population = Population(spec, generator=generator)
         start = dict.fromkeys(spec.cell.states, initial_variance)
         return _sampled(population.trajectory(steps, input_correlation=input_correlation, initial=start))
-    theory = AffineTheory(spec)
+    theory, share = AffineTheory(spec), constant_share(spec).reshape(1, -1, 1)
     state, pair = PowerMoments.of(theory.full(0.0), theory.full(initial_variance)), theory.full(0.0)
     record = [_measured(theory, state, pair)]
     for t in range(steps):
         laws = theory.laws(state)
-        state, pair = theory.step(laws, state), theory.pair_step(laws, state, pair, sigma[t])
+        state, pair = theory.step(laws, state), theory.pair_step(laws, state, pair, share + (1 - share) * sigma[t])
         state, pair = PowerMoments(tuple(map(_held, state.powers))), _held(pair)
         record.append(_measured(theory, state, pair))
     mean, second, pairs = (torch.cat(column, -1) for column in zip(*record, strict=True))
@@ -132,7 +133,7 @@ def correlation_map(spec: Spec, correlation: Tensor) -> Tensor:
     >>> correlation_map(spec, torch.tensor([0.0, 1.0])).round(decimals=4)
     tensor([0.5025, 1.0000], dtype=torch.float64)
     """
-    reason = affine_refusal(spec.cell)
+    reason = quadrature_refusal(spec)
     if reason is not None:
         raise TheoryMissing(f"the next correlation is not a function of C alone: {reason}")
     theory = AffineTheory(spec)

@@ -10,6 +10,7 @@ from torch import Tensor
 from isornn.cells import LSTM, Spec
 from isornn.cells.polynomial import GateFunction
 from isornn.modes import usual_modes
+from isornn.theory.inputs import centred
 from isornn.theory.population.engine import Population
 from isornn.theory.records import Quantity, TheoryMissing
 
@@ -52,6 +53,7 @@ def lstm_approximation(spec: Spec, *, generator: torch.Generator | None = None) 
     """
     if not isinstance(spec.cell, LSTM) or spec.biases != "redrawn":
         raise TheoryMissing("the papers' approximation is for an LSTM with biases redrawn at each step")
+    spec = centred(spec)
     generator = generator or torch.Generator().manual_seed(0)
     population = Population(spec, generator=generator)
     stationary = population.settle("identical")

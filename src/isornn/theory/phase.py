@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, SpecError
+from isornn.cells.spec import INPUT_FIELDS
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.population.engine import Effort, population_analysis
-from isornn.theory.quadrature.affine import affine_refusal
+from isornn.theory.quadrature.affine import quadrature_refusal
 from isornn.theory.records import Analysis, Quantity
 from isornn.theory.tied.analysis import rough_tied
 
@@ -177,9 +178,10 @@ def _axis(spec: Spec, path: str, values: Tensor | list[float]) -> Axis:
     """An axis whose every value the spec accepts."""
     head, _, field = path.partition(".")
     gates = ", ".join(spec.gates)
-    if path not in ("input.variance", "input.correlation") and (head not in spec.gates or field not in _NUMBERS):
+    of_input = head == "input" and field in INPUT_FIELDS
+    if not of_input and (head not in spec.gates or field not in _NUMBERS):
         raise SpecError(
-            "axis", path, f"it is input.variance, input.correlation or GATE.{'|'.join(_NUMBERS)} with GATE of {gates}"
+            "axis", path, f"it is input.{'|'.join(INPUT_FIELDS)} or GATE.{'|'.join(_NUMBERS)} with GATE of {gates}"
         )
     line = torch.as_tensor(values, dtype=torch.float64)
     if line.ndim != 1 or not len(line) or bool((line.diff() <= 0).any()):
@@ -195,15 +197,19 @@ def _blank(spec: Spec, x: Axis, y: Axis, tied_steps: int | None) -> PhaseDiagram
     unknown = torch.full(shape, torch.nan, dtype=torch.float64)
     no = torch.zeros(shape, dtype=torch.bool)
     quantities = {name: Quantity(unknown, unknown) for name in (QUANTITIES if tied_steps is None else TIED_QUANTITIES)}
-    engine = _engine(spec) if tied_steps is None else "tied"
+    engine = _engine(_varied(spec, x, y)) if tied_steps is None else "tied"
     return PhaseDiagram(spec, x, y, engine, tied_steps, quantities, unknown, no, no.to(torch.int64), no)
+
+
+def _varied(spec: Spec, x: Axis, y: Axis) -> Spec:
+    return spec.replace(y.path, y.values[:, None]).replace(x.path, x.values)
 
 
 def _engine(spec: Spec) -> Kind:
     """The engine that `analyze` takes; ``"quadrature"`` too where it has no answer but a reason, at once."""
     if not spec.cell.pointwise or any(gate.ensemble == "identity" for gate in spec.gates.values()):
         return "quadrature"
-    return "quadrature" if affine_refusal(spec.cell) is None else "population"
+    return "quadrature" if quadrature_refusal(spec) is None else "population"
 
 
 # -- what is asked together -------------------------------------------------------------------------------------------

@@ -25,6 +25,10 @@ UNENDING = "infinite: chi >= 1, changes of the state do not fade"
 NOT_EXPONENTIAL = (
     "biases are drawn once, so units have different time scales and the decay is not exponential: see reach and profile"
 )
+CORRELATED_RESPONSE = (
+    "inputs are correlated over time, and the decay did not become exponential within the steps that were followed: "
+    "see reach and profile"
+)
 IDENTITY = "the theory of random matrices does not cover identity matrices; measure a network instead"
 NOT_POINTWISE = (
     "the update acts on several units together, and the theory is of units that are alike; simulate it instead"

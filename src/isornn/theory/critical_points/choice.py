@@ -31,7 +31,7 @@ def subspace(
 
     - ``biases="fixed"``: the ends of the law of time scales, ``low`` from 1 to T and ``high`` from T to 32 T.
       ``"redrawn"``: the remember gate's bias, that of time scales T/8 to 32 T.
-    - the remember gate's weight_var from the rule's to 1, and its input_var up to 1 / input variance.
+    - the remember gate's weight_var from the rule's to 1, and its input_var up to 1 / the input's second moment.
     - a cell without a remember gate: its weight_var within 1/sqrt(T) of the critical value, relatively, and its
       input_var from 1/100 to 100 times the rule's.
 
@@ -55,15 +55,15 @@ def _free_gates(family: Family, length: float, keep: tuple[str, ...]) -> tuple[S
     ranges = [Range(LAW_ENDS[0], 1.0, length, log=True), Range(LAW_ENDS[1], length, 32 * length, log=True)]
     ranges = ranges if fixed else []
     for name in keep:
-        gate, reads, variance = spec.gates[name], spec.cell.gates[name], float(spec.input.variance) or 1.0
+        gate, reads, second = spec.gates[name], spec.cell.gates[name], float(spec.input.second_moment) or 1.0
         if not fixed:
             low, high = sorted(bias_for(spec.cell, name, scale) for scale in (length / 8, 32 * length))
             ranges.append(Range(f"{name}.bias_mean", low, high))
         if reads.state:
             ranges.append(Range(f"{name}.weight_var", min(float(gate.weight_var) or WEAK, WEAK), 1.0, log=True))
         if reads.input:
-            seen = 1e-4 / variance
-            ranges.append(Range(f"{name}.input_var", min(float(gate.input_var) or seen, seen), 1 / variance, log=True))
+            seen = 1e-4 / second
+            ranges.append(Range(f"{name}.input_var", min(float(gate.input_var) or seen, seen), 1 / second, log=True))
     return spec, ranges
 
 

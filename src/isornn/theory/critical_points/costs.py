@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,9 +16,10 @@ from isornn.cells.roles import Squash, roles_of
 from isornn.cells.trace import graph_of
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
+from isornn.theory.inputs import centred, reads_memory
 from isornn.theory.population.engine import Effort, Population, Stationary, population_analysis
 from isornn.theory.population.jacobian import linearise
-from isornn.theory.population.units import Units, draw_gates, variates
+from isornn.theory.population.units import draw_gates, next_inputs, variates
 from isornn.theory.quadrature.affine import BiasNodes, bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
 from isornn.theory.records import NOT_CONVERGED, NOT_EXPONENTIAL, UNENDING, Quantity, jackknife, pooled, time_scale
@@ -37,6 +38,7 @@ _ROUGH = Effort(settle_steps=300, settle_tolerance=0.1, response_steps=256, resp
 _UNITS, _REPLICATES = 256, 8
 _SLOW_STEPS = 8  # independent steps that the moments are averaged over
 NO_UNIT_TIME = "the cell has no remember gate, so its units have no time scales of their own"
+CORRELATED_RETENTION = "inputs are correlated over time, so what a unit keeps in one step does not say for how long"
 MIXED_RETENTION = "what the state keeps of itself is no sum of products of one-gate functions"
 UNITS_DIFFER = "its units start with different parameters, so no one law holds for all of them"
 GATED_READ = "what its gates read is gated itself, so their law does not follow from the state's moments"
@@ -171,13 +173,15 @@ class GateStatistics:
     """The two costs that follow from the law of the gates' pre-activations alone."""
 
     spec: Spec
+    laws: Spec
     length: float
     nodes: BiasNodes
 
     @staticmethod
     def of(spec: Spec, length: float) -> GateStatistics:
-        nodes = bias_nodes(spec, {name: _column(spec, gate.bias_var) for name, gate in spec.gates.items()})
-        return GateStatistics(spec, length, nodes)
+        laws = centred(spec)
+        nodes = bias_nodes(laws, {name: _column(spec, gate.bias_var) for name, gate in laws.gates.items()})
+        return GateStatistics(spec, laws, length, nodes)
 
     def time_scales(self, second_moment: Quantity) -> Quantity:
         """See `costs`."""
@@ -192,6 +196,8 @@ class GateStatistics:
             return self._nothing(MIXED_RETENTION)
         if self._reads_gated(carry.gates):
             return self._nothing(GATED_READ)
+        if reads_memory(self.spec, carry.gates):
+            return self._nothing(CORRELATED_RETENTION)
         return self._with_error(lambda second: self._distance(carry, second), second_moment, UNBOUNDED)
 
     def saturation(self, second_moment: Quantity) -> Quantity:
@@ -233,7 +239,7 @@ class GateStatistics:
 
     def _law(self, gate: str, second_moment: Tensor) -> GateLaw:
         """The gate's pre-activation in every representative unit, (replicates, batch, nodes)."""
-        law, spec = self.spec.gates[gate], self.spec
+        law, spec = self.laws.gates[gate], self.laws
         drive = _column(spec, law.input_var) + _column(spec, law.previous_input_var)
         variance = drive * _column(spec, spec.input.variance)
         variance = variance + _column(spec, law.recurrent_var) * second_moment.reshape(1, -1, 1)
@@ -344,11 +350,13 @@ def slow_map_moments(
     for units, u, x in population.snapshots(stationary, _SLOW_STEPS):
         new, slopes, _ = linearise(laws.cell, units.states, u, x)
         along = torch.nan_to_num(slopes[read, state] / slopes[state, state], 0.0, 0.0, 0.0)[0]
-        later = Units({name: value.detach() for name, value in new.items()}, units.offsets, units.weights)
+        later = replace(units, states={name: value.detach() for name, value in new.items()})
         shape = next(iter(later.states.values())).shape[1:]
         uniform = torch.rand(variates(laws, 1), *shape, generator=generator, dtype=torch.float64)
         with torch.no_grad():
-            u, x = draw_gates(laws, later, stationary.field, uniform.clamp(1e-15, 1 - 1e-15))
+            uniform = uniform.clamp(1e-15, 1 - 1e-15)
+            later = next_inputs(laws, later, uniform)
+            u, x = draw_gates(laws, later, stationary.field, uniform)
         _, slopes, push = linearise(laws.cell, later.states, u, x, laws.weighted)
         a2, h2 = slopes[state, state][0].square(), along.square()
         zero = torch.zeros(shape, dtype=torch.float64)

@@ -13,6 +13,7 @@ from torch.quasirandom import SobolEngine
 
 from isornn.cells import Spec, SpecError
 from isornn.cells.bias_laws import WITH_ENDS
+from isornn.cells.spec import INPUT_FIELDS
 from isornn.modes import usual_modes
 from isornn.theory.analysis import SEED
 from isornn.theory.critical_points.costs import COSTS, costs
@@ -300,11 +301,10 @@ def _check_path(spec: Spec, path: str) -> None:
             raise SpecError("ranges", path, "no gate of the spec has a time-scale law")
         return
     head, _, field = path.partition(".")
-    if path not in ("input.variance", "input.correlation") and (head not in spec.gates or field not in _NUMBERS):
+    of_input = head == "input" and field in INPUT_FIELDS
+    if not of_input and (head not in spec.gates or field not in _NUMBERS):
         allowed = f"GATE.{'|'.join(_NUMBERS)} with GATE of {', '.join(spec.gates)}"
-        raise SpecError(
-            "ranges", path, f"fields are {', '.join(LAW_ENDS)}, input.variance, input.correlation, {allowed}"
-        )
+        raise SpecError("ranges", path, f"fields are {', '.join(LAW_ENDS)}, input.{'|'.join(INPUT_FIELDS)}, {allowed}")
 
 
 def _placed(spec: Spec, values: Mapping[str, Any]) -> Spec:

@@ -6,7 +6,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from isornn.theory.critical_points.costs import COSTS, costs, sight_name
 from isornn.theory.critical_points.front import Objective, check_length, pareto_front
 from isornn.theory.critical_points.python_line import objective_line, rule_line
 from isornn.theory.critical_points.rule import Biases, family_of, over_octaves, sight_of, solve
+from isornn.theory.inputs import centred, memory_limits
 from isornn.theory.quadrature.affine import bias_nodes
 from isornn.theory.records import Analysis, Quantity, TheoryMissing
 
@@ -67,10 +68,11 @@ class Critical:
 
     def holds_by_gates(self) -> bool:
         """Whether what the gates keep of the state, known without an analysis, gives a reach from T/2 to 2 T."""
+        limits = memory_limits(self.spec)
         try:
-            found = [carry_of(self.spec)]
+            found = [carry_of(spec) for spec in limits]
         except NotPolynomial:
-            found = [_sampled_carry(self.spec, state) for state in roles_of(self.spec.cell).gated]
+            found = [_sampled_carry(spec, state) for state in roles_of(self.spec.cell).gated for spec in limits]
         return bool(found) and all(self.length / 2 <= carry.reach() <= 2 * self.length for carry in found)
 
     def warn_of_unmet_conditions(self) -> None:
@@ -124,7 +126,7 @@ def critical(
             negative bias; several retained states have a remember gate each, all with the same law.
         length: T from 2 to 1e6, steps to bridge.
         fixed: spec fields by path that must have given values, as ``{"f.weight_var": 1.0}``.
-        input: law of the input sequences.
+        input: law of the input sequences. The rule reads its second moment only.
         generator: randomness of the population engine, where ``analysis`` needs it.
 
     Returns:
@@ -147,7 +149,8 @@ def critical(
     fixed = _checked(cell, length, fixed, input, generator)
     line = rule_line("critical", float(length), fixed, input)
     if not roles_of(cell).gated:
-        return _solved(cell, float(length), fixed, input, "fixed", generator, line)
+        solved = _solved(cell, float(length), fixed, replace(input, autocorrelation=0.0), "fixed", generator, line)
+        return _on_input(solved, input, generator) if input.remembers else solved
     spec = over_octaves(cell, float(length), fixed, input)
     return Critical(spec, float(length), line, functools.partial(_over_octaves, spec, float(length), generator))
 
@@ -203,6 +206,9 @@ def isometric(
     (True, [True, True, True])
     """
     fixed = _checked(cell, length, fixed, input, generator)
+    if input.remembers:
+        allowed = "it is 0: this rule solves for inputs that are independent over time; isornn.critical has a start"
+        raise SpecError("input.autocorrelation", input.autocorrelation, allowed)
     if biases not in ("redrawn", "fixed"):
         raise SpecError("biases", biases, 'it is "redrawn" or "fixed"')
     if objective is None:
@@ -247,6 +253,17 @@ def _solved(
     return _known(analysis, length, _near_isometry(analysis, length, biases), line)
 
 
+def _on_input(solved: Critical, input: Input, generator: torch.Generator | None) -> Critical:
+    """The spec that was solved for inputs independent over time, measured on ``input``."""
+    spec, length = replace(solved.spec, input=input), solved.length
+
+    def measured() -> Measured:
+        analysis = analyze(spec, length=math.ceil(length), generator=generator)
+        return analysis, _near_isometry(analysis, length, "fixed")
+
+    return Critical(spec, length, solved.python, measured)
+
+
 def _preferred(
     cell: Cell,
     length: float,
@@ -273,16 +290,17 @@ def _known(analysis: Analysis, length: float, conditions: tuple[Condition, ...],
 
 def _sampled_carry(spec: Spec, state: RetainedState) -> Carry:
     """The carry of a cell whose gates do not factorise, on identical inputs, by quasi-random draws of the inputs."""
-    zero = dict.fromkeys(spec.gates, torch.zeros(1, 1, 1, dtype=torch.float64))
-    nodes = bias_nodes(spec, zero)
+    spec = centred(spec)
+    kept = {name: torch.tensor(float(gate.bias_var), dtype=torch.float64) for name, gate in spec.gates.items()}
+    nodes = bias_nodes(spec, {name: value.reshape(1, 1, 1) for name, value in kept.items()})
     draws = SobolEngine(len(state.retention), scramble=True, seed=SEED).draw(_DRAWS, dtype=torch.float64)
     u = {}
     for name, normal in zip(state.retention, torch.special.ndtri(draws.clamp(1e-12, 1 - 1e-12)).T, strict=True):
         gate = spec.gates[name]
         variance = float(gate.input_var + gate.previous_input_var) * float(spec.input.variance)
         u[name] = float(gate.bias_mean) + nodes.offset[name][0, 0][:, None] + math.sqrt(variance) * normal
-    kept = state.coefficient(at_start(spec.cell, u)).square()
-    rates = kept.expand(len(nodes.weight), _DRAWS).mean(-1)
+    retained = state.coefficient(at_start(spec.cell, u)).square()
+    rates = retained.expand(len(nodes.weight), _DRAWS).mean(-1)
     return Carry(state.state, rates, nodes.weight)
 
 

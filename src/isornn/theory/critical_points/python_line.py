@@ -78,10 +78,16 @@ def _options(fixed: Mapping[str, Any], input: Input, biases: Biases) -> list[str
     if fixed:
         options.append(f"fixed={_qualified(dict(fixed))}")
     if input != _UNIT_INPUT:
-        options.append(f"input=isornn.Input({_plain(float(input.variance))}, {_plain(float(input.correlation))})")
+        options.append(f"input=isornn.Input({', '.join(_input_numbers(input))})")
     if biases != "fixed":
         options.append(f"biases={biases!r}")
     return options
+
+
+def _input_numbers(input: Input) -> list[str]:
+    numbers = [_plain(float(input.variance)), _plain(float(input.correlation))]
+    further = {name: float(getattr(input, name)) for name in ("mean", "autocorrelation")}
+    return numbers + [f"{name}={_plain(number)}" for name, number in further.items() if number]
 
 
 def _plain(number: float) -> str:

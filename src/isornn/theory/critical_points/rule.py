@@ -44,7 +44,7 @@ def over_octaves(cell: Cell, length: float, fixed: Mapping[str, Any], input: Inp
     """
     roles = _gated(cell)
     template = _template(roles, cell, input, "fixed", length)
-    seen = SEEN_TO_LEARN / (float(input.variance) or 1.0)
+    seen = SEEN_TO_LEARN / (float(input.second_moment) or 1.0)
     template = _with(template, {f"{gate}.input_var": seen for gate in roles.candidates if cell.gates[gate].input})
     law = BiasLaw("capped_timescale", SHORTEST, slow_end(length))
     return _spread(_with(template, fixed), law, fixed)
@@ -224,11 +224,11 @@ def _template(roles: Roles, cell: Cell, input: Input, biases: Biases, length: fl
 def _gate(roles: Roles, cell: Cell, name: str, input: Input, length: float) -> Gate:
     """The rule for one gate, before its bias is set."""
     reads = cell.gates[name]
-    variance = float(input.variance) or 1.0
+    second_moment = float(input.second_moment) or 1.0
     if not roles.gated:
-        faint = FAINT / length**1.5 / variance
+        faint = FAINT / length**1.5 / second_moment
         return Gate(input_var=faint * reads.input, ensemble="orthogonal" if reads.state else "gaussian")
-    weight, seen, retains = WEAK, SEEN / variance, name in roles.retention
+    weight, seen, retains = WEAK, SEEN / second_moment, name in roles.retention
     if retains and name in roles.gates and roles.gates[name].kinks:
         weight, seen = min(WEAK, 0.01 / length**2), seen / length**2
     writes = name in (*roles.candidates, *roles.write)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isornn.cells import Cell, Gate, Input, ParameterLaw, Reads, Spec, Values
+from isornn.cells import Cell, Gate, ParameterLaw, Reads, Spec, Values
 from isornn.cells.spec import LARGEST
 from isornn.cells.trace import graph_of
 from isornn.theory.analysis import analyze
@@ -43,7 +43,7 @@ class InputLaw:
 
     def of(self, spec: Spec) -> Spec:
         """``spec`` with this input."""
-        return replace(spec, input=Input(self.variance, self.correlation))
+        return replace(spec, input=replace(spec.input, variance=self.variance, correlation=self.correlation))
 
     def shifts(self) -> list[Shift]:
         """The shifted inputs that show how much the errors matter; none where there are no errors."""
@@ -76,7 +76,7 @@ class Shift:
     def of(self, spec: Spec) -> Spec:
         """``spec`` at both, on a leading axis of 2."""
         variance, correlation = (torch.stack(pair) for pair in zip(self.low, self.high, strict=True))
-        return replace(spec, input=Input(variance, correlation))
+        return replace(spec, input=replace(spec.input, variance=variance, correlation=correlation))
 
     def induced(self, center: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """``|dX/dp| se`` from X at the three; values that do not exist are NaN. NaN where no two exist.

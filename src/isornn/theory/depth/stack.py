@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from isornn.cells import Input, Spec
-from isornn.cells.spec import SpecError
+from isornn.cells.spec import INPUT_FIELDS, SpecError
 from isornn.theory.records import IDENTITY, NOT_POINTWISE, Analysis, Quantity, TheoryMissing
 
 
@@ -63,6 +63,9 @@ def checked(layers: Sequence[Layer]) -> tuple[Directions, ...]:
                 raise TheoryMissing(f"layers[{place}]: {IDENTITY}")
             if not spec.cell.pointwise:
                 raise TheoryMissing(f"layers[{place}]: {NOT_POINTWISE}")
+            if spec.input.remembers:
+                allowed = "it is 0: in a stack a layer's input is taken to be independent over time"
+                raise SpecError(f"layers[{place}].input.autocorrelation", spec.input.autocorrelation, allowed)
     for place, directions in enumerate(stack[1:], 1):
         for spec in directions:
             if not _same(spec.input, Input()):
@@ -83,7 +86,7 @@ def checked(layers: Sequence[Layer]) -> tuple[Directions, ...]:
 
 
 def _same(one: Input, other: Input) -> bool:
-    pairs = ((one.variance, other.variance), (one.correlation, other.correlation))
+    pairs = ((getattr(one, name), getattr(other, name)) for name in INPUT_FIELDS)
     return all(torch.equal(torch.as_tensor(a), torch.as_tensor(b)) for a, b in pairs)
 
 

@@ -16,12 +16,14 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, Values
+from isornn.theory.inputs import constant_share
 from isornn.theory.population.jacobian import JacobianSums, SampledJacobianMoments, StateStructure
 from isornn.theory.population.response import Response, follow
 from isornn.theory.population.settling import Dynamics, Moments
 from isornn.theory.population.slow_law import of_units
 from isornn.theory.population.units import Draws, Field, Laws, Units, draw_gates, variates
 from isornn.theory.records import (
+    CORRELATED_RESPONSE,
     NO_SPREAD,
     NOT_CONVERGED,
     NOT_EXPONENTIAL,
@@ -36,6 +38,7 @@ from isornn.theory.records import (
 Copies = Literal["apart", "identical"]
 _UNSETTLED = 16  # steps that a population without a fixed point is followed
 XI_Q_MISSING = "known for cells with one state that enters its update affinely"
+_MEMORIES = 4  # steps to stationarity, at least, in units of the reach
 _APART = 4  # steps between the cohorts of a response
 
 
@@ -113,6 +116,8 @@ class Population:
         self.laws = Laws.of(spec)
         self.batch_shape = spec.batch_shape
         self.structure = StateStructure.of(self.laws.cell)
+        if self.laws.remembered:  # the closed law of a slow state needs inputs that are independent over time
+            self.structure = replace(self.structure, slow=(), feeding={})
         self._draws = Draws(self.laws.batch, replicates, units, generator)
         self._dynamics = Dynamics(self.laws, self.structure, self._draws)
 
@@ -292,11 +297,12 @@ class Population:
                 default.
         """
         with torch.no_grad():
-            units = self._dynamics.start(2)
+            correlations = self._correlations(steps, input_correlation)
+            units = self._dynamics.start(2, correlations[0] if correlations else None)
             scale = {name: float((initial or {}).get(name, 0.0)) ** 0.5 for name in units.states}
             units = replace(units, states={name: scale[name] * value for name, value in units.states.items()})
             record, field = [self._dynamics.measure(units)], Field()
-            for sigma_z in self._correlations(steps, input_correlation):
+            for sigma_z in correlations:
                 units = self._dynamics.step(units, field, sigma_z)
                 record.append(self._dynamics.measure(units))
         return Moments.of(torch.stack(record, 2), self.batch_shape)
@@ -307,7 +313,10 @@ class Population:
         values = torch.as_tensor(given, dtype=torch.float64).expand(steps)
         if not bool((values.abs() <= 1).all()):
             raise ValueError("input_correlation: every value must lie in [-1, 1]")
-        return [value.expand(self.laws.batch, 1, 1) for value in values]
+        if self.laws.remembered and not bool((values == values[:1]).all()):
+            raise ValueError("input_correlation: one number, where inputs are correlated over time")
+        share = constant_share(self.spec).reshape(-1, 1, 1)
+        return [share + (1 - share) * value for value in values]
 
 
 def _merged(one: Tensor, identical: Stationary, apart: Stationary) -> Stationary:
@@ -320,6 +329,16 @@ def _merged(one: Tensor, identical: Stationary, apart: Stationary) -> Stationary
         units=apart.units.with_identical(one.reshape(-1), identical.units),
         field=apart.field.with_chosen(one.reshape(-1), identical.field),
     )
+
+
+def _too_soon(population: Population, stable: Stable) -> Tensor:
+    """Where a population was stepped for no longer than it remembers, so that it may not have settled.
+
+    Slow states whose law is known start from it; where inputs are correlated over time it is not known.
+    """
+    if not population.laws.remembered:
+        return torch.zeros_like(stable.stationary.converged)
+    return stable.response.reach.isfinite() & (_MEMORIES * stable.response.reach > stable.stationary.steps)
 
 
 def population_analysis(
@@ -336,13 +355,14 @@ def population_analysis(
     population = Population(spec, generator=generator, **sizes)
     stable = population.stable(length, effort or Effort())
     moments, response, together = stable.stationary.moments, stable.response, stable.identical_response
-    converged = stable.stationary.converged & stable.identical.converged
+    converged = stable.stationary.converged & stable.identical.converged & ~_too_soon(population, stable)
     missing: dict[str, Tensor | bool] = {NOT_CONVERGED: ~converged}
 
     def quantity(value: Tensor, stderr: Tensor, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
         return Quantity.of(value, stderr, missing | (reasons or {}))
 
-    chi = quantity(response.chi, response.stderr["chi"], {NOT_EXPONENTIAL: ~response.exponential})
+    curved = CORRELATED_RESPONSE if population.laws.remembered and not population.laws.fixed else NOT_EXPONENTIAL
+    chi = quantity(response.chi, response.stderr["chi"], {curved: ~response.exponential})
     try:
         found = population.jacobian(stable.stationary)
         jacobian = JacobianMoments(
@@ -366,7 +386,7 @@ def population_analysis(
             converged=converged,
         ),
         chi=chi,
-        chi_1=quantity(together.chi, together.stderr["chi"], {NOT_EXPONENTIAL: ~together.exponential}),
+        chi_1=quantity(together.chi, together.stderr["chi"], {curved: ~together.exponential}),
         reach=quantity(response.reach, response.stderr["reach"], {UNENDING: torch.isinf(response.reach)}),
         jacobian=jacobian,
         moment_rate=quantity(torch.zeros_like(response.chi), torch.zeros_like(response.chi), {XI_Q_MISSING: True}),

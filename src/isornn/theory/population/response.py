@@ -179,7 +179,8 @@ class Response:
         reach: steps after step 1 until P falls to P_1 / e; equal to -1/ln chi where the decay is exponential from
             the start; infinity where it does not fall (chi >= 1) or not within the steps allowed.
         exponential: whether the decay tends to an exponential within the profile. With biases redrawn it always
-            does; with fixed biases the rates of successive windows are compared.
+            does; with fixed biases the rates of successive windows are compared. Where units differ only by inputs
+            that are correlated over time: whether it is ``resolved``.
         stderr: of ``chi``, ``log_chi``, ``reach`` and ``profile``.
         effective_share: the smallest effective sample share met before resampling; below .05 trust little.
         steps: steps that cohorts were followed; the profile beyond goes on at the kernel's last rate, or at each
@@ -346,7 +347,7 @@ def _response(
         states={name: value.reshape(*shape, shown) for name, value in states.items()},
         chi=chi.reshape(shape),
         reach=reach.reshape(shape),
-        exponential=_exponential(laws, rows[..., 0, :]).reshape(shape),
+        exponential=_exponential(laws, rows[..., 0, :], resolved).reshape(shape),
         stderr={
             "chi": chi_error.reshape(shape),
             "log_chi": jackknife(rates.clamp(min=_TINY).log())[1].reshape(shape),
@@ -389,11 +390,14 @@ def _reach(laws: Laws, profile: Tensor, chi: Tensor) -> Tensor:
     return torch.where(found.isinf() & (chi < 1), beyond, found)
 
 
-def _exponential(laws: Laws, profile: Tensor) -> Tensor:
+def _exponential(laws: Laws, profile: Tensor, resolved: Tensor) -> Tensor:
     """Whether successive windows of the profile have one rate: within 1 % of the time scale, or 3 small errors.
 
-    A rate with an error above 5 % is no evidence of an exponential.
+    A rate with an error above 5 % is no evidence of an exponential. Units that differ only for as long as inputs are
+    correlated have one rate at last, which is known where more steps do not change it.
     """
+    if not laws.fixed and laws.remembered:
+        return resolved
     if not laws.fixed:
         return torch.ones(profile.shape[1], dtype=torch.bool)
     ends = (0.125, 0.25, 0.5, 1.0)

@@ -20,7 +20,9 @@ from isornn.theory.population.units import (
     arrangement,
     bounded,
     draw_gates,
+    first_inputs,
     fixed_biases,
+    next_inputs,
     variates,
 )
 from isornn.theory.records import jackknife, pooled
@@ -107,21 +109,24 @@ class Dynamics:
     def __init__(self, laws: Laws, structure: StateStructure, draws: Draws) -> None:
         self.laws, self.structure, self.draws = laws, structure, draws
 
-    def start(self, copies: int) -> Units:
+    def start(self, copies: int, correlation: Tensor | None = None) -> Units:
         """Units with states N(0, 1), independent between copies."""
         offsets, weights = fixed_biases(self.laws, self.draws, self.structure.retention_gates)
-        names = self.laws.cell.states
-        normal = torch.special.ndtri(self.draws.uniform(copies * len(names))).split(copies)
-        return Units(dict(zip(names, normal, strict=True)), offsets, weights)
+        names, count = self.laws.cell.states, copies * len(self.laws.cell.states)
+        normal = torch.special.ndtri(self.draws.uniform(count + copies * len(self.laws.remembered)))
+        states = dict(zip(names, normal[:count].split(copies), strict=True))
+        return Units(states, offsets, weights, first_inputs(self.laws, normal[count:], correlation))
 
     def step(self, units: Units, field: Field, correlation: Tensor | None = None) -> Units:
         """The units one step later; ``field`` follows at its gain."""
         laws, draws = self.laws, self.draws
         units = units.taken(draws.order(arrangement(units, self.structure.persistent)))
-        u, x = draw_gates(laws, units, field, draws.uniform(variates(laws, units.copies)), correlation)
+        uniform = draws.uniform(variates(laws, units.copies))
+        u, x = draw_gates(laws, units, field, uniform, correlation)
         new = laws.cell.update(Values(**units.states), u, x)
         shape = next(iter(units.states.values())).shape
-        return replace(units, states={name: value.expand(shape) for name, value in bounded(new).items()})
+        units = replace(units, states={name: value.expand(shape) for name, value in bounded(new).items()})
+        return next_inputs(laws, units, uniform, correlation)
 
     def measure(self, units: Units) -> Tensor:
         """Means of h, h^2 and h_a h_b, ``(G, R, 3)``."""

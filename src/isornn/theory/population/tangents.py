@@ -13,14 +13,24 @@ sum_l K(l) chi^-l = 1. Carrying cohorts apart keeps source terms from drowning i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from isornn.cells import Values
 from isornn.theory.population.jacobian import Derivatives, StateStructure, linearise, linearise_read
-from isornn.theory.population.units import Draws, Field, Laws, Units, arrangement, bounded, draw_gates, variates
+from isornn.theory.population.units import (
+    Draws,
+    Field,
+    Laws,
+    Units,
+    arrangement,
+    bounded,
+    draw_gates,
+    next_inputs,
+    variates,
+)
 
 BURN = 64
 WINDOW = 16
@@ -151,8 +161,9 @@ class Cohort:
         first = self._time == 0
         if first or self._m:
             self._reorder()
+            uniform = self.draws.uniform(variates(laws, self.units.copies))
             with torch.no_grad():
-                u, x = draw_gates(laws, self.units, self.field, self.draws.uniform(variates(laws, self.units.copies)))
+                u, x = draw_gates(laws, self.units, self.field, uniform)
         else:
             u, x = Values(), None
         shown = self._read(u)
@@ -168,17 +179,18 @@ class Cohort:
             if first:
                 self._add_source_terms(m, push)
             self._m = m
-            self.units = Units(bounded(new), self.units.offsets, self.units.weights)
+            self.units = next_inputs(laws, replace(self.units, states=bounded(new)), uniform)
             self._resample()
 
     def _displace(self) -> None:
         """Take one step; then ``m_ab = (J_ac / J_cc)_a (J_bc / J_cc)_b`` summed over the coupled states c."""
         laws, cell, coupled = self.laws, self.laws.cell, self.structure.self_coupled
         self._reorder()
+        uniform = self.draws.uniform(variates(laws, self.units.copies))
         with torch.no_grad():
-            u, x = draw_gates(laws, self.units, self.field, self.draws.uniform(variates(laws, self.units.copies)))
+            u, x = draw_gates(laws, self.units, self.field, uniform)
         new, carry, _ = linearise(cell, self.units.states, u, x)
-        self.units = Units(bounded(new), self.units.offsets, self.units.weights)
+        self.units = next_inputs(laws, replace(self.units, states=bounded(new)), uniform)
         one = torch.ones_like(next(iter(new.values())))
         for c in coupled or cell.states:
             along = {c: one}
@@ -294,7 +306,7 @@ class Cohort:
         needed = (share < 0.5)[..., None]
         order = torch.where(needed, order, same)
         weights = torch.where(needed, weights * total / load.clamp(min=1e-300), weights)
-        self.units = Units(self.units.states, self.units.offsets, weights)
+        self.units = replace(self.units, weights=weights)
         self._take(order)
 
 

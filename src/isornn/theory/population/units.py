@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -20,6 +20,7 @@ from isornn.cells import BiasLaw, Cell, Gate, ParameterLaw, Reads, Spec, Values,
 from isornn.cells.openings import bias_of
 from isornn.cells.spec import Ensemble
 from isornn.cells.trace import graph_of
+from isornn.theory.inputs import centred
 from isornn.theory.records import NOT_POINTWISE, REDRAWN_BESIDE_SPREAD, TheoryMissing
 
 _VARIATE = "variate_of_"
@@ -97,7 +98,8 @@ class Laws:
     """A spec with its batch flattened: every number is a float64 tensor ``(G, 1, 1)``, by gate.
 
     ``drive`` is the input's part of the variance, ``(input_var + previous_input_var) R``; ``fixed`` says that
-    units keep biases of their own (fixed biases that are all equal are no different from redrawn ones).
+    units keep biases of their own (fixed biases that are all equal are no different from redrawn ones);
+    ``remembered`` names the gates whose input is correlated over time, ``""`` the input that is read pointwise.
     """
 
     cell: Cell
@@ -109,6 +111,8 @@ class Laws:
     bias_law: Mapping[str, BiasLaw | None]
     input_variance: Tensor
     input_correlation: Tensor
+    autocorrelation: Tensor
+    remembered: tuple[str, ...]
     fixed: bool
 
     @staticmethod
@@ -125,7 +129,7 @@ class Laws:
             value = torch.as_tensor(number, dtype=torch.float64).detach()
             return value.expand(spec.batch_shape).reshape(-1, 1, 1)
 
-        spec = with_drawn_parameters(spec)
+        spec = with_drawn_parameters(centred(spec))
         variance = flat(spec.input.variance)
         gates = spec.gates.items()
         drive = {name: (flat(gate.input_var) + flat(gate.previous_input_var)) * variance for name, gate in gates}
@@ -141,6 +145,8 @@ class Laws:
             input_variance=variance,
             # two copies have the same input where nothing reads it
             input_correlation=torch.where(received > 0, flat(spec.input.correlation), 1.0),
+            autocorrelation=flat(spec.input.autocorrelation),
+            remembered=_remembered(spec, drive),
             fixed=spec.biases == "fixed" and any(map(_varies, spec.gates.values())),
         )
 
@@ -163,6 +169,10 @@ class Laws:
         """The name under which ``Field`` keeps what ``gate`` reads: all plain reads share one."""
         return "" if gate in graph_of(self.cell).plain_reads else gate
 
+    def input_variance_of(self, gate: str) -> Tensor:
+        """Of a gate's input, or with ``""`` of the input that is read pointwise."""
+        return self.drive[gate] if gate else self.input_variance
+
     def spread(self, gate: str, field: Field) -> Tensor:
         """Standard deviation over time of the gate's pre-activation, given the unit's bias where it is fixed."""
         variance = self.drive[gate] + (0.0 if self.fixed else self.bias_var[gate])
@@ -170,6 +180,13 @@ class Laws:
             known = field.values.get(gate, field.values.get(""))
             variance = variance + (0.0 if known is None else self.weight[gate] * known[0])
         return variance.sqrt()
+
+
+def _remembered(spec: Spec, drive: Mapping[str, Tensor]) -> tuple[str, ...]:
+    if not spec.input.remembers:
+        return ()
+    driven = [gate for gate, variance in drive.items() if bool((variance > 0).any())]
+    return (*driven, "") if spec.cell.input_enters_pointwise else tuple(driven)
 
 
 def _varies(gate: Gate) -> bool:
@@ -181,11 +198,14 @@ class Units:
     """A population: states by name ``(copies, G, R, n)``, each unit's fixed bias by gate and its weight ``(G, R, n)``.
 
     Weights have mean 1 within a replicate; ``None`` stands for all equal. Expectations are weighted means over n.
+    ``inputs`` are those of the coming step that are correlated with what the unit has received before, by gate as
+    ``Laws.remembered`` names them, in standard deviations, ``(copies, G, R, n)``.
     """
 
     states: Mapping[str, Tensor]
     offsets: Mapping[str, Tensor]
     weights: Tensor | None
+    inputs: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def copies(self) -> int:
@@ -193,7 +213,8 @@ class Units:
 
     def one_copy(self) -> Units:
         """The first copy of each unit alone."""
-        return Units({name: value[:1] for name, value in self.states.items()}, self.offsets, self.weights)
+        states, inputs = ({name: v[:1] for name, v in values.items()} for values in (self.states, self.inputs))
+        return replace(self, states=states, inputs=inputs)
 
     def with_identical(self, mask: Tensor, one: Units) -> Units:
         """This population with both copies taken from the one-copy population ``one`` at the specs of ``mask`` (G,)."""
@@ -205,6 +226,7 @@ class Units:
             {name: torch.where(chosen, one.states[name], value) for name, value in self.states.items()},
             {name: torch.where(chosen, one.offsets[name], value) for name, value in self.offsets.items()},
             weights,
+            {name: torch.where(chosen, one.inputs[name], value) for name, value in self.inputs.items()},
         )
 
     def mean(self, value: Tensor) -> Tensor:
@@ -230,6 +252,7 @@ class Units:
             states={name: pick(value) for name, value in self.states.items()},
             offsets={name: pick(value) for name, value in self.offsets.items()},
             weights=None if self.weights is None else pick(self.weights),
+            inputs={name: pick(value) for name, value in self.inputs.items()},
         )
 
 
@@ -355,15 +378,17 @@ def draw_gates(
     copies, weighted = units.copies, set(laws.weighted)
     sigma_z = laws.input_correlation if correlation is None else correlation
     columns = iter((torch.special.ndtri(uniform) if normal is None else normal).split(copies))
+    known = {gate: laws.input_variance_of(gate).sqrt() * value for gate, value in units.inputs.items()}
     states, u = Values(**units.states), Values(**initial_parameters(laws.cell))
     for gate in laws.cell.gates:
-        variance, gap = laws.drive[gate], laws.drive[gate] * (1 - sigma_z)
+        fresh = torch.zeros_like(laws.drive[gate]) if gate in known else laws.drive[gate]
+        variance, gap = fresh, fresh * (1 - sigma_z)
         if not laws.fixed:
             variance = variance + laws.bias_var[gate]
         if gate in weighted:
             own, pair = field.read(laws.read_name(gate), units, laws.cell.read(gate, states, u))
             variance, gap = variance + laws.weight[gate] * own, gap + laws.weight[gate] * (own - pair)
-        mean = laws.bias_mean[gate]
+        mean = laws.bias_mean[gate] + known[gate] if gate in known else laws.bias_mean[gate]
         law = laws.bias_law[gate]
         if gate in units.offsets:
             mean = mean + units.offsets[gate]
@@ -372,7 +397,32 @@ def draw_gates(
         setattr(u, gate, mean + variance.sqrt() * correlated(next(columns), gap / variance.clamp(min=1e-300)))
     if not laws.cell.input_enters_pointwise:
         return u, None
-    return u, laws.input_variance.sqrt() * correlated(next(columns), 1 - sigma_z)
+    fresh_x = correlated(next(columns), 1 - sigma_z)
+    return u, known[""] if "" in known else laws.input_variance.sqrt() * fresh_x
+
+
+def first_inputs(laws: Laws, normal: Tensor, correlation: Tensor | None = None) -> dict[str, Tensor]:
+    """``Units.inputs`` of the first step from standard normals ``(copies * len(laws.remembered), G, R, n)``."""
+    if not laws.remembered:
+        return {}
+    gap = 1 - (laws.input_correlation if correlation is None else correlation)
+    columns = normal.chunk(len(laws.remembered))
+    return {gate: correlated(column, gap) for gate, column in zip(laws.remembered, columns, strict=True)}
+
+
+def next_inputs(laws: Laws, units: Units, uniform: Tensor, correlation: Tensor | None = None) -> Units:
+    """The same units with the inputs of the step after: ``a z + sqrt(1 - a^2) fresh``.
+
+    Args:
+        uniform: those of this step's ``draw_gates``, of which the last stand for what is fresh.
+        correlation: as in ``draw_gates``.
+    """
+    if not units.inputs:
+        return units
+    fresh = torch.special.ndtri(uniform[-units.copies * len(units.inputs) :])
+    kept, rest = laws.autocorrelation, (1 - laws.autocorrelation.square()).sqrt()
+    news = first_inputs(laws, fresh, correlation)
+    return replace(units, inputs={gate: kept * value + rest * news[gate] for gate, value in units.inputs.items()})
 
 
 def correlated(normal: Tensor, gap: Tensor) -> Tensor:
@@ -391,7 +441,7 @@ def redraws_law(laws: Laws) -> bool:
 
 def variates(laws: Laws, copies: int) -> int:
     """How many uniform variates a unit needs in one step."""
-    columns = copies * (len(laws.cell.gates) + laws.cell.input_enters_pointwise)
+    columns = copies * (len(laws.cell.gates) + laws.cell.input_enters_pointwise + len(laws.remembered))
     return columns + redraws_law(laws)
 
 

@@ -25,6 +25,7 @@ from isornn.cells.bias_laws import SPREAD
 from isornn.cells.openings import bias_of
 from isornn.cells.polynomial import NotPolynomial, Polynomial, Term, form_refusal, structure_of
 from isornn.cells.trace import INPUT
+from isornn.theory.inputs import AUTOCORRELATED, centred
 from isornn.theory.quadrature.gate_law import GateLaw
 
 SCRAMBLES = 8
@@ -166,6 +167,18 @@ def affine_refusal(cell: Cell) -> str | None:
     return None
 
 
+def quadrature_refusal(spec: Spec) -> str | None:
+    """Why this engine has no answer for ``spec``, or ``None``: its cell, or inputs that are correlated over time.
+
+    >>> from isornn.cells import Gate, Input, Minimal
+    >>> spec = Spec(Minimal(), {"u": Gate(input_var=1.0)}, Input(autocorrelation=0.9), biases="fixed")
+    >>> quadrature_refusal(spec.replace("input.autocorrelation", 0.0)), quadrature_refusal(spec) == AUTOCORRELATED
+    (None, True)
+    """
+    reason = affine_refusal(spec.cell)
+    return AUTOCORRELATED if reason is None and spec.input.remembers else reason
+
+
 class AffineTheory:
     """The moment algebra of one spec (or a batch of specs).
 
@@ -173,13 +186,14 @@ class AffineTheory:
         spec: the cell and its hyper-parameters.
 
     Raises:
-        NotPolynomial: `affine_refusal` has a reason.
+        NotPolynomial: `quadrature_refusal` has a reason.
     """
 
     def __init__(self, spec: Spec) -> None:
-        reason = affine_refusal(spec.cell)
+        reason = quadrature_refusal(spec)
         if reason is not None:
             raise NotPolynomial(reason)
+        spec = centred(spec)
         structure, (self.state,) = structure_of(spec.cell), spec.cell.states
         self.spec = spec
         self.update = structure.update[self.state]

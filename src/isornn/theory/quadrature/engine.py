@@ -224,7 +224,7 @@ class QuadratureEngine:
     """Everything the deterministic engine knows of a spec, each computed once.
 
     Raises:
-        NotPolynomial: the engine does not cover the cell; `affine_refusal` says beforehand.
+        NotPolynomial: the engine does not cover the cell; `quadrature_refusal` says beforehand.
     """
 
     def __init__(self, spec: Spec) -> None:

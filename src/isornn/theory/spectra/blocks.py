@@ -15,7 +15,7 @@ from isornn.cells.spec import Ensemble
 from isornn.theory.matrix_law import margin_of
 from isornn.theory.population.engine import Population, Stationary
 from isornn.theory.population.jacobian import linearise, linearise_read
-from isornn.theory.population.units import Laws, Units, draw_gates, variates
+from isornn.theory.population.units import Laws, Units, draw_gates, next_inputs, variates
 from isornn.theory.records import NOT_CONVERGED, TheoryMissing
 from isornn.theory.spectra.dyson import Blocks
 
@@ -280,7 +280,7 @@ def sampled_path(spec: Spec, steps: int, generator: torch.Generator) -> list[Ste
         path = [step_of(population.laws, units, u, x)]
         for _ in range(steps - 1):
             units = advanced(population.laws, units, u, x)
-            u, x = _fresh(population.laws, units, stationary, generator)
+            units, u, x = _fresh(population.laws, units, stationary, generator)
             path.append(step_of(population.laws, units, u, x))
         found.append(path)
     return [joined(parts) for parts in zip(*found, strict=True)]
@@ -295,11 +295,13 @@ def advanced(laws: Laws, units: Units, u: Values, x: Tensor | None) -> Units:
 
 def _fresh(
     laws: Laws, units: Units, stationary: Stationary, generator: torch.Generator
-) -> tuple[Values, Tensor | None]:
-    """Pre-activations of the next step of the same units, each drawn by itself."""
+) -> tuple[Units, Values, Tensor | None]:
+    """The same units with pre-activations of the next step, each drawn by itself."""
     shape = next(iter(units.states.values())).shape[1:]
     uniform = torch.rand(variates(laws, 1), *shape, dtype=torch.float64, generator=generator)
-    return draw_gates(laws, units, stationary.field, uniform.clamp(1e-15, 1 - 1e-15))
+    uniform = uniform.clamp(1e-15, 1 - 1e-15)
+    units = next_inputs(laws, units, uniform)
+    return units, *draw_gates(laws, units, stationary.field, uniform)
 
 
 def step_of(laws: Laws, units: Units, u: Values, x: Tensor | None) -> Step:

@@ -11,8 +11,9 @@ from torch import Tensor
 from isornn.cells import Spec
 from isornn.cells.openings import bias_of
 from isornn.cells.polynomial import Polynomial
+from isornn.theory.inputs import centred
 from isornn.theory.matrix_law import margin_of, tilted_mean
-from isornn.theory.quadrature.affine import affine_refusal
+from isornn.theory.quadrature.affine import quadrature_refusal
 from isornn.theory.quadrature.engine import QuadratureEngine
 from isornn.theory.spectra.blocks import REPLICATES, UNITS, Step, product
 from isornn.theory.spectra.dyson import ACCEPTED, TOLERANCE, NotSolved
@@ -194,8 +195,9 @@ _WIDE = 8.5  # standard deviations
 
 def one_gate_law(spec: Spec, steps: int) -> Law | None:
     """x, density and atoms where the spectrum is the law of a function of one variable, else ``None``."""
-    if affine_refusal(spec.cell) is not None:
+    if quadrature_refusal(spec) is not None:
         return None
+    spec = centred(spec)
     engine = QuadratureEngine(spec)
     theory = engine.theory
     weighted = [gate for gate in theory.reads if float(torch.as_tensor(spec.gates[gate].weight_var)) > 0]

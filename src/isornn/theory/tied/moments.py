@@ -14,7 +14,7 @@ from isornn.theory.population.settling import Moments
 from isornn.theory.population.units import HUGE, Draws
 from isornn.theory.quadrature.gate_law import hermite_table
 from isornn.theory.records import NO_SPREAD, TOO_LARGE, Quantity
-from isornn.theory.tied.paths import GivenInput, InputMoments, Paths, TiedLaws, WhiteInput
+from isornn.theory.tied.paths import AutoregressiveInput, GivenInput, InputMoments, Paths, TiedLaws, WhiteInput
 
 UNITS, REPLICATES = 2048, 8
 CERTAIN = 0.01
@@ -76,7 +76,7 @@ def lines_of(moments: Moments) -> dict[str, Quantity]:
 def input_moments(
     laws: TiedLaws, correlations: Sequence[Tensor], covariance: Tensor | None = None, copies: int | None = None
 ) -> InputMoments:
-    """The input's second moments: white noise of the laws' variance, or a covariance over time.
+    """The input's second moments: the laws' own, or a covariance over time.
 
     Args:
         correlations: of the two sequences by step, ``(G, 1, 1)``, the last for all later.
@@ -85,7 +85,12 @@ def input_moments(
     alike = all(bool((correlation == 1).all()) for correlation in correlations)
     copies = copies or (1 if alike else 2)
     if covariance is None:
-        return WhiteInput.of(laws.units.input_variance, correlations, copies)
+        white = WhiteInput.of(laws.units.input_variance, correlations, copies)
+        if not laws.units.remembered:
+            return white
+        if any(not torch.equal(correlation, correlations[0]) for correlation in correlations):
+            raise ValueError("input_correlation: one number, where inputs are correlated over time")
+        return AutoregressiveInput(white.covariances[0], laws.units.autocorrelation)
     return GivenInput.of(covariance, float(correlations[0].flatten()[0]), copies)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, Values, initial_parameters
+from isornn.theory.inputs import centred
 from isornn.theory.population.units import Draws, Laws, Units, arrangement, bounded, fixed_biases, with_drawn_parameters
 from isornn.theory.records import IDENTITY, TheoryMissing
 
@@ -86,7 +87,30 @@ class GivenInput:
         return torch.cat((padding, known), -1), row[..., place, :].reshape(*leading, copies, copies)
 
 
-InputMoments = WhiteInput | GivenInput
+@dataclass(frozen=True)
+class AutoregressiveInput:
+    """``E[x_t x_(t-k)] = autocorrelation^k covariance`` ``(G, 1, S, S)``, from long before the first step."""
+
+    covariance: Tensor
+    autocorrelation: Tensor
+
+    @property
+    def copies(self) -> int:
+        return self.covariance.shape[-1]
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the inputs of different steps are correlated."""
+        return True
+
+    def at(self, step: int, lag: int = 0) -> Rows:
+        """Moments of ``x_(step - lag)`` with those ``lag`` before each earlier step ``(G, 1, S, d)``, and within."""
+        distances = step - torch.arange(step, dtype=torch.float64)
+        past = self.autocorrelation[..., None] ** distances[:, None] * self.covariance[..., None, :]
+        return past.flatten(-2), self.covariance
+
+
+InputMoments = WhiteInput | GivenInput | AutoregressiveInput
 
 
 # A direction whose variance, given all before, is below this share of its own is rounding, and is dropped.
@@ -216,7 +240,7 @@ class TiedLaws:
         if any(gate.ensemble == "identity" for gate in spec.gates.values()):
             raise TheoryMissing(IDENTITY)
 
-        spec = with_drawn_parameters(replace(spec, biases="fixed"))
+        spec = with_drawn_parameters(centred(replace(spec, biases="fixed")))
 
         def flat(number: float | Tensor) -> Tensor:
             return torch.as_tensor(number, dtype=torch.float64).expand(spec.batch_shape).reshape(-1, 1, 1)
