@@ -100,12 +100,20 @@ class Input:
     @property
     def remembers(self) -> bool:
         """Whether inputs of different steps are correlated, in any spec of a batch."""
-        return bool((torch.as_tensor(self.autocorrelation) != 0).any())
+        return bool((torch.as_tensor(self.autocorrelation, device="cpu") != 0).any())
 
     @property
     def is_centred(self) -> bool:
         """Whether the features have mean 0, in every spec of a batch."""
-        return not bool((torch.as_tensor(self.mean) != 0).any())
+        return not bool((torch.as_tensor(self.mean, device="cpu") != 0).any())
+
+    def __repr__(self) -> str:
+        """The fields that are not their defaults.
+
+        >>> Input(variance=2.0)
+        Input(variance=2.0)
+        """
+        return f"Input({_changed(self)})"
 
     @classmethod
     def of(cls, x: Tensor) -> Input:
@@ -200,7 +208,7 @@ class Spec:
         _check_number("input.mean", self.input.mean, 0.0, math.sqrt(LARGEST))
         given = self.input.autocorrelation
         _check_number("input.autocorrelation", given, 0.0, 1.0)
-        if bool((torch.as_tensor(given) == 1).any()):
+        if bool((torch.as_tensor(given, device="cpu") == 1).any()):
             raise SpecError("input.autocorrelation", given, "it is below 1: what never changes is a mean")
         if self.biases == "redrawn" and self.input.remembers:
             allowed = (

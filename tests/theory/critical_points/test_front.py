@@ -177,7 +177,7 @@ def test_the_taken_point_sees_the_length(name: str, biases: Any) -> None:
 def test_sampled_cells(cell: Cell) -> None:
     point = isometric(cell, 20, objective=Objective(specs=8), biases="redrawn")
     assert point.analysis.engine == "population" and point.conditions[0].met
-    assert "+-" in point.conditions[1].found
+    assert "±" in point.conditions[1].found
 
 
 def test_the_weights_decide() -> None:

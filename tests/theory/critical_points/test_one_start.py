@@ -38,8 +38,10 @@ from isornn.cli.ask import started
 from isornn.diagnosis import Finding, fix_
 from isornn.diagnosis.fixes import Fix, redraw_
 from isornn.explorer import work
+from isornn.init import starts
 from isornn.nn import RNN
-from isornn.nn.gate_tensors import ModuleError
+from isornn.nn.gate_tensors import ModuleError, recurrent_layers
+from isornn.nn.layout import GateTensors
 from isornn.theory import analyze
 from isornn.theory.carry import Carry, brent
 from isornn.theory.critical_points.rule import slow_end
@@ -57,8 +59,10 @@ def seeded() -> torch.Generator:
 def specs_everywhere(cell: Cell, length: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, Spec]:
     """The spec by which each place sets or shows the start `critical`."""
     found: list[Spec] = []
-    monkeypatch.setattr(init, "_set", lambda module, spec_of_layer, generator: found.append(spec_of_layer(layer)))
-    layer = init.recurrent_layers(RNN(cell, 3, 8))[0]
+    monkeypatch.setattr(
+        starts, "set_layers", lambda module, spec_of_layer, generator: found.append(spec_of_layer(layer))
+    )
+    layer = recurrent_layers(RNN(cell, 3, 8))[0]
     init.critical_(RNN(cell, 3, 8), length)
     text = work.to_text(Spec(cell))
     return {
@@ -99,13 +103,13 @@ def test_critical_draws_the_spec_of_critical(name: str) -> None:
         warnings.simplefilter("ignore", UserWarning)
         drawn = init.critical_(RNN(cell, 8, 8), 30, generator=seeded())
     applied = init.apply_(RNN(cell, 8, 8), spec, generator=seeded())
-    for own, other in zip(init.recurrent_layers(drawn), init.recurrent_layers(applied), strict=True):
+    for own, other in zip(recurrent_layers(drawn), recurrent_layers(applied), strict=True):
         for gate in cell.gates:
             pairs = zip(tensors(own.gates[gate]), tensors(other.gates[gate]), strict=True)
             assert all(torch.equal(a, b) for a, b in pairs)
 
 
-def tensors(gate: init.GateTensors) -> list[torch.Tensor]:
+def tensors(gate: GateTensors) -> list[torch.Tensor]:
     return [t for t in (gate.recurrent, gate.input, gate.previous_input, *gate.biases) if t is not None]
 
 
@@ -209,8 +213,8 @@ def test_conditions_that_fixed_fields_break_are_warned_of() -> None:
         init.critical_(RNN(Minimal(), 3, 8), 50, input=Input(1.0, 0.0), fixed={"u.input_var": 25.0})
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        init.critical_(RNN(Peephole(), 3, 8), 50, fixed={"g.input_var": 2.0})
-        init.critical_(nn.GRU(3, 8), 50)
+        init.critical_(RNN(Peephole(), 3, 8), 50, fixed={"g.input_var": 2.0}, input=Input())
+        init.critical_(nn.GRU(3, 8), 50, input=Input())
 
 
 def test_a_length_out_of_reach_is_named_as_it_was_given() -> None:

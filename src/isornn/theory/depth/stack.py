@@ -31,7 +31,7 @@ class Bidirectional:
     >>> Bidirectional(spec, spec.replace("input.variance", 2.0))
     Traceback (most recent call last):
     ...
-    isornn.cells.spec.SpecError: backward.input: Input(variance=2.0, correlation=1.0) is not allowed; it is forward's
+    isornn.cells.spec.SpecError: backward.input: Input(variance=2.0) is not allowed; it is forward's
     """
 
     forward: Spec
