@@ -97,12 +97,12 @@ def _all_forward(schedule: Schedule) -> str:
     body = []
     products = {product.gates[0]: product for product in schedule.forward_products}
     if schedule.layout.plain:
-        source = f"(new_{first}[t - 1] if t else initial_{first})"
+        source = f"(new_{first}[t - 1] if t else initial_{first})[:, :width]"
         body += _product(products[schedule.layout.plain[0]], source)
     for stage in schedule.forward:
         body.append(_call("forward", stage))
         if stage.gate is not None:
-            body += _product(products[stage.gate], "read")
+            body += _product(products[stage.gate], "read[:, :width]")
     return _run(schedule, "forward", "range(steps)", body)
 
 
@@ -120,15 +120,21 @@ def _all_backward(schedule: Schedule) -> str:
     for stage in schedule.backward:
         if stage.gate is not None:
             source = _flat(products.pop(stage.gate))
-            body += ["of_read[start:stop] = 0", f"multiply(of_read, {source}, matrix_{stage.gate}, start, stop)"]
+            body += [
+                "of_read[start:stop] = 0",
+                f"multiply(of_read[:, :width], {source}, matrix_{stage.gate}, start, stop)",
+            ]
         body.append(_call("backward", stage))
     for gate, product in products.items():
-        body.append(f"multiply(carried_{first}, {_flat(product)}, matrix_{gate}, start, stop)")
+        body.append(f"multiply(carried_{first}[:, :width], {_flat(product)}, matrix_{gate}, start, stop)")
     return _run(schedule, "backward", "range(steps - 1, -1, -1)", body)
 
 
 def _flat(product: Product) -> str:
-    """The rows of neighbouring gates as one, of all sequences."""
+    """The rows of neighbouring gates as one, of all sequences.
+
+    Every array of a product is cut by columns, needed or not: `multiply` is then compiled for one type of array alone.
+    """
     array, start = product.target.array, product.target.part or 0
     of = ":" if array == "product" else "t, :"
     return f"flat_{array}[{of}, {start} * width : {start + len(product.gates)} * width]"

@@ -1,8 +1,8 @@
 """A step's matrix product in compiled loops: the library's takes as long to call and to share out as to compute.
 
-A matrix that multiplies at every step is packed once: by panels of `WIDTH` columns, each of them contiguous. A tile, up
-to `ROWS` rows times a panel, is summed in vector registers. With it a whole pass over a sequence is one compiled loop,
-and threads share the sequences of a batch without waiting for each other at every step.
+A matrix that multiplies at every step is packed once: by panels of two vectors' columns, each of them contiguous. A
+tile, a few rows times a panel, is summed in vector registers. With it a whole pass over a sequence is one compiled
+loop, and threads share the sequences of a batch without waiting for each other at every step.
 
 On one core of an AMD EPYC (AVX-512) the product of (16, 256) and (256, 1024), float32, takes 90 us where torch.addmm
 takes 140 us and oneDNN's linear operation, with a weight packed likewise, 120 us; (8, 32) and (32, 128): 1.5, 2.6 and
@@ -26,7 +26,8 @@ from isornn.nn.kernels.arithmetic import Array, jit
 # As numba sees the processor, which is also what it keeps machine code by.
 _WIDE = "+avx512f" in cpu_target.target_context.codegen().magic_tuple()[2]
 _BYTES = 64 if _WIDE else 32  # of a vector; a panel is two of them wide
-ROWS = 8 if _WIDE else 6  # of a tile: their sums, two vectors each, must all be in registers
+# Rows of a tile: their sums, two vectors each, must all be in registers; more sizes would take longer to compile.
+SIZES = (8, 4, 2, 1) if _WIDE else (6, 3, 1)
 _INNER = 256  # of a panel's rows at a time, which then stay in the first cache for all tiles
 
 
@@ -47,20 +48,20 @@ def packed(matrix: Tensor) -> Tensor:
 def multiply(total: Array, rows: Array, panels: Array, start: int, stop: int) -> None:
     """``total += rows matrix`` for rows start to stop; each comes out the same however they are divided."""
     inner, width = panels.shape[1:]
-    sums = np.empty((ROWS, width), total.dtype)
-    tiles = (stop - start + ROWS - 1) // ROWS
+    sums = np.empty((SIZES[0], width), total.dtype)
     for begin in range(0, inner, _INNER):
         end = min(begin + _INNER, inner)
         for panel in range(len(panels)):
             left = panel * width
             right = min(left + width, total.shape[1])
-            for tile in range(tiles):
-                first = start + (stop - start) * tile // tiles
-                last = start + (stop - start) * (tile + 1) // tiles
-                target = total[first:last, left:right]
-                _tile(rows[first:last, begin:end], panels[panel, begin:end], target, sums)
-                for b in range(last - first):
-                    _add(target[b], sums[b])
+            first = start
+            for size in SIZES:
+                while stop - first >= size:
+                    target = total[first : first + size, left:right]
+                    _tile(rows[first : first + size, begin:end], panels[panel, begin:end], target, sums)
+                    for b in range(size):
+                        _add(target[b], sums[b])
+                    first += size
 
 
 @jit
@@ -71,7 +72,7 @@ def _add(total: Array, row: Array) -> None:
 
 @intrinsic
 def _tile_of(context: Any, rows: Any, panel: Any, target: Any, sums: Any) -> Any:
-    """``sums[b] = sum_k rows[b, k] panel[k]``, for 1 to `ROWS` rows; meanwhile the target's rows are fetched."""
+    """``sums[b] = sum_k rows[b, k] panel[k]`` for one of `SIZES` rows; meanwhile the target's rows are fetched."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows, panel, target, sums = (
@@ -80,9 +81,10 @@ def _tile_of(context: Any, rows: Any, panel: Any, target: Any, sums: Any) -> Any
         )
         tile = _Tile(context, builder, signature.args[0].dtype)
         count, inner = (cgutils.unpack_tuple(builder, array.shape)[0] for array in (rows, panel))
+        builder.function.attributes.add("noinline")  # `multiply`, of which each loop would compile copies, for seconds
         ends = builder.append_basic_block("summed")
         switch = builder.switch(count, ends)
-        for several in range(1, ROWS + 1):
+        for several in SIZES:
             with builder.goto_block(block := builder.append_basic_block(f"of_{several}")):
                 tile.fetch(tile.rows(target, several))
                 found = tile.summed(tile.rows(rows, several), tile.address(panel), inner)
