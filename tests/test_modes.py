@@ -53,7 +53,7 @@ def test_threads_of_kernels_have_the_mode(monkeypatch):
     for flush, left in ((True, 0.0), (False, torch.finfo(torch.float32).tiny / 2)):
         values = torch.full((8,), torch.finfo(torch.float32).tiny)
         with denormals_flushed(flush):
-            threads.shared(halve, values, over=8)
+            threads.shared(halve, values, over=8, work=8.0)
         assert values.double().tolist() == [left] * 8
 
 

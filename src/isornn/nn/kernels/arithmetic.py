@@ -287,18 +287,3 @@ sqrt, log, sin, cos = np.sqrt, np.log, np.sin, np.cos  # as numba compiles them
 def erf(x: Any) -> Any:
     """The error function."""
     return math.erf(x)
-
-
-@jit
-def accumulate(total: Array, row: Array, matrix: Array) -> None:
-    """``total += row matrix``, for matrices that are too small for a call of a library to be worth it."""
-    whole = len(row) // 4 * 4
-    for k in range(0, whole, 4):
-        a, b, c, d = row[k], row[k + 1], row[k + 2], row[k + 3]
-        first, second, third, fourth = matrix[k], matrix[k + 1], matrix[k + 2], matrix[k + 3]
-        for n in range(len(total)):
-            total[n] += (a * first[n] + b * second[n]) + (c * third[n] + d * fourth[n])
-    for k in range(whole, len(row)):
-        a, first = row[k], matrix[k]
-        for n in range(len(total)):
-            total[n] += a * first[n]

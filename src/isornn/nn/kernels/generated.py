@@ -21,8 +21,15 @@ from isornn.nn.kernels.steps import dense, outer_products, weight_gradient
 from isornn.nn.kernels.threads import shared
 from isornn.nn.kernels.triton_source import one_launch
 
-# Multiplications and additions in a step's recurrent products up to which compiled loops beat a call of the library.
-_SMALL = 1 << 18
+# Multiplications and additions in a step's recurrent products up to which a loop that is compiled with them beats calls
+# of the library; and bytes of their weights from which on it does again. Between, it is as fast and compiles for longer.
+_SMALL, _WIDE_BYTES = 1 << 18, 1 << 19
+# Every thread of a compiled loop reads all weights at each step, the library's threads a part each, which is faster
+# where the weights are too large for a core's own cache and a thread has too few sequences to use them for.
+_CACHED_BYTES = 1 << 20
+_FEW_SEQUENCES = 4
+# Nanoseconds that one core takes for a number that a compiled loop reads or writes, and for one multiplication.
+_PER_NUMBER, _PER_PRODUCT = 1.0, 0.025
 
 Arrays = dict[str, Tensor]
 Way = Literal["compiled", "stepwise", "triton", "scan", "torch"]
@@ -34,10 +41,10 @@ class GeneratedKernel(Kernel):
 
     Args:
         cell: one of which a program can be printed.
-        way: all steps in one compiled loop (``"compiled"``); each step by itself with the library's matrix products and
-            compiled code between them (``"stepwise"``), Triton's (``"triton"``: one launch a pass where there are no
-            products) or torch's own operations (``"torch"``); or whole sequences by torch's operations, where states
-            are carried affinely (``"scan"``). By device and size if not given.
+        way: all steps in one compiled loop, matrix products included (``"compiled"``); each step by itself with the
+            library's matrix products and compiled code between them (``"stepwise"``), Triton's (``"triton"``: one
+            launch a pass where there are no products) or torch's own operations (``"torch"``); or whole sequences by
+            torch's operations, where states are carried affinely (``"scan"``). By device and size if not given.
     """
 
     cell: Cell
@@ -183,11 +190,19 @@ class _Run:
 
     def _chosen(self) -> Way:
         if self.new.device.type == "cpu":
-            work = 2 * self.batch * sum(matrix.numel() for matrix in self.matrices.values())
-            return "compiled" if work <= _SMALL else "stepwise"
+            return "compiled" if self._is_small() or self._is_wide() else "stepwise"
         if runs_triton(self.new.device) and self._for_gpu() is not None:
             return "triton"
         return "scan" if carries_affinely(self.schedule.program.cell) else "torch"
+
+    def _is_small(self) -> bool:
+        return 2 * self.batch * sum(matrix.numel() for matrix in self.matrices.values()) <= _SMALL
+
+    def _is_wide(self) -> bool:
+        size = sum(matrix.nbytes for matrix in self.matrices.values())
+        threads = torch.get_num_threads()
+        shared_weights = threads > 1 and size > _CACHED_BYTES and self.batch < _FEW_SEQUENCES * threads
+        return size >= _WIDE_BYTES and not shared_weights
 
     def run(self) -> None:
         if self.way == "compiled":
@@ -215,10 +230,13 @@ class _Run:
 
     def _compiled(self) -> None:
         from isornn.nn.kernels.compiled import compiled
+        from isornn.nn.kernels.products import packed
 
-        arrays = self.arrays | {f"matrix.{gate}": matrix.contiguous() for gate, matrix in self.matrices.items()}
+        arrays = self.arrays | {f"matrix.{gate}": packed(matrix) for gate, matrix in self.matrices.items()}
         given = [arrays[name] for name in self.schedule.run_arrays[self.direction]]
-        shared(getattr(compiled(self.schedule.program.cell), self.direction), *given, over=self.batch)
+        products = self.steps * self.batch * sum(matrix.numel() for matrix in self.matrices.values())
+        work = _PER_NUMBER * sum(value.numel() for value in given) + _PER_PRODUCT * products
+        shared(getattr(compiled(self.schedule.program.cell), self.direction), *given, over=self.batch, work=work)
 
     def _forward(self) -> None:
         read, states = self.arrays[f"initial.{self.first}"], self.arrays[f"new.{self.first}"].unbind()

@@ -416,6 +416,7 @@ COSTLY = {
     *(aten.log1p.default, aten.sqrt.default, aten.rsqrt.default, aten.reciprocal.default, aten.div.Tensor),
     *(aten.sin.default, aten.cos.default, aten.erf.default),
 }
+VECTORISED = COSTLY - {aten.log.default, aten.sin.default, aten.cos.default, aten.erf.default}  # in compiled loops
 _PRINTABLE = CHEAP | PREDICATES | COSTLY
 
 

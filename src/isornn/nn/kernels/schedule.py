@@ -13,7 +13,7 @@ from typing import Any
 
 from isornn.cells import Cell
 from isornn.cells.trace import Leaf, Node
-from isornn.nn.kernels.program import COSTLY, ONE, OUTPUT, PREDICATES, ZERO, Program, aten, program_of
+from isornn.nn.kernels.program import COSTLY, ONE, OUTPUT, PREDICATES, VECTORISED, ZERO, Program, aten, program_of
 from isornn.nn.layout import Layout
 
 _MOST_ROWS = 7
@@ -314,9 +314,28 @@ class _Planner:
                 if slot is not None:
                     rows[node] = slot
                     free.remove(slot)
-        others = [node for node in self.kept if node not in rows]
+        others = [node for node in self.kept if node not in rows and not self._recomputed(node, rows)]
         rows |= {node: Row("saved", place) for place, node in enumerate(others)}
         return rows
+
+    def _recomputed(self, value: Node, rows: Mapping[Node, Row]) -> bool:
+        """Whether the backward pass computes it anew from what the rows of the drive keep.
+
+        Where a sequence is larger than the caches, a row that is written and read again costs more than a function that
+        is vectorised: minLSTM's forward loop, 32 sequences of 400 steps of 256 units, takes 34 ms with and 14 without.
+        """
+        if value.target not in VECTORISED:
+            return False
+        fresh, results = list(value.all_input_nodes), set(self.program.new.values())
+        while fresh:
+            node = fresh.pop()
+            leaf = self.program.leaves.get(node)
+            if node in rows or node in results:
+                continue
+            if (leaf is not None and leaf.kind == "gate") or (node.target in COSTLY - VECTORISED):
+                return False
+            fresh += node.all_input_nodes
+        return True
 
     def _ends_in(self, slot: Row, value: Node) -> bool:
         """Whether the forward pass uses the pre-activation in this row of the drive on its way to ``value`` only."""
