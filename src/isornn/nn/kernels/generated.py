@@ -22,7 +22,8 @@ from isornn.nn.kernels.threads import shared
 from isornn.nn.kernels.triton_source import one_launch
 
 # Multiplications and additions in a step's recurrent products up to which a loop that is compiled with them beats calls
-# of the library; and bytes of their weights from which on it does again. Between, it is as fast and compiles for longer.
+# of the library, and bytes of their weights from which on it does again; between, it is no faster, and takes longer to
+# compile.
 _SMALL, _WIDE_BYTES = 1 << 18, 1 << 19
 # Every thread of a compiled loop reads all weights at each step, the library's threads a part each, which is faster
 # where the weights are too large for a core's own cache and a thread has too few sequences to use them for.
