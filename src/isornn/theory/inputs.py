@@ -31,7 +31,7 @@ def centred(spec: Spec) -> Spec:
     >>> from isornn.cells import Vanilla
     >>> spec = Spec(Vanilla(), {"h": Gate(weight_var=1.0, input_var=0.5)}, Input(1.0, 0.0, mean=2.0))
     >>> centred(spec).input
-    Input(variance=5.0, correlation=0.8, mean=0.0, autocorrelation=0.0)
+    Input(variance=5.0, correlation=0.8)
     >>> kept = centred(spec.replace("biases", "fixed"))
     >>> kept.input.variance, kept.gates["h"].bias_var
     (1.0, 2.0)
