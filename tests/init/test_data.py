@@ -297,3 +297,13 @@ def test_arguments():
         critical_(nn.GRU(5, 4), batch=batch[:0])
     with pytest.raises(ModuleError, match="parametrised, weight norm"):
         critical_(nn.utils.parametrizations.weight_norm(nn.GRU(5, 4), "weight_hh_l0"), batch=batch)
+
+
+def test_half_precision_refuses_biases_that_it_cannot_hold():
+    model = nn.LSTM(5, 8, batch_first=True).half()
+    before = copy.deepcopy(model.state_dict())
+    batch = torch.full((4, 20, 5), 60_000.0)
+    batch[..., 0] = 0.1 * torch.randn(4, 20, generator=seeded())  # the scale, beside features that are far off
+    with pytest.raises(ModuleError, match="need biases that float16 cannot hold"):
+        critical_(model, batch=batch.half())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

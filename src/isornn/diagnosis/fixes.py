@@ -228,7 +228,7 @@ def fix_(
 
 
 def _in_order(model: nn.Module, names: Iterable[str | None], batch: Any) -> list[str | None]:
-    """Layers in forward order, where a batch tells it; then what is said of other things, as it came."""
+    """Layers in forward order if a batch is given; the model as a whole and other modules last, in the given order."""
     layers = [] if batch is None else [name for name, _ in _named(in_forward_order(model, batch))]
     return sorted(names, key=lambda name: layers.index(name) if name in layers else len(layers))
 

@@ -243,7 +243,7 @@ class WeightFacts(Record):
         stacked_singular_values: of all recurrent matrices stacked, (M N, P), as torch stores them; empty without any.
         recurrent_default, input_default, bias_default: whether these look like torch's default draw; ``None`` where
             the layer has no such tensor.
-        blind: gates whose input matrix is 0 in all entries.
+        gates_without_input: gates whose input matrix is 0 in all entries.
     """
 
     gates: Mapping[str, GateWeights]
@@ -251,7 +251,7 @@ class WeightFacts(Record):
     recurrent_default: DefaultDraw | None
     input_default: DefaultDraw | None
     bias_default: DefaultDraw | None
-    blind: tuple[str, ...] = ()
+    gates_without_input: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,9 @@ def weight_facts(layer: RecurrentLayer) -> WeightFacts:
         recurrent_default=_default_draw(recurrent, layer.hidden),
         input_default=_default_draw(inputs, layer.hidden),
         bias_default=_default_draw(biases, layer.hidden),
-        blind=tuple(name for name, gate in layer.gates.items() if gate.input is not None and not gate.input.any()),
+        gates_without_input=tuple(
+            name for name, gate in layer.gates.items() if gate.input is not None and not gate.input.any()
+        ),
     )
 
 
@@ -95,8 +97,8 @@ def untrained_evidence(weights: WeightFacts) -> str | None:
     alike = [name for name, gate in biased.items() if gate.bias_var <= _ROUNDING * gate.bias_mean**2]
     if alike and len(alike) >= min(2, max(1, len(biased) - 1)):
         return f"biases are the same for all units in {', '.join(alike)}"
-    if weights.blind and any(gate.input_var > 0 for gate in weights.gates.values()):
-        return f"the input matrix is 0 in {', '.join(weights.blind)}"
+    if weights.gates_without_input and any(gate.input_var > 0 for gate in weights.gates.values()):
+        return f"the input matrix is 0 in {', '.join(weights.gates_without_input)}"
     return None
 
 
