@@ -214,14 +214,21 @@ def processes_of(group: int) -> list[str]:
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are listed in /proc")
-def test_workers_end_with_their_sweep(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_work", [True, False], ids=["at work", "while they import"])
+def test_workers_end_with_their_sweep(tmp_path: Path, at_work: bool) -> None:
     """None is left seconds after the sweep was killed, and no lock is held; `benchmarks/kills.py` has other signals."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     process = subprocess.Popen(
         [sys.executable, "-c", PARENT, str(tmp_path)], env=environment, start_new_session=True, stderr=subprocess.PIPE
     )
+
+    def started() -> bool:
+        if at_work:
+            return all((tmp_path / name).exists() and done(tmp_path / name) > 1 for name in "ab")
+        return sum("--process-name" in line for line in processes_of(process.pid)) == 2
+
     try:
-        while not all((tmp_path / name).exists() and done(tmp_path / name) > 1 for name in "ab"):
+        while not started():
             assert process.poll() is None
             time.sleep(0.05)
         assert len(processes_of(process.pid)) >= 3

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 import joblib
 import torch
 
+from isornn.processes import end_with_parent
 from isornn.training.sweep.plan import SweepError
-
-_SECONDS_BETWEEN_LOOKS = 0.5
 
 
 class WorkerLost(ChildProcessError):
@@ -56,12 +52,14 @@ class LocalWorkers:
 
     @contextmanager
     def start(self) -> Iterator[None]:
-        with joblib.parallel_config(backend="loky", inner_max_num_threads=self.threads):
+        # Before the worker imports what its work needs, which takes it seconds.
+        watch = {"initializer": end_with_parent, "initargs": (os.getpid(),)}
+        with joblib.parallel_config(backend="loky", inner_max_num_threads=self.threads, **watch):
             yield
 
     def work(self, work: Callable[[], None], *, alone: bool = False) -> None:
         try:
-            _spread(partial(_with_parent, work, os.getpid()), self.jobs, 1 if alone else self.jobs, self.threads)
+            _spread(work, self.jobs, 1 if alone else self.jobs, self.threads)
         except BrokenProcessPool as error:
             raise WorkerLost(str(error)) from error
 
@@ -123,21 +121,6 @@ def _check(jobs: int | None, threads: int, least: int) -> None:
 
 def _spread(work: Callable[[], None], processes: int, slots: int, threads: int) -> None:
     joblib.Parallel(n_jobs=processes, batch_size=1)(joblib.delayed(_with_threads)(work, threads) for _ in range(slots))
-
-
-def _with_parent(work: Callable[[], None], parent: int) -> None:
-    """``work``, in a process that ends when its parent does, however that came about: another would take more runs."""
-    if os.getpid() != parent:
-        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
-    work()
-
-
-def _end_after(parent: int) -> None:
-    # A process whose parent has ended is given another. A pipe of the parent's would not do: joblib's workers inherit
-    # all of its ends from each other.
-    while os.getppid() == parent:
-        time.sleep(_SECONDS_BETWEEN_LOOKS)
-    os._exit(1)
 
 
 def _with_threads(work: Callable[[], None], threads: int) -> None:
