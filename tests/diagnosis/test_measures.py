@@ -252,6 +252,16 @@ def test_the_theory_stands_beside():
     json.dumps(layer.to_json(), allow_nan=False)
 
 
+def test_theory_counts_the_mean_of_the_input_as_biases():
+    """A start for a batch lowers biases by what the mean adds; as noise of each step it would end the memory."""
+    generator = torch.Generator().manual_seed(0)
+    x = 5 + torch.randn(120, 24, 16, generator=generator)
+    layer = isornn.init.critical_(nn.GRU(16, 64), 40, batch=x, generator=generator)
+    found = measure(layer, x, theory=True).layers[0]
+    assert found.predicted.untied.spec.input.variance == pytest.approx(1.0, abs=0.05)
+    assert found.predicted.untied.reach.number() == pytest.approx(found.backward.reach.number(), rel=0.15)
+
+
 @pytest.mark.parametrize("smallest", [0.9, 0.98])
 @pytest.mark.parametrize("steps", [100, 400])
 def test_errors_of_lyapunov_exponents_cover_a_frame_that_still_turns(smallest: float, steps: int) -> None:

@@ -157,6 +157,21 @@ def test_torchs_own_default_reads_back_as_the_torch_start() -> None:
             assert_recovered(found.gates[gate], wanted.gates[gate], 128, 49)
 
 
+def test_means_of_the_input_count_as_biases() -> None:
+    module, means = nn.LSTM(49, 128), torch.linspace(-3, 5, 49)
+    before = spec_of(module)
+    with torch.no_grad():
+        module.bias_ih_l0 -= module.weight_ih_l0 @ means
+    after = spec_of(module, means=means)
+    for name, gate in before.gates.items():
+        assert after.gates[name].bias_mean == pytest.approx(gate.bias_mean, abs=1e-5)
+        assert gate.bias_law is not None and after.gates[name].bias_law is not None
+        assert after.gates[name].bias_law.values == pytest.approx(gate.bias_law.values, abs=1e-5)
+    for wrong in (torch.zeros(48), torch.full((49,), math.nan)):
+        with pytest.raises(ModuleError, match="means: .* receives 49 features"):
+            spec_of(module, means=wrong)
+
+
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_the_remember_bias_is_one_and_not_doubled_in_every_layer_and_direction(kind: str) -> None:
     module = standard_(STACKS[kind](D, N, num_layers=3, bidirectional=True), generator=seeded())

@@ -16,7 +16,7 @@ from isornn.theory import analyze, analyze_stack, correlation_map, critical, iso
 from isornn.theory.carry import carry_of
 from isornn.theory.critical_points.costs import costs
 from isornn.theory.inputs import centred, memory_limits
-from isornn.theory.records import Analysis, TheoryMissing
+from isornn.theory.records import BEYOND, Analysis, TheoryMissing
 
 GATED = {"i": Gate(0.5, 1.0), "f": Gate(0.5, 1.0, bias_mean=1.0), "g": Gate(0.5, 1.0), "o": Gate(0.5, 1.0)}
 HALF = Input(1.0, 0.5)
@@ -30,6 +30,14 @@ def fixed(cell: Cell, gates: dict[str, Gate], input: Input) -> Spec:
 def numbers(answer: Analysis) -> list[float | None]:
     found = dict(answer.quantities())
     return [found[name].number() for name in NUMBERS]
+
+
+def test_a_reach_beyond_the_steps_followed_is_not_called_endless() -> None:
+    """The gate stays below 1, so changes fade; in the nine steps that were followed they do not fall to 1/e."""
+    gates = {"u": Gate(input_var=1.0, bias_mean=5.0, bias_var=1.0)}
+    spec = fixed(Minimal(), gates, Input(autocorrelation=0.9))
+    answer = analyze(spec, length=8, generator=torch.Generator().manual_seed(0))
+    assert answer.reach.reason() == BEYOND
 
 
 # -- white standardised input, as it was ------------------------------------------------------------------------------

@@ -12,12 +12,13 @@ from torch.nn.utils import parametrize
 
 from isornn.capture.calls import Call, Captured, RecurrentModule, capture, data_of, recurrent_modules
 from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
-from isornn.cells import Cell, Input, Spec, SpecError, full_name
+from isornn.cells import Cell, Spec, SpecError, full_name
 from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.gradients import LastOutput, Target, backward_profile, by_lag, loss_gradient_norms, loss_of
 from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov
 from isornn.diagnosis.records import (
     Diagnosis,
+    InputFacts,
     LayerDiagnosis,
     LayerInfo,
     Predicted,
@@ -200,7 +201,7 @@ def _layers(
                 loss_steps=_share_read(captured),
                 jacobians=jacobians(replay),
                 lyapunov=lyapunov(replay, generator),
-                predicted=predicted(one.layer, inputs.law) if theory else Predicted(None, None, NOT_ASKED),
+                predicted=predicted(one.layer, inputs) if theory else Predicted(None, None, NOT_ASKED),
             )
         )
     progress(f"{module.name or module.kind}: denormal numbers" + _latest(layers))
@@ -259,13 +260,15 @@ def _options(cell: Cell) -> dict[str, Any]:
     return {name: value for name, (value, default) in values.items() if value != default}
 
 
-def predicted(layer: RecurrentLayer, law: Input) -> Predicted:
-    """The theory's prediction for the layer, for white inputs: independent over steps and features, with mean 0.
+def predicted(layer: RecurrentLayer, inputs: InputFacts) -> Predicted:
+    """The theory's prediction for the layer, for Gaussian inputs of the measured means, variance and correlation.
+
+    They are taken to be independent over steps and features. What their means add to gates is known exactly.
 
     Response profiles extend over 100 steps; `analyze` has longer ones, and tied networks in full.
     """
     try:
-        spec = spec_of(layer.module, layer.layer, layer.direction, law)
+        spec = spec_of(layer.module, layer.layer, layer.direction, inputs.law, means=inputs.feature_means)
         untied = analyze(spec, length=LENGTH, generator=torch.Generator().manual_seed(0))
         return Predicted(untied, _tied(spec, layer.hidden))
     except (ModuleError, SpecError, TheoryMissing) as missing:

@@ -159,12 +159,11 @@ class InputFacts(Record):
 
     Args:
         mean, std: of all values.
-        second_moment: ``R = E[x^2]``, the theory's input variance. The theory's inputs have mean 0; a mean
-            counts as a part that all steps and sequences share.
+        second_moment: ``R = E[x^2]``.
         largest: largest absolute value.
-        correlation: ``E[x_a x_b] / E[x^2]`` over pairs of different sequences at the same step: the theory's input
-            correlation, a shared mean counted in.
-        correlation_in_time: ``E[x_t x_(t+1)] / E[x^2]`` within sequences; the theory takes it to be 0.
+        correlation: ``E[x_a x_b] / E[x^2]`` over pairs of different sequences at the same step, a shared mean counted
+            in.
+        correlation_in_time: ``E[x_t x_(t+1)] / E[x^2]`` within sequences, likewise.
         feature_means, feature_stds: (D,).
         padding: share of steps that only repeat a sequence's last one, exactly: what padding with a constant looks
             like. 0 where sequences have lengths of their own.
@@ -184,10 +183,17 @@ class InputFacts(Record):
 
     @property
     def law(self) -> Input:
-        """The input law for the theory and the initialisation; correlation 1 where one sequence cannot show it."""
+        """The law of the input less its ``feature_means``, for `isornn.init.spec_of` with these as ``means``.
+
+        Correlation 1 where one sequence cannot show it; steps are taken to be independent.
+        """
+        variance = float(self.feature_stds.double().square().mean())
         known = self.correlation.number()
+        if known is None or variance == 0:
+            return Input(variance)
+        shared = self.second_moment * known - float(self.feature_means.double().square().mean())
         # Rounding can carry a correlation of 1 beyond it.
-        return Input(self.second_moment, 1.0 if known is None else max(-1.0, min(1.0, known)))
+        return Input(variance, max(-1.0, min(1.0, shared / variance)))
 
 
 @dataclass(frozen=True)
@@ -406,7 +412,7 @@ class TiedPrediction(Record):
 
 @dataclass(frozen=True)
 class Predicted(Record):
-    """The theory's answer for `spec_of` the layer with the input's second moment and correlation.
+    """The theory's answer for `spec_of` the layer, given its input's means, variance and correlation over sequences.
 
     Args:
         untied: infinite width, weights fresh at every step; ``None`` where there is no answer.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 from isornn.cells import Input, Spec
 from isornn.nn.gate_tensors import (
@@ -17,7 +17,12 @@ _UNIT_INPUT = Input()
 
 
 def spec_of(
-    module: nn.Module, layer: int | None = None, direction: int | None = None, input: Input = _UNIT_INPUT
+    module: nn.Module,
+    layer: int | None = None,
+    direction: int | None = None,
+    input: Input = _UNIT_INPUT,
+    *,
+    means: Tensor | None = None,
 ) -> Spec:
     """The hyper-parameters estimated from a module's tensors, trained or not.
 
@@ -32,12 +37,15 @@ def spec_of(
         layer, direction: which of its layers, counted from 0, and whether forward (0) or reverse (1); each may be left
             out where the module has one.
         input: the law of the input sequences, which cannot be derived from tensors.
+        means: (D,), of each feature of the layer's input, where they are known: what they add to a gate, ``U means``,
+            then counts as its biases, and ``input`` is the law of the rest. A mean in ``input`` is taken to be
+            independent of the biases instead, which it is not in a module that `critical_` has set for a batch.
 
     Raises:
         ModuleError: no or several recurrent modules; no such layer, or several and none named; ``proj_size``, a cell
             that the theory lacks; a module on the meta device; the cell's own `parameters` have been trained: a spec
             has their start only, and `isornn.diagnose` measures the module itself. Where the start is a law, small
-            changes pass that the number of units cannot show.
+            changes pass that the number of units cannot show. ``means`` of another shape, or not finite.
         SpecError: the tensors hold NaN or infinity; names the field.
 
     >>> from isornn.init import standard_
@@ -51,9 +59,19 @@ def spec_of(
     if any(parameter.is_meta for parameter in chosen.module.parameters()):
         raise ModuleError(f"{chosen.where}: it is on the meta device and has no values; call to_empty and set it first")
     check_parameters_at_start(chosen)
-    gates = {name: measured_gate(tensors) for name, tensors in chosen.gates.items()}
+    if means is not None:
+        _check_means(chosen, means)
+    gates = {name: measured_gate(tensors, means) for name, tensors in chosen.gates.items()}
     varies = any(gate.bias_law is not None for gate in gates.values())
     return Spec(chosen.cell, gates, input, "fixed" if varies else "redrawn")
+
+
+def _check_means(layer: RecurrentLayer, means: Tensor) -> None:
+    allowed = f"is not allowed; {layer.where} receives {layer.inputs} features, each with a finite mean"
+    if tuple(means.shape) != (layer.inputs,):
+        raise ModuleError(f"means: shape {tuple(means.shape)} {allowed}")
+    if not bool(means.isfinite().all()):
+        raise ModuleError(f"means: {float(means[~means.isfinite()][0])} {allowed}")
 
 
 def _chosen(layers: list[RecurrentLayer], layer: int | None, direction: int | None) -> RecurrentLayer:

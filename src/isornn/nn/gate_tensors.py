@@ -145,8 +145,8 @@ def check_parameters_at_start(layer: RecurrentLayer) -> None:
             )
 
 
-def measured_gate(tensors: GateTensors) -> Gate:
-    """The law that a gate's tensors look drawn from.
+def measured_gate(tensors: GateTensors, means: Tensor | None = None) -> Gate:
+    """The law that a gate's tensors look drawn from, for input less its ``means`` (D,), whose effect counts as bias.
 
     ``weight_var = P mean(W_ij^2)``, ``input_var = D mean(U_ij^2)``, ``previous_input_var`` likewise; the mean over
     units of the biases' sum and, where it is not the same in all, the empirical law of what differs from the mean;
@@ -157,6 +157,9 @@ def measured_gate(tensors: GateTensors) -> Gate:
     (4.0, 'identity', 2.0, (-2.0, -1.0, 3.0))
     """
     total = sum((_double(bias) for bias in tensors.biases), torch.zeros((), dtype=torch.float64))
+    if means is not None:
+        read = (weight for weight in (tensors.input, tensors.previous_input) if weight is not None)
+        total = sum((_double(weight) @ means.to(weight.device).double() for weight in read), total)
     # Equal biases would otherwise differ from their mean by rounding errors.
     constant = bool(total.max() == total.min())
     mean = float(total.max() if constant else total.mean())

@@ -22,6 +22,7 @@ NO_SPREAD = "all units have the same value (Q = mu^2), so the correlation is 0/0
 TOO_LARGE = "it is beyond what double precision holds"
 MARGINAL = "infinite: marginal, the factor per step is 1 to rounding, so changes neither fade nor grow exponentially"
 UNENDING = "infinite: chi >= 1, changes of the state do not fade"
+BEYOND = "the response does not fall to 1/e within the steps followed, and is not known to be an exponential"
 NOT_EXPONENTIAL = (
     "biases are drawn once, so units have different time scales and the decay is not exponential: see reach and profile"
 )

@@ -13,7 +13,7 @@ from isornn.cells.openings import retention_signs
 from isornn.theory.analysis import analyze
 from isornn.theory.critical_points.front import LAW_ENDS, Objective, ParetoFront, Range, check_length
 from isornn.theory.critical_points.rule import WEAK, Biases, Family, bias_for, by_weights, family_of, sight_of
-from isornn.theory.records import UNENDING, Analysis, Quantity
+from isornn.theory.records import BEYOND, UNENDING, Analysis, Quantity
 
 TRIES = 8  # points of a front that are measured with full effort, best first, until one sees T steps
 _UNIT_INPUT = Input()
@@ -102,8 +102,8 @@ def chosen(front: ParetoFront, objective: Objective, generator: torch.Generator 
 
 
 def steps_seen(sight: Quantity) -> float:
-    """The sight as a number to compare: infinite where changes do not fade, 0 where there is none."""
+    """The sight as a number to compare: infinite where changes do not fade in the steps followed, 0 without one."""
     value = sight.number()
     if value is not None:
         return value
-    return math.inf if sight.reason() == UNENDING else 0.0
+    return math.inf if sight.reason() in (BEYOND, UNENDING) else 0.0

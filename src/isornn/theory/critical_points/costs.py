@@ -22,7 +22,16 @@ from isornn.theory.population.jacobian import linearise
 from isornn.theory.population.units import draw_gates, next_inputs, variates
 from isornn.theory.quadrature.affine import BiasNodes, bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
-from isornn.theory.records import NOT_CONVERGED, NOT_EXPONENTIAL, UNENDING, Quantity, jackknife, pooled, time_scale
+from isornn.theory.records import (
+    BEYOND,
+    NOT_CONVERGED,
+    NOT_EXPONENTIAL,
+    UNENDING,
+    Quantity,
+    jackknife,
+    pooled,
+    time_scale,
+)
 
 COSTS: Mapping[str, str] = {
     "sight": "ln(T / reach) where the reach is below T, else 0 (xi instead where biases are redrawn)",
@@ -139,7 +148,7 @@ def _by_slow_state(spec: Spec, state: str, generator: torch.Generator, careful: 
         return Quantity.of(value, stderr, {**unsettled, **(reasons or {})})
 
     if spec.biases == "fixed":
-        sight = quantity(response.reach, response.stderr["reach"], {UNENDING: torch.isinf(response.reach)})
+        sight = quantity(response.reach, response.stderr["reach"], response.endless)
     else:
         sight = time_scale(quantity(response.chi, response.stderr["chi"], {NOT_EXPONENTIAL: ~response.exponential}))
     mean, variance = slow_map_moments(population, stable.stationary, state, generator)
@@ -153,8 +162,9 @@ def _by_slow_state(spec: Spec, state: str, generator: torch.Generator, careful: 
 
 def _shortfall(sight: Quantity, length: float) -> Quantity:
     """``max(0, ln(T / sight))``; its error is 0 only where the sight is T or more for sure."""
-    endless = dict(sight.reasons).get(UNENDING, torch.zeros_like(sight.defined))
-    reasons = {reason: where for reason, where in sight.reasons if reason != UNENDING}
+    infinite = [where for reason, where in sight.reasons if reason in (BEYOND, UNENDING)]
+    endless = torch.stack([torch.zeros_like(sight.defined), *infinite]).any(0)
+    reasons = {reason: where for reason, where in sight.reasons if reason not in (BEYOND, UNENDING)}
     value = torch.where(endless, torch.inf, sight.value)
     error = torch.where(endless, 0.0, sight.stderr / value)
     missing = math.log(length) - value.clamp(min=1e-300).log()

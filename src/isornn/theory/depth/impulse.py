@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from isornn.theory.depth.layerwise import Shift, Solved
-from isornn.theory.depth.stack import BEYOND, NOT_REACHED, UNSURE, ImpulseResponse
-from isornn.theory.records import UNENDING, Quantity, jackknife, time_scale
+from isornn.theory.depth.stack import NOT_REACHED, UNSURE, ImpulseResponse
+from isornn.theory.records import BEYOND, UNENDING, Quantity, jackknife, time_scale
 
 # Kernels are followed over so many of the longest time scale, and so many more for each layer; but no further.
 _SCALES, _SCALES_A_LAYER, _LONGEST = 6, 2, 2048

@@ -93,7 +93,6 @@ def _same(one: Input, other: Input) -> bool:
 NO_INPUT_LAW = "the layer below has no stationary output, so the law of this one's input is not known"
 UNSURE = "what it rests on is not known finely enough to say whether it exists"
 NOT_REACHED = "no change of the input reaches the output"
-BEYOND = "the response does not fall to 1/e within the steps followed, and is not known to be an exponential"
 
 
 @dataclass(frozen=True)

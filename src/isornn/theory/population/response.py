@@ -12,7 +12,7 @@ from torch import Tensor
 from isornn.theory.population.jacobian import StateStructure
 from isornn.theory.population.tangents import BURN, Cohort, Curves, grid
 from isornn.theory.population.units import Draws, Field, Laws, Units
-from isornn.theory.records import jackknife, pooled
+from isornn.theory.records import BEYOND, UNENDING, jackknife, pooled
 
 _LEAST_RESPONSE = 1e-280
 
@@ -177,7 +177,7 @@ class Response:
         chi: growth per step: of the exponential that the response tends to, or, where it is not one, late in the
             profile.
         reach: steps after step 1 until P falls to P_1 / e; equal to -1/ln chi where the decay is exponential from
-            the start; infinity where it does not fall (chi >= 1) or not within the steps allowed.
+            the start; infinity where it does not fall, or not within the steps followed: see `endless`.
         exponential: whether the decay tends to an exponential within the profile. With biases redrawn it always
             does; with fixed biases the rates of successive windows are compared. Where units differ only by inputs
             that are correlated over time: whether it is ``resolved``.
@@ -201,6 +201,12 @@ class Response:
     steps: int
     resolved: Tensor
     source_terms: tuple[dict[str, Tensor], ...] = ()
+
+    @property
+    def endless(self) -> dict[str, Tensor | bool]:
+        """Why the reach is infinite, where it is: the response does not fall, or takes more steps than followed."""
+        infinite = torch.isinf(self.reach)
+        return {UNENDING: infinite & (self.chi >= 1), BEYOND: infinite}
 
 
 def follow(
