@@ -182,7 +182,8 @@ def _layers(
     losses = loss_gradient_norms(module, captured, replays)
     layers: list[LayerDiagnosis] = []
     for number, one in enumerate(replays):
-        replay, info = one.replay, _info(module, captured, one, is_first)
+        # A copy, so that what it keeps of its linearised steps goes when it has been measured.
+        replay, info = replace(one.replay), _info(module, captured, one, is_first)
         progress(f"{info.name}: gradients, gates and states" + (", theory" if theory else "") + _latest(layers))
         inputs, (gates, memory) = input_facts(one.inputs, replay.lengths), gates_and_memory(replay, length)
         layers.append(

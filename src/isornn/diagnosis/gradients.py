@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -14,8 +14,7 @@ from torch.nn import functional
 
 from isornn.capture.calls import RecurrentModule, States
 from isornn.capture.sequences import CapturedSequence
-from isornn.cells.trace import Leaf
-from isornn.diagnosis.linearised import Linearised
+from isornn.diagnosis.linearised import Linearised, linearised
 from isornn.diagnosis.records import Profile, single, thinned
 from isornn.diagnosis.replay import CHUNK, LayerReplay, Replay, spans
 from isornn.nn.layer_step import gate_inputs, own_time
@@ -110,11 +109,10 @@ def gradient_norms(
         outputs = cotangent.of_output(start, stop).double()
         carried, outputs = _on_one_scale(carried, outputs)
         at_inputs, found = _through(replay, start, stop, carried.parts, outputs, of_inputs is not None)
-        for name, states in zip(names, [*zip(*found, strict=True), None], strict=False):
-            sizes = [torch.cat(parts, -1) for parts in found] if states is None else list(states)
-            logs[name][start + 1 : stop + 1] = torch.stack(sizes[1:]).norm(dim=-1).log() + carried.scale
-            if start == 0:
-                logs[name][0] = sizes[0].norm(dim=-1).log() + carried.scale
+        first = 0 if start == 0 else 1
+        norms = [torch.stack(part[first:]).norm(dim=-1) for part in zip(*found, strict=True)]
+        for name, sizes in zip(names, [*norms, torch.stack(norms).norm(dim=0)], strict=True):
+            logs[name][start + first : stop + 1] = sizes.log() + carried.scale
         if of_inputs is not None and at_inputs is not None:
             of_inputs(start, stop, at_inputs * carried.scale.exp().unsqueeze(-1))
         carried = Carried(found[0], carried.scale)
@@ -172,16 +170,17 @@ def _through_linearised(
     replay: Replay, start: int, stop: int, last: States, outputs: Tensor, with_inputs: bool
 ) -> tuple[Tensor | None, list[States]]:
     """By matrices and diagonals, all of which are known before the first step back."""
-    chunk, names = Linearised.of(replay, start, stop), replay.step.cell.states
-    direct = {leaf: value.unsqueeze(2).unbind(0) for leaf, value in chunk.of_outputs(outputs).items()}
+    chunk, count = linearised(replay, start, stop), len(last)
+    assert isinstance(chunk, Linearised)
+    found = chunk.of_outputs(outputs)
+    direct = [found[leaf].unsqueeze(2).unbind(0) if leaf in found else None for leaf in chunk.leaves]
     carried = tuple(part.unsqueeze(1) for part in last)
-    states, passed = list[States](), list[dict[Leaf, Tensor]]()
+    states, passed = list[States](), list[list[Tensor | None]]()
     for place in reversed(range(stop - start)):
-        now = {leaf: values[place] for leaf, values in direct.items()}
-        added = [now.pop(Leaf("state", name), None) for name in names]
-        carried = tuple(part if more is None else part + more for part, more in zip(carried, added, strict=True))
+        now = [None if values is None else values[place] for values in direct]
+        carried = tuple(part if more is None else part + more for part, more in zip(carried, now, strict=False))
         states.append(carried)
-        carried, of_step = chunk.pulled(place, carried, now)
+        carried, of_step = chunk.pulled(place, carried, [*[None] * count, *now[count:]])
         if with_inputs:
             passed.append(of_step)
     times = [tuple(part.squeeze(1) for part in parts) for parts in (*states, carried)]
@@ -246,7 +245,7 @@ def loss_gradient_norms(
             own = own_time(sequences, of_outputs.chunk(module.directions, -1)[direction], direction)
             cotangent = LossCotangent(own, _ends(captured, number, one))
             collected = _Collected(one)
-            logs[number] = gradient_norms(one.replay, cotangent, collected if depth else None)
+            logs[number] = gradient_norms(replace(one.replay), cotangent, collected if depth else None)
             if depth:
                 passed = own_time(sequences, _through_gate_inputs(captured, one, collected.values), direction)
                 of_below = passed if of_below is None else of_below + passed
