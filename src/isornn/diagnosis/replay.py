@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from isornn.diagnosis.linearised import Linearised
 
 CHUNK = 64
-# Steps that are computed in one go. Sequences up to this length go step by step in torch: it takes longer to load the
-# compiled kernels, a second, and several to compile them once.
-_SPAN = 1024
-# Of the pre-activations, in bytes.
+_SPAN = 1024  # steps that are computed in one go
+# Pre-activations up to this many bytes are kept, of sequences up to a span, which go step by step in torch: it takes a
+# second to load the compiled kernels, and several to compile them once.
 _KEPT = 2**26
 # Part of the largest value by which a module's own rounding may differ from the replay, over one step or a few.
 _TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -48,7 +47,7 @@ class Replay:
         lengths: (B,), at least 1 each.
         states: at times 0 .. T, (T + 1, B, .) each, float64; 0 is before the first step.
         output: (T, B, .), float64.
-        gates: pre-activations, (T, B, N) each, where they are few enough to be kept.
+        gates: pre-activations by name, (T, B, N) each; ``None`` where they are too many to be kept.
     """
 
     step: LayerStep
@@ -63,7 +62,7 @@ class Replay:
     def of(step: LayerStep, inputs: Tensor, lengths: Tensor, initial: Sequence[Tensor]) -> Replay:
         """Run the layer from its ``initial`` states (B, .), a chunk of steps at a time: inputs stay as they are."""
         length, batch = inputs.shape[:2]
-        if length <= _SPAN:
+        if length <= _SPAN and 8 * length * batch * len(step.cell.gates) * step.hidden <= _KEPT:
             return Replay._of_few(step, inputs, lengths, initial)
         states = tuple(inputs.new_empty(length + 1, batch, size, dtype=torch.float64) for size in step.sizes)
         separate = None if step.gives_state else states[0].new_empty(length, batch, step.hidden)
@@ -81,6 +80,7 @@ class Replay:
 
     @staticmethod
     def _of_few(step: LayerStep, inputs: Tensor, lengths: Tensor, initial: Sequence[Tensor]) -> Replay:
+        """Step by step, with the pre-activations of all steps."""
         x = inputs.double()
         drive = {gate: values.unbind(0) for gate, values in step.drive(x).items()}
         fed = step.pointwise(x)
@@ -94,8 +94,7 @@ class Replay:
         gates = {gate: torch.stack([getattr(values, gate) for values in u]) for gate in step.cell.gates}
         after = tuple(values[1:] for values in known)
         output = after[0] if step.gives_state else step.output(after, Values(**gates, **step.weights.units))
-        few = sum(values.nbytes for values in gates.values()) <= _KEPT
-        return Replay(step, inputs, lengths, known, output, gates if few else None)
+        return Replay(step, inputs, lengths, known, output, gates)
 
     def pre_activations(self, start: int, stop: int) -> Values:
         """Of the steps ``start`` to ``stop``, (steps, B, N) by gate, and the cell's own parameters."""

@@ -86,7 +86,7 @@ def kolmogorov_smirnov(distance: float, count: int) -> float:
     Source: Vrbik 2018, "Small-sample corrections to Kolmogorov-Smirnov test statistic".
 
     >>> round(kolmogorov_smirnov(0.05, 1000), 4)
-    0.0132
+    0.013
     """
     root = math.sqrt(count)
     limit = root * distance
