@@ -19,6 +19,7 @@ from isornn.cells.catalogue import cell_named
 from isornn.nn.gate_tensors import recurrent_layers
 
 KINDS = (
+    "amplified",
     "default_start",
     "doubled_bias",
     "exploding",
@@ -189,6 +190,16 @@ def exploding_lstm() -> Patient:
     _scaled(lstm, "weight_hh", 12.0)
     ill = frozenset({"saturated_forget_gate"})
     return Patient("exploding_lstm", "exploding", Reader(lstm, 128), _noise(100, 8, 16), 100, ill)
+
+
+def coupled_relu() -> Patient:
+    """One large entry: a gradient grows a million times over the first step back, and hardly from there on."""
+    rnn = nn.RNN(8, 64, nonlinearity="relu")
+    isornn.init.identity_(rnn, generator=_g(39))
+    _scaled(rnn, "weight_hh", 0.98)
+    with torch.no_grad():
+        rnn.weight_hh_l0[0, 1] = 1e6
+    return Patient("coupled_relu", "amplified", Reader(rnn, 64), _noise(60, 16, 8), 60)
 
 
 def stuck_open_lstm() -> Patient:
@@ -398,7 +409,7 @@ def critical_typed() -> Patient:
 
 FLAWED: tuple[Callable[[], Patient], ...] = (
     *(vanishing_rnn, vanishing_lstm, vanishing_gru),
-    *(exploding_relu, exploding_tanh, exploding_lstm),
+    *(exploding_relu, exploding_tanh, exploding_lstm, coupled_relu),
     *(stuck_open_lstm, stuck_open_gru, flapping_lstm),
     *(default_lstm, default_gru, default_rnn),
     *(stacked_lstm, stacked_gru, stacked_deep_lstm),

@@ -87,6 +87,17 @@ def test_it_is_named_where_it_costs_and_the_line_ends_it(monkeypatch):
     assert "denormals" not in {finding.kind for finding in again}
 
 
+@pytest.mark.parametrize(("seconds", "passes"), [((1.0, 1.0), 2), ((1.0, 1.2), 2), ((1.2, 1.0), 6), ((2.0, 1.0), 6)])
+def test_passes_are_repeated_where_the_first_differ(monkeypatch, seconds, passes):
+    model, x = default_lstm()
+    slow_cpu(monkeypatch, seconds)
+    made = []
+    run = denormals_file._Pass.__call__
+    monkeypatch.setattr(denormals_file._Pass, "__call__", lambda own: made.append(flushes_denormals()) or run(own))
+    measure(model, x, target=last_step, theory=False)
+    assert len(made) == passes and sum(made) == passes / 2
+
+
 @pytest.mark.parametrize("seconds", [(1.0, 1.0), (1.2, 1.0)])
 def test_on_a_cpu_that_is_not_slow_it_is_measured_and_not_named(monkeypatch, seconds):
     model, x = default_lstm()

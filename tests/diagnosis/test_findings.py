@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 
 import isornn
@@ -13,7 +14,7 @@ import patients
 import patients_held_out
 from isornn.diagnosis import CANNOT_TELL, KINDS, Finding, findings, fix_, fixes, measure
 from isornn.diagnosis.fixes import Fix, redraw, redraw_
-from isornn.diagnosis.weights import untrained_evidence, weight_facts
+from isornn.diagnosis.weights import kolmogorov_smirnov, untrained_evidence, weight_facts
 from isornn.nn.gate_tensors import recurrent_layers
 
 
@@ -51,6 +52,87 @@ def test_the_kind_is_named_and_no_other(made):
 @pytest.mark.parametrize("made", [*patients.HEALTHY, *patients_held_out.HEALTHY], ids=lambda made: made.__name__)
 def test_the_healthy_are_not_called_ill(made):
     assert names(told(made())) == set()
+
+
+LOSSES = {
+    "mean": lambda output: output[0].mean(),
+    "sum": lambda output: output[0].sum(),
+    "square": lambda output: output[0].square().sum(),
+    "last": lambda output: 1e6 * output[0][-1].mean(),
+    "squared error": lambda output: nn.functional.mse_loss(output[0], torch.ones_like(output[0])),
+}
+
+
+def amplifications(model, x, target):
+    diagnosis = measure(model, x, target=target)
+    return [finding for finding in findings(diagnosis) if finding.kind == "amplified"], diagnosis.layers[0]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_gradient_of_any_loss_is_called_amplified_by_the_recurrence_alone(loss):
+    """Whatever the loss's units: a sum over 60 x 16 x 64 entries is not, in a network that amplifies nothing."""
+    patient = patients.coupled_relu()
+    (found,), layer = amplifications(patient.model.recurrent, patient.batch, LOSSES[loss])
+    assert layer.amplification.of_loss and layer.amplification.log.error() == 0
+    assert "the gradient of the loss" in found.sentence
+    for make in (nn.RNN, nn.GRU, nn.LSTM):
+        for start in (None, isornn.init.critical_):
+            torch.manual_seed(0)
+            model = make(8, 64)
+            if start is not None:
+                start(model, 60)
+            found, layer = amplifications(model, patient.batch, LOSSES[loss])
+            assert not found and layer.amplification.log.number() < 1
+
+
+def test_growth_that_the_loss_does_not_see_does_not_count():
+    patient = patients.coupled_relu()
+    found, layer = amplifications(patient.model.recurrent, patient.batch, lambda output: output[0][..., 1:].mean())
+    assert not found and layer.amplification.log.number() < 1
+
+
+@pytest.mark.parametrize("target", [None, lambda output: output[0].square().sum()])
+def test_amplification_is_that_of_autograd(target):
+    """Every state of a stepped cell's loop is a leaf's equal; norms by time, from the sequences' common end."""
+    torch.manual_seed(0)
+    cell = nn.GRUCell(3, 5, dtype=torch.float64)
+    layer, x = nn.GRU(3, 5, dtype=torch.float64), torch.randn(12, 4, 3, dtype=torch.float64)
+    for name, value in cell.named_parameters():
+        value.data.mul_(6)
+        getattr(layer, f"{name}_l0").data.copy_(value)
+    found = measure(layer, x, target=target, generator=torch.Generator().manual_seed(1)).layers[0].amplification
+    h = torch.zeros(4, 5, dtype=torch.float64, requires_grad=True)
+    states = [h]
+    for row in x:
+        states.append(cell(row, states[-1]))
+    if target is None:
+        drawn = torch.Generator().manual_seed(1)
+        torch.randn(4, 4, 5, generator=drawn, dtype=torch.float64)  # the displacements of states, forwards
+        vectors = torch.randn(4, 5, generator=drawn, dtype=torch.float64)
+        loss, entering = (vectors * states[-1]).sum(), [torch.zeros(4)] * 12 + [vectors.norm(dim=1)]
+    else:
+        loss = target((torch.stack(states[1:]),))
+        entering = [torch.zeros(4), *(2 * state.detach().norm(dim=1) for state in states[1:])]
+    gradients = torch.autograd.grad(loss, states)
+    ratios = [gradients[t].norm() / torch.stack(entering[t:]).sum(0).norm() for t in range(13)]
+    largest = max(range(13), key=lambda t: float(ratios[t]))
+    assert found.log.number() == pytest.approx(float(ratios[largest].log()), rel=1e-9)
+    assert found.lag == 12 - largest
+    assert (found.log.error() > 0) is (target is None)
+
+
+def test_the_law_of_the_largest_distance_is_that_of_scipy():
+    for count, tolerance in ((64, 3e-4), (1000, 3e-5), (65_536, 1e-6)):
+        distances = torch.linspace(0.3, 2.5, 40).double() / count**0.5
+        exact = stats.kstwo.sf(distances.numpy(), count)
+        ours = [kolmogorov_smirnov(distance, count) for distance in distances.tolist()]
+        assert ours == pytest.approx(exact.tolist(), abs=tolerance, rel=0)
+    layer = nn.GRU(4, 32)
+    draw = weight_facts(recurrent_layers(layer)[0]).recurrent_default
+    bound = 32**-0.5
+    expected = stats.kstest(layer.weight_hh_l0.detach().double().flatten().numpy(), "uniform", (-bound, 2 * bound))
+    assert draw.distance == pytest.approx(expected.statistic, rel=1e-12)
+    assert draw.p_value == pytest.approx(expected.pvalue, abs=3e-5)
 
 
 @pytest.mark.parametrize("cell", ["peephole", "t_lstm"])

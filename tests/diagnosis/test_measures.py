@@ -11,7 +11,7 @@ from checked import MGU
 from isornn.capture.calls import capture, recurrent_modules
 from isornn.capture.sequences import longest_sequence
 from isornn.cells import Cell, GersLSTM, Values, Vanilla
-from isornn.diagnosis import measure
+from isornn.diagnosis import linearised, measure, replay
 from isornn.diagnosis.gradients import LastOutput, _through_linearised, _through_steps, gradient_norms
 from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov
 from isornn.diagnosis.replay import replay_module
@@ -100,6 +100,34 @@ def test_lyapunov_exponents_and_singular_values_are_those_of_dense_jacobians(kin
         assert abs(exponent.number() - value) < 1e-4
     for at in jacobians(replay):
         torch.testing.assert_close(at.singular_values, torch.linalg.svdvals(dense[at.time - 1]))
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "PeepholeLSTM", "VanillaRNN"])
+def test_what_is_kept_changes_no_number(kind, monkeypatch):
+    """Steps linearised anew each time, and pre-activations recomputed, of a replay by the compiled kernels."""
+    torch.manual_seed(0)
+    layer, x = getattr(isornn.nn, kind)(6, 6, dtype=torch.float64), torch.randn(150, 3, 6, dtype=torch.float64)
+    kept = measure(layer, x, target=lambda output: output[0].square().sum()).to_json()
+    assert replay_of(layer, x).gates is not None
+    monkeypatch.setattr(linearised, "_KEPT", 0)
+    monkeypatch.setattr(replay, "_SPAN", 32)
+    assert replay_of(layer, x).gates is None
+    anew = measure(layer, x, target=lambda output: output[0].square().sum()).to_json()
+    compare(kept, anew)
+
+
+def compare(one, other):
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one.keys() - {"check"}:
+            compare(one[name], other[name])
+    elif isinstance(one, list):
+        for a, b in zip(one, other, strict=True):
+            compare(a, b)
+    elif isinstance(one, float):
+        assert other == pytest.approx(one, rel=1e-6, abs=1e-9)
+    else:
+        assert one == other
 
 
 def dense_jacobian(layer, replay, time):

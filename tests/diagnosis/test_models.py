@@ -219,5 +219,7 @@ def test_bad_questions_are_refused():
         measure(nn.GRU(2, 2), torch.randn(3, 1, 2), length=1)
     with pytest.raises(ValueError, match=r"target: shape \(2,\) does not fit"):
         measure(nn.GRU(2, 2), torch.randn(3, 1, 2), target=torch.zeros(2))
+    with pytest.raises(ValueError, match=r"target: 1 of its 6 numbers are NaN or infinite"):
+        measure(nn.GRU(2, 2), torch.randn(3, 1, 2), target=torch.tensor([0, 0, 0, torch.nan, 0, 0]).view(3, 1, 2))
     with pytest.raises(ValueError, match="a tensor of one number"):
         measure(nn.GRU(2, 2), torch.randn(3, 1, 2), target=lambda output: output[0])

@@ -88,7 +88,7 @@ class RetainedState:
             # The affine part is the derivative with gates held: what a peephole adds to it is no retention.
             s = leaves(own).detach().requires_grad_()
             new = _evaluate(graph, graph.update[self.state], lambda leaf: s if leaf == own else leaves(leaf), held=True)
-            (slope,) = torch.autograd.grad(new, s, torch.ones_like(new))
+            (slope,) = torch.autograd.grad(new.sum(), s)  # elementwise
         return slope
 
 

@@ -5,6 +5,7 @@ from isornn.diagnosis.diagnose import measure
 from isornn.diagnosis.fixes import fix_, orthogonal_by_gate_, redraw_, single_bias_
 from isornn.diagnosis.monitor import LayerRecord, Monitor, TrainingRecord
 from isornn.diagnosis.records import (
+    Amplification,
     DefaultDraw,
     Denormals,
     Diagnosis,
@@ -30,6 +31,7 @@ __all__ = [
     "CANNOT_TELL",
     "KINDS",
     "NOT_FINITE",
+    "Amplification",
     "DefaultDraw",
     "Denormals",
     "Diagnosis",

@@ -159,6 +159,7 @@ class Exploding(Check):
     """
 
     kind = "exploding"
+    explains = frozenset({"amplified"})
 
     def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
         found, rate, leading = _retention(layer, length), layer.backward.rate, layer.lyapunov.exponents[0]
@@ -188,6 +189,44 @@ class Exploding(Check):
         )
 
 
+class Amplified(Check):
+    """The gradient with respect to the states at some time is above 2^10 times what enters from then on.
+
+    What enters are the gradients with respect to the layer's outputs and last states; their norms are added up over
+    steps. Jacobians that amplify nothing, orthogonal ones as well as those that vanish, keep the ratio at or below 1.
+    A bar on the gradient's own norm, or on the update that it makes, would depend on the units of the loss: a sum over
+    10,000 entries has 10,000 times the gradient of their mean, and trains as well. This ratio is the same for both.
+
+    With a target it is the gradient of the loss, exactly. Without one, and where sequences were made by several calls,
+    it is that of a Gaussian combination of last outputs over at most ``length`` steps, above the bar by two standard
+    errors. Unlike `Exploding` this counts growth that has ended before ``length``, and that of the first step back.
+    """
+
+    kind = "amplified"
+
+    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+        found = layer.amplification
+        log, error = (None, None) if found is None else (found.log.number(), found.log.error())
+        if found is None or log is None or error is None or log - ERRORS * error <= BAR:
+            return None
+        what, entering = "a random gradient", "what enters at the end"
+        if found.of_loss:
+            what, entering = "the gradient of the loss", "what enters the layer's outputs from there on"
+        ratio = power_of_ten(log / math.log(10))
+        trained = layer_evidence(layer) is None
+        return self.finding(
+            layer,
+            f"The recurrence amplifies gradients: {found.lag} steps before the end the norm of {what} is {ratio} times "
+            f"that of {entering}.",
+            {
+                "gradient relative to what enters": f"{ratio}, ln of it {or_why(found.log)} (bar: 2^10)",
+                **_rates(layer),
+                **_weights(layer),
+            },
+            fixes.clip() if trained else fixes.redraw(layer, length, trained),
+        )
+
+
 class UnnormalisedInput(Check):
     """First layers only: ``sqrt(input_var E[x^2])`` above ln 99 or below 2^-10, or a mean of ten standard deviations.
 
@@ -197,7 +236,7 @@ class UnnormalisedInput(Check):
     """
 
     kind = "unnormalised_input"
-    explains = frozenset({"exploding", "saturated_forget_gate", "vanishing"})
+    explains = frozenset({"exploding", "amplified", "saturated_forget_gate", "vanishing"})
 
     # An input of this size alone saturates a gate's typical unit: ln(0.99 / 0.01).
     LARGE = math.log((1 - EDGE) / EDGE)
@@ -466,6 +505,7 @@ class TooShort(Check):
 # only costs time.
 CHECKS: tuple[Check, ...] = (
     Exploding(),
+    Amplified(),
     UnnormalisedInput(),
     Padding(),
     DefaultStart(),

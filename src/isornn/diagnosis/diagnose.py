@@ -14,7 +14,15 @@ from isornn.capture.calls import Call, Captured, RecurrentModule, capture, data_
 from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
 from isornn.cells import Cell, Spec, SpecError, full_name
 from isornn.diagnosis.denormals import denormals
-from isornn.diagnosis.gradients import LastOutput, Target, backward_profile, by_lag, loss_gradient_norms, loss_of
+from isornn.diagnosis.gradients import (
+    LastOutput,
+    Target,
+    amplification,
+    by_lag,
+    gradient_norms,
+    loss_gradients,
+    loss_of,
+)
 from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov
 from isornn.diagnosis.records import (
     Diagnosis,
@@ -180,12 +188,21 @@ def _layers(
 ) -> list[LayerDiagnosis]:
     progress(f"{module.name or module.kind}: recomputing it in float64")
     replays = replay_module(module, captured)
-    losses = loss_gradient_norms(module, captured, replays)
+    losses = loss_gradients(module, captured, replays)
     layers: list[LayerDiagnosis] = []
     for number, one in enumerate(replays):
-        replay, info = one.replay, _info(module, captured, one, is_first)
+        # A copy, so that what it keeps of its linearised steps goes when it has been measured.
+        replay, info = replace(one.replay), _info(module, captured, one, is_first)
         progress(f"{info.name}: gradients, gates and states" + (", theory" if theory else "") + _latest(layers))
         inputs, (gates, memory) = input_facts(one.inputs, replay.lengths), gates_and_memory(replay, length)
+        forward = forward_profile(replay, generator)
+        drawn = LastOutput.drawn(replay, generator)
+        norms = gradient_norms(replay, drawn)
+        loss = None if losses is None else losses[number]
+        amplified = None if loss is None else loss.amplification
+        if amplified is None:
+            entering = drawn.entering(replay.steps)
+            amplified = amplification(replay.lengths, norms["all"], entering, of_loss=False, steps=length)
         layers.append(
             LayerDiagnosis(
                 info=info,
@@ -195,9 +212,10 @@ def _layers(
                 gates=gates,
                 memory=memory,
                 moments=state_moments(replay),
-                forward=forward_profile(replay, generator),
-                backward=backward_profile(replay, LastOutput.drawn(replay, generator)),
-                loss=None if losses is None else by_lag(replay, losses[number]),
+                forward=forward,
+                backward=by_lag(replay, norms),
+                loss=None if loss is None else by_lag(replay, loss.log_norm),
+                amplification=amplified,
                 loss_steps=_share_read(captured),
                 jacobians=jacobians(replay),
                 lyapunov=lyapunov(replay, generator),
@@ -205,7 +223,8 @@ def _layers(
             )
         )
     progress(f"{module.name or module.kind}: denormal numbers" + _latest(layers))
-    small = denormals(module, captured, replays, losses or [layer.backward.log_norm for layer in layers], flushes)
+    log_norms = [one.log_norm for one in losses] if losses else [layer.backward.log_norm for layer in layers]
+    small = denormals(module, captured, replays, log_norms, flushes)
     return [replace(layer, denormals=small) for layer in layers]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -14,9 +14,8 @@ from torch.nn import functional
 
 from isornn.capture.calls import RecurrentModule, States
 from isornn.capture.sequences import CapturedSequence
-from isornn.cells.trace import Leaf
-from isornn.diagnosis.linearised import Linearised
-from isornn.diagnosis.records import Profile, single, thinned
+from isornn.diagnosis.linearised import Linearised, linearised
+from isornn.diagnosis.records import Amplification, Profile, single, thinned
 from isornn.diagnosis.replay import CHUNK, LayerReplay, Replay, spans
 from isornn.nn.layer_step import gate_inputs, own_time
 from isornn.theory import Quantity
@@ -74,6 +73,11 @@ class LastOutput:
     def ends(self) -> Mapping[int, tuple[States, Tensor]]:
         return {}
 
+    def entering(self, steps: int) -> Tensor:
+        """(T + 1, B): its norm at each sequence's end, else 0."""
+        blank = self.vectors.new_zeros(steps + 1, len(self.lengths))
+        return blank.scatter(0, self.lengths.unsqueeze(0), self.vectors.norm(dim=-1).unsqueeze(0))
+
 
 @dataclass(frozen=True)
 class Carried:
@@ -110,20 +114,14 @@ def gradient_norms(
         outputs = cotangent.of_output(start, stop).double()
         carried, outputs = _on_one_scale(carried, outputs)
         at_inputs, found = _through(replay, start, stop, carried.parts, outputs, of_inputs is not None)
-        for name, states in zip(names, [*zip(*found, strict=True), None], strict=False):
-            sizes = [torch.cat(parts, -1) for parts in found] if states is None else list(states)
-            logs[name][start + 1 : stop + 1] = torch.stack(sizes[1:]).norm(dim=-1).log() + carried.scale
-            if start == 0:
-                logs[name][0] = sizes[0].norm(dim=-1).log() + carried.scale
+        first = 0 if start == 0 else 1
+        norms = [torch.stack(part[first:]).norm(dim=-1) for part in zip(*found, strict=True)]
+        for name, sizes in zip(names, [*norms, torch.stack(norms).norm(dim=0)], strict=True):
+            logs[name][start + first : stop + 1] = sizes.log() + carried.scale
         if of_inputs is not None and at_inputs is not None:
             of_inputs(start, stop, at_inputs * carried.scale.exp().unsqueeze(-1))
         carried = Carried(found[0], carried.scale)
     return logs
-
-
-def backward_profile(replay: Replay, cotangent: Cotangent) -> Profile:
-    """Norm of the gradient against the number of steps from the state to its sequence's end."""
-    return by_lag(replay, gradient_norms(replay, cotangent))
 
 
 def by_lag(replay: Replay, logs: dict[str, Tensor]) -> Profile:
@@ -172,16 +170,17 @@ def _through_linearised(
     replay: Replay, start: int, stop: int, last: States, outputs: Tensor, with_inputs: bool
 ) -> tuple[Tensor | None, list[States]]:
     """By matrices and diagonals, all of which are known before the first step back."""
-    chunk, names = Linearised.of(replay, start, stop), replay.step.cell.states
-    direct = {leaf: value.unsqueeze(2).unbind(0) for leaf, value in chunk.of_outputs(outputs).items()}
+    chunk, count = linearised(replay, start, stop), len(last)
+    assert isinstance(chunk, Linearised)
+    found = chunk.of_outputs(outputs)
+    direct = [found[leaf].unsqueeze(2).unbind(0) if leaf in found else None for leaf in chunk.leaves]
     carried = tuple(part.unsqueeze(1) for part in last)
-    states, passed = list[States](), list[dict[Leaf, Tensor]]()
+    states, passed = list[States](), list[list[Tensor | None]]()
     for place in reversed(range(stop - start)):
-        now = {leaf: values[place] for leaf, values in direct.items()}
-        added = [now.pop(Leaf("state", name), None) for name in names]
-        carried = tuple(part if more is None else part + more for part, more in zip(carried, added, strict=True))
+        now = [None if values is None else values[place] for values in direct]
+        carried = tuple(part if more is None else part + more for part, more in zip(carried, now, strict=False))
         states.append(carried)
-        carried, of_step = chunk.pulled(place, carried, now)
+        carried, of_step = chunk.pulled(place, carried, [*[None] * count, *now[count:]])
         if with_inputs:
             passed.append(of_step)
     times = [tuple(part.squeeze(1) for part in parts) for parts in (*states, carried)]
@@ -228,14 +227,72 @@ class LossCotangent:
     def of_output(self, start: int, stop: int) -> Tensor:
         return self.outputs[start:stop]
 
+    def entering(self) -> Tensor:
+        """(T + 1, B): norms of what enters the states at time t, by the output of the step before or as last states."""
+        norms = self.outputs.double().norm(dim=-1)
+        found = torch.cat([norms.new_zeros(1, norms.shape[1]), norms])
+        for time, (states, which) in self.ends.items():
+            found[time] += torch.where(which, torch.cat(states, -1).double().norm(dim=-1), 0.0)
+        return found
 
-def loss_gradient_norms(
+
+@dataclass(frozen=True)
+class LossGradient:
+    """The gradient of a loss with respect to a layer's states.
+
+    Args:
+        log_norm: as `gradient_norms` gives it.
+        amplification: relative to what enters; ``None`` where nothing does, and where a sequence was made by several
+            calls: there what enters a call's last states has the later calls' amplification in it.
+    """
+
+    log_norm: dict[str, Tensor]
+    amplification: Amplification | None
+
+
+def amplification(
+    lengths: Tensor, log_norm: Tensor, entering: Tensor, *, of_loss: bool, steps: int | None = None
+) -> Amplification | None:
+    """From ln norms (T + 1, B) of the gradient by time, and norms of what enters; ``None`` where nothing does.
+
+    Args:
+        lengths: (B,), of the sequences.
+        log_norm: as `gradient_norms` gives it, of all states.
+        entering: (T + 1, B), norms of what enters the states at each time.
+        of_loss: whether the gradient is that of a loss, not one of many that could have been drawn.
+        steps: how many before the sequences' ends to look at; all by default.
+
+    >>> entering = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
+    >>> log_norm = torch.tensor([[6.0], [1.0], [3.0]], dtype=torch.float64).log()
+    >>> found = amplification(torch.tensor([2]), log_norm, entering, of_loss=True)
+    >>> round(found.log.number(), 3), found.lag
+    (0.405, 2)
+    """
+    lags = torch.arange(len(log_norm) if steps is None else min(steps + 1, len(log_norm)), device=lengths.device)
+    times = lengths - lags.unsqueeze(1)
+    at = times.clamp(min=0)
+    logs = torch.where(times >= 0, log_norm.gather(0, at), -torch.inf)
+    sums = entering.flip(0).cumsum(0).flip(0)
+    given = torch.where(times >= 0, sums.gather(0, at), 0.0)
+    total = given.norm(dim=1).log()
+    ratios = torch.where(total.isfinite(), (2 * logs).logsumexp(1) / 2 - total, -torch.inf)
+    lag = int(ratios.argmax())
+    if not ratios[lag].isfinite():
+        return None
+    # How much more each sequence contributes to the gradient than to what enters: by this the logarithm varies.
+    apart = (2 * logs[lag]).softmax(0) - (given[lag] / given[lag].norm()).square()
+    count = len(lengths)
+    error = 0.0 if of_loss or count < 2 else float(apart.norm()) / 2 * math.sqrt(count / (count - 1))
+    return Amplification(single(float(ratios[lag]), error), lag, of_loss)
+
+
+def loss_gradients(
     module: RecurrentModule, captured: CapturedSequence, replays: Sequence[LayerReplay]
-) -> list[dict[str, Tensor]] | None:
-    """ln of the norms of d loss / d s_t for every layer of a module, as `gradient_norms`; ``None`` without a loss."""
+) -> list[LossGradient] | None:
+    """d loss / d s_t for every layer of a module; ``None`` without a loss."""
     if captured.of_output is None or captured.of_ends is None:
         return None
-    logs: list[dict[str, Tensor]] = [{} for _ in replays]
+    gradients: dict[int, LossGradient] = {}
     of_outputs, sequences = captured.of_output, captured.sequences
     for depth in range(max(one.layer.layer for one in replays), -1, -1):
         of_below = None
@@ -246,12 +303,16 @@ def loss_gradient_norms(
             own = own_time(sequences, of_outputs.chunk(module.directions, -1)[direction], direction)
             cotangent = LossCotangent(own, _ends(captured, number, one))
             collected = _Collected(one)
-            logs[number] = gradient_norms(one.replay, cotangent, collected if depth else None)
+            norms = gradient_norms(replace(one.replay), cotangent, collected if depth else None)
+            known = None
+            if len(captured.of_ends) == 1:
+                known = amplification(one.replay.lengths, norms["all"], cotangent.entering(), of_loss=True)
+            gradients[number] = LossGradient(norms, known)
             if depth:
                 passed = own_time(sequences, _through_gate_inputs(captured, one, collected.values), direction)
                 of_below = passed if of_below is None else of_below + passed
         of_outputs = of_outputs if of_below is None else of_below
-    return logs
+    return [gradients[number] for number in range(len(replays))]
 
 
 class _Collected:
@@ -291,7 +352,7 @@ def loss_of(target: Target) -> Callable[[Any], Tensor]:
     their shape the output's. The output is the first tensor of what the model gives.
 
     Raises:
-        ValueError: shapes that do not fit, when the function is called.
+        ValueError: a target that is neither, or not finite; shapes that do not fit, when the function is called.
 
     >>> loss_of(torch.ones(2))(torch.zeros(2))
     tensor(1.)
@@ -304,6 +365,12 @@ def loss_of(target: Target) -> Callable[[Any], Tensor]:
                 f"target: {type(target).__name__} is not allowed; it is a tensor or a function of the output"
             )
         return target
+    broken = int((~target.isfinite()).sum())
+    if broken:
+        raise ValueError(
+            f"target: {broken:,} of its {target.numel():,} numbers are NaN or infinite; allowed are finite ones, or a "
+            f"function of the output that leaves out what is missing"
+        )
 
     def loss(output: Any) -> Tensor:
         values = _first_tensor(output)

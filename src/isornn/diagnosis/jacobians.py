@@ -9,6 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from isornn.capture.calls import States
 from isornn.diagnosis.gradients import profile_of
 from isornn.diagnosis.linearised import Linearised, MixedSteps, linearised
 from isornn.diagnosis.records import JacobianAt, Lyapunov, Profile, single
@@ -56,15 +57,22 @@ def lyapunov(replay: Replay, generator: torch.Generator, count: int = EXPONENTS)
     drawn = torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
     frame = torch.linalg.qr(drawn.to(replay.output.device)).Q
     push, growth, taken = Tangents(replay), [], []
+    parts = _rows(frame, replay.step.sizes)
     start = steps // 10 // _EVERY * _EVERY
     for time in range(steps):
-        frame = push.pushed(time, frame.mT.contiguous()).mT
+        parts = push.pushed(time, parts)
         if (time + 1) % _EVERY == 0 or time + 1 == steps:
-            frame, r = torch.linalg.qr(frame)
+            frame, r = torch.linalg.qr(torch.cat(parts, -1).mT)
+            parts = _rows(frame, replay.step.sizes)
             if time >= start:
                 growth.append(r.diagonal(dim1=-2, dim2=-1).abs().log().cpu())
                 taken.append(min(_EVERY, time + 1 - time // _EVERY * _EVERY))
     return Lyapunov(_exponents(torch.stack(growth), torch.tensor(taken)), (start, steps), replay.batch)
+
+
+def _rows(frame: Tensor, sizes: Sequence[int]) -> States:
+    """By state, the columns of a frame (B, S, k) as tangents (B, k, .)."""
+    return tuple(part.mT.contiguous() for part in frame.split(sizes, 1))
 
 
 def _exponents(growth: Tensor, taken: Tensor) -> tuple[Quantity, ...]:
@@ -108,7 +116,8 @@ def forward_profile(replay: Replay, generator: torch.Generator) -> Profile:
     width = sum(replay.step.sizes)
     shape = (replay.batch, DIRECTIONS, width)
     drawn = torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
-    tangents, scale = drawn.to(replay.output.device), torch.zeros_like(replay.lengths, dtype=torch.float64)
+    tangents: States = drawn.to(replay.output.device).split(replay.step.sizes, -1)
+    scale = torch.zeros_like(replay.lengths, dtype=torch.float64)
     push, found, scales = Tangents(replay), [tangents], [scale]
     logs: list[Tensor] = []
     for time in range(start, replay.steps):
@@ -118,24 +127,28 @@ def forward_profile(replay: Replay, generator: torch.Generator) -> Profile:
         found.append(tangents)
         scales.append(scale)
         if len(found) == CHUNK or time + 1 == replay.steps:
-            logs.append(_log_norms(torch.stack(found), replay.step.sizes) + torch.stack(scales).unsqueeze(1))
+            logs.append(_log_norms(found) + torch.stack(scales).unsqueeze(1))
             found, scales = [], []
     times = torch.arange(start, replay.steps + 1, device=replay.lengths.device)
     whole = torch.where((times.unsqueeze(1) <= replay.lengths).unsqueeze(1), torch.cat(logs), torch.nan).cpu()
     return profile_of(dict(zip((*replay.step.cell.states, "all"), whole.unbind(1), strict=True)))
 
 
-def _log_norms(tangents: Tensor, sizes: Sequence[int]) -> Tensor:
-    """(c, states + 1, B) of tangents (c, B, k, S): ln norm, root mean square over directions; by state and of all."""
-    parts = (*tangents.split(sizes, -1), tangents)
-    return torch.stack([part.square().sum(-1).mean(-1).log() / 2 for part in parts], 1)
+def _log_norms(tangents: Sequence[States]) -> Tensor:
+    """(c, states + 1, B) of c times (B, k, .): ln norm, root mean square over directions; by state and of all."""
+    squares = torch.stack([_squares(torch.stack(part)) for part in zip(*tangents, strict=True)], 1)
+    return torch.cat([squares, squares.sum(1, keepdim=True)], 1).log() / 2
 
 
-def _rescaled(tangents: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    size = tangents.square().mean((-1, -2)).sqrt()
-    there = size > 0
-    divisor = torch.where(there, size, 1.0)
-    return tangents / divisor[:, None, None], scale + divisor.log()
+def _squares(tangents: Tensor) -> Tensor:
+    """(..., B) of (..., B, k, .): squared norm, mean over directions."""
+    return tangents.square().sum(-1).mean(-1)
+
+
+def _rescaled(tangents: States, scale: Tensor) -> tuple[States, Tensor]:
+    size = torch.stack([_squares(part) for part in tangents]).sum(0).sqrt()
+    divisor = torch.where(size > 0, size, 1.0)
+    return tuple(part / divisor[:, None, None] for part in tangents), scale + divisor.log()
 
 
 class Tangents:
@@ -151,11 +164,10 @@ class Tangents:
         self._chunk: Linearised | MixedSteps
 
     @torch.no_grad()
-    def pushed(self, time: int, tangents: Tensor) -> Tensor:
-        """Tangents (B, k, S) at ``time`` carried to ``time + 1``; S is the width of all states together."""
+    def pushed(self, time: int, tangents: States) -> States:
+        """Tangents (B, k, .) by state at ``time``, carried to ``time + 1``."""
         start = time - time % CHUNK
         if start != self._start:
             self._start = start
             self._chunk = linearised(self.replay, start, min(start + CHUNK, self.replay.steps))
-        parts = tangents.split(self.replay.step.sizes, -1)
-        return torch.cat(self._chunk.pushed(time - start, parts), -1)
+        return self._chunk.pushed(time - start, tangents)

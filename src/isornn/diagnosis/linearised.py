@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +16,11 @@ from isornn.cells.trace import INPUT, Leaf
 from isornn.diagnosis.replay import Replay
 from isornn.nn.layer_step import LayerStep
 
-# A state and a pre-activation may have one name.
-Diagonals = Mapping[Leaf, tuple[Tensor, ...]]
+# What is kept of a replay's linearised steps, in bytes: enough for 8 sequences of 800 steps of an LSTM of 256 units.
+_KEPT = 2**28
 
-_INPUT = Leaf("input", INPUT)
+# By place among `Linearised.leaves`: of every step, a derivative (B, 1, N).
+Diagonals = tuple[tuple[int, tuple[Tensor, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,16 @@ class Linearised:
 
     Args:
         step: the layer's.
-        states: by new state, and by what the derivative is with respect to, a (B, 1, N) for every step.
+        leaves: what derivatives are with respect to: the states before a step, its pre-activations, and the input where
+            it enters pointwise. A state and a pre-activation may have one name.
+        states: by new state, its diagonals.
         reads: the same by gate, for what its matrix reads where that is gated.
         ends: the states after each step and its pre-activations, (steps, B, .) each: what its output is made of.
     """
 
     step: LayerStep
-    states: Mapping[str, Diagonals]
+    leaves: tuple[Leaf, ...]
+    states: tuple[Diagonals, ...]
     reads: Mapping[str, Diagonals]
     ends: Mapping[Leaf, Tensor]
 
@@ -49,63 +53,80 @@ class Linearised:
         cell, layout = step.cell, step.layout
         x = replay.inputs[start:stop].double()
         before, after = (tuple(v[start + by : stop + by] for v in replay.states) for by in (0, 1))
-        fed, found = step.pointwise(x), step.pre_activations(x, before)
+        fed, found = step.pointwise(x), replay.pre_activations(start, stop)
         with torch.enable_grad():
             s = {name: value.detach().requires_grad_(True) for name, value in zip(cell.states, before, strict=True)}
             u = {gate: getattr(found, gate).detach().requires_grad_(True) for gate in cell.gates}
             leaves = {Leaf("state", name): value for name, value in s.items()}
             leaves |= {Leaf("gate", name): value for name, value in u.items()}
             if fed is not None:
-                fed = leaves[_INPUT] = fed.detach().requires_grad_(True)
+                fed = leaves[Leaf("input", INPUT)] = fed.detach().requires_grad_(True)
             held, values = Values(**s), Values(**u, **step.weights.units)
             new = cell.update(held, values, fed)
             gated = [gate for gate, reads in cell.gates.items() if reads.state and gate not in layout.plain]
             read = {gate: cell.read(gate, held, values) for gate in gated}
+            wanted = list(leaves.values())
             return Linearised(
                 step,
-                {name: _derivatives(new[name], leaves) for name in cell.states},
-                {gate: _derivatives(value, leaves) for gate, value in read.items()},
+                tuple(leaves),
+                tuple(_derivatives(new[name], wanted) for name in cell.states),
+                {gate: _derivatives(value, wanted) for gate, value in read.items()},
                 {Leaf("state", name): value for name, value in zip(cell.states, after, strict=True)}
                 | {Leaf("gate", name): value.detach() for name, value in u.items()},
             )
 
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """Of pre-activations among the leaves."""
+        return {leaf.name: place for place, leaf in enumerate(self.leaves) if leaf.kind == "gate"}
+
+    @cached_property
+    def _plain(self) -> list[int]:
+        return [self._places[gate] for gate in self.step.layout.plain]
+
+    @property
+    def numbers(self) -> int:
+        """How many it holds."""
+        by_step = [own for diagonals in (*self.states, *self.reads.values()) for _, own in diagonals]
+        return sum(own[0].numel() * len(own) for own in by_step) + sum(value.numel() for value in self.ends.values())
+
     def pushed(self, place: int, tangents: States) -> States:
         """``ds_(t+1) = J_t ds_t`` of tangents (B, k, .) by state."""
         step = self.step
-        known = {Leaf("state", name): value for name, value in zip(step.cell.states, tangents, strict=True)}
-        known |= {Leaf("gate", name): value for name, value in step.shared_products(tangents[0]).items()}
+        known: list[Tensor | None] = [*tangents, *[None] * (len(self.leaves) - len(tangents))]
+        if step.shared is not None:
+            products = nn.functional.linear(tangents[0], step.shared).chunk(len(self._plain), -1)
+            for at, product in zip(self._plain, products, strict=True):
+                known[at] = product
         for gate, diagonals in self.reads.items():
-            known[Leaf("gate", gate)] = nn.functional.linear(_applied(diagonals, place, known), step.matrices[gate])
-        blank = torch.zeros_like(tangents[-1])
-        return step.projected([_applied(diagonals, place, known, blank) for diagonals in self.states.values()])
+            read = _filled(_applied(diagonals, place, known), tangents[-1])
+            known[self._places[gate]] = nn.functional.linear(read, step.matrices[gate])
+        return step.projected([_filled(_applied(own, place, known), tangents[-1]) for own in self.states])
 
     def pulled(
-        self, place: int, gradients: States, at_gates: Mapping[Leaf, Tensor]
-    ) -> tuple[States, dict[Leaf, Tensor]]:
+        self, place: int, gradients: States, at_gates: Sequence[Tensor | None]
+    ) -> tuple[States, list[Tensor | None]]:
         """Gradients of the states before a step, from those of the states after it and some of pre-activations.
 
         Args:
             place: which of the steps.
             gradients: by state after it, (B, 1, .) each.
-            at_gates: by gate, what reaches its pre-activation by other ways than the states, (B, 1, N).
+            at_gates: by leaf, what reaches a pre-activation by other ways than the states, (B, 1, N).
 
         Returns:
-            The gradients by state; and those of pre-activations, and of the input where it enters pointwise.
+            The gradients by state; and those of all leaves, ``None`` where nothing arrives.
         """
-        step, first = self.step, Leaf("state", self.step.cell.states[0])
-        projection = step.weights.projection
-        total: defaultdict[Leaf, Tensor | float] = defaultdict(float, at_gates)
+        step, projection = self.step, self.step.weights.projection
+        total = list(at_gates)
         whole = gradients if projection is None else (gradients[0] @ projection, *gradients[1:])
-        for diagonals, value in zip(self.states.values(), whole, strict=True):
+        for diagonals, value in zip(self.states, whole, strict=True):
             _collect(diagonals, place, value, total)
         for gate, diagonals in reversed(list(self.reads.items())):  # only later gates read one
-            _collect(diagonals, place, _filled(total[Leaf("gate", gate)], whole[-1]) @ step.matrices[gate], total)
+            _collect(diagonals, place, _filled(total[self._places[gate]], whole[-1]) @ step.matrices[gate], total)
         if step.shared is not None:
-            plain = [_filled(total[Leaf("gate", gate)], whole[-1]) for gate in step.layout.plain]
-            total[first] = total[first] + torch.cat(plain, -1) @ step.shared
-        states = zip(step.cell.states, gradients, strict=True)
-        at_states = tuple(_filled(total.pop(Leaf("state", name), 0.0), like) for name, like in states)
-        return at_states, {leaf: _filled(value, whole[-1]) for leaf, value in total.items()}
+            product = torch.cat([_filled(total[at], whole[-1]) for at in self._plain], -1) @ step.shared
+            total[0] = product if total[0] is None else total[0] + product
+        return tuple(_filled(value, like) for value, like in zip(total, gradients, strict=False)), total
 
     def of_outputs(self, cotangents: Tensor) -> dict[Leaf, Tensor]:
         """By state after a step and by gate: gradients of outputs times ``cotangents`` (steps, B, .), one way each."""
@@ -119,16 +140,17 @@ class Linearised:
             found = torch.autograd.grad(shown, list(given.values()), cotangents, allow_unused=True)
         return {leaf: gradient for leaf, gradient in zip(given, found, strict=True) if gradient is not None}
 
-    def of_inputs(self, gradients: Sequence[Mapping[Leaf, Tensor]]) -> Tensor:
-        """(steps, B, D), from what `pulled` gave at every step of pre-activations and inputs."""
-        like = next(iter(gradients[0].values()))
+    def of_inputs(self, gradients: Sequence[Sequence[Tensor | None]]) -> Tensor:
+        """(steps, B, D), from what `pulled` gave at every step of all leaves."""
+        like = next(iter(self.ends.values()))[0].unsqueeze(1)
+        like = like.new_zeros(*like.shape[:-1], self.step.hidden)
 
-        def whole(leaf: Leaf) -> Tensor:
-            return torch.cat([_filled(found.get(leaf, 0.0), like) for found in gradients], 1).transpose(0, 1)
+        def whole(place: int) -> Tensor:
+            return torch.cat([_filled(found[place], like) for found in gradients], 1).transpose(0, 1)
 
-        driven = torch.cat([whole(Leaf("gate", gate)) for gate in self.step.layout.driven], -1)
+        driven = torch.cat([whole(self._places[gate]) for gate in self.step.layout.driven], -1)
         found = driven @ self.step.weights.matrix
-        return found if self.step.pointwise(found) is None else found + whole(_INPUT)
+        return found if self.step.pointwise(found) is None else found + whole(len(self.leaves) - 1)
 
 
 @dataclass(frozen=True)
@@ -160,40 +182,42 @@ class MixedSteps:
 
 
 def linearised(replay: Replay, start: int, stop: int) -> Linearised | MixedSteps:
-    """The steps ``start`` to ``stop`` of a replay, as the cell allows."""
-    kind = Linearised if replay.step.cell.pointwise else MixedSteps
-    return kind.of(replay, start, stop)
-
-
-def _derivatives(value: Tensor, leaves: Mapping[Leaf, Tensor]) -> Diagonals:
-    """Of a pointwise value with respect to the leaves that it depends on, elementwise."""
-    if not value.requires_grad:
-        return {}
-    # Each element depends on its own unit's values alone, so the gradient of the sum is the elementwise derivative.
-    found = torch.autograd.grad(value.sum(), list(leaves.values()), retain_graph=True, allow_unused=True)
-    pairs = zip(leaves, found, strict=True)
-    return {name: grad.unsqueeze(2).unbind(0) for name, grad in pairs if grad is not None}
-
-
-def _applied(diagonals: Diagonals, place: int, known: Mapping[Leaf, Tensor], blank: Tensor | None = None) -> Tensor:
-    """``sum_k D_k d_k`` over what changes; a gate that reads no state does not."""
-    total: Tensor | None = None
-    for name, diagonal in diagonals.items():
-        if name in known:
-            own = diagonal[place]
-            total = own * known[name] if total is None else torch.addcmul(total, own, known[name])
-    found = blank if total is None else total
-    assert found is not None
+    """The steps ``start`` to ``stop`` of a replay, as the cell allows; kept where all of its steps together are few."""
+    if not replay.step.cell.pointwise:
+        return MixedSteps.of(replay, start, stop)
+    found = replay.kept.get((start, stop))
+    if found is None:
+        found = Linearised.of(replay, start, stop)
+        if found.numbers * 8 * replay.steps <= _KEPT * (stop - start):
+            replay.kept[start, stop] = found
     return found
 
 
-def _collect(diagonals: Diagonals, place: int, gradient: Tensor, total: dict[Leaf, Tensor | float]) -> None:
+def _derivatives(value: Tensor, leaves: Sequence[Tensor]) -> Diagonals:
+    """Of a pointwise value with respect to the leaves that it depends on, elementwise."""
+    if not value.requires_grad:
+        return ()
+    # Each element depends on its own unit's values alone, so the gradient of the sum is the elementwise derivative.
+    found = torch.autograd.grad(value.sum(), leaves, retain_graph=True, allow_unused=True)
+    return tuple((at, grad.unsqueeze(2).unbind(0)) for at, grad in enumerate(found) if grad is not None)
+
+
+def _applied(diagonals: Diagonals, place: int, known: Sequence[Tensor | None]) -> Tensor | None:
+    """``sum_k D_k d_k`` over what changes; a gate that reads no state does not."""
+    total: Tensor | None = None
+    for at, diagonal in diagonals:
+        value = known[at]
+        if value is not None:
+            total = diagonal[place] * value if total is None else torch.addcmul(total, diagonal[place], value)
+    return total
+
+
+def _collect(diagonals: Diagonals, place: int, gradient: Tensor, total: list[Tensor | None]) -> None:
     """Add ``D_k g`` to what has reached each k."""
-    for name, diagonal in diagonals.items():
-        before = total[name]
-        own = diagonal[place]
-        total[name] = torch.addcmul(before, own, gradient) if isinstance(before, Tensor) else own * gradient
+    for at, diagonal in diagonals:
+        before = total[at]
+        total[at] = diagonal[place] * gradient if before is None else torch.addcmul(before, diagonal[place], gradient)
 
 
-def _filled(value: Tensor | float, like: Tensor) -> Tensor:
-    return value if isinstance(value, Tensor) else torch.zeros_like(like)
+def _filled(value: Tensor | None, like: Tensor) -> Tensor:
+    return torch.zeros_like(like) if value is None else value

@@ -361,6 +361,25 @@ class Profile(Record):
 
 
 @dataclass(frozen=True)
+class Amplification(Record):
+    """A gradient with respect to a layer's states, relative to what enters the layer there and later.
+
+    The norm over units and sequences at some lag, over that of the sums of norms that enter each sequence's outputs and
+    last states from there on: at most 1 where no product of Jacobians amplifies.
+
+    Args:
+        log: ln of the largest ratio: of the user's loss exact for this batch, of random combinations of last outputs
+            with the standard error over sequences (0 for a single one).
+        lag: steps from there to the sequence's end.
+        of_loss: whether the gradient is that of the user's loss.
+    """
+
+    log: Quantity
+    lag: int
+    of_loss: bool
+
+
+@dataclass(frozen=True)
 class JacobianAt(Record):
     """Singular values of ``d s_t / d s_(t-1)``, all states concatenated, along the first of the longest sequences.
 
@@ -432,7 +451,8 @@ class Denormals(Record):
     Args:
         gradients: share of denormal numbers in the gradient with respect to the module's inputs.
         states: share in its outputs.
-        seconds, flushed_seconds: of a pass, the quickest of three; the second with ``torch.set_flush_denormal(True)``.
+        seconds, flushed_seconds: of a pass, the second with ``torch.set_flush_denormal(True)``: the quickest of three
+            each, or the first where flushing saves less than a tenth of it.
         sequences, steps: B and T of it.
         device: the CPU.
         flushed: whether the mode was on already.
@@ -485,6 +505,8 @@ class LayerDiagnosis(Record):
         loss: gradient of the user's loss with respect to the layer's states, through the whole model; lags count back
             from the sequence's end. ``None`` without a target. Where the loss reads many steps, a gradient enters at
             each of them, so the slope is not the decay of one that enters at the end.
+        amplification: of the gradient of the loss by the recurrence; of that of random last outputs, over ``length``
+            steps, without a target, where no gradient enters, and where a sequence was made by several calls.
         loss_steps: share of the steps at which the gradient of the loss enters the module's output directly; ``None``
             without a target, and where a sequence was made by several calls: there each call's gradient includes that
             of the later ones.
@@ -504,6 +526,7 @@ class LayerDiagnosis(Record):
     forward: Profile
     backward: Profile
     loss: Profile | None
+    amplification: Amplification | None
     loss_steps: float | None
     jacobians: tuple[JacobianAt, ...]
     lyapunov: Lyapunov

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from isornn.capture.calls import RecurrentModule, States
 from isornn.capture.sequences import CapturedSequence
+from isornn.cells import Values
 from isornn.diagnosis.records import ReplayCheck
 from isornn.nn.gate_tensors import RecurrentLayer
 from isornn.nn.layer_step import LayerStep, cast, gate_inputs, own_time
 from isornn.nn.recurrence import recurrence
 from isornn.nn.stepped import stepped
 
+if TYPE_CHECKING:
+    from isornn.diagnosis.linearised import Linearised
+
 CHUNK = 64
+_SPAN = 1024  # steps that are computed in one go
+# Pre-activations up to this many bytes are kept, of sequences up to a span, which go step by step in torch: it takes a
+# second to load the compiled kernels, and several to compile them once.
+_KEPT = 2**26
 # Part of the largest value by which a module's own rounding may differ from the replay, over one step or a few.
 _TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 # Two chaotic runs that round differently, a fast kernel and steps of torch, diverge at one rate, not from one distance.
@@ -38,6 +47,7 @@ class Replay:
         lengths: (B,), at least 1 each.
         states: at times 0 .. T, (T + 1, B, .) each, float64; 0 is before the first step.
         output: (T, B, .), float64.
+        gates: pre-activations by name, (T, B, N) each; ``None`` where they are too many to be kept.
     """
 
     step: LayerStep
@@ -45,17 +55,20 @@ class Replay:
     lengths: Tensor
     states: States
     output: Tensor
+    gates: Mapping[str, Tensor] | None = None
 
     @staticmethod
     @torch.no_grad()
     def of(step: LayerStep, inputs: Tensor, lengths: Tensor, initial: Sequence[Tensor]) -> Replay:
         """Run the layer from its ``initial`` states (B, .), a chunk of steps at a time: inputs stay as they are."""
         length, batch = inputs.shape[:2]
+        if length <= _SPAN and 8 * length * batch * len(step.cell.gates) * step.hidden <= _KEPT:
+            return Replay._of_few(step, inputs, lengths, initial)
         states = tuple(inputs.new_empty(length + 1, batch, size, dtype=torch.float64) for size in step.sizes)
         separate = None if step.gives_state else states[0].new_empty(length, batch, step.hidden)
         for whole, first in zip(states, initial, strict=True):
             whole[0] = first
-        for start, stop in spans(length, 1024):
+        for start, stop in spans(length, _SPAN):
             x = inputs[start:stop].double()
             now = tuple(whole[start] for whole in states)
             found = recurrence(step.cell, step.layout, x, step.pointwise(x), step.weights, now)
@@ -64,6 +77,32 @@ class Replay:
             if separate is not None:
                 separate[start:stop] = found[-1]
         return Replay(step, inputs, lengths, states, states[0][1:] if separate is None else separate)
+
+    @staticmethod
+    def _of_few(step: LayerStep, inputs: Tensor, lengths: Tensor, initial: Sequence[Tensor]) -> Replay:
+        """Step by step, with the pre-activations of all steps."""
+        x = inputs.double()
+        drive = {gate: values.unbind(0) for gate, values in step.drive(x).items()}
+        fed = step.pointwise(x)
+        states, u = [tuple(first.double() for first in initial)], list[Values]()
+        for t in range(len(x)):
+            now = {gate: values[t] for gate, values in drive.items()}
+            new, of_step = step(now, states[-1], None if fed is None else fed[t])
+            states.append(new)
+            u.append(of_step)
+        known = tuple(torch.stack(values) for values in zip(*states, strict=True))
+        gates = {gate: torch.stack([getattr(values, gate) for values in u]) for gate in step.cell.gates}
+        after = tuple(values[1:] for values in known)
+        output = after[0] if step.gives_state else step.output(after, Values(**gates, **step.weights.units))
+        return Replay(step, inputs, lengths, known, output, gates)
+
+    def pre_activations(self, start: int, stop: int) -> Values:
+        """Of the steps ``start`` to ``stop``, (steps, B, N) by gate, and the cell's own parameters."""
+        if self.gates is not None:
+            own = {gate: values[start:stop] for gate, values in self.gates.items()}
+            return Values(**own, **self.step.weights.units)
+        before = tuple(values[start:stop] for values in self.states)
+        return self.step.pre_activations(self.inputs[start:stop].double(), before)
 
     @property
     def steps(self) -> int:
@@ -80,6 +119,11 @@ class Replay:
         """(T, B): whether the step belongs to the sequence."""
         return torch.arange(self.steps, device=self.lengths.device).unsqueeze(1) < self.lengths
 
+    @cached_property
+    def kept(self) -> dict[tuple[int, int], Linearised]:
+        """Steps that `linearised` need not compute again; a copy of the replay has its own."""
+        return {}
+
     def at(self, time: int) -> States:
         """The states at one time, 0 .. T."""
         return tuple(values[time] for values in self.states)
@@ -90,14 +134,14 @@ class Replay:
         lengths = self.lengths[chosen]
         stop = int(lengths.max())
         states = tuple(values[: stop + 1].index_select(1, chosen) for values in self.states)
-        output = self.output[:stop].index_select(1, chosen)
-        return replace(
-            self, inputs=self.inputs[:stop].index_select(1, chosen), lengths=lengths, states=states, output=output
-        )
+        output, inputs = (values[:stop].index_select(1, chosen) for values in (self.output, self.inputs))
+        gates = self.gates and {gate: values[:stop].index_select(1, chosen) for gate, values in self.gates.items()}
+        return replace(self, inputs=inputs, lengths=lengths, states=states, output=output, gates=gates)
 
     def longest(self, count: int) -> Replay:
         """At most ``count`` sequences, the longest; the first of equals."""
-        return self.select(sorted(range(self.batch), key=lambda b: -int(self.lengths[b]))[:count])
+        chosen = sorted(range(self.batch), key=lambda b: -int(self.lengths[b]))[:count]
+        return self if chosen == list(range(self.batch)) else self.select(chosen)
 
 
 def spans(length: int, size: int) -> Iterator[tuple[int, int]]:
@@ -195,7 +239,7 @@ def _rounding(replay: Replay, dtype: torch.dtype) -> Tensor:
     step, states = replay.step, [first.to(dtype) for first in replay.at(0)]
     weights = cast(step.weights, dtype)
     gaps = replay.states[0].new_zeros(replay.steps + 1)
-    for start, stop in spans(replay.steps, 1024):
+    for start, stop in spans(replay.steps, _SPAN):
         x = replay.inputs[start:stop].to(dtype)
         values = stepped(step.cell, step.layout, x, step.pointwise(x), weights, states)
         for own, copy in zip(replay.states, values, strict=False):

@@ -117,7 +117,7 @@ def _leaves(replay: Replay) -> Iterator[tuple[LeafValues, Callable[[Tensor], Ten
     for start, stop in spans(replay.steps, 64):
         x = replay.inputs[start:stop].double()
         states = tuple(values[start:stop] for values in replay.states)
-        u = step.pre_activations(x, states)
+        u = replay.pre_activations(start, stop)
         new = tuple(values[start + 1 : stop + 1] for values in replay.states)
         known: dict[Leaf, Tensor] = {Leaf("input", INPUT): x}
         for kind, values in (("state", states), ("new state", new)):

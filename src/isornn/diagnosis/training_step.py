@@ -27,7 +27,7 @@ from isornn.capture.calls import (
 )
 from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
 from isornn.diagnosis.denormals import denormals
-from isornn.diagnosis.gradients import by_lag, loss_gradient_norms
+from isornn.diagnosis.gradients import by_lag, loss_gradients
 from isornn.diagnosis.records import Denormals, Profile, single
 from isornn.diagnosis.replay import LayerReplay, ReplayError, replay_module
 from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
@@ -340,9 +340,9 @@ def _gradients(
 
 
 def _profiles(module: RecurrentModule, found: CapturedSequence, replays: list[LayerReplay]) -> list[Profile]:
-    logs = loss_gradient_norms(module, found, replays)
-    assert logs is not None
-    return [by_lag(one.replay, norms) for one, norms in zip(replays, logs, strict=True)]
+    gradients = loss_gradients(module, found, replays)
+    assert gradients is not None
+    return [by_lag(one.replay, own.log_norm) for one, own in zip(replays, gradients, strict=True)]
 
 
 def _seen(whole: Profile, last: Profile) -> Gradients:
