@@ -231,10 +231,11 @@ def test_padding_that_lengths_exclude_may_be_anything():
     assert len(diagnosed(Continued(rnn, [9, 7]), x).layers) == 1
 
 
+@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("name", sorted(CELLS | FURTHER_CELLS))
-def test_a_new_layer_counts_as_untrained(name):
+def test_a_new_layer_counts_as_untrained(name, bias):
     torch.manual_seed(0)
-    layer = isornn.nn.RNN((CELLS | FURTHER_CELLS)[name](), 8, 32)
+    layer = isornn.nn.RNN((CELLS | FURTHER_CELLS)[name](), 8, 32, bias=bias)
     (found,) = recurrent_layers(layer)
     assert untrained_evidence(weight_facts(found)) is not None
     optimiser = torch.optim.Adam(layer.parameters(), 0.01)
