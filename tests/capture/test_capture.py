@@ -92,6 +92,29 @@ def test_what_modules_hold_is_left_as_it_was():
     assert all(bool((parameter.grad == 1).all()) for parameter in model.parameters())
 
 
+class Noisy(nn.Module):
+    """Draws from generators of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.torchs, self.pythons = nn.GRU(3, 5), torch.Generator(), random.Random(0)
+        self.numpys = [np.random.default_rng(0), np.random.RandomState(0)]
+
+    def drawn(self):
+        return (torch.rand(1, generator=self.torchs).item(), self.pythons.random(), *(one.normal() for one in self.numpys))
+
+    def forward(self, x):
+        return self.rnn(x + sum(self.drawn()))[0]
+
+
+def test_generators_that_modules_hold_are_left_as_they_were():
+    model = Noisy()
+    expected = copy.deepcopy([model.pythons, *model.numpys])
+    diagnosed(model, torch.randn(12, 2, 3))
+    first = torch.rand(1, generator=torch.Generator()).item()
+    assert model.drawn() == (first, expected[0].random(), *(one.normal() for one in expected[1:]))
+
+
 def test_pythons_random_state_is_left_by_the_first_call_of_a_process():
     code = (
         "import random, torch, isornn; random.seed(1); before = random.getstate();"

@@ -20,7 +20,7 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
 
     Restored: values of parameters and buffers, their ``.grad`` and ``requires_grad``, every module's own attributes
     (``training``, hooks, a state carried from call to call) with the contents of tensors, arrays, lists, dicts, sets
-    and deques in them, the random state of torch on the CPU and on the model's CUDA devices, of numpy and of Python,
+    and deques in them and the states of generators, the random state of torch on the CPU and on the model's CUDA devices, of numpy and of Python,
     and cuDNN's flags. Not restored: what other objects hold that a module's attributes refer to.
 
     Eval mode: dropout is off, so that the run is the one network that the weights describe and can be replayed, and
@@ -79,6 +79,18 @@ def _snapshot(value: Any, restore: dict[int, Callable[[], None]]) -> None:
     elif isinstance(value, tuple):
         for one in value:
             _snapshot(one, restore)
+    elif isinstance(value, torch.Generator):
+        drawn = value.get_state()
+        restore[id(value)] = lambda: value.set_state(drawn)
+    elif isinstance(value, random.Random):
+        at = value.getstate()
+        restore[id(value)] = lambda: value.setstate(at)
+    elif isinstance(value, np.random.RandomState):
+        old = value.get_state()
+        restore[id(value)] = lambda: value.set_state(old)
+    elif isinstance(value, np.random.Generator):
+        bits, now = value.bit_generator, value.bit_generator.state
+        restore[id(value)] = lambda: setattr(bits, "state", now)
 
 
 def _refill(container: Any, before: Any) -> None:
