@@ -101,7 +101,8 @@ class Noisy(nn.Module):
         self.numpys = [np.random.default_rng(0), np.random.RandomState(0)]
 
     def drawn(self):
-        return (torch.rand(1, generator=self.torchs).item(), self.pythons.random(), *(one.normal() for one in self.numpys))
+        first = torch.rand(1, generator=self.torchs).item()
+        return (first, self.pythons.random(), *(one.normal() for one in self.numpys))
 
     def forward(self, x):
         return self.rnn(x + sum(self.drawn()))[0]
@@ -220,6 +221,33 @@ def test_batches_without_values_are_refused():
         measure(nn.GRU(3, 5, device="meta"), torch.randn(9, 2, 3))
     with pytest.raises(ValueError, match=r"batch: complex numbers"):
         measure(gru, torch.randn(9, 2, 3, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize(
+    ("batch", "kind"),
+    [
+        (None, "NoneType"),
+        ("text", "str"),
+        (np.zeros((9, 2, 3), dtype=np.float32), "ndarray"),
+        ([1, 2], "list"),
+        ((), "tuple"),
+        ({}, "dict of nothing"),
+        ({"inputs": torch.zeros(9, 2, 3)}, "dict of inputs"),
+    ],
+)
+def test_batches_that_forward_does_not_take_are_refused(batch, kind):
+    with pytest.raises(ValueError, match=rf"batch: {kind} is not allowed; it is what forward takes \(input, hx\)"):
+        measure(nn.GRU(3, 5), batch)
+
+
+def test_a_fault_of_the_model_itself_is_left_as_it_is():
+    class Faulty(nn.GRU):
+        def forward(self, input, hx=None):
+            return self.absent(input)
+
+    for batch in (torch.zeros(9, 2, 3), {"input": torch.zeros(9, 2, 3)}):
+        with pytest.raises(AttributeError, match="absent"):
+            measure(Faulty(3, 5), batch)
 
 
 @pytest.mark.parametrize("where", ["weights", "input", "infinite input", "loss", "gradient"])

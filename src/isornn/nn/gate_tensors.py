@@ -100,9 +100,15 @@ def check_writable(layer: RecurrentLayer) -> None:
     """Refuse a module whose weights are computed from other parameters, as values written to them would be lost.
 
     Raises:
-        ModuleError: with the reason.
+        ModuleError: with the reason; so too for weights made in inference mode, which torch does not let change.
     """
-    owned = {_storage(parameter) for parameter in layer.module.parameters(recurse=False)}
+    parameters = list(layer.module.parameters(recurse=False))
+    if any(parameter.is_inference() for parameter in parameters):
+        raise ModuleError(
+            f"{layer.where}: its weights were made in torch.inference_mode, outside of which they cannot be changed; "
+            f"make the module outside of it"
+        )
+    owned = {_storage(parameter) for parameter in parameters}
     for name, gate in layer.gates.items():
         for tensor in (gate.recurrent, gate.input, gate.previous_input, *gate.biases):
             if tensor is not None and _storage(tensor) not in owned:
