@@ -88,10 +88,14 @@ def recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
 def _module_within(wrapper: object) -> str:
     """The attribute of a non-module that is a module with recurrent layers, for the error message."""
     for name, value in getattr(wrapper, "__dict__", {}).items():
-        several = isinstance(value, (list, tuple))
-        for place, part in enumerate(value if several else [value]):
+        if isinstance(value, dict):
+            parts = {f"{name}[{key!r}]": part for key, part in value.items()}
+        elif isinstance(value, list | tuple):
+            parts = {f"{name}[{place}]": part for place, part in enumerate(value)}
+        else:
+            parts = {name: value}
+        for path, part in parts.items():
             if isinstance(part, nn.Module) and any(next(_layers_of(m, ""), None) for m in part.modules()):
-                path = f"{name}[{place}]" if several else name
                 return f"; its attribute {path} ({_kind(part)}) is one with recurrent layers: give that"
     return ""
 
