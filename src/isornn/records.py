@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from isornn.cells.spec import brief
 from isornn.files import read_json, replacing
 
 
@@ -46,6 +48,40 @@ def read_record(file: Path) -> Any:
         raise RecordError(f"{file}: not readable ({error.strerror})") from None
     except ValueError as error:
         raise RecordError(f"{file}: not JSON ({error})") from None
+
+
+def read_table(file: Path, types: Mapping[str, Any]) -> dict[str, Any]:
+    """A table that `write_record` wrote; others may have edited it since.
+
+    Args:
+        file: to read.
+        types: what its fields are, where they are there, as ``isinstance`` takes it.
+
+    Raises:
+        RecordError: as `read_record`; it is no table, or a field has another type.
+    """
+    table = read_record(file)
+    if not isinstance(table, dict):
+        raise RecordError(f"{file}: {brief(table)} is not allowed; it is a table")
+    for name, allowed in types.items():
+        if name in table and not isinstance(table[name], allowed):
+            raise RecordError(f"{file}: {name}: {brief(table[name])} is not allowed; it is {_named(allowed)}")
+    return table
+
+
+def _named(types: Any) -> str:
+    kinds = getattr(types, "__args__", (types,))
+    return " or ".join(_NAMES[kind] for kind in kinds if not (kind is int and float in kinds))
+
+
+_NAMES = {
+    dict: "a table",
+    list: "a list",
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    type(None): "null",
+}
 
 
 def versions() -> dict[str, str]:

@@ -92,6 +92,30 @@ def test_what_modules_hold_is_left_as_it_was():
     assert all(bool((parameter.grad == 1).all()) for parameter in model.parameters())
 
 
+class Noisy(nn.Module):
+    """Draws from generators of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.torchs, self.pythons = nn.GRU(3, 5), torch.Generator(), random.Random(0)
+        self.numpys = [np.random.default_rng(0), np.random.RandomState(0)]
+
+    def drawn(self):
+        first = torch.rand(1, generator=self.torchs).item()
+        return (first, self.pythons.random(), *(one.normal() for one in self.numpys))
+
+    def forward(self, x):
+        return self.rnn(x + sum(self.drawn()))[0]
+
+
+def test_generators_that_modules_hold_are_left_as_they_were():
+    model = Noisy()
+    expected = copy.deepcopy([model.pythons, *model.numpys])
+    diagnosed(model, torch.randn(12, 2, 3))
+    first = torch.rand(1, generator=torch.Generator()).item()
+    assert model.drawn() == (first, expected[0].random(), *(one.normal() for one in expected[1:]))
+
+
 def test_pythons_random_state_is_left_by_the_first_call_of_a_process():
     code = (
         "import random, torch, isornn; random.seed(1); before = random.getstate();"
@@ -199,6 +223,33 @@ def test_batches_without_values_are_refused():
         measure(gru, torch.randn(9, 2, 3, dtype=torch.complex64))
 
 
+@pytest.mark.parametrize(
+    ("batch", "kind"),
+    [
+        (None, "NoneType"),
+        ("text", "str"),
+        (np.zeros((9, 2, 3), dtype=np.float32), "ndarray"),
+        ([1, 2], "list"),
+        ((), "tuple"),
+        ({}, "dict of nothing"),
+        ({"inputs": torch.zeros(9, 2, 3)}, "dict of inputs"),
+    ],
+)
+def test_batches_that_forward_does_not_take_are_refused(batch, kind):
+    with pytest.raises(ValueError, match=rf"batch: {kind} is not allowed; it is what forward takes \(input, hx\)"):
+        measure(nn.GRU(3, 5), batch)
+
+
+def test_a_fault_of_the_model_itself_is_left_as_it_is():
+    class Faulty(nn.GRU):
+        def forward(self, input, hx=None):
+            return self.absent(input)
+
+    for batch in (torch.zeros(9, 2, 3), {"input": torch.zeros(9, 2, 3)}):
+        with pytest.raises(AttributeError, match="absent"):
+            measure(Faulty(3, 5), batch)
+
+
 @pytest.mark.parametrize("where", ["weights", "input", "infinite input", "loss", "gradient"])
 def test_numbers_that_are_not_finite_are_the_first_finding(where):
     gru, x, target = nn.GRU(3, 5), torch.randn(9, 2, 3), None
@@ -231,10 +282,11 @@ def test_padding_that_lengths_exclude_may_be_anything():
     assert len(diagnosed(Continued(rnn, [9, 7]), x).layers) == 1
 
 
+@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("name", sorted(CELLS | FURTHER_CELLS))
-def test_a_new_layer_counts_as_untrained(name):
+def test_a_new_layer_counts_as_untrained(name, bias):
     torch.manual_seed(0)
-    layer = isornn.nn.RNN((CELLS | FURTHER_CELLS)[name](), 8, 32)
+    layer = isornn.nn.RNN((CELLS | FURTHER_CELLS)[name](), 8, 32, bias=bias)
     (found,) = recurrent_layers(layer)
     assert untrained_evidence(weight_facts(found)) is not None
     optimiser = torch.optim.Adam(layer.parameters(), 0.01)

@@ -72,3 +72,9 @@ def test_a_batch_that_says_nothing_is_refused(x: torch.Tensor) -> None:
         SpecError, match=r"input: tensor\(.* is not allowed; it has numbers, and all of them are finite"
     ):
         Input.of(x)
+
+
+def test_a_tensor_in_the_place_of_a_law_is_refused_in_one_line() -> None:
+    with pytest.raises(SpecError, match=r"input: tensor\(.* is not allowed; .*Input.of\(batch\) makes one") as refused:
+        Spec(Vanilla(), {"h": Gate(1.0)}, torch.randn(4, 3, 2))  # type: ignore[arg-type]
+    assert "\n" not in str(refused.value)

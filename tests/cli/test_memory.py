@@ -1,6 +1,8 @@
 """``isornn memory``."""
 
+import io
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import isornn
+import isornn.files
 from isornn.cli import app
 
 
@@ -67,3 +70,23 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     np.save(single, np.zeros(3))
     assert all("it is an .npz file" in run(file).stderr for file in (text, single))
     assert run(tmp_path / "absent.npz").exit_code == 1
+
+
+def test_headers_that_say_more_than_is_there(tmp_path: Path) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (10**12, 5, 3)})
+    single, packed = tmp_path / "data.npy", tmp_path / "data.npz"
+    single.write_bytes(header.getvalue())
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("inputs.npy", header.getvalue())
+    for file in (single, packed):
+        result = run(file)
+        assert result.exit_code == 2 and "it is an .npz file of plain arrays" in result.stderr, result.exception
+
+
+def test_what_unpacks_to_more_than_data_may_have(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isornn.files, "MOST_DATA", 10_000)
+    np.savez_compressed(data, inputs=np.zeros((80, 20, 1)), targets=np.zeros(80))
+    assert data.stat().st_size < 1000
+    result = run(data)
+    assert result.exit_code == 2 and "unpacks to 13,696 bytes, the most is 10,000" in result.stderr

@@ -37,6 +37,41 @@ def file(tmp_path: Path) -> Path:
     return written(tmp_path / "rates.toml")
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("configuration.json", "null", "configuration.json: None is not allowed; it is a table"),
+        ("configuration.json", "[[1]]", r"configuration.json: [[1]] is not allowed; it is a table"),
+        ("outcome.json", "7", "outcome.json: 7 is not allowed; it is a table"),
+        ("outcome.json", '{"state": "done"}', "outcome.json: state: 'done' is not allowed; it is one of finished, "),
+        ("outcome.json", '{"record": [1]}', "outcome.json: record: [1] is not allowed; it is a table or null"),
+        ("outcome.json", '{"reason": {}}', "outcome.json: reason: {} is not allowed; it is a text or null"),
+        ("outcome.json", '{"takes": "x"}', "outcome.json: takes: 'x' is not allowed; it is a whole number"),
+        ("outcome.json", '{"done": [1, "x"]}', "outcome.json: done: [1, 'x'] is not allowed; it is two whole numbers"),
+        ("claim.json", '{"done": 3}', "claim.json: done: 3 is not allowed; it is a list"),
+    ],
+)
+def test_files_of_runs_that_somebody_edited(name: str, content: str, said: str, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "one"
+    run.mkdir(parents=True)
+    (run / "configuration.json").write_text("{}")
+    (run / name).write_text(content)
+    result = sweep("status", tmp_path / "runs")
+    assert result.exit_code == 2 and isinstance(result.exception, SystemExit), result.exception
+    assert said in result.output and result.output.count("\n") == 1
+
+
+@pytest.mark.parametrize("best", ['"x"', "[1]", '{"loss": "low"}', '{"loss": null}', "{}"])
+def test_a_record_without_a_loss_has_none_in_the_table(best: str, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "one"
+    run.mkdir(parents=True)
+    (run / "configuration.json").write_text("{}")
+    (run / "outcome.json").write_text(f'{{"state": "finished", "record": {{"best": {best}}}}}')
+    result = sweep("status", tmp_path / "runs")
+    assert result.exit_code == 0, result.exception
+    assert "1 finished" in result.output and "best so far" not in result.output
+
+
 def written(file: Path, updates: int = 4, rates: str = "[0.1, 0.01, 1e30]") -> Path:
     file.write_text(FILE.format(updates=updates, rates=rates), encoding="utf-8")
     return file

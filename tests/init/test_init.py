@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -457,6 +458,14 @@ def test_refusals_name_what_is_wrong() -> None:
     with pytest.raises(SpecError, match="batch"):
         apply_(nn.RNN(2, 3), Spec(Vanilla(), {"h": Gate(weight_var=torch.ones(4))}))
     assert issubclass(ModuleError, ValueError)
+
+
+def test_weights_that_torch_does_not_let_change_are_refused() -> None:
+    with torch.inference_mode():
+        module = nn.LSTM(2, 3)
+    for set_ in (standard_, glorot_, partial(critical_, length=20)):
+        with pytest.raises(ModuleError, match=r"LSTM l0: its weights were made in torch\.inference_mode"):
+            set_(module)
 
 
 def test_a_diverged_module_is_refused_by_the_field() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from factorised import EACH, NAME, B, D, N, T, apart, assert_orthogonal, descend, layer_of, spread, x_of
-from isornn.nn import VanillaRNN, parametrize_spectral_
+from isornn.nn import GRU, VanillaRNN, parametrize_spectral_
 from isornn.nn.spectral import factors
 
 
@@ -105,6 +105,19 @@ def test_a_matrix_may_be_assigned_and_the_parametrisation_removed(kind: Callable
 
 def test_a_layer_may_have_no_storage() -> None:
     assert layer_of(nn.LSTM).to("meta").weight_hh_l0.shape == (4 * N, N)
+    made = parametrize_spectral_(GRU(3, N, device="meta"), "weight_hh_l0", margin=0.1)
+    assert made(torch.empty(5, 2, 3, device="meta"))[0].shape == (5, 2, N)
+
+
+def test_forward_mode_derivatives_in_one_vectorised_pass() -> None:
+    layer, x = layer_of(nn.RNN), x_of()
+
+    def out(x: Tensor) -> Tensor:
+        return layer(x)[0]
+
+    rows = torch.autograd.functional.jacobian(out, x)
+    ahead = torch.autograd.functional.jacobian(out, x, vectorize=True, strategy="forward-mode")
+    assert apart(ahead, rows) < 1e-5
 
 
 def test_threads_compose_for_themselves() -> None:

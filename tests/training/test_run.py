@@ -240,6 +240,26 @@ def test_what_is_no_record_of_a_run_is_named(tmp_path: Path) -> None:
     (tmp_path / "record.json").write_text('{"record": "isornn run", "hash": "0"}')
     with pytest.raises(RecordError, match=r"record.json: not the record of a run of this version"):
         RunRecord.load(tmp_path / "record.json")
+    (tmp_path / "record.json").write_text("[1]")
+    with pytest.raises(RecordError, match=r"record.json: \[1\] is not allowed; it is a table"):
+        RunRecord.load(tmp_path / "record.json")
+
+
+def test_a_record_that_somebody_edited_is_refused_by_field(tmp_path: Path) -> None:
+    file = tmp_path / "record.json"
+    ran(configured(updates=2, validate_every=2), tmp_path)
+    whole = json.loads(file.read_text())
+    for field, value, said in (
+        ("best", 3, "best: 3 is not allowed; it is a table or null"),
+        ("test", {"loss": "high"}, "test.loss: 'high' is not allowed; it is a number"),
+        ("seconds", "x", "seconds: 'x' is not allowed; it is a number"),
+        ("baseline", "x", "baseline: 'x' is not allowed; it is a number or null"),
+        ("parameters", 0.5, "parameters: 0.5 is not allowed; it is a whole number"),
+        ("hardware", [], r"hardware: \[\] is not allowed; it is a table"),
+    ):
+        file.write_text(json.dumps({**whole, field: value}))
+        with pytest.raises(RecordError, match=f"record.json: {said}"):
+            RunRecord.load(file)
 
 
 # -- the loop by itself and through Fabric ----------------------------------------------------------------------------

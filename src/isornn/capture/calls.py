@@ -120,14 +120,15 @@ def capture(model: nn.Module, modules: Sequence[RecurrentModule], batch: Any, lo
         loss: of the model's output; gradients are then taken with respect to every captured output and state.
 
     Raises:
-        ValueError: the batch is empty, on the meta device, or complex where a recurrent layer reads it; the loss is not
-            one number that depends on a recurrent layer.
+        ValueError: the batch is empty, on the meta device, complex where a recurrent layer reads it, or not what
+            forward takes; the loss is not one number that depends on a recurrent layer.
     """
     _check_batch(batch)
     positional, named = _arguments(model, batch)
     recorder = CallRecorder({found.module: [] for found in modules}, differentiable=loss is not None)
     with preserve_state(model), recorder.attached(), torch.set_grad_enabled(loss is not None):
-        output = model(*positional, **named)
+        with _refused_batch(model, batch):
+            output = model(*positional, **named)
         value = None
         if loss is not None:
             value = loss(output)
@@ -158,6 +159,31 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str,
     if isinstance(batch, (tuple, list)) and not isinstance(batch, PackedSequence):
         return tuple(batch), {}
     return (batch,), {}
+
+
+@contextmanager
+def _refused_batch(model: nn.Module, batch: Any) -> Iterator[None]:
+    """Name the batch where a call fails that had no tensor, or a dict whose names forward does not have."""
+    try:
+        yield
+    except (AttributeError, TypeError, KeyError) as error:
+        signature = inspect.signature(model.forward)
+        unbound = isinstance(batch, Mapping) and not _binds(signature, **batch)
+        if not unbound and _holds_tensor(batch):
+            raise
+        kind = type(batch).__name__
+        if isinstance(batch, Mapping):
+            kind += f" of {', '.join(map(str, batch)) or 'nothing'}"
+        raise ValueError(
+            f"batch: {kind} is not allowed; it is what forward takes ({', '.join(signature.parameters)}): "
+            f"a tensor, a tuple of arguments or a dict of them by name ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _holds_tensor(batch: Any) -> bool:
+    if isinstance(batch, Mapping | tuple | list):
+        return any(map(_holds_tensor, batch.values() if isinstance(batch, Mapping) else batch))
+    return isinstance(batch, Tensor)
 
 
 def _binds(signature: inspect.Signature, *positional: Any, **named: Any) -> bool:

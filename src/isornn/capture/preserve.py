@@ -20,8 +20,9 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
 
     Restored: values of parameters and buffers, their ``.grad`` and ``requires_grad``, every module's own attributes
     (``training``, hooks, a state carried from call to call) with the contents of tensors, arrays, lists, dicts, sets
-    and deques in them, the random state of torch on the CPU and on the model's CUDA devices, of numpy and of Python,
-    and cuDNN's flags. Not restored: what other objects hold that a module's attributes refer to.
+    and deques in them and the states of generators, the random state of torch on the CPU and on the model's CUDA
+    devices, of numpy and of Python, and cuDNN's flags. Not restored: what other objects hold that a module's
+    attributes refer to.
 
     Eval mode: dropout is off, so that the run is the one network that the weights describe and can be replayed, and
     batch normalisation uses and keeps its running statistics. cuDNN's recurrent layers cannot be differentiated in
@@ -43,7 +44,7 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
         raise ValueError("model: it has lazy parameters that no run has created yet; run it once before")
     if any(tensor.is_meta for tensor in tensors):
         raise ValueError("model: it is on the meta device, so it has no values; give it some with model.to_empty(...)")
-    restore: dict[int, Callable[[], None]] = {}
+    restore: dict[int, Callable[[], object]] = {}
     for module in model.modules():
         _snapshot(module.__dict__, restore)
     python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global state is what is kept)
@@ -62,7 +63,7 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
             undo()
 
 
-def _snapshot(value: Any, restore: dict[int, Callable[[], None]]) -> None:
+def _snapshot(value: Any, restore: dict[int, Callable[[], object]]) -> None:
     """Add to ``restore``, by identity, what writes the present content of a value and of all within back in place."""
     if id(value) in restore:
         return
@@ -79,6 +80,18 @@ def _snapshot(value: Any, restore: dict[int, Callable[[], None]]) -> None:
     elif isinstance(value, tuple):
         for one in value:
             _snapshot(one, restore)
+    elif isinstance(value, torch.Generator):
+        drawn = value.get_state()
+        restore[id(value)] = lambda: value.set_state(drawn)
+    elif isinstance(value, random.Random):
+        at = value.getstate()
+        restore[id(value)] = lambda: value.setstate(at)
+    elif isinstance(value, np.random.RandomState):
+        old = value.get_state()
+        restore[id(value)] = lambda: value.set_state(old)
+    elif isinstance(value, np.random.Generator):
+        bits, now = value.bit_generator, value.bit_generator.state
+        restore[id(value)] = lambda: setattr(bits, "state", now)
 
 
 def _refill(container: Any, before: Any) -> None:
@@ -90,7 +103,7 @@ def _refill(container: Any, before: Any) -> None:
         (container.extend if isinstance(container, list | deque) else container.update)(before)
 
 
-def _snapshot_tensor(tensor: Tensor, restore: dict[int, Callable[[], None]]) -> None:
+def _snapshot_tensor(tensor: Tensor, restore: dict[int, Callable[[], object]]) -> None:
     if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:
         return
     value, required = tensor.detach().clone(), tensor.requires_grad

@@ -203,6 +203,8 @@ class Spec:
         self._check_input()
 
     def _check_input(self) -> None:
+        if not isinstance(self.input, Input):
+            raise SpecError("input", self.input, "it is an isornn.Input; Input.of(batch) makes one of a tensor")
         _check_number("input.variance", self.input.variance, 0.0, LARGEST)
         _check_number("input.correlation", self.input.correlation, -1.0, 1.0)
         _check_number("input.mean", self.input.mean, 0.0, math.sqrt(LARGEST))
@@ -454,8 +456,8 @@ def _check_number(where: str, value: Number, low: float, high: float) -> None:
 
 
 def brief(value: object) -> str:
-    """The value as an error quotes it: at most 80 characters."""
-    text = repr(value)
+    """The value as an error quotes it: at most 80 characters, in one line."""
+    text = " ".join(repr(value).split())
     return text if len(text) <= 80 else text[:77] + "..."
 
 

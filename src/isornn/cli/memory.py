@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,21 +75,22 @@ def _read(file: Path) -> dict[str, Any]:
         SpecError: it is no such file, or an array is missing.
         OSError: it is not readable.
     """
-    from zipfile import BadZipFile
+    from zipfile import BadZipFile, ZipFile
 
     import numpy as np
 
     from isornn.cells import SpecError
-    from isornn.files import check_regular
+    from isornn.files import MOST_DATA, check_regular
 
     check_regular(file)
-    found = {}
     try:
-        loaded = np.load(file, allow_pickle=False)
-        if isinstance(loaded, np.lib.npyio.NpzFile):
-            with loaded as arrays:
-                found = {name: arrays[name] for name in (*_NEEDED, *_OPTIONAL) if name in arrays.files}
-    except (ValueError, EOFError, BadZipFile) as error:
+        with ZipFile(file) as parts:
+            unpacked = sum(part.file_size for part in parts.infolist())
+        if unpacked > MOST_DATA:
+            raise ValueError(f"it unpacks to {unpacked:,} bytes, the most is {MOST_DATA:,}")
+        with np.load(file, allow_pickle=False) as arrays:
+            found = {name: arrays[name] for name in (*_NEEDED, *_OPTIONAL) if name in arrays.files}
+    except (OSError, ValueError, EOFError, MemoryError, NotImplementedError, BadZipFile, zlib.error) as error:
         raise SpecError("DATA", str(file), f"it is an .npz file of plain arrays ({error})") from None
     for name in _NEEDED:
         if name not in found:

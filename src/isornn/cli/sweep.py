@@ -170,9 +170,10 @@ def _counted(runs: Sequence[SweptRun]) -> str:
 
 
 def _loss(run: SweptRun) -> float | None:
-    """The lowest loss on the validation part."""
+    """The lowest loss on the validation part, where the record has one."""
     best = (run.record or {}).get("best")
-    return None if best is None else best["loss"]
+    loss = best.get("loss") if isinstance(best, dict) else None
+    return loss if isinstance(loss, int | float) else None
 
 
 def _best(runs: Sequence[SweptRun]) -> SweptRun | None:

@@ -104,6 +104,8 @@ def measure(
     """
     if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 2):
         raise ValueError(f"length: {length!r} is not allowed; it is a whole number of steps, at least 2")
+    if not isinstance(generator, torch.Generator | None):
+        raise ValueError(f"generator: {generator!r} is not allowed; it is a torch.Generator or None")
     generator = torch.Generator().manual_seed(SEED) if generator is None else generator
     progress = (lambda _: None) if progress is None else progress
     flushes = flushes_denormals()

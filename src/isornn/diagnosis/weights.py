@@ -109,8 +109,11 @@ def untrained_evidence(weights: WeightFacts) -> str | None:
         return "the recurrent matrices are orthogonal"
     if recurrent and _own_draw(weights.bias_default, sum(len(values) for values in recurrent)):
         return "the biases are torch's own draw"
-    if not recurrent and _own_draw(weights.input_default) and _own_draw(weights.bias_default, _ENOUGH):
-        return "input matrices and biases are torch's own draw"
+    if not recurrent and _own_draw(weights.input_default):
+        if weights.bias_default is None:
+            return "the input matrices are torch's own draw"
+        if _own_draw(weights.bias_default, _ENOUGH):
+            return "input matrices and biases are torch's own draw"
     biased = {name: gate for name, gate in weights.gates.items() if gate.bias_means}
     alike = [name for name, gate in biased.items() if gate.bias_var <= _ROUNDING * gate.bias_mean**2]
     if alike and len(alike) >= min(2, max(1, len(biased) - 1)):

@@ -88,10 +88,14 @@ def recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
 def _module_within(wrapper: object) -> str:
     """The attribute of a non-module that is a module with recurrent layers, for the error message."""
     for name, value in getattr(wrapper, "__dict__", {}).items():
-        several = isinstance(value, (list, tuple))
-        for place, part in enumerate(value if several else [value]):
+        if isinstance(value, dict):
+            parts = {f"{name}[{key!r}]": part for key, part in value.items()}
+        elif isinstance(value, list | tuple):
+            parts = {f"{name}[{place}]": part for place, part in enumerate(value)}
+        else:
+            parts = {name: value}
+        for path, part in parts.items():
             if isinstance(part, nn.Module) and any(next(_layers_of(m, ""), None) for m in part.modules()):
-                path = f"{name}[{place}]" if several else name
                 return f"; its attribute {path} ({_kind(part)}) is one with recurrent layers: give that"
     return ""
 
@@ -100,9 +104,15 @@ def check_writable(layer: RecurrentLayer) -> None:
     """Refuse a module whose weights are computed from other parameters, as values written to them would be lost.
 
     Raises:
-        ModuleError: with the reason.
+        ModuleError: with the reason; so too for weights made in inference mode, which torch does not let change.
     """
-    owned = {_storage(parameter) for parameter in layer.module.parameters(recurse=False)}
+    parameters = list(layer.module.parameters(recurse=False))
+    if any(parameter.is_inference() for parameter in parameters):
+        raise ModuleError(
+            f"{layer.where}: its weights were made in torch.inference_mode, outside of which they cannot be changed; "
+            f"make the module outside of it"
+        )
+    owned = {_storage(parameter) for parameter in parameters}
     for name, gate in layer.gates.items():
         for tensor in (gate.recurrent, gate.input, gate.previous_input, *gate.biases):
             if tensor is not None and _storage(tensor) not in owned:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -102,7 +103,7 @@ class SpectralMatrix(nn.Module):
         if self._margin is None:
             return s
         distance = s - 1.0
-        beyond = int((distance.abs() > self._margin + _ROUNDING).sum())
+        beyond = 0 if not _has_values(s) else int((distance.abs() > self._margin + _ROUNDING).sum())
         if beyond:
             warnings.warn(
                 f"{beyond} of {s.numel()} singular values, which are from {float(s.min()):.3g} to "
@@ -165,7 +166,9 @@ def are_orthogonal(bases: tuple[Tensor, ...]) -> bool:
     if torch.compiler.is_compiling() or not _has_values(bases[0]):
         return False
     units, device = bases[0].shape[-1], bases[0].device
-    probes = torch.randn(_PROBES, units, 1, generator=torch.Generator(device).manual_seed(0), device=device)
+    # numpy's, as torch draws nothing within vmap.
+    normal = np.random.default_rng(0).standard_normal((_PROBES, units, 1), dtype=np.float32)
+    probes = torch.from_numpy(normal).to(device)
     # One at a time: a product with a few columns takes longer than as many with one.
     errors = [basis.mT @ (basis @ x) - x for basis in bases for x in probes.to(bases[0].dtype)]
     worst = torch.stack(errors).square().sum((-2, -1)).unflatten(0, (-1, _PROBES)).sum(1).max()

@@ -11,12 +11,27 @@ from typing import Any
 
 import torch
 
+from isornn.cells.spec import brief
 from isornn.modes import processor
-from isornn.records import RecordError, read_record, write_record
+from isornn.records import RecordError, read_table, write_record
 from isornn.training.configuration import Configuration
 
 _KIND = "isornn run"
 Metrics = Mapping[str, float]
+_METRICS = ("best", "last", "test")
+_TYPES: dict[str, Any] = {
+    "data": str,
+    "length": int,
+    "baseline": int | float | None,
+    "parameters": int,
+    "best_update": int | None,
+    **dict.fromkeys(_METRICS, dict | None),
+    "diverged": str | None,
+    "seconds": int | float,
+    "device": str,
+    "hardware": dict,
+    "versions": dict,
+}
 
 
 @dataclass(frozen=True)
@@ -68,9 +83,13 @@ class RunRecord:
         Raises:
             RecordError: the file is missing or not the record of a run.
         """
-        data = read_record(file)
-        if not isinstance(data, dict) or data.pop("record", None) != _KIND:
+        data = read_table(file, _TYPES)
+        if data.pop("record", None) != _KIND:
             raise RecordError(f"{file}: not the record of a run")
+        for part in _METRICS:
+            for name, value in (data.get(part) or {}).items():
+                if not isinstance(value, int | float):
+                    raise RecordError(f"{file}: {part}.{name}: {brief(value)} is not allowed; it is a number")
         try:
             del data["hash"]
             return RunRecord(**{**data, "configuration": Configuration.from_mapping(data["configuration"])})

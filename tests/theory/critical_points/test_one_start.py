@@ -307,6 +307,7 @@ class Forecaster:
     [
         (Forecaster(model=nn.Sequential(nn.GRU(2, 3))), r"Forecaster is no torch.nn.Module; its attribute model \(Seq"),
         (Forecaster(models=[nn.LSTM(2, 3)]), r"its attribute models\[0\] \(LSTM\) is one with recurrent layers"),
+        (Forecaster(models={"a": nn.LSTM(2, 3)}), r"its attribute models\['a'\] \(LSTM\) is one with recurrent layers"),
         (Forecaster(), "module: Forecaster is no torch.nn.Module$"),
         (None, "module: NoneType is no torch.nn.Module$"),
     ],

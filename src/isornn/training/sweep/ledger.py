@@ -24,7 +24,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from isornn.records import read_record, write_record
+from isornn.cells.spec import brief
+from isornn.records import RecordError, read_table, write_record
 from isornn.training.lock import locked
 from isornn.training.sweep.plan import Fields, SweepError
 
@@ -50,6 +51,7 @@ STATES: tuple[State, ...] = ("finished", "running", "failed", "waiting")
 
 CONFIGURATION, CLAIM, OUTCOME = "configuration.json", "claim.json", "outcome.json"
 _SECONDS_BETWEEN_NOTES = 1.0
+_TYPES = {"takes": int, "done": list, "state": str, "record": dict | None, "reason": str | None}
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,12 @@ def read_run(folder: Path) -> SweptRun:
     Raises:
         RecordError: a file of it is missing or damaged.
     """
-    configuration = read_record(folder / CONFIGURATION)
+    configuration = _configuration(folder)
     noted = _noted(folder)
     # In this order: the outcome is written before the lock falls.
     running = (folder / CLAIM).exists() and _held_elsewhere(folder)
     if (folder / OUTCOME).exists():
-        noted = read_record(folder / OUTCOME)
+        noted = _notes(folder / OUTCOME)
     state = noted.get("state", "running" if running else "waiting")
     done = tuple(noted["done"]) if "done" in noted else None
     return SweptRun(folder, configuration, state, done, noted.get("takes", 0), noted.get("record"), noted.get("reason"))
@@ -147,7 +149,22 @@ def _held_elsewhere(folder: Path) -> bool:
 
 
 def _noted(folder: Path) -> dict[str, Any]:
-    return read_record(folder / CLAIM) if (folder / CLAIM).exists() else {}
+    return _notes(folder / CLAIM) if (folder / CLAIM).exists() else {}
+
+
+def _notes(file: Path) -> dict[str, Any]:
+    """A claim or an outcome."""
+    notes = read_table(file, _TYPES)
+    state, done = notes.get("state", "waiting"), notes.get("done", [0, 0])
+    if state not in STATES:
+        raise RecordError(f"{file}: state: {brief(state)} is not allowed; it is one of {', '.join(STATES)}")
+    if len(done) != 2 or not all(isinstance(updates, int) for updates in done):
+        raise RecordError(f"{file}: done: {brief(done)} is not allowed; it is two whole numbers")
+    return notes
+
+
+def _configuration(folder: Path) -> dict[str, Any]:
+    return read_table(folder / CONFIGURATION, {})
 
 
 def _run(folder: Path, run: Run, sweep: str) -> None:
@@ -173,7 +190,7 @@ def _run(folder: Path, run: Run, sweep: str) -> None:
         write_record(folder / OUTCOME, {**notes, "seconds": seconds, **outcome})
 
     try:
-        end(state="finished", record=run(read_record(folder / CONFIGURATION), folder, progress))
+        end(state="finished", record=run(_configuration(folder), folder, progress))
     except RunFailed as failure:
         end(state="failed", reason=str(failure), record=failure.record)
     except Exception as error:
