@@ -66,7 +66,9 @@ def _spec(place: Place) -> Spec:
     input = Input(goal.mean_square)
     if place.start in NAMED:
         return start(place.start, cell, UNITS, goal.inputs, goal.length, input)
-    fields = STARTS[place.start](cell, goal)
+    # for a batch: the same law, of the input less its mean
+    name = "critical" if place.start == "critical_for_batch" else place.start
+    fields = STARTS[name](cell, goal)
     return replace(
         Spec.from_json({"cell": cell.name, "gates": fields["gates"], "biases": fields["biases"]}), input=input
     )

@@ -120,7 +120,7 @@ CORE_STARTS: Mapping[str, Callable[[Cell, Goal], Fields]] = {
     "critical_by_length": _ours_by_length,
     "critical_for_batch": _ours_for_batch,
 }
-OURS = ("critical", "critical_by_length", "critical_for_batch")
+OURS = ("critical_for_batch", "critical", "critical_by_length")
 
 
 def _papers_told(cell: Cell, goal: Goal) -> Fields:
