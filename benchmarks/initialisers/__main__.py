@@ -7,8 +7,8 @@ interrupted call goes on where it was, and one goal, module and start is some mi
 nothing. Other data of MNIST's form are tried with ``--mnist DIR --records FILE``. See ``protocol.py`` for what is run.
 Wanted of ``critical_``, over the core set: updates at most .5 times those of the best other start in the median, never
 above 1.1 times, and .7 in the median where the others' input weights are scaled alike; no divergence at its best rate;
-learning where torch's start and the standard one stay at chance over 500 steps. ``predict.py`` says in what order starts
-should learn, and the table how well it knew.
+learning where torch's start and the standard one stay at chance over 500 steps. ``predict.py`` says in what order
+starts should learn, and the table how well it knew.
 """
 
 from __future__ import annotations
