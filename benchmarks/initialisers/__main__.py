@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kept import Kept
+from kept import of_goals
 from protocol import CORE_GOALS, CORE_MODULES, CORE_STARTS, GOALS, MODULES, STARTS, Place
 from race import found, race
 from report import report
@@ -36,7 +36,7 @@ def main() -> None:
     arguments = parser.parse_args()
     mnist = None if arguments.mnist is None else arguments.mnist.absolute()
     records = arguments.records
-    kept = Kept(records, arguments.folder / records.stem, mnist)
+    kept = of_goals(records, arguments.folder / records.stem, mnist)
     if not arguments.table:
         if mnist is None and any(GOALS[goal].mnist for goal in arguments.goals):
             parser.error("the noise-padded goals need --mnist DIR")

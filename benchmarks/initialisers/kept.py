@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from protocol import GOALS, Fields, Place
 
@@ -17,6 +18,20 @@ from isornn.training.metrics import read_metrics
 from isornn.training.sweep import LocalWorkers, SweptRun, run_sweep
 
 WORKERS = 2
+Training = Callable[[Fields, Path, Any], Fields]
+
+
+class Wanted(Protocol):
+    """A run: what is recorded of it under its key, and what is needed to train it."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def configuration(self) -> Configuration: ...
+
+    @property
+    def fields(self) -> Fields: ...
 
 
 @dataclass(frozen=True)
@@ -37,6 +52,10 @@ class Asked:
         place = self.place
         return f"{place.goal} {place.module} {place.start} rate={self.rate:g} seed={self.seed} of={self.share:g}"
 
+    @property
+    def fields(self) -> Fields:
+        return self.configuration.to_mapping() | {"goal": self.place.goal}
+
 
 @dataclass(frozen=True)
 class Known:
@@ -56,35 +75,47 @@ class Known:
     seconds: float
 
 
-class Kept:
+Kind = TypeVar("Kind", bound=Known)
+
+
+class Kept(Generic[Kind]):
     """Runs by their keys. A run whose configuration has changed since is as unknown as one that never was.
 
     Args:
         file: of the records; made if needed, written whole after each sweep.
         folder: of the runs at work, from which an interrupted sweep goes on.
-        mnist: folder with MNIST's files.
+        train: a sweep's run by its `Wanted.fields`, in a folder of its own; gives what ``kind`` has of it.
+        kind: of records.
+        workers: processes, of one thread each.
     """
 
-    def __init__(self, file: Path, folder: Path, mnist: Path | None) -> None:
-        self.file, self.folder, self.mnist = file, folder, mnist
+    def __init__(self, file: Path, folder: Path, train: Training, kind: type[Kind], workers: int = WORKERS) -> None:
+        self.file, self.folder, self.train, self.kind, self.workers = file, folder, train, kind, workers
         rows = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        self._known = {key: Known(**row) for key, row in rows.items()}
+        self._known = {key: kind(**row) for key, row in rows.items()}
 
-    def get(self, asked: Asked) -> Known | None:
+    def get(self, asked: Wanted) -> Kind | None:
         known = self._known.get(asked.key)
         return known if known is not None and known.hash == asked.configuration.hash else None
 
-    def run(self, wanted: Sequence[Asked]) -> None:
+    def run(self, wanted: Sequence[Wanted]) -> None:
         """Have all of them: train those that are not known."""
         missing = {asked.configuration.hash: asked for asked in wanted if self.get(asked) is None}
         if not missing:
             return
-        plan = {name: _fields(asked) for name, asked in missing.items()}
-        swept = run_sweep(plan, self.folder, partial(_run, self.mnist), LocalWorkers(WORKERS), watch=_tell)
+        plan = {name: asked.fields for name, asked in missing.items()}
+        swept = run_sweep(plan, self.folder, self.train, LocalWorkers(self.workers), watch=_tell)
         for one in swept:
             if one.state != "finished" or one.record is None:
                 raise RuntimeError(f"{one.folder}: {one.reason or one.state}")
-            self._known[missing[one.folder.name].key] = Known(**one.record)
+            self._known[missing[one.folder.name].key] = self.kind(**one.record)
+        self._save()
+
+    def forget(self, runs: Sequence[Wanted]) -> None:
+        """Have these trained again, as after a change of the library that no configuration shows."""
+        for asked in runs:
+            self._known.pop(asked.key, None)
+            shutil.rmtree(self.folder / asked.configuration.hash, ignore_errors=True)
         self._save()
 
     def _save(self) -> None:
@@ -93,8 +124,9 @@ class Kept:
             new.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
-def _fields(asked: Asked) -> Fields:
-    return asked.configuration.to_mapping() | {"goal": asked.place.goal}
+def of_goals(file: Path, folder: Path, mnist: Path | None) -> Kept[Known]:
+    """The runs of the protocol of goals, with MNIST's files in the folder ``mnist``."""
+    return Kept(file, folder, partial(_run, mnist), Known)
 
 
 def _run(mnist: Path | None, fields: Fields, folder: Path, progress: Any) -> dict[str, Any]:

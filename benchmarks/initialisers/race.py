@@ -37,7 +37,7 @@ class Result:
         return median(self.updates)
 
 
-def race(places: Sequence[Place], kept: Kept) -> list[Result]:
+def race(places: Sequence[Place], kept: Kept[Known]) -> list[Result]:
     """Train what is not known yet, stage by stage over all places; interrupted, the same call goes on."""
     first = SEEDS[0]
     kept.run([Asked(place, rate, first, QUARTER) for place in places for rate in RATES])
@@ -47,12 +47,12 @@ def race(places: Sequence[Place], kept: Kept) -> list[Result]:
     return [_result(place, best[place], kept) for place in places]
 
 
-def found(places: Sequence[Place], kept: Kept) -> list[Result]:
+def found(places: Sequence[Place], kept: Kept[Known]) -> list[Result]:
     """The results of those places that are known whole."""
     return [_result(place, _best(place, kept), kept) for place in places if _is_whole(place, kept)]
 
 
-def _is_whole(place: Place, kept: Kept) -> bool:
+def _is_whole(place: Place, kept: Kept[Known]) -> bool:
     if any(kept.get(Asked(place, rate, SEEDS[0], QUARTER)) is None for rate in RATES):
         return False
     if any(kept.get(Asked(place, rate, SEEDS[0])) is None for rate in _better_half(place, kept)):
@@ -60,14 +60,14 @@ def _is_whole(place: Place, kept: Kept) -> bool:
     return all(kept.get(Asked(place, _best(place, kept), seed)) is not None for seed in SEEDS)
 
 
-def _better_half(place: Place, kept: Kept) -> list[float]:
+def _better_half(place: Place, kept: Kept[Known]) -> list[float]:
     """The rates that go on: by the last validation at a quarter of the budget."""
     goal = GOALS[place.goal]
     order = sorted(RATES, key=lambda rate: _shortfall(_of(Asked(place, rate, SEEDS[0], QUARTER), kept), goal))
     return order[: len(RATES) // 2]
 
 
-def _best(place: Place, kept: Kept) -> float:
+def _best(place: Place, kept: Kept[Known]) -> float:
     """The rate that reaches the threshold first; of those that do not, the one with the best end."""
     goal = GOALS[place.goal]
 
@@ -78,7 +78,7 @@ def _best(place: Place, kept: Kept) -> float:
     return min(_better_half(place, kept), key=order)
 
 
-def _result(place: Place, rate: float, kept: Kept) -> Result:
+def _result(place: Place, rate: float, kept: Kept[Known]) -> Result:
     goal = GOALS[place.goal]
     runs = [_of(Asked(place, rate, seed), kept) for seed in SEEDS]
     updates = [_updates(known, goal) for known in runs]
@@ -92,7 +92,7 @@ def _result(place: Place, rate: float, kept: Kept) -> Result:
     )
 
 
-def _of(asked: Asked, kept: Kept) -> Known:
+def _of(asked: Asked, kept: Kept[Known]) -> Known:
     known = kept.get(asked)
     if known is None:
         raise KeyError(f"{asked.key}: not run yet")

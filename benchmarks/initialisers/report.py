@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from kept import Asked, Kept
+from kept import Asked, Kept, Known
 from predict import correlation
 from protocol import CORE_GOALS, CORE_MODULES, CORE_STARTS, GOALS, OURS, SEEDS
 from race import Result
@@ -26,7 +26,7 @@ ByStart = Mapping[str, Result]
 ByCell = Mapping[tuple[str, str], ByStart]
 
 
-def report(results: Sequence[Result], kept: Kept, figure: Path) -> None:
+def report(results: Sequence[Result], kept: Kept[Known], figure: Path) -> None:
     """Print the table and the claims; draw the curves."""
     console = Console(width=120)
     console.print(f"{platform.machine()}, torch {torch.__version__}, one thread a run; {len(SEEDS)} seeds")
@@ -169,7 +169,7 @@ def _claim(text: str, holds: bool) -> str:
     return f"{'holds' if holds else 'does NOT hold'}: {text}"
 
 
-def _panel(cell: tuple[str, str], by_start: ByStart, kept: Kept) -> Panel:
+def _panel(cell: tuple[str, str], by_start: ByStart, kept: Kept[Known]) -> Panel:
     goal = GOALS[cell[0]]
     curves = []
     for name, result in by_start.items():

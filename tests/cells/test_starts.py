@@ -12,9 +12,10 @@ from isornn.cells.activations import hard_sigmoid
 from isornn.cells.bias_laws import WITH_ENDS, bias_law_from_json
 from isornn.cells.random_specs import random_spec
 from isornn.cells.roles import roles_of
-from isornn.cells.starts import PRESETS, STARTS, preset, start
+from isornn.cells.starts import PRESETS, STARTS, TIMED, preset, start
 
 N, D = 128, 49
+SPREAD = ("chrono", "uniform_gate", "forget_bias_3_to_6", "doubled_chrono")
 
 
 def cells() -> list[Cell]:
@@ -22,10 +23,7 @@ def cells() -> list[Cell]:
 
 
 STARTS_OF_CELLS = [
-    (name, cell)
-    for name in STARTS
-    for cell in cells()
-    if roles_of(cell).remember is not None or name not in ("chrono", "uniform_gate")
+    (name, cell) for name in STARTS for cell in cells() if roles_of(cell).remember is not None or name not in SPREAD
 ]
 
 
@@ -34,7 +32,7 @@ def test_every_start_of_every_cell_is_a_spec_that_survives_json(name: str, cell:
     spec = start(name, cell, N, D, length=100, input=Input(2.0, 0.5))
     assert Spec.from_json(spec.to_json()) == spec
     assert spec.input == Input(2.0, 0.5)
-    assert spec.biases == ("fixed" if name in ("chrono", "uniform_gate") else "redrawn")
+    assert spec.biases == ("fixed" if name in SPREAD else "redrawn")
 
 
 def test_torch_counts_the_biases_that_torch_adds() -> None:
@@ -97,13 +95,47 @@ def test_uniform_gate_is_uniform_and_mirrored() -> None:
     torch.testing.assert_close(write.quantile(v), -keep.quantile(v))
 
 
+def test_forget_biases_of_3_leave_everything_else_as_torch_has_it() -> None:
+    torchs = start("torch", LSTM(), N, D).to_json()["gates"]
+    for name in ("forget_bias_3", "forget_bias_3_to_6"):
+        gates = start(name, LSTM(), N, D).to_json()["gates"]
+        forget = gates.pop("f")
+        assert gates == {gate: law for gate, law in torchs.items() if gate != "f"}
+        assert forget["weight_var"] == torchs["f"]["weight_var"] and forget["input_var"] == torchs["f"]["input_var"]
+    gate = start("forget_bias_3", LSTM(), N, D).gates["f"]
+    assert (gate.bias_mean, gate.bias_var) == (3.0, torchs["f"]["bias_var"] / 2)
+    law = start("forget_bias_3_to_6", LSTM(), N, D).gates["f"].bias_law
+    assert law is not None
+    ends = law.quantile(torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64))
+    torch.testing.assert_close(ends, torch.tensor([3.0, 4.5, 6.0], dtype=torch.float64))
+
+
+def test_doubled_chrono_has_the_law_of_a_sum_of_two_of_chronos() -> None:
+    """Against draws of the two, as a module with chrono in both biases has them: sqrt(n) sup |F_n - F| < 1.95."""
+    gates = start("doubled_chrono", LSTM(), 1000, D, length=100).gates
+    keep, write = gates["f"].bias_law, gates["i"].bias_law
+    assert keep is not None and write is not None and (keep.values, keep.sign) == (write.values, -write.sign)
+    drawn = (1 + 98 * torch.rand(2, 20_000, generator=torch.Generator().manual_seed(0))).log().sum(0)
+    below = (drawn[:, None] <= torch.tensor(keep.values)).double().mean(0)
+    assert float((below - (torch.arange(1000) + 0.5) / 1000).abs().max()) < 1.95 / math.sqrt(20_000) + 1e-3
+    assert all(gate.bias_var == gate.bias_mean == 0 for gate in gates.values())
+
+
+def test_a_stack_has_the_variances_of_its_blocks() -> None:
+    wide = start("stacked_orthogonal", GRU(), N, 1000).gates
+    assert {name: gate.weight_var for name, gate in wide.items()} == {"r": 1 / 3, "z": 1 / 3, "nx": 0, "nh": 1 / 3}
+    assert {name: gate.input_var for name, gate in wide.items()} == {"r": 1, "z": 1, "nx": 1, "nh": 0}
+    assert start("stacked_orthogonal", LSTM(), N, D).gates["o"].input_var == D / (4 * N)
+
+
 @pytest.mark.parametrize("length", [None, 2, 1.5, -3, math.nan, math.inf, "long", True])
-def test_chrono_needs_a_length_above_two(length: float | None) -> None:
+@pytest.mark.parametrize("name", TIMED)
+def test_chrono_needs_a_length_above_two(name: str, length: float | None) -> None:
     with pytest.raises(SpecError, match="length: .*above 2"):
-        start("chrono", LSTM(), N, D, length=length)
+        start(name, LSTM(), N, D, length=length)
 
 
-@pytest.mark.parametrize("name", ["chrono", "uniform_gate"])
+@pytest.mark.parametrize("name", SPREAD)
 def test_time_scales_need_a_remember_gate(name: str) -> None:
     with pytest.raises(SpecError, match="vanilla has none"):
         start(name, Vanilla(), N, D, length=100)

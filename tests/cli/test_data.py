@@ -70,6 +70,22 @@ def test_check_knows_published_files_by_their_content(tmp_path: Path, monkeypatc
     }
 
 
+def test_check_knows_published_time_series_and_those_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gun_point = next(series for series in known_sets.SERIES if series.name == "GunPoint")
+    text = b"@classLabel true 1 2\n@data\n0.5,1:1\n"
+    monkeypatch.setitem(gun_point.files, "GunPoint_TRAIN.ts", f"sha256:{hashlib.sha256(text).hexdigest()}")
+    (tmp_path / "GunPoint").mkdir()
+    for name in gun_point.files:
+        (tmp_path / "GunPoint" / name).write_bytes(text)
+    assert states(tmp_path, 0) == {"GunPoint_TRAIN.ts": "as published", "GunPoint_TEST.ts": "other content"}
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "GunPoint_TEST.ts").write_bytes(b"@data\n0.5,x:1\n")
+    (tmp_path / "GunPoint" / "GunPoint_TEST.ts").unlink()
+    assert states(tmp_path, 1) == {"GunPoint_TRAIN.ts": "as published", "GunPoint_TEST.ts": "damaged"}
+
+
 def test_an_empty_folder_has_nothing_and_none_is_refused(tmp_path: Path) -> None:
     assert states(tmp_path, 1) == {}
     result = run("data", "check", tmp_path / "nowhere")

@@ -38,11 +38,15 @@ from isornn.init import (
     apply_,
     chrono_,
     critical_,
+    doubled_chrono_,
+    forget_bias_3_,
+    forget_bias_3_to_6_,
     glorot_,
     identity_,
     isometric_,
     orthogonal_,
     spec_of,
+    stacked_orthogonal_,
     standard_,
     uniform_gate_,
 )
@@ -66,8 +70,12 @@ BASELINES: dict[str, Callable[..., nn.Module]] = {
     "identity": identity_,
     "chrono": lambda module, **options: chrono_(module, 100, **options),
     "uniform_gate": uniform_gate_,
+    "stacked_orthogonal": stacked_orthogonal_,
+    "forget_bias_3": forget_bias_3_,
+    "forget_bias_3_to_6": forget_bias_3_to_6_,
+    "doubled_chrono": lambda module, **options: doubled_chrono_(module, 100, **options),
 }
-NEEDS_BIAS = ("standard", "chrono", "uniform_gate")
+NEEDS_BIAS = ("standard", "chrono", "uniform_gate", "forget_bias_3", "forget_bias_3_to_6", "doubled_chrono")
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -261,6 +269,34 @@ def test_uniform_gate_is_uniform_and_finite_at_every_width() -> None:
     assert float((remember.sort().values - torch.arange(512) / 512).abs().max()) < 1.63 / math.sqrt(512)
 
 
+@pytest.mark.parametrize("kind", STACKS)
+def test_stacks_are_as_torch_makes_them_orthogonal(kind: str) -> None:
+    """The parameters as a whole, whatever gates they hold: `torch.nn.init.orthogonal_` has these singular values."""
+    module = stacked_orthogonal_(STACKS[kind](D, N, num_layers=2, bidirectional=True), generator=seeded())
+    for name, parameter in module.named_parameters():
+        if "bias" in name:
+            assert not parameter.any()
+        else:
+            torchs = nn.init.orthogonal_(torch.empty(parameter.shape, dtype=torch.float64))
+            measured, wanted = (torch.linalg.svdvals(each.detach().double()) for each in (parameter, torchs))
+            torch.testing.assert_close(measured, wanted, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["stacked_orthogonal", "forget_bias_3", "doubled_chrono"])
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_starts_in_use_read_back_as_their_specs(kind: str, name: str) -> None:
+    module = BASELINES[name](STACKS[kind](D, N), generator=seeded())
+    layer, found = recurrent_layers(module)[0], spec_of(module)
+    wanted = start(name, layer.cell, N, D, 100)
+    for gate, law in wanted.gates.items():
+        if law.bias_law is None:
+            assert_recovered(found.gates[gate], law, N, D)
+        else:
+            biases = tensors_of(layer, gate)[2]
+            values = torch.tensor(law.bias_law.values, dtype=torch.float64) * law.bias_law.sign
+            assert bool(((biases[:, None] - values).abs().min(1).values < 1e-6).all())
+
+
 def test_margin_bounds_the_singular_values_and_fills_the_margin() -> None:
     spec = Spec(Vanilla(), {"h": Gate(weight_var=4.0, ensemble=0.3)})
     module = apply_(nn.RNN(1, 200), spec, generator=seeded())
@@ -346,7 +382,8 @@ def test_modules_without_bias_take_the_starts_that_need_none(name: str) -> None:
             BASELINES[name](module)
     else:
         BASELINES[name](module, generator=seeded())
-        assert spec_of(module).gates["f"].weight_var == pytest.approx(1.0, rel=0.5)
+        wanted = start(name, LSTM(), 5, 3).gates["f"].weight_var
+        assert spec_of(module).gates["f"].weight_var == pytest.approx(wanted, rel=0.5)
 
 
 def test_vanilla_without_bias_takes_standard() -> None:

@@ -7,6 +7,7 @@ import hashlib
 import io
 import tarfile
 import threading
+import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -179,6 +180,35 @@ def test_an_archive_is_unpacked_into_its_files_and_no_others(server: Server, tmp
     fetch(whole, tmp_path)
     assert left(tmp_path) == ["one", "two"] and [file.name for file in tmp_path.iterdir()] == ["below"]
     assert fetch(whole, tmp_path) and server.asked == [("/all.tar.gz", None)]
+
+
+def wheel(files: dict[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as zipped:
+        for name, data in files.items():
+            zipped.writestr(name, data)
+    return packed.getvalue()
+
+
+def packed_set(server: Server, archive_name: str) -> KnownSet:
+    """The made set in the archive that the server has under this name."""
+    made, checksum = known(server.address), hashlib.md5(server.files[f"/{archive_name}"]).hexdigest()
+    return KnownSet("made", "Made", "below", "", made.files, ("",), made.mirrors, (archive_name, f"md5:{checksum}"))
+
+
+def test_a_wheel_is_unpacked_into_its_files_and_no_others(server: Server, tmp_path: Path) -> None:
+    inside = {f"package/data/{name}": data for name, data in CONTENT.items()}
+    server.files["/made-1.0-py3-none-any.whl"] = wheel(inside | {"../outside": b"no", "package/__init__.py": b""})
+    whole = packed_set(server, "made-1.0-py3-none-any.whl")
+    assert [file.read_bytes() for file in fetch(whole, tmp_path)] == list(CONTENT.values())
+    assert left(tmp_path) == ["one", "two"] and [file.name for file in tmp_path.iterdir()] == ["below"]
+    assert fetch(whole, tmp_path) and server.asked == [("/made-1.0-py3-none-any.whl", None)]
+
+
+def test_a_wheel_that_lacks_a_file_is_refused(server: Server, tmp_path: Path) -> None:
+    server.files["/made.whl"] = wheel({"package/one": CONTENT["one"]})
+    with pytest.raises(FetchError, match=r"made.whl: its two is missing or not the published one"):
+        fetch(packed_set(server, "made.whl"), tmp_path)
 
 
 def test_an_archive_that_lacks_a_file_is_refused(server: Server, tmp_path: Path) -> None:

@@ -43,6 +43,27 @@ def test_ts_files_have_dimensions_and_lengths(tmp_path: Path) -> None:
     assert (y.tolist(), lengths.tolist()) == ([1, 0], [3, 2])
 
 
+@pytest.mark.parametrize("dimensions", [1, 3])
+@pytest.mark.parametrize("lengths", [(4, 4), (2, 5)], ids=["equal", "unequal"])
+def test_ts_files_of_all_four_forms_are_read(dimensions: int, lengths: tuple[int, int], tmp_path: Path) -> None:
+    """One or several dimensions, equal lengths or not, headers as the archives have them."""
+    equal = len(set(lengths)) == 1
+    header = f"#made\n@problemName Made\n@timeStamps false\n@missing false\n@univariate {dimensions == 1}\n".lower()
+    header += f"@dimensions {dimensions}\n" * (dimensions > 1)
+    header += f"@equalLength {equal}\n".lower() + f"@seriesLength {lengths[0]}\n" * equal
+    header += "@classLabel true 1 2\n@data\n"
+    series = [torch.arange(float(length * dimensions)).reshape(length, dimensions) - 3 for length in lengths]
+    lines = [
+        ":".join(",".join(f"{value:.6f}" for value in column) for column in one.T.tolist()) + f":{label}\n"
+        for label, one in enumerate(series, 1)
+    ]
+    write(tmp_path, header + "".join(lines), header + "".join(lines), ".ts")
+    task = Series(load_series("Made", tmp_path), "test")
+    assert (task.inputs, task.lengths_vary) == (dimensions, not equal)
+    for item, one in enumerate(series):
+        assert torch.equal(task[item][0], one) and task[item][1] == item
+
+
 @pytest.mark.parametrize(
     ("ending", "text"),
     [

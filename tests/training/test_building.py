@@ -43,6 +43,11 @@ def built(**changes: Any) -> SequenceModel:
         ({"name": "uniform_gate"}, init.uniform_gate_),
         ({"name": "chrono"}, lambda layer: init.chrono_(layer, 30)),
         ({"name": "chrono", "length": 70}, lambda layer: init.chrono_(layer, 70)),
+        ({"name": "stacked_orthogonal"}, init.stacked_orthogonal_),
+        ({"name": "forget_bias_3"}, init.forget_bias_3_),
+        ({"name": "forget_bias_3_to_6"}, init.forget_bias_3_to_6_),
+        ({"name": "doubled_chrono"}, lambda layer: init.doubled_chrono_(layer, 30)),
+        ({"name": "doubled_chrono", "length": 70}, lambda layer: init.doubled_chrono_(layer, 70)),
         (
             {"name": "spec", "gates": {"f": {"weight_var": 1, "bias_mean": 2}}},
             lambda layer: init.apply_(layer, Spec(LSTM(), {"f": Gate(weight_var=1.0, bias_mean=2.0)})),

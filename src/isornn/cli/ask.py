@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from isornn.cells import Cell, Input, Spec, SpecError
-from isornn.cells.starts import STARTS, start
+from isornn.cells.starts import STARTS, TIMED, start
 from isornn.cli.options import GivenInput, needed
 from isornn.cli.own_code import allowed, typed_cell
 from isornn.theory.analysis import SEED, analyze
@@ -165,7 +165,7 @@ def started(name: str, cell: Cell, hidden: int | None, inputs: int | None, lengt
     if name in STARTS:
         needed("--hidden", hidden, "it is the number of units, N")
         needed("--inputs", inputs, "it is the number of inputs per step, D")
-        if name == "chrono":
+        if name in TIMED:
             needed("--length", length, "it is the number of steps to bridge, above 2")
         return start(name, cell, hidden, inputs, length, input)
     check_sizes(hidden, inputs)

@@ -45,7 +45,14 @@ def check(folder: Folder, json: AsJson = False) -> None:
 
 @data.command()
 def fetch(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="mnist, fashion-mnist, cifar-10 or ptb.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="mnist, fashion-mnist, cifar-10, ptb, or the time series ACSF1, BasicMotions, GunPoint, "
+            "JapaneseVowels, OSULeaf.",
+        ),
+    ],
     folder: Folder,
     mirror: Annotated[
         list[str] | None, typer.Option("--mirror", metavar="URL", help="Take it from here; may be given again.")

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from isornn.init.data import LayerStart, StandardisedInput
 from isornn.init.estimate import spec_of
+from isornn.init.in_use import doubled_chrono_, forget_bias_3_, forget_bias_3_to_6_, stacked_orthogonal_
 from isornn.init.starts import (
     apply_,
     chrono_,
@@ -37,11 +38,15 @@ __all__ = [
     "apply_",
     "chrono_",
     "critical_",
+    "doubled_chrono_",
+    "forget_bias_3_",
+    "forget_bias_3_to_6_",
     "glorot_",
     "identity_",
     "isometric_",
     "orthogonal_",
     "spec_of",
+    "stacked_orthogonal_",
     "standard_",
     "uniform_gate_",
 ]

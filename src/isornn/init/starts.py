@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 
 from isornn.cells import Cell, Input, Spec, SpecError
-from isornn.cells.starts import start
 from isornn.init.data import Report, StandardisedInput, start_for_batch_
+from isornn.init.naming import draw_named
 from isornn.init.writing import Module, set_layers
 from isornn.nn.gate_tensors import RecurrentLayer
 from isornn.theory.critical_points.point import critical, isometric
@@ -184,7 +184,7 @@ def standard_(module: Module, *, generator: torch.Generator | None = None) -> Mo
     >>> (gru.bias_ih_l1_reverse + gru.bias_hh_l1_reverse)[4:8].tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
-    return _named("standard", module, generator)
+    return draw_named("standard", module, generator)
 
 
 def orthogonal_(module: Module, *, generator: torch.Generator | None = None) -> Module:
@@ -200,7 +200,7 @@ def orthogonal_(module: Module, *, generator: torch.Generator | None = None) -> 
     >>> torch.allclose(rnn.weight_hh_l0 @ rnn.weight_hh_l0.T, torch.eye(4), atol=1e-6)
     True
     """
-    return _named("orthogonal", module, generator)
+    return draw_named("orthogonal", module, generator)
 
 
 def glorot_(module: Module, *, generator: torch.Generator | None = None) -> Module:
@@ -219,7 +219,7 @@ def glorot_(module: Module, *, generator: torch.Generator | None = None) -> Modu
     >>> bool(rnn.weight_hh_l0.abs().max() <= (6 / 8) ** 0.5)
     True
     """
-    return _named("glorot", module, generator)
+    return draw_named("glorot", module, generator)
 
 
 def identity_(module: Module, *, generator: torch.Generator | None = None) -> Module:
@@ -234,7 +234,7 @@ def identity_(module: Module, *, generator: torch.Generator | None = None) -> Mo
     >>> identity_(nn.RNN(3, 2, nonlinearity="relu")).weight_hh_l0.tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    return _named("identity", module, generator)
+    return draw_named("identity", module, generator)
 
 
 def chrono_(module: Module, length: float, *, generator: torch.Generator | None = None) -> Module:
@@ -259,7 +259,7 @@ def chrono_(module: Module, length: float, *, generator: torch.Generator | None 
     >>> bool((0 <= f).all() and (f.exp() <= 99.001).all() and (i == -f).all())
     True
     """
-    return _named("chrono", module, generator, length)
+    return draw_named("chrono", module, generator, length)
 
 
 def uniform_gate_(module: Module, *, generator: torch.Generator | None = None) -> Module:
@@ -279,7 +279,7 @@ def uniform_gate_(module: Module, *, generator: torch.Generator | None = None) -
     >>> bool((gate >= 1 / 8).all() and (gate <= 7 / 8).all())
     True
     """
-    return _named("uniform_gate", module, generator)
+    return draw_named("uniform_gate", module, generator)
 
 
 def _by_cell(module: Module, spec_of_cell: Callable[[Cell], Spec], generator: torch.Generator | None) -> Module:
@@ -291,23 +291,3 @@ def _by_cell(module: Module, spec_of_cell: Callable[[Cell], Spec], generator: to
         return specs[layer.cell]
 
     return set_layers(module, spec_for, generator)
-
-
-def _named(name: str, module: Module, generator: torch.Generator | None, length: float | None = None) -> Module:
-    return set_layers(
-        module,
-        lambda layer: _baseline(name, layer, length),
-        generator,
-        input_entries="uniform",
-        recurrent_entries="uniform" if name == "glorot" else "normal",
-    )
-
-
-def _baseline(name: str, layer: RecurrentLayer, length: float | None) -> Spec:
-    spec = start(name, layer.cell, layer.hidden, layer.inputs, length)
-    if name == "glorot" and layer.projection is not None:
-        # Glorot's variance counts both fans, which only for square matrices is 1 over the fan-in.
-        size = layer.projection.shape[0]
-        for gate in spec.gates:
-            spec = spec.replace(f"{gate}.weight_var", 2.0 * size / (size + layer.hidden))
-    return spec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from isornn.tasks.cifar import CIFAR_BINARY_FOLDER, parse_binary, parse_python
 from isornn.tasks.data_files import DataError, KnownSet, content, find, matches
 from isornn.tasks.idx import read_idx
-from isornn.tasks.known_sets import CIFAR_10, FASHION_MNIST, KNOWN, MNIST, PTB
+from isornn.tasks.known_sets import CIFAR_10, FASHION_MNIST, KNOWN, MNIST, PTB, SERIES
 from isornn.tasks.text import read_text
 from isornn.tasks.ucr import SERIES_ENDINGS, read_series
 
@@ -49,7 +49,8 @@ def check(folder: Path) -> list[Checked]:
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder")
-    return [*_known(folder), *_binary_cifar(folder), *_others(folder)]
+    known = [*_known(folder)]
+    return [*known, *_binary_cifar(folder), *_others(folder, {Path(one.file) for one in known})]
 
 
 def _known(folder: Path) -> Iterator[Checked]:
@@ -88,10 +89,12 @@ def _binary_cifar(folder: Path) -> Iterator[Checked]:
                 yield _read("cifar-10 (binary)", file, _binary)
 
 
-def _others(folder: Path) -> Iterator[Checked]:
-    """Time series by their names, and texts, here and one folder below."""
+def _others(folder: Path, known: Container[Path]) -> Iterator[Checked]:
+    """Time series by their names, and texts, here and one folder below, but for those of known sets."""
     for file in sorted([*folder.glob("*"), *folder.glob("*/*")]):
         plain = file.name.removesuffix(".gz")
+        if file in known:
+            continue
         if file.suffix in SERIES_ENDINGS and file.stem.endswith(("_TRAIN", "_TEST")):
             yield _read("time series", file, _series)
         elif plain.endswith(".txt") and plain not in PTB.files and file.is_file():
@@ -132,4 +135,10 @@ def _series(file: Path) -> str:
     return f"{len(series)} series of {steps} steps and {series[0].shape[1]} values, {len(set(labels))} classes"
 
 
-_READERS = {MNIST.name: _idx, FASHION_MNIST.name: _idx, CIFAR_10.name: _python, PTB.name: _text}
+_READERS = {
+    MNIST.name: _idx,
+    FASHION_MNIST.name: _idx,
+    CIFAR_10.name: _python,
+    PTB.name: _text,
+    **{series.name: _series for series in SERIES},
+}

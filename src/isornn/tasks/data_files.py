@@ -39,7 +39,7 @@ class KnownSet:
         files: their checksums ``algorithm:hex`` by name, of the content where a file is gzipped.
         endings: "" and those that a file may also have.
         mirrors: base addresses of each file (with the last of ``endings``) or of the archive.
-        archive: name and checksum of one tar file that holds all, where there is one.
+        archive: name and checksum of one tar or zip file that holds all, where there is one.
     """
 
     name: str

@@ -7,7 +7,8 @@ import http.client
 import tarfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from isornn.files import replacing
@@ -138,12 +139,24 @@ def _read(response: http.client.HTTPResponse) -> bytes:
 
 def _unpack(archive: Path, known: KnownSet) -> None:
     """The set's files out of the archive, whatever folder they have in it."""
+    content_of = _zipped if zipfile.is_zipfile(archive) else _tarred
+    for name, data in content_of(archive, known.files).items():
+        if not matches(data, known.files[name]):
+            raise FetchError(f"{archive.name}: its {name} is missing or not the published one")
+        with replacing(archive.with_name(name)) as new:
+            new.write_bytes(data)
+
+
+def _tarred(archive: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """What the files of these names hold, b"" where there is none."""
     with tarfile.open(archive) as packed:
         members = {Path(member.name).name: member for member in packed.getmembers() if member.isfile()}
-        for name, checksum in known.files.items():
-            source = packed.extractfile(members[name]) if name in members else None
-            data = b"" if source is None else source.read()
-            if not matches(data, checksum):
-                raise FetchError(f"{archive.name}: its {name} is missing or not the published one")
-            with replacing(archive.with_name(name)) as new:
-                new.write_bytes(data)
+        sources = {name: packed.extractfile(members[name]) if name in members else None for name in names}
+        return {name: b"" if source is None else source.read() for name, source in sources.items()}
+
+
+def _zipped(archive: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """As `_tarred`; Python's wheels are zip files."""
+    with zipfile.ZipFile(archive) as packed:
+        members = {Path(member).name: member for member in packed.namelist()}
+        return {name: packed.read(members[name]) if name in members else b"" for name in names}

@@ -1,7 +1,7 @@
 """The published data sets that are known by their checksums.
 
-Those of MNIST, Fashion-MNIST and Penn Treebank were computed from copies of the files. CIFAR-10's are the MD5 sums
-that its authors (the archive) and torchvision (its files) publish; they were not compared with a copy.
+Those of MNIST, Fashion-MNIST, Penn Treebank and the time series were computed from copies of the files. CIFAR-10's are
+the MD5 sums that its authors (the archive) and torchvision (its files) publish; they were not compared with a copy.
 """
 
 from __future__ import annotations
@@ -71,7 +71,58 @@ CIFAR_10 = KnownSet(
     ("cifar-10-python.tar.gz", "md5:c58f30108f718f92721af3b95e74349a"),
 )
 
-KNOWN = (MNIST, FASHION_MNIST, CIFAR_10, PTB)
+
+def _series(name: str, origin: str, train: str, test: str) -> KnownSet:
+    """A set of the UCR and UEA archives as the wheel of sktime 1.2.0 ships it."""
+    return KnownSet(
+        name,
+        name,
+        name,
+        f"{origin}; from the UCR and UEA archives (timeseriesclassification.com) as sktime 1.2.0 ships it; sktime is "
+        "under the BSD 3-Clause licence, which names no terms of the data",
+        {f"{name}_TRAIN.ts": f"sha256:{train}", f"{name}_TEST.ts": f"sha256:{test}"},
+        ("",),
+        (f"https://files.pythonhosted.org/packages/{_SKTIME_PLACE}/",),
+        ("sktime-1.2.0-py3-none-any.whl", f"sha256:{_SKTIME}"),
+    )
+
+
+_SKTIME = "dbffc6731d2d683b668dceb5e2bbc5804bebc8446b4c580803a281684d90e4ae"
+_SKTIME_PLACE = "eb/67/98c89e7a17691ca473b7cc7200f74e43e47ad61680db59bfe791f341b056"
+SERIES = (
+    _series(
+        "ACSF1",
+        "C. Gisler et al. 2013, ACS-F1: power consumption of home appliances",
+        "0646b90dc4843e02baed6b2ba345c5601a4991b6796565489cef1b2d92a7537b",
+        "93e8aaeb44a10af181d24a156e60da7021193cd990ca28f263fccf3b905bfebf",
+    ),
+    _series(
+        "BasicMotions",
+        "students of the University of East Anglia 2016: motions with a smart watch",
+        "8dc43cc6306cb679c888c01e26f91772ac4441a916da43bac8b79734a538b9d6",
+        "79213102bc6fca1a398ad98ce1185dff0208fa3d1465e687f48288946b0ff8dc",
+    ),
+    _series(
+        "GunPoint",
+        "C. A. Ratanamahatana & E. Keogh: a hand that draws a gun or points",
+        "f842401779fd9800d247d8b33121a1a4643710a19b24917dbdd9a060ca8630d5",
+        "79332750788a6227b325b96bd0d70130c8eb707b9731f8d7dec62b7a7d36017e",
+    ),
+    _series(
+        "JapaneseVowels",
+        "M. Kudo, J. Toyama & M. Shimbo 1999: two vowels of nine speakers",
+        "68a430eabd919cc77f40b1f5f3bc0dcafacc1486bca9260785aeb7d262cc78cd",
+        "b3d41d6a0ca3bcad3afb9ca7d4365382aa51341e2e58bae2a574babdda5b9462",
+    ),
+    _series(
+        "OSULeaf",
+        "A. Grandhi, thesis at Oregon State University: outlines of leaves",
+        "86b9d6e860414ffd26cebc62fff84ffb37fa588ef3e5bf79e4094a437c36ddfc",
+        "6c549dd354f9e42d5985fa5fab75321ca9acefc7873457e71467fc8a31f107ce",
+    ),
+)
+
+KNOWN = (MNIST, FASHION_MNIST, CIFAR_10, PTB, *SERIES)
 
 
 def known(name: str) -> KnownSet:

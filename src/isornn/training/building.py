@@ -116,10 +116,10 @@ def _start(model: SequenceModel, configuration: Configuration, problem: Problem)
         return init.apply_(recurrent, preset(start.name, hidden, inputs))
     if start.name == "spec":
         return init.apply_(recurrent, spec_of_start(configuration.model, start))
-    if start.name in ("chrono", "critical", "isometric"):
+    if start.name in (*_TIMED, "critical", "isometric"):
         length = problem.length if start["length"] is None else start["length"]
-        if start.name == "chrono":
-            return init.chrono_(recurrent, length)
+        if start.name in _TIMED:
+            return _TIMED[start.name](recurrent, length)
         x, lengths = _first_inputs(model, problem.training)
         if start.name == "critical" and not isinstance(recurrent, OwnSteps):
             batch = x if lengths is None else pack_padded_sequence(x, lengths, enforce_sorted=False)
@@ -137,12 +137,19 @@ def _first_inputs(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor | No
     return model.encoder(x), lengths[0] if lengths else None
 
 
+_TIMED: Mapping[str, Callable[..., nn.Module]] = {
+    "chrono": init.chrono_,
+    "doubled_chrono": init.doubled_chrono_,
+}
 _UNTIMED: Mapping[str, Callable[..., nn.Module]] = {
     "standard": init.standard_,
     "orthogonal": init.orthogonal_,
     "glorot": init.glorot_,
     "identity": init.identity_,
     "uniform_gate": init.uniform_gate_,
+    "stacked_orthogonal": init.stacked_orthogonal_,
+    "forget_bias_3": init.forget_bias_3_,
+    "forget_bias_3_to_6": init.forget_bias_3_to_6_,
 }
 
 

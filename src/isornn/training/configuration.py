@@ -12,7 +12,7 @@ from typing import Any
 from isornn.cells import CELLS, FURTHER_CELLS, Cell, OptionError, Spec, SpecError, cell_named
 from isornn.cells.catalogue import OF_TORCH, kind_named, without_options
 from isornn.cells.spec import listed
-from isornn.cells.starts import PRESETS
+from isornn.cells.starts import PRESETS, TIMED
 from isornn.cells.starts import STARTS as NAMED_STARTS
 from isornn.training.fields import (
     NEEDED,
@@ -84,7 +84,7 @@ MODELS: Mapping[str, Fields] = {
 TASKS: Mapping[str, Fields] = {name: options for name, (options, _) in PROBLEMS.items()}
 _LENGTH: Fields = {"length": number(2, LONGEST + 1, default=None)}
 STARTS: Mapping[str, Fields] = {
-    **{name: _LENGTH if name == "chrono" else {} for name in (*NAMED_STARTS, *PRESETS)},
+    **{name: _LENGTH if name in TIMED else {} for name in (*NAMED_STARTS, *PRESETS)},
     "critical": _LENGTH,
     "isometric": _LENGTH,
     "spec": {
