@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 import isornn
 from isornn.cells import CELLS, LSTM, Gate, Peephole, Spec, Vanilla
 from isornn.cells.catalogue import OF_TORCH
-from isornn.cells.starts import STARTS, start
+from isornn.cells.starts import IN_USE, STARTS, TEXTBOOK, start
 from isornn.cli import app, ask
 from isornn.cli.reading import left_after, sentence, verdict
 from isornn.formatting import with_error_of
@@ -339,7 +339,7 @@ def test_what_is_left_is_a_norm_as_in_reports() -> None:
 def test_compare_puts_the_closest_reach_first() -> None:
     found = answer("compare", "--cell", "peephole", *SIZES, "--length", "100")
     names = [row["start"] for row in found["starts"]]
-    assert set(names) == {*STARTS, "critical"}
+    assert set(names) == {*TEXTBOOK, "critical"}
     assert names[0] == "critical" and names[-1] == "identity"
     first, last = found["starts"][0], found["starts"][-1]
     assert first["reach"] == pytest.approx(100, rel=0.01) and first["verdict"] == "fits"
@@ -347,7 +347,8 @@ def test_compare_puts_the_closest_reach_first() -> None:
 
 
 def test_compare_lists_starts_that_a_cell_does_not_have() -> None:
-    result = run("compare", "--cell", "vanilla", *SIZES, "--length", "10")
+    result = run("compare", "--cell", "vanilla", *SIZES, "--length", "10", "--in-use")
+    assert all(name in result.stdout for name in IN_USE)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.count("vanilla has none") == 4
 

@@ -14,19 +14,10 @@ from isornn.cells.lstm import LSTM, Peephole
 from isornn.cells.openings import modulating_signs, refusal, retention_signs, write_signs
 from isornn.cells.spec import Gate, Input, Spec, SpecError
 
-STARTS = (
-    "torch",
-    "standard",
-    "orthogonal",
-    "glorot",
-    "identity",
-    "chrono",
-    "uniform_gate",
-    "stacked_orthogonal",
-    "forget_bias_3",
-    "forget_bias_3_to_6",
-    "doubled_chrono",
-)
+TEXTBOOK = ("torch", "standard", "orthogonal", "glorot", "identity", "chrono", "uniform_gate")
+IN_USE = ("stacked_orthogonal", "forget_bias_3", "forget_bias_3_to_6", "doubled_chrono")
+"""What libraries in use do to LSTMs."""
+STARTS = (*TEXTBOOK, *IN_USE)
 TIMED = ("chrono", "doubled_chrono")
 """Those that need the number of steps to bridge."""
 PRESETS = ("gilboa-lstm-critical", "gilboa-peephole-critical", "gilboa-standard", "gilboa-peephole-standard")

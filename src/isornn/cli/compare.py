@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from isornn.cli.options import (
     AsJson,
@@ -52,15 +54,20 @@ def compare(
     input_correlation: Correlation = None,
     input_mean: InputMean = None,
     input_autocorrelation: Autocorrelation = None,
+    in_use: Annotated[
+        bool, typer.Option("--in-use", help="Also the starts of libraries in use, which takes about 20 s more.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """All starts side by side for sequences of T steps, best first: the one whose reach is closest to T."""
     from isornn.cells import full_name
+    from isornn.cells.starts import IN_USE, TEXTBOOK
     from isornn.cli.ask import input_law, needed_cell, needed_length
 
     steps, kind = needed_length(length), needed_cell(cell)
     law = input_law(GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation))
-    rows = sorted(_rows(kind, hidden, inputs, steps, law), key=lambda row: _miss(row, steps))
+    names = (*TEXTBOOK, *(IN_USE if in_use else ()), "critical")
+    rows = sorted(_rows(names, kind, hidden, inputs, steps, law), key=lambda row: _miss(row, steps))
     if json:
         sizes = {"cell": full_name(kind), "hidden": hidden, "inputs": inputs, "length": steps}
         print_json({**sizes, "starts": [asdict(row) for row in rows]})
@@ -68,9 +75,10 @@ def compare(
         _print(rows, f"{kind.name}, N = {hidden}, D = {inputs}, T = {steps}")
 
 
-def _rows(cell: Cell, hidden: int | None, inputs: int | None, length: int, law: Input) -> Iterator[Row]:
+def _rows(
+    names: Iterable[str], cell: Cell, hidden: int | None, inputs: int | None, length: int, law: Input
+) -> Iterator[Row]:
     from isornn.cells import Spec, SpecError
-    from isornn.cells.starts import STARTS
     from isornn.cli.ask import ask_start, started
     from isornn.cli.reading import left_after, verdict
     from isornn.theory.records import TheoryMissing
@@ -79,7 +87,7 @@ def _rows(cell: Cell, hidden: int | None, inputs: int | None, length: int, law: 
     Spec(cell, input=law)
     started("torch", cell, hidden, inputs, length, law)
     with errors().status("") as status:
-        for name in (*STARTS, "critical"):
+        for name in names:
             status.update(f"analysing {name}")
             try:
                 answer = ask_start(name, cell, hidden, inputs, length, law)
