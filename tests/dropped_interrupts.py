@@ -7,7 +7,7 @@ import signal
 import sys
 
 
-class _Deleted:
+class Deleted:
     def __del__(self) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -17,7 +17,7 @@ def dropped_interrupt() -> None:
     dropped: list[type[BaseException]] = []
     before, sys.unraisablehook = sys.unraisablehook, lambda each: dropped.append(each.exc_type)
     try:
-        _Deleted()
+        Deleted()
     finally:
         sys.unraisablehook = before
     assert dropped == [KeyboardInterrupt]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import _thread
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+_SECONDS_UNTIL_AGAIN = 0.01
 
 
 class Interrupts:
@@ -25,6 +28,28 @@ class Interrupts:
         if self._came:
             raise KeyboardInterrupt
 
+    @contextmanager
+    def repeated(self) -> Iterator[None]:
+        """Within the block an interrupt that Python drops, and says so, comes again a moment later."""
+        before, again = sys.unraisablehook, list[threading.Timer]()
+
+        def hook(dropped: sys.UnraisableHookArgs) -> None:
+            if dropped.exc_type is not KeyboardInterrupt:
+                before(dropped)
+                return
+            # Not from here: what is raised within the hook is dropped too.
+            again.append(threading.Timer(_SECONDS_UNTIL_AGAIN, self.repeat))
+            again[-1].daemon = True
+            again[-1].start()
+
+        sys.unraisablehook = hook
+        try:
+            yield
+        finally:
+            sys.unraisablehook = before
+            for timer in again:
+                timer.cancel()
+
     def repeat(self) -> None:
         """Interrupt the main thread again if there was an interrupt; called from another thread."""
         if self._came:
@@ -36,8 +61,8 @@ def interrupts_kept() -> Iterator[Interrupts]:
     """Within the block an interrupt (SIGINT) is noted, and what is yielded raises it again where Python dropped it.
 
     Python raises KeyboardInterrupt wherever the program is at that moment, and drops it where that is a finaliser or a
-    callback of a weak reference, as there are many while modules are imported. Whoever checks between steps ends after
-    the step where that happened. A block within such a block has the interrupts of the outer one. Where another handler
+    callback of a weak reference, as there are many while modules are imported. It then comes again. Where Python does
+    not even say that it dropped it, whoever checks between steps ends after that step. A block within such a block has the interrupts of the outer one. Where another handler
     than Python's own is in place, or outside the main thread, it is left alone.
     """
     ours = threading.current_thread() is threading.main_thread()
@@ -51,6 +76,7 @@ def interrupts_kept() -> Iterator[Interrupts]:
         return
     signal.signal(signal.SIGINT, interrupts)
     try:
-        yield interrupts
+        with interrupts.repeated():
+            yield interrupts
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
