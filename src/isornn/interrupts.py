@@ -62,8 +62,9 @@ def interrupts_kept() -> Iterator[Interrupts]:
 
     Python raises KeyboardInterrupt wherever the program is at that moment, and drops it where that is a finaliser or a
     callback of a weak reference, as there are many while modules are imported. It then comes again. Where Python does
-    not even say that it dropped it, whoever checks between steps ends after that step. A block within such a block has the interrupts of the outer one. Where another handler
-    than Python's own is in place, or outside the main thread, it is left alone.
+    not even say that it dropped it, whoever checks between steps ends after that step. A block within such a block has
+    the interrupts of the outer one. Where another handler than Python's own is in place, or outside the main thread, it
+    is left alone.
     """
     ours = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if ours else None
