@@ -19,6 +19,7 @@ _ONE_HOT = 32  # symbols, above which each gets a random code of as many signs
 _CLASSES = 64  # above which the rarer ones are one
 _NUMBERS = 1 << 16  # of a row: features are projected on so many principal directions that they fit
 _SAMPLE = 20_000  # steps, from which the principal directions are estimated
+_TINY = torch.finfo(torch.float64).tiny
 
 
 class DataError(ValueError):
@@ -67,9 +68,9 @@ def rows_of(batch: Any, target: Any, lengths: Any, longest: int | None, generato
         raise DataError(f"target: shape {found} is not allowed; it has an entry for each of {len(inputs)} sequences")
     per_step = wanted.dim() >= 2 and wanted.shape[1] == inputs.shape[1] > 1
     sequence, step, chosen = _drawn(wanted, ends, per_step, generator)
-    targets, score = _targets(chosen)
     if not len(step):
         raise DataError("target: none is left; NaN and the class -100 leave a target out")
+    targets, score = _targets(chosen)
     if bool((targets == targets[0]).all()):
         raise DataError("target: all entries are the same, so that there is nothing to predict")
     before = int(step.max()) + 1
@@ -144,7 +145,8 @@ def _targets(values: Tensor) -> tuple[Tensor, Score]:
         if values.isinf().any():
             raise DataError("target: infinite values are not allowed; leave a target out with NaN")
         centred = values.double() - values.double().mean(0)
-        return centred / centred.square().mean(0).sqrt().clamp(min=1e-300), "R^2"
+        centred = centred / centred.abs().amax(0).clamp(min=_TINY)  # else the squares of very large values are infinite
+        return centred / centred.square().mean(0).sqrt().clamp(min=_TINY), "R^2"
     if values.shape[1] != 1:
         found = tuple(values.shape[1:])
         raise DataError(f"target: {found} classes for each entry are not allowed; it is one class, or real numbers")
@@ -167,14 +169,21 @@ def _features(inputs: Tensor, inside: Tensor, sequence: Tensor, step: Tensor, ge
     sample = present[torch.randperm(len(present), generator=generator)[:_SAMPLE]]
     steps = step.shape[1]
     flat = _coded(present, code) if code is not None else present
-    mean, spread = flat.float().mean(0), flat.float().std(0, correction=0)
-    scale = torch.where(spread > 1e-6 * (mean.abs() + 1e-30), 1 / spread.clamp(min=1e-30), 0.0)
+    # A time stamp varies by less than float32 resolves.
+    kind = torch.float64 if flat.dtype in (torch.float64, torch.int64) else torch.float32
+    spread, mean = torch.std_mean(flat.to(kind), 0, correction=0)
+    limits = torch.finfo(kind)
+    scale = torch.where(spread > 8 * limits.eps * mean.abs(), 1 / spread.clamp(min=limits.tiny), 0.0)
+
+    def standardised(values: Tensor) -> Tensor:
+        return ((_coded(values, code).to(kind) - mean) * scale).float()
+
     most = max(1, _NUMBERS // steps)
-    turn = _principal((_coded(sample, code).float() - mean) * scale, most) if len(scale) > most else None
+    turn = _principal(standardised(sample), most) if len(scale) > most else None
     history = torch.zeros(*step.shape, len(scale) if turn is None else most)
     for rows in torch.arange(len(step)).split(max(1, (1 << 24) // (steps * len(scale)))):
         values = inputs[sequence[rows][:, None], step[rows].clamp(min=0)]
-        values = (_coded(values, code).float() - mean) * scale
+        values = standardised(values)
         values = values if turn is None else values @ turn
         history[rows] = values * (step[rows] >= 0)[..., None]
     return history
