@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -72,7 +71,7 @@ def memory(
     >>> found.needed, found.score
     (32, 'R^2')
     """
-    if longest is not None and (not isinstance(longest, Integral) or longest < 1):
+    if longest is not None and (longest % 1 or longest < 1):
         raise DataError(f"longest: {longest} is not allowed; it is a whole number of steps, at least 1")
     draw = torch.Generator().manual_seed(SEED) if generator is None else generator
     with torch.no_grad():

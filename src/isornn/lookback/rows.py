@@ -74,7 +74,7 @@ def rows_of(batch: Any, target: Any, lengths: Any, longest: int | None, generato
     if bool((targets == targets[0]).all()):
         raise DataError("target: all entries are the same, so that there is nothing to predict")
     before = int(step.max()) + 1
-    steps = before if longest is None else min(before, longest)
+    steps = before if longest is None else min(before, int(longest))
     inside = torch.arange(inputs.shape[1]) < ends[:, None]
     lags = step[:, None] - torch.arange(steps)
     real = _features(inputs, inside, sequence, lags, generator)
