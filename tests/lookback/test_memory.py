@@ -62,6 +62,27 @@ def test_whole_numbers_that_differ_by_less_than_float32_resolves() -> None:
     assert found.needed == 8 and found.scores[-1] == pytest.approx(1, abs=1e-3)
 
 
+@pytest.mark.parametrize("stride", [1, 7, 25])
+def test_overlapping_windows_are_refused(stride: int) -> None:
+    """Between neighbours, slow noise is predicted from inputs that it has nothing to do with."""
+    series, slow = noise(1, 700)[0], torch.randn(730, generator=drawn(1)).unfold(0, 31, 1).mean(-1)
+    windows = series.unfold(0, 50, stride).transpose(1, 2)
+    ends = slow[49::stride][: len(windows)]
+    apart = -(-50 // stride)
+    with pytest.raises(DataError, match=rf"overlap.*last {50 - stride} steps.*batch\[::{apart}\]"):
+        isornn.memory(windows, ends)
+    assert isornn.memory(windows[::apart], ends[::apart]).needed is None
+
+
+def test_sequences_that_begin_or_stay_alike_are_no_windows() -> None:
+    x = torch.zeros(200, 30, 1)
+    x[:, 10:20] = noise(200, 10)
+    assert isornn.memory(x, x[:, 15, 0]).needed == 16
+    events = (noise(200, 30) > 2.5).float()
+    events[:, 20] = signs(200, 1)[:, 0]
+    assert isornn.memory(events, events[:, 20, 0]).needed == 11
+
+
 def test_one_step_is_said_as_one() -> None:
     x = noise(100, 5)
     assert str(isornn.memory(x, x[:, -1, 0])).startswith("The last step of the inputs is enough.")

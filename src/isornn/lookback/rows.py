@@ -63,6 +63,7 @@ def rows_of(batch: Any, target: Any, lengths: Any, longest: int | None, generato
     """
     inputs, wanted = _as_tensor("batch", batch), _as_tensor("target", target)
     ends = _lengths(inputs, lengths)
+    _check_apart(inputs)
     if wanted.dim() == 0 or len(wanted) != len(inputs):
         found = tuple(wanted.shape)
         raise DataError(f"target: shape {found} is not allowed; it has an entry for each of {len(inputs)} sequences")
@@ -107,6 +108,33 @@ def _lengths(inputs: Tensor, lengths: Any) -> Tensor:
         found = f"{int(ends.min())} to {int(ends.max())}"
         raise DataError(f"lengths: {found} is not allowed; they are from 1 to the {inputs.shape[1]} steps of the batch")
     return ends.long()
+
+
+def _check_apart(inputs: Tensor) -> None:
+    """Refuse windows that slide along a series by at most half of their steps.
+
+    Predictions would be of sequences whose neighbours, nearly the same and with nearly the same target, were fitted to.
+
+    Raises:
+        DataError: most sequences repeat what the one before ends with.
+    """
+    steps, pairs = inputs.shape[1], len(inputs) - 1
+    for shift in range(1, steps // 2 + 1):
+        ending, beginning = inputs[:-1, shift:], inputs[1:, : steps - shift]
+        if not 2 * int(_same(ending[:, :1], beginning[:, :1]).sum()) > pairs:
+            continue
+        moves = ~_same(beginning[:, 1:], beginning[:, :1])
+        if 2 * int((_same(ending, beginning) & moves).sum()) > pairs:
+            raise DataError(
+                f"batch: sequences overlap, which is not allowed, as errors are computed between them: most begin with "
+                f"the last {steps - shift} steps of the one before; of such windows batch[::{-(-steps // shift)}] "
+                f"do not overlap"
+            )
+
+
+def _same(one: Tensor, other: Tensor) -> Tensor:
+    """Of which sequences all numbers are equal, (B,)."""
+    return (one == other).flatten(1).all(1)
 
 
 def _drawn(wanted: Tensor, ends: Tensor, per_step: bool, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
