@@ -300,7 +300,9 @@ def test_a_constant_feature_replaces_biases_with_fewer_rows_than_features():
 def test_units_beyond_a_specs_numbers_are_named_with_the_layer(scale):
     model = nn.Sequential(nn.LSTM(5, 4, batch_first=True))
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(ValueError, match=r"0 \(LSTM\) l0: its input has a standard deviation of .*: scale the data"):
+    with pytest.raises(
+        SpecError, match=r"0 \(LSTM\) l0: standard deviation of its input .* from .* to .*; scale the data"
+    ):
         critical_(model, batch=scale * torch.randn(4, 20, 5, generator=seeded()))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 

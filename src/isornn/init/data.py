@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from isornn.capture.calls import RecurrentModule, capture, recurrent_modules
 from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
-from isornn.cells import Cell, Input, Spec
+from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.init.writing import all_or_nothing, check_settable
 from isornn.modes import unhindered
 from isornn.nn import draws
@@ -70,14 +70,12 @@ class LayerInput:
         """Of the input less its mean; one that is constant has variance 0.
 
         Raises:
-            ValueError: names ``where``, which receives it: weights would be larger or smaller than is sensible.
+            SpecError: names ``where``, which receives it: a standard deviation whose weights no spec can hold.
         """
         spread = self.size**0.5
         if self.size and not _SMALLEST <= spread <= _LARGEST:
-            raise ValueError(
-                f"{where}: its input has a standard deviation of {spread:.3g} (where it moves), which is not allowed; "
-                f"it is from {_SMALLEST:g} to {_LARGEST:g}: scale the data"
-            )
+            where = f"{where}: standard deviation of its input (where it moves)"
+            raise SpecError(where, float(f"{spread:.3g}"), f"it is from {_SMALLEST:g} to {_LARGEST:g}; scale the data")
         return Input(self.size)
 
     @staticmethod
