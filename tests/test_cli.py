@@ -410,6 +410,8 @@ def test_critical_for_a_batch(tmp_path: Path) -> None:
     assert "--data has its own" in refusal(*both)
     torch.save(batch / 0, file)
     assert "all of its numbers are finite" in refusal("critical", "--cell", "lstm", "--data", file)
+    torch.save(1e-20 * batch, file)
+    assert "standard deviation of its input" in refusal("critical", "--cell", "lstm", "--data", file)
 
 
 def test_isometric_with_biases_redrawn_sets_xi() -> None:

@@ -231,6 +231,7 @@ def test_batches_without_values_are_refused():
         (np.zeros((9, 2, 3), dtype=np.float32), "ndarray"),
         ([1, 2], "list"),
         ((), "tuple"),
+        ([torch.zeros(9, 2, 3)] * 3, "list"),  # as of a loader that gives targets too
         ({}, "dict of nothing"),
         ({"inputs": torch.zeros(9, 2, 3)}, "dict of inputs"),
     ],

@@ -31,7 +31,7 @@ def data(tmp_path: Path) -> Path:
 def test_says_the_length_and_where_it_goes(data: Path) -> None:
     result = run(data, "--plot", data.parent / "memory.png")
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "The last 6 steps of the inputs are enough.")
-    assert "isornn.init.critical_(module, length=6)" in result.stdout
+    assert "isornn.init.critical_(module, length=6, batch=batch)" in result.stdout
     assert (data.parent / "memory.png").stat().st_size > 10_000
 
 

@@ -221,8 +221,9 @@ def test_what_the_batch_does_not_reach():
             return self.used(x)[0]
 
     lines = []
-    with pytest.warns(StandardisedInput, match="unused: the batch does not reach it"):
+    with pytest.warns(StandardisedInput, match="unused: the batch does not reach it") as caught:
         critical_(Partly(), batch=offset_batch(), report=lines.append)
+    assert caught[0].filename == __file__
     assert [(line.where, line.input is None, line.length) for line in lines] == [
         ("used (GRU) l0", False, T),
         ("unused (GRU) l0", True, T),
@@ -268,7 +269,84 @@ def test_without_biases_and_mean_is_refused_whole():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.parametrize(("sequences", "steps", "features"), [(4, 20, 256), (1, 66, 64), (8, 40, 200), (1, 1, 3)])
+def test_a_mean_by_chance_replaces_no_biases(sequences, steps, features):
+    """Of few rows a combination of the features is constant, and of further rows of the same law it is not."""
+    model = nn.LSTM(features, 8, batch_first=True, bias=False)
+    with pytest.raises(ModuleError, match="it has bias=False"):
+        critical_(model, batch=torch.randn(sequences, steps, features, generator=seeded()))
+
+
+def test_symbols_that_are_missing_from_the_batch_have_no_biases():
+    """Each symbol's bias is its own column: one that half of the sequences lack shows what a missing one would get."""
+    x = nn.functional.one_hot(torch.randint(400, (6, 20), generator=seeded()), 400).float()
+    with pytest.raises(ModuleError, match="it has bias=False"):
+        critical_(nn.GRU(400, 8, batch_first=True, bias=False), batch=x)
+
+
+def test_a_constant_feature_replaces_biases_with_fewer_rows_than_features():
+    x = torch.cat([0.1 * torch.randn(4, 20, 99, generator=seeded()), torch.full((4, 20, 1), 50.0)], -1)
+    fresh = torch.cat([0.1 * torch.randn(4, 20, 99, generator=seeded(1)), torch.full((4, 20, 1), 50.0)], -1)
+    model = critical_(nn.LSTM(99 + 1, 64, batch_first=True, bias=False), batch=x, generator=seeded())
+    zero = torch.zeros(4 * 64)
+    remember = pre_activations(model.weight_ih_l0, zero, zero, fresh.double(), 1)
+    assert remember.mean() > 3 and remember.std((0, 1)).max() < 0.5
+
+
 # ---- refusals ----
+
+
+@pytest.mark.parametrize("scale", [1e-20, 3e-6, 4e6, 1e20])
+def test_units_beyond_a_specs_numbers_are_named_with_the_layer(scale):
+    model = nn.Sequential(nn.LSTM(5, 4, batch_first=True))
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(
+        SpecError, match=r"0 \(LSTM\) l0: standard deviation of its input .* from .* to .*; scale the data"
+    ):
+        critical_(model, batch=scale * torch.randn(4, 20, 5, generator=seeded()))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(("mean", "warned"), [(1e5, False), (1e7, True), (1e8, True)])
+def test_means_beside_which_the_dtype_resolves_no_gate_warn(mean, warned):
+    batch = mean + torch.randn(8, 40, 5, generator=seeded())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = critical_(nn.LSTM(5, 32, batch_first=True), batch=batch, generator=seeded())
+    assert [("subtract the mean" in str(one.message), one.filename) for one in caught] == [(True, __file__)] * warned
+    gate = (batch @ model.weight_ih_l0.T + model.bias_ih_l0).detach().chunk(4, -1)[2]
+    assert (gate.mean((0, 1)).abs().max() > 0.3) == warned  # in the module's own dtype
+
+
+def test_a_constant_that_was_computed_is_a_constant():
+    x = torch.full((7, 43, 3), 0.3)
+    x[1::2] = torch.nextafter(x[1::2], torch.tensor(1.0))
+    assert LayerInput.of(x, torch.full((43,), 7)).variance == 0
+    critical_(nn.GRU(3, 4), batch=x)
+
+
+def test_a_report_that_fails_gives_everything_back():
+    def fails(start):
+        raise RuntimeError(str(start))
+
+    model = nn.LSTM(5, 4, batch_first=True)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(RuntimeError, match="set for 60 steps"):
+        critical_(model, batch=offset_batch(), report=fails)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_tails_of_fewer_rows_than_features():
+    """All symbols differ: ``E |x|^4 = (1 - 1/n)^2``, ``tr C = 1 - 1/n``, n - 1 equal eigenvalues."""
+    n, features = 40, 300
+    x = torch.eye(n, features).reshape(n, 1, features)
+    c = 1 - 1 / n
+    assert LayerInput.of(x, torch.tensor([n])).tails == pytest.approx(max(1, c**2 / (c**2 + 2 * c**2 / (n - 1))))
+    x = torch.randn(n, 1, features, generator=seeded()).double() ** 3
+    moved = (x - x.mean(0)).reshape(n, features)
+    covariance = moved.T @ moved / n
+    expected = moved.square().sum(1).square().mean() / (covariance.trace() ** 2 + 2 * (covariance @ covariance).trace())
+    assert LayerInput.of(x, torch.tensor([n])).tails == pytest.approx(max(1.0, float(expected)))
 
 
 def test_all_or_nothing():

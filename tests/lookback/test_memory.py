@@ -46,6 +46,48 @@ def test_what_two_kinds_of_regression_explain_together() -> None:
     assert found.needed == 23 and near < 0.75 < 0.9 < far
 
 
+@pytest.mark.parametrize(("scale", "offset"), [(1, 1e8), (1e60, 0), (1e-60, 0), (1e200, 0), (1e-200, 0)])
+def test_units_do_not_count(scale: float, offset: float) -> None:
+    x = noise(100, 30).double()
+    y, shifted = x[:, -8, 0], scale * x + offset
+    of_inputs = isornn.memory(shifted if 1e-100 < scale < 1e100 else x, y)
+    of_targets = isornn.memory(x, scale * y + offset)
+    assert of_inputs.needed == of_targets.needed == isornn.memory(x, y).needed == 8
+    assert of_inputs.scores == pytest.approx(isornn.memory(x, y).scores, abs=1e-3)
+
+
+def test_whole_numbers_that_differ_by_less_than_float32_resolves() -> None:
+    stamps = 1_700_000_000 + (3 * noise(100, 30)).round().long()
+    found = isornn.memory(stamps, stamps[:, -8, 0].double())
+    assert found.needed == 8 and found.scores[-1] == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("stride", [1, 7, 25])
+def test_overlapping_windows_are_refused(stride: int) -> None:
+    """Between neighbours, slow noise is predicted from inputs that it has nothing to do with."""
+    series, slow = noise(1, 700)[0], torch.randn(730, generator=drawn(1)).unfold(0, 31, 1).mean(-1)
+    windows = series.unfold(0, 50, stride).transpose(1, 2)
+    ends = slow[49::stride][: len(windows)]
+    apart = -(-50 // stride)
+    with pytest.raises(DataError, match=rf"overlap.*last {50 - stride} steps.*batch\[::{apart}\]"):
+        isornn.memory(windows, ends)
+    assert isornn.memory(windows[::apart], ends[::apart]).needed is None
+
+
+def test_sequences_that_begin_or_stay_alike_are_no_windows() -> None:
+    x = torch.zeros(200, 30, 1)
+    x[:, 10:20] = noise(200, 10)
+    assert isornn.memory(x, x[:, 15, 0]).needed == 16
+    events = (noise(200, 30) > 2.5).float()
+    events[:, 20] = signs(200, 1)[:, 0]
+    assert isornn.memory(events, events[:, 20, 0]).needed == 11
+
+
+def test_one_step_is_said_as_one() -> None:
+    x = noise(100, 5)
+    assert str(isornn.memory(x, x[:, -1, 0])).startswith("The last step of the inputs is enough.")
+
+
 def test_a_target_at_each_step_and_symbols() -> None:
     x = torch.randint(0, 3, (60, 10), generator=drawn())
     y = torch.full_like(x, -100)  # torch's losses ignore it
@@ -122,11 +164,13 @@ def test_progress_goes_from_0_to_1() -> None:
         ({"target": torch.zeros(19)}, "target: shape .* 20 sequences"),
         ({"target": torch.zeros(20)}, "target: all entries are the same"),
         ({"target": torch.full((20,), torch.nan)}, "target: none is left"),
+        ({"target": torch.full((20,), -100)}, "target: none is left"),
         ({"target": torch.full((20,), torch.inf)}, "target: infinite"),
         ({"target": torch.zeros(20, 3, dtype=torch.int64)}, "target: .* one class"),
         ({"lengths": torch.full((20,), 11)}, "lengths: 11 to 11 .* 10 steps"),
         ({"lengths": torch.ones(3, dtype=torch.int64)}, "lengths: shape"),
         ({"longest": 0}, "longest: 0 is not allowed"),
+        ({"longest": 5.5}, "longest: 5.5 is not allowed"),
     ],
 )
 def test_what_is_refused(change: dict[str, object], message: str) -> None:

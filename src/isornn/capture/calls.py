@@ -163,12 +163,15 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str,
 
 @contextmanager
 def _refused_batch(model: nn.Module, batch: Any) -> Iterator[None]:
-    """Name the batch where a call fails that had no tensor, or a dict whose names forward does not have."""
+    """Name the batch where a call fails that had no tensor, or arguments that forward does not have."""
     try:
         yield
     except (AttributeError, TypeError, KeyError) as error:
         signature = inspect.signature(model.forward)
-        unbound = isinstance(batch, Mapping) and not _binds(signature, **batch)
+        if isinstance(batch, Mapping):
+            unbound = not _binds(signature, **batch)
+        else:
+            unbound = isinstance(batch, tuple | list) and not _binds(signature, *batch)
         if not unbound and _holds_tensor(batch):
             raise
         kind = type(batch).__name__

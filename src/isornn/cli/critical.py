@@ -52,7 +52,6 @@ def critical(
     hyper-parameters are the same for every N and D, which may be left out. With --data, T is the number of its steps
     unless given, and input weights are for the size of its numbers.
     """
-    from isornn.cells import Input
     from isornn.cli.ask import check_sizes, input_law, needed_cell, needed_length, one_thread
     from isornn.theory import critical
     from isornn.theory.critical_points.python_line import batch_line
@@ -62,7 +61,7 @@ def critical(
     given = GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation)
     found = None if data is None else _measured(data, given)
     steps = needed_length(length if found is None or length is not None else found.steps)
-    kind, law = needed_cell(cell), input_law(given) if found is None else Input(found.seen.size)
+    kind, law = needed_cell(cell), input_law(given) if found is None else found.seen.law(f"--data: {str(data)!r}")
     fixed = dict(map(fixed_field, fix or []))
     with errors().status("analysing"), one_thread():
         point = critical(kind, steps, fixed=fixed, input=law)

@@ -119,4 +119,4 @@ def _print(found: Memory) -> None:
     if rows:
         print_table("", ("last steps", found.score), rows)
     if found.needed is not None:
-        print(f"isornn.init.critical_(module, length={found.needed})")
+        print(f"isornn.init.critical_(module, length={found.needed}, batch=batch)")

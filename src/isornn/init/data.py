@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +14,7 @@ from torch import Tensor, nn
 
 from isornn.capture.calls import RecurrentModule, capture, recurrent_modules
 from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
-from isornn.cells import Cell, Input, Spec
+from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.init.writing import all_or_nothing, check_settable
 from isornn.modes import unhindered
 from isornn.nn import draws
@@ -22,6 +24,8 @@ from isornn.nn.layer_step import LayerStep, gate_inputs, own_time
 Report = Callable[["LayerStart"], object]
 SpecFor = Callable[[Cell, float, Input], Spec]
 _WIDE, _ROWS = 512, 4096  # features from which on so many steps are enough for the tails
+_SMALLEST, _LARGEST = 1e-5, 1e6  # standard deviations of inputs, whose weights a spec can still hold
+_ROUNDED = 1.0  # of a pre-activation: by so much a gate may be off where biases cancel large means
 _RIDGE = 1e-9  # of the features' mean square, so that a constant feature has a finite weight
 
 
@@ -62,6 +66,18 @@ class LayerInput:
         """The variance of the input where it moves, by which input weights are divided: ``variance * tails``."""
         return self.variance * self.tails
 
+    def law(self, where: str) -> Input:
+        """Of the input less its mean; one that is constant has variance 0.
+
+        Raises:
+            SpecError: names ``where``, which receives it: a standard deviation whose weights no spec can hold.
+        """
+        spread = self.size**0.5
+        if self.size and not _SMALLEST <= spread <= _LARGEST:
+            where = f"{where}: standard deviation of its input (where it moves)"
+            raise SpecError(where, float(f"{spread:.3g}"), f"it is from {_SMALLEST:g} to {_LARGEST:g}; scale the data")
+        return Input(self.size)
+
     @staticmethod
     def of(x: Tensor, lengths: Tensor) -> LayerInput:
         """Of inputs (T, B, D) with lengths (B,).
@@ -74,6 +90,7 @@ class LayerInput:
         LayerInput(means=tensor([2.], dtype=torch.float64), variance=1.0, tails=1.0, correlation_in_time=-1.0)
         """
         inside = torch.arange(len(x), device=x.device).unsqueeze(1) < lengths
+        rounding = torch.finfo(x.dtype).eps / 2 if x.is_floating_point() else 0.0
         x = torch.where(inside.unsqueeze(-1), x.double(), 0.0)
         if not bool(x.isfinite().all()):
             raise ValueError("batch: a recurrent layer receives NaN or infinity from it")
@@ -81,7 +98,7 @@ class LayerInput:
         means = x.sum((0, 1)) / count
         moved = torch.where(inside.unsqueeze(-1), x - means, 0.0)
         total = float(moved.square().sum()) / count
-        if total == 0:
+        if total <= (rounding * means).square().sum():  # constant, or a constant that was computed
             return LayerInput(means.cpu(), 0.0, 1.0, 0.0)
         after = float((moved[1:] * moved[:-1]).sum()) / max(links, 1)
         return LayerInput(means.cpu(), total / x.shape[-1], _tails(moved[inside]), after / total)
@@ -91,8 +108,9 @@ def _tails(moved: Tensor) -> float:
     """`LayerInput.tails` of deviations (rows, D): Gaussian ones have ``E |x|^4 = tr(C)^2 + 2 tr(C^2)``."""
     if moved.shape[-1] > _WIDE:  # C costs rows D^2
         moved = moved[:: -(-len(moved) // _ROWS)]
-    covariance = moved.T @ moved / len(moved)
-    gaussian = covariance.trace().square() + 2 * covariance.square().sum()
+    # C and the products of rows have the same trace, and so have their squares: the smaller one is computed.
+    gram = (moved.T @ moved if moved.shape[-1] < len(moved) else moved @ moved.T) / len(moved)
+    gaussian = gram.trace().square() + 2 * gram.square().sum()
     return max(1.0, float(moved.square().sum(-1).square().mean() / gaussian))
 
 
@@ -150,15 +168,16 @@ def start_for_batch_(
             captured = _sequence(model, found, batch)
             if captured is not None:
                 steps = max(2, int(captured.lengths.max())) if length is None else length
-                starts += [_set(received, steps, spec_for, generator) for received in _received(found, captured)]
+                draw = partial(_set, length=steps, spec_for=spec_for, generator=generator)
+                starts.extend(map(draw, _received(found, captured)))
                 continue
             longest = max((start.length for start in starts), default=None) if length is None else length
             if longest is None:
                 raise ValueError("batch: it reaches no recurrent layer whose input can be read")
             starts += [_set_unreached(layer, longest, spec_for, generator) for layer in found.layers]
-    if report is not None:
-        for start in starts:
-            report(start)
+        if report is not None:
+            for start in starts:
+                report(start)
 
 
 @torch.no_grad()
@@ -203,7 +222,7 @@ def _sequence(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedS
         except CaptureError as error:
             reason = str(error)
     why = "the batch does not reach it" if reason is None else f"its input is not known: {reason}"
-    warnings.warn(f"{found.name or found.kind}: {why}; set for standardised input", StandardisedInput, stacklevel=4)
+    warnings.warn(f"{found.name or found.kind}: {why}; set for standardised input", StandardisedInput, stacklevel=5)
     return None
 
 
@@ -235,7 +254,7 @@ def _received(found: RecurrentModule, captured: CapturedSequence) -> Iterator[_R
 
 def _set(received: _Received, length: float, spec_for: SpecFor, generator: torch.Generator | None) -> LayerStart:
     layer, seen = received.layer, LayerInput.of(received.x, received.lengths)
-    spec = spec_for(layer.cell, length, Input(seen.size))
+    spec = spec_for(layer.cell, length, seen.law(layer.where))
     if any(gate.biases for gate in layer.gates.values()):
         check_settable(layer, spec)
         draws.redraw(layer, spec, generator)
@@ -260,6 +279,7 @@ def _centre(layer: RecurrentLayer, means: Tensor) -> None:
     Raises:
         ModuleError: the bias would be beyond what the module's dtype can hold.
     """
+    coarse = 0.0
     for name, gate in layer.gates.items():
         for weight in (gate.input, gate.previous_input):
             if weight is not None and gate.biases:
@@ -271,6 +291,13 @@ def _centre(layer: RecurrentLayer, means: Tensor) -> None:
                         f"{layer.where}: gate {name} would need biases that {dtype} cannot hold, as its input has "
                         f"means up to {float(means.abs().max()):.3g}; subtract the mean from the data"
                     )
+                coarse = max(coarse, torch.finfo(bias.dtype).eps * float(bias.abs().max()))
+    if coarse > _ROUNDED:
+        warnings.warn(
+            f"{layer.where}: its input has means up to {float(means.abs().max()):.3g}, beside which the module's dtype "
+            f"resolves pre-activations to {coarse:.2g} only; subtract the mean from the data",
+            stacklevel=6,
+        )
 
 
 # ---- layers without biases ----
@@ -282,19 +309,15 @@ def _set_without_biases(received: _Received, spec: Spec, generator: torch.Genera
     With w that minimises the variance of ``w x`` where its mean is 1, a gate that should have bias b gets
     ``U (I - mu w^T) + b w^T``: of mean b, where ``U x`` has none. What w x varies adds ``b^2 Var(w x)`` to the gate's
     variance, so a bias of size b is possible where that is at most 1: exactly for a feature that is constant, or
-    features that have a constant sum.
+    features that have a constant sum. It is judged on sequences that w was not fitted to: of few rows some combination
+    is constant by chance.
 
     Raises:
         ModuleError: the input has no such mean.
     """
     layer, x, lengths = received.layer, received.x, received.lengths
-    rows = torch.cat([x[:length, number] for number, length in enumerate(lengths.tolist())]).double().cpu()
-    means = rows.mean(0)
-    moved = rows - means
-    covariance = moved.T @ moved / len(rows)
-    covariance.diagonal().add_(_RIDGE * rows.square().mean() + torch.finfo(torch.float64).tiny)
-    w = torch.linalg.solve(covariance, means)
-    strength = float(w @ means)  # mu^T C^-1 mu, the squared mean over the variance of the best combination
+    sequences = [x[:length, number].double().cpu() for number, length in enumerate(lengths.tolist())]
+    strength = _strength(sequences)
     unbiased = {name: replace(law, bias_mean=0.0, bias_var=0.0, bias_law=None) for name, law in spec.gates.items()}
     plain = replace(spec, gates=unbiased)
     check_settable(layer, plain)
@@ -308,9 +331,38 @@ def _set_without_biases(received: _Received, spec: Spec, generator: torch.Genera
             f"could take their place, but no combination of its features has a mean above {strength**0.5:.2g} standard "
             f"deviations; build it with bias=True"
         )
-    w = w / strength
+    rows = torch.cat(sequences)
+    means, w = rows.mean(0), _steadiest(rows)
     draws.redraw(layer, plain, generator)
     for name, tensors in layer.gates.items():
         if tensors.input is not None:
             offset = wanted[name].cpu() - tensors.input.double().cpu() @ means
             tensors.input.add_(torch.outer(offset, w).to(tensors.input))
+
+
+def _strength(sequences: list[Tensor]) -> float:
+    """Squared mean over the variance of ``w x``: w of every other sequence, x of the rest; of one sequence, by halves.
+
+    0 where there are no two rows.
+    """
+    parts = sequences if len(sequences) > 1 else list(sequences[0].tensor_split(2))
+    seen, unseen = torch.cat(parts[::2]), torch.cat(parts[1::2])
+    if not len(unseen):
+        return 0.0
+    combined = unseen @ _steadiest(seen)
+    return float((combined.mean().square() / combined.var(correction=0)).nan_to_num(0.0, posinf=math.inf))
+
+
+def _steadiest(rows: Tensor) -> Tensor:
+    """w (D,) that minimises the variance of ``w x`` where its mean is 1, of rows (n, D): ``C^-1 mu`` but for its scale.
+
+    With fewer rows than features by ``(C + r)^-1 mu = (mu - M^T (M M^T + n r)^-1 M mu) / r`` with the deviations M.
+    """
+    means = rows.mean(0)
+    moved = rows - means
+    ridge = len(rows) * (_RIDGE * rows.square().mean() + torch.finfo(torch.float64).tiny)
+    few = len(rows) < rows.shape[1]
+    gram = moved @ moved.T if few else moved.T @ moved
+    gram.diagonal().add_(ridge)
+    w = means - moved.T @ torch.linalg.solve(gram, moved @ means) if few else torch.linalg.solve(gram, means)
+    return w / (w @ means)

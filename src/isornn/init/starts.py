@@ -92,9 +92,9 @@ def critical_(
         report: called with a `LayerStart` for every layer that was set for a batch: ``print`` shows what was measured.
 
     Raises:
-        SpecError: length; an argument of another type; a field of ``fixed`` that does not exist or is what sets the
-            length; a cell that is not pointwise; a cell whose memory no bias or recurrent matrix sets, as ``rg_lru``,
-            whose own start is the one to use.
+        SpecError: length; input whose standard deviation is below 1e-5 or above 1e6; an argument of another type; a
+            field of ``fixed`` that does not exist or is what sets the length; a cell that is not pointwise; a cell
+            whose memory no bias or recurrent matrix sets, as ``rg_lru``, whose own start is the one to use.
         ModuleError: as `apply_`; among others ``bias=False``.
         ValueError: a batch that is empty, gives a layer NaN or infinity, or reaches no recurrent layer.
 

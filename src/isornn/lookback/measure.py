@@ -71,8 +71,8 @@ def memory(
     >>> found.needed, found.score
     (32, 'R^2')
     """
-    if longest is not None and longest < 1:
-        raise DataError(f"longest: {longest} is not allowed; it is a number of steps, at least 1")
+    if longest is not None and (longest % 1 or longest < 1):
+        raise DataError(f"longest: {longest} is not allowed; it is a whole number of steps, at least 1")
     draw = torch.Generator().manual_seed(SEED) if generator is None else generator
     with torch.no_grad():
         rows = rows_of(batch, target, lengths, longest, draw)

@@ -53,7 +53,8 @@ class Memory:
         elif self.needed is None:
             found = f"No length: {self.reason}"
         else:
-            found = f"The last {steps(self.needed)} of the inputs are enough"
+            one = self.needed == 1
+            found = f"The last {'step' if one else steps(self.needed)} of the inputs {'is' if one else 'are'} enough"
             if self.needed == self.lengths[-1] and self.whole and len(self.lengths) > 1:
                 found += ", which is the whole sequence"
         return f"{found}.\n{self._evidence(best)}\n{data}.{self._limit()}"

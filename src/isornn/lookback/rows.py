@@ -19,6 +19,7 @@ _ONE_HOT = 32  # symbols, above which each gets a random code of as many signs
 _CLASSES = 64  # above which the rarer ones are one
 _NUMBERS = 1 << 16  # of a row: features are projected on so many principal directions that they fit
 _SAMPLE = 20_000  # steps, from which the principal directions are estimated
+_TINY = torch.finfo(torch.float64).tiny
 
 
 class DataError(ValueError):
@@ -62,18 +63,19 @@ def rows_of(batch: Any, target: Any, lengths: Any, longest: int | None, generato
     """
     inputs, wanted = _as_tensor("batch", batch), _as_tensor("target", target)
     ends = _lengths(inputs, lengths)
+    _check_apart(inputs)
     if wanted.dim() == 0 or len(wanted) != len(inputs):
         found = tuple(wanted.shape)
         raise DataError(f"target: shape {found} is not allowed; it has an entry for each of {len(inputs)} sequences")
     per_step = wanted.dim() >= 2 and wanted.shape[1] == inputs.shape[1] > 1
     sequence, step, chosen = _drawn(wanted, ends, per_step, generator)
-    targets, score = _targets(chosen)
     if not len(step):
         raise DataError("target: none is left; NaN and the class -100 leave a target out")
+    targets, score = _targets(chosen)
     if bool((targets == targets[0]).all()):
         raise DataError("target: all entries are the same, so that there is nothing to predict")
     before = int(step.max()) + 1
-    steps = before if longest is None else min(before, longest)
+    steps = before if longest is None else min(before, int(longest))
     inside = torch.arange(inputs.shape[1]) < ends[:, None]
     lags = step[:, None] - torch.arange(steps)
     real = _features(inputs, inside, sequence, lags, generator)
@@ -106,6 +108,33 @@ def _lengths(inputs: Tensor, lengths: Any) -> Tensor:
         found = f"{int(ends.min())} to {int(ends.max())}"
         raise DataError(f"lengths: {found} is not allowed; they are from 1 to the {inputs.shape[1]} steps of the batch")
     return ends.long()
+
+
+def _check_apart(inputs: Tensor) -> None:
+    """Refuse windows that slide along a series by at most half of their steps.
+
+    Predictions would be of sequences whose neighbours, nearly the same and with nearly the same target, were fitted to.
+
+    Raises:
+        DataError: most sequences repeat what the one before ends with.
+    """
+    steps, pairs = inputs.shape[1], len(inputs) - 1
+    for shift in range(1, steps // 2 + 1):
+        ending, beginning = inputs[:-1, shift:], inputs[1:, : steps - shift]
+        if not 2 * int(_same(ending[:, :1], beginning[:, :1]).sum()) > pairs:
+            continue
+        moves = ~_same(beginning[:, 1:], beginning[:, :1])
+        if 2 * int((_same(ending, beginning) & moves).sum()) > pairs:
+            raise DataError(
+                f"batch: sequences overlap, which is not allowed, as errors are computed between them: most begin with "
+                f"the last {steps - shift} steps of the one before; of such windows batch[::{-(-steps // shift)}] "
+                f"do not overlap"
+            )
+
+
+def _same(one: Tensor, other: Tensor) -> Tensor:
+    """Of which sequences all numbers are equal, (B,)."""
+    return (one == other).flatten(1).all(1)
 
 
 def _drawn(wanted: Tensor, ends: Tensor, per_step: bool, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -144,7 +173,8 @@ def _targets(values: Tensor) -> tuple[Tensor, Score]:
         if values.isinf().any():
             raise DataError("target: infinite values are not allowed; leave a target out with NaN")
         centred = values.double() - values.double().mean(0)
-        return centred / centred.square().mean(0).sqrt().clamp(min=1e-300), "R^2"
+        centred = centred / centred.abs().amax(0).clamp(min=_TINY)  # else the squares of very large values are infinite
+        return centred / centred.square().mean(0).sqrt().clamp(min=_TINY), "R^2"
     if values.shape[1] != 1:
         found = tuple(values.shape[1:])
         raise DataError(f"target: {found} classes for each entry are not allowed; it is one class, or real numbers")
@@ -167,14 +197,21 @@ def _features(inputs: Tensor, inside: Tensor, sequence: Tensor, step: Tensor, ge
     sample = present[torch.randperm(len(present), generator=generator)[:_SAMPLE]]
     steps = step.shape[1]
     flat = _coded(present, code) if code is not None else present
-    mean, spread = flat.float().mean(0), flat.float().std(0, correction=0)
-    scale = torch.where(spread > 1e-6 * (mean.abs() + 1e-30), 1 / spread.clamp(min=1e-30), 0.0)
+    # A time stamp varies by less than float32 resolves.
+    kind = torch.float64 if flat.dtype in (torch.float64, torch.int64) else torch.float32
+    spread, mean = torch.std_mean(flat.to(kind), 0, correction=0)
+    limits = torch.finfo(kind)
+    scale = torch.where(spread > 8 * limits.eps * mean.abs(), 1 / spread.clamp(min=limits.tiny), 0.0)
+
+    def standardised(values: Tensor) -> Tensor:
+        return ((_coded(values, code).to(kind) - mean) * scale).float()
+
     most = max(1, _NUMBERS // steps)
-    turn = _principal((_coded(sample, code).float() - mean) * scale, most) if len(scale) > most else None
+    turn = _principal(standardised(sample), most) if len(scale) > most else None
     history = torch.zeros(*step.shape, len(scale) if turn is None else most)
     for rows in torch.arange(len(step)).split(max(1, (1 << 24) // (steps * len(scale)))):
         values = inputs[sequence[rows][:, None], step[rows].clamp(min=0)]
-        values = (_coded(values, code).float() - mean) * scale
+        values = standardised(values)
         values = values if turn is None else values @ turn
         history[rows] = values * (step[rows] >= 0)[..., None]
     return history
