@@ -369,6 +369,8 @@ def test_arguments():
         critical_(nn.GRU(5, 4), batch=batch, input=Input())
     with pytest.raises(SpecError, match="length: None"):
         critical_(nn.GRU(5, 4))
+    with pytest.raises(SpecError, match=r"length: .* critical_\(model, batch=x\)"):
+        critical_(nn.GRU(5, 4), batch)
     with pytest.raises(SpecError, match="length"):
         critical_(nn.GRU(5, 4), 1, batch=batch)
     with pytest.raises(ValueError, match="at least one sequence"):

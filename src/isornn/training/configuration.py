@@ -168,7 +168,7 @@ class Configuration:
             symbols (one-hot where it is absent); ``own_steps``: the number of steps, each of which then has parameters
             of its own.
         start: a start of `isornn.init`, a preset, or ``spec`` with ``gates`` as in a spec file; ``length`` is the
-            task's where it is absent, and ``critical`` is given the mean square of the task's inputs.
+            task's where it is absent, and ``critical`` is drawn for a batch of the task.
         optimiser: with its learning ``rate``; ``geodesic`` trains the bases and spectra of ``spectral``, each at
             its own rate where that is given, and the ``rest`` by another, by which ``spectrum`` may go too.
         schedule: torch's learning-rate schedules; they count updates, ``plateau`` validations.
