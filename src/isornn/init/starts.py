@@ -120,7 +120,8 @@ def critical_(
             raise SpecError("input", input, "it is measured where a batch is given; give one of the two")
         start_for_batch_(module, batch, length, solved, generator, report)
         return module
-    if length is None or isinstance(length, torch.Tensor):
+    given: object = length  # a batch, if the caller forgot its name
+    if length is None or isinstance(given, torch.Tensor):
         raise SpecError("length", length, "it is a number of steps, or that of a batch: critical_(model, batch=x)")
     if input is None:
         message = "critical_ takes the input as standardised: give batch=, or input=isornn.Input.of(...)"
