@@ -62,9 +62,13 @@ def plain(value: Any) -> Any:
 
 
 class Record:
-    """A dataclass whose JSON has its fields, and those of its properties that ``derived`` names."""
+    """A dataclass whose JSON has its fields, and those of its properties that ``derived`` names.
+
+    JSON has neither infinity nor NaN: ``nulls`` says by field what a null among its numbers is, where that is not NaN.
+    """
 
     derived: ClassVar[tuple[str, ...]] = ()
+    nulls: ClassVar[Mapping[str, float]] = {}
 
     def to_json(self) -> dict[str, Any]:
         """One JSON object without NaN or infinity; what does not exist is null."""
@@ -326,6 +330,8 @@ class Memory(Record):
             a gate.
     """
 
+    nulls = {"time_constants": math.inf}
+
     gate: str | None
     length: int
     time_constants: Tensor | None
@@ -374,6 +380,8 @@ class Profile(Record):
         misfit: root mean square of ln norm about the line: the profile is no exponential where it is large.
         reach: steps after the first until the mean squared norm has fallen to 1/e of its value after the first.
     """
+
+    nulls = {"log_norm": -math.inf}
 
     lags: Tensor
     log_norm: Mapping[str, Tensor]
