@@ -203,14 +203,20 @@ def _has_gradient(call: Call) -> bool:
 
 
 def _check_batch(batch: Any) -> None:
+    given = list(_tensors(batch))
+    if any(tensor.is_meta for tensor in given):
+        raise ValueError("batch: a tensor on the meta device is not allowed, as it has no values")
+    # Some of several may be empty: features of a kind that the data does not have.
+    if given and all(tensor.numel() == 0 for tensor in given):
+        raise ValueError(f"batch: shape {tuple(given[0].shape)} is not allowed; it holds at least one sequence")
+
+
+def _tensors(batch: Any) -> Iterator[Tensor]:
     if isinstance(batch, Tensor):
-        if batch.is_meta:
-            raise ValueError("batch: a tensor on the meta device is not allowed, as it has no values")
-        if batch.numel() == 0:
-            raise ValueError(f"batch: shape {tuple(batch.shape)} is not allowed; it holds at least one sequence")
+        yield batch
     elif isinstance(batch, Mapping | tuple | list):
         for part in batch.values() if isinstance(batch, Mapping) else batch:
-            _check_batch(part)
+            yield from _tensors(part)
 
 
 def _arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -248,9 +254,7 @@ def _refused_batch(model: nn.Module, batch: Any) -> Iterator[None]:
 
 
 def _holds_tensor(batch: Any) -> bool:
-    if isinstance(batch, Mapping | tuple | list):
-        return any(map(_holds_tensor, batch.values() if isinstance(batch, Mapping) else batch))
-    return isinstance(batch, Tensor)
+    return any(True for _ in _tensors(batch))
 
 
 def _binds(signature: inspect.Signature, *positional: Any, **named: Any) -> bool:

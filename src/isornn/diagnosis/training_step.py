@@ -211,7 +211,7 @@ def copied(found: RecurrentModule) -> RecurrentModule:
     numbers = {id(tensor): tensor.detach().clone() for tensor in tensors_in(_held(found.module)) if not tensor.is_leaf}
     try:
         module = copy.deepcopy(found.module, numbers)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise ValueError(f"model: {found.name or found.kind} cannot be copied: {error}") from None
     layers = tuple(layer for layer in recurrent_layers(module) if layer.module is module)
     return replace(found, module=module, layers=layers)
