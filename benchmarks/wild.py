@@ -3,9 +3,9 @@
     python benchmarks/wild.py --environments FOLDER [--half first] [--host darts]
 
 FOLDER has an environment for each host, FOLDER/darts/bin/python and so on, with the package and what isornn needs;
-this checkout is put on their path. Cases and the verdicts expected of them are in wild_hosts/first.py and second.py: 30
-on which rules were fixed, 30 that were tried afterwards. A case is right if the expected kind is found and no other than
-those that follow from it; a sound model if nothing is found. Wanted: 95 % right, no sound model called ill.
+this checkout is put on their path. Cases and the verdicts expected of them are in wild_hosts, first.py and second.py:
+30 on which rules were fixed, 30 that were tried afterwards. A case is right if the expected kind is found and none but
+what follows from it; a sound model if nothing is found. Wanted: 95 % right, no sound model called ill.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def test_the_loss_decides_where_there_is_one():
     model = Two()
     assert not kinds(model, X) & OF_USE
     (found,) = (f for f in findings(measure(model, X, target=lambda out: out[0].square().sum())) if f.kind in OF_USE)
-    assert (found.kind, found.layer) == ("unused", "b l0") and "of the loss" in found.sentence
+    assert (found.kind, found.layer) == ("unused", "b l0") and "from the loss" in found.sentence
 
 
 @pytest.mark.parametrize("made", [patients.kept_state, patients.kept_graph], ids=lambda made: made.__name__)

@@ -332,7 +332,7 @@ def normalise() -> Advice:
 def use() -> Advice:
     """A result that reaches the loss."""
     return Advice(
-        """# In forward: compute the result from what the recurrent layer returns, without .detach() or torch.no_grad().
+        """# In forward: compute the result from what the recurrent layer returns, without .detach() or argmax.
 output, state = recurrent(x)
 return head(output[:, -1])""",
         "it is in the model's forward; compute its result from what the layer returns, or remove the layer",

@@ -22,9 +22,10 @@ class OfUse(Check):
 
 
 class Unused(OfUse):
-    """Nothing in the model's output, or in the loss where a target is given, depends on the module's results.
+    """No gradient leads from the model's output, or from the loss where a target is given, to the module's results.
 
-    Frozen modules, and those that run without gradients, are not called.
+    They are dropped, detached, or used by what has no gradient, as an argmax. Frozen modules, and those that run without
+    gradients, are not called.
     """
 
     kind = "unused"
@@ -35,9 +36,9 @@ class Unused(OfUse):
         what = "the model's output" if layer.loss is None else "the loss"
         return self.finding(
             layer,
-            f"Nothing of {what} depends on its results, in {counted(layer.info.calls, 'call')}: it runs, and is not "
-            "trained.",
-            {f"results on which {what} depends": f"0, in {counted(layer.info.calls, 'call')} (bar: at least 1)"},
+            f"No gradient leads from {what} to its results, in {counted(layer.info.calls, 'call')}: it runs, and is "
+            "not trained.",
+            {f"results that a gradient of {what} reaches": f"0, in {counted(layer.info.calls, 'call')} (bar: 1)"},
             fixes.use(),
         )
 
