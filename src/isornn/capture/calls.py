@@ -163,10 +163,8 @@ def capture(
     _check_batch(batch)
     model = unwrapped(model)
     if use and loss is None:
-        try:
+        with suppress(Exception):  # a forward may hand its output to numpy; if it fails anyway, the next run says why
             return _run(model, modules, batch, None, differentiable=True)
-        except Exception:  # a forward may hand its output to numpy; if it fails anyway, the next run says why
-            return _run(model, modules, batch, None, differentiable=False)
     return _run(model, modules, batch, loss, differentiable=loss is not None)
 
 

@@ -24,8 +24,8 @@ class OfUse(Check):
 class Unused(OfUse):
     """No gradient leads from the model's output, or from the loss where a target is given, to the module's results.
 
-    They are dropped, detached, or used by what has no gradient, as an argmax. Frozen modules, and those that run without
-    gradients, are not called.
+    They are dropped, detached, or used by what has no gradient, as an argmax. Frozen modules are not called, and those
+    that run without gradients.
     """
 
     kind = "unused"
