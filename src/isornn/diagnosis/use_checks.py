@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from isornn.diagnosis import fixes
 from isornn.diagnosis.finding import Check, Finding
 from isornn.diagnosis.records import LayerDiagnosis, Memory, Use
@@ -16,9 +18,9 @@ class OfUse(Check):
             return None
         return self.found(layer, layer.use)
 
+    @abstractmethod
     def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
         """The finding, where the condition holds."""
-        raise NotImplementedError
 
 
 class Unused(OfUse):
@@ -110,7 +112,7 @@ class StateCarried(OfUse):
         )
 
 
-class Truncated(OfUse):
+class Truncated(Check):
     """Most units retain longer than the steps that backpropagation sees: gradients end before their memory does.
 
     Where a detached state cuts a sequence, or is carried from batch to batch, into parts shorter than the length to
