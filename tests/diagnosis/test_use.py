@@ -52,12 +52,6 @@ def two_texts(net, x):
     return net.head(net.rnn(x[:30])[0][-1] + net.rnn(x[30:])[0][-1])
 
 
-def sentences(net, x):
-    """Words of one sentence after the other, each from state 0, as hierarchical encoders do."""
-    words = x.reshape(6, 10, 4, 3)
-    return net.head(torch.stack([net.rnn(words[s])[1][0][0] for s in range(6)]).mean(0))
-
-
 def keeps_for_a_look(net, x):
     out, net.seen = net.rnn(x)
     return net.head(out[-1])
