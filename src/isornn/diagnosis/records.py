@@ -261,6 +261,26 @@ class WeightFacts(Record):
 
 
 @dataclass(frozen=True)
+class KnownStart(Record):
+    """A start that a layer's tensors have, whether it is a fault or not.
+
+    Args:
+        name: as `isornn.init` has it, without its underscore (``"stacked_orthogonal"``); ``"forget_bias_3"``, and so
+            for any number in place of the 3; or ``"other"``.
+        law: of matrices and biases, as a clause.
+        used: where it is used, as a clause; may be empty.
+    """
+
+    name: str
+    law: str
+    used: str
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.name}: {self.law}" + (f"; {self.used}" if self.used else "")
+
+
+@dataclass(frozen=True)
 class GateActivity(Record):
     """A gate's values over all units, steps and sequences of the batch, peepholes included; exact for this batch.
 
@@ -300,6 +320,10 @@ class Memory(Record):
         state: the state's name.
         sign: +1 where A rises with the gate's pre-activation, -1 where it falls.
         others: the same for further retained states, each by its own gates.
+        through_gates: ln of what a gradient keeps over ``length - 1`` steps back by the gates alone, as if no recurrent
+            matrix passed any on: the root mean square over units and sequences of ``prod_t A_t``, exact for this batch,
+            its error over sequences. Beyond the sequence's end at the mean rate of each unit. ``None`` without
+            a gate.
     """
 
     gate: str | None
@@ -311,6 +335,7 @@ class Memory(Record):
     state: str | None = None
     sign: int = 1
     others: tuple[Memory, ...] = ()
+    through_gates: Quantity | None = None
 
 
 @dataclass(frozen=True)
@@ -514,6 +539,7 @@ class LayerDiagnosis(Record):
         lyapunov: the leading exponents.
         predicted: the theory's answer for a layer with these hyper-parameters.
         denormals: of its module's pass; ``None`` where there are none, or the device computes with them at full speed.
+        start: which of the known starts its weights have; ``None`` where they look trained or drawn otherwise.
     """
 
     info: LayerInfo
@@ -532,6 +558,7 @@ class LayerDiagnosis(Record):
     lyapunov: Lyapunov
     predicted: Predicted
     denormals: Denormals | None = None
+    start: KnownStart | None = None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from isornn.theory import Quantity
 from isornn.theory.records import UNENDING
 
 COLUMNS = ("layer", "gradient after T", "ξ", "reach", "reach in theory", "Lyapunov", "units > T/2", "saturated")
+NO_START = "none known: trained, or drawn by another law"
 _MEANING = (
     "Gradient of the layer's last output with respect to its state: its norm T steps back relative to one step back; "
     "ξ: steps in which its square falls to 1/e, fitted; reach: steps after the first until it has. Then the share of "
@@ -31,6 +32,15 @@ def meaning(diagnosis: Diagnosis) -> str:
     return " ".join(
         [_MEANING, *(f"No reach in theory for {', '.join(names)}: {reason}." for reason, names in without.items())]
     )
+
+
+def starts(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """A line for each start that layers have, and one for those that have none."""
+    having: dict[str, list[str]] = {}
+    for layer in diagnosis.layers:
+        start = NO_START if layer.start is None else str(layer.start)
+        having.setdefault(start, []).append(layer.info.name)
+    return tuple(f"start of {', '.join(names)}: {start}" for start, names in having.items())
 
 
 def _row(layer: LayerDiagnosis, length: int) -> tuple[str, ...]:
