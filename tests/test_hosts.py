@@ -29,7 +29,7 @@ def script(name: str) -> Any:
 
 
 def race(
-    without: list[float | None], with_start: list[float | None], *, last: bool = False, higher: bool = False
+    without: Sequence[float | None], with_start: Sequence[float | None], *, last: bool = False, higher: bool = False
 ) -> Any:
     """To the best or the last score of the run without the start."""
     compared = script("compared")

@@ -103,18 +103,20 @@ def measured(host: str, packages: Sequence[str], tasks: Sequence[Task]) -> None:
     versions = {name: version(name) for name in (*packages, "torch")}
     device = f"{processor()} ({os.cpu_count()} cores), {torch.get_num_threads()} threads"
     file = RESULTS / f"{host}.json"
-    known = _kept(file, versions)
-    found: list[dict[str, Any]] = []
-    for task in tasks:
-        pairs = known.get(json.dumps(_described(task)), [])
-        for seed in SEEDS[len(pairs) :]:
-            pairs.append(pair_of(task, seed))
-            print(f"{task.name}, seed {seed}: {_row(task, pairs[-1])}", file=sys.stderr)
-            at_work = [*found, _recorded(task, pairs)]
-            _write(file, {"host": host, "versions": versions, "device": device, "tasks": at_work})
-        found.append(_recorded(task, pairs))
-        show(task, pairs)
-    _write(file, {"host": host, "versions": versions, "device": device, "tasks": found})
+    kept = _kept(file, versions)
+    pairs = [kept.get(json.dumps(_described(task)), []) for task in tasks]
+
+    def write() -> None:
+        found = [_recorded(task, known) for task, known in zip(tasks, pairs, strict=True) if known]
+        _write(file, {"host": host, "versions": versions, "device": device, "tasks": found})
+
+    for task, known in zip(tasks, pairs, strict=True):
+        for seed in SEEDS[len(known) :]:
+            known.append(pair_of(task, seed))
+            print(f"{task.name}, seed {seed}: {_row(task, known[-1])}", file=sys.stderr)
+            write()
+        show(task, known)
+    write()
 
 
 def _described(task: Task) -> dict[str, Any]:
