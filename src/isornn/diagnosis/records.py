@@ -62,9 +62,13 @@ def plain(value: Any) -> Any:
 
 
 class Record:
-    """A dataclass whose JSON has its fields, and those of its properties that ``derived`` names."""
+    """A dataclass whose JSON has its fields, and those of its properties that ``derived`` names.
+
+    JSON has neither infinity nor NaN: ``nulls`` says by field what a null among its numbers is, where that is not NaN.
+    """
 
     derived: ClassVar[tuple[str, ...]] = ()
+    nulls: ClassVar[Mapping[str, float]] = {}
 
     def to_json(self) -> dict[str, Any]:
         """One JSON object without NaN or infinity; what does not exist is null."""
@@ -151,6 +155,26 @@ class ReplayCheck(Record):
     residual: float
     tolerance: float
     rounding: float
+
+
+@dataclass(frozen=True)
+class Use(Record):
+    """What a model does with the results of a recurrent module; the same for all of its layers.
+
+    Args:
+        reached: whether the model's output depends on them, of the loss where a target is given; ``None`` where that is
+            not known, as of frozen modules and of those that run without gradients.
+        windows: into how many steps the states that are detached cut the measured sequence; one window where none is.
+        restarts: how many calls began at state 0 although they read consecutive parts of one sequence; 0 where none.
+        carried: whether a second run on the same batch starts from the state in which the first ended.
+        attached: whether that state then still has the graph of the first run.
+    """
+
+    reached: bool | None
+    windows: tuple[int, ...]
+    restarts: int
+    carried: bool
+    attached: bool
 
 
 @dataclass(frozen=True)
@@ -326,6 +350,8 @@ class Memory(Record):
             a gate.
     """
 
+    nulls = {"time_constants": math.inf}
+
     gate: str | None
     length: int
     time_constants: Tensor | None
@@ -374,6 +400,8 @@ class Profile(Record):
         misfit: root mean square of ln norm about the line: the profile is no exponential where it is large.
         reach: steps after the first until the mean squared norm has fallen to 1/e of its value after the first.
     """
+
+    nulls = {"log_norm": -math.inf}
 
     lags: Tensor
     log_norm: Mapping[str, Tensor]
@@ -540,6 +568,7 @@ class LayerDiagnosis(Record):
         predicted: the theory's answer for a layer with these hyper-parameters.
         denormals: of its module's pass; ``None`` where there are none, or the device computes with them at full speed.
         start: which of the known starts its weights have; ``None`` where they look trained or drawn otherwise.
+        use: what the model does with its module's results.
     """
 
     info: LayerInfo
@@ -559,6 +588,7 @@ class LayerDiagnosis(Record):
     predicted: Predicted
     denormals: Denormals | None = None
     start: KnownStart | None = None
+    use: Use | None = None
 
 
 @dataclass(frozen=True)
@@ -569,12 +599,14 @@ class Unmeasured(Record):
         module, kind: its dotted name and class.
         reason: why not.
         finite: false where NaN or infinite numbers are the reason.
+        called: false where the run did not call it.
     """
 
     module: str
     kind: str
     reason: str
     finite: bool = True
+    called: bool = True
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from isornn.theory.records import UNENDING
 
 COLUMNS = ("layer", "gradient after T", "ξ", "reach", "reach in theory", "Lyapunov", "units > T/2", "saturated")
 NO_START = "none known: trained, or drawn by another law"
-_MEANING = (
+MEANING = (
     "Gradient of the layer's last output with respect to its state: its norm T steps back relative to one step back; "
     "ξ: steps in which its square falls to 1/e, fitted; reach: steps after the first until it has. Then the share of "
     "units with a time constant above T/2, and the gate that is saturated most often. ± is a standard error; numbers "
@@ -20,7 +20,7 @@ _MEANING = (
 
 def rows(diagnosis: Diagnosis) -> tuple[tuple[str, ...], ...]:
     """Under `COLUMNS`, in the order of the diagnosis."""
-    return tuple(_row(layer, diagnosis.length) for layer in diagnosis.layers)
+    return tuple(row(layer, diagnosis.length) for layer in diagnosis.layers)
 
 
 def meaning(diagnosis: Diagnosis) -> str:
@@ -30,7 +30,7 @@ def meaning(diagnosis: Diagnosis) -> str:
         if layer.predicted.untied is None:
             without.setdefault(str(layer.predicted.reason), []).append(layer.info.name)
     return " ".join(
-        [_MEANING, *(f"No reach in theory for {', '.join(names)}: {reason}." for reason, names in without.items())]
+        [MEANING, *(f"No reach in theory for {', '.join(names)}: {reason}." for reason, names in without.items())]
     )
 
 
@@ -43,7 +43,8 @@ def starts(diagnosis: Diagnosis) -> tuple[str, ...]:
     return tuple(f"start of {', '.join(names)}: {start}" for start, names in having.items())
 
 
-def _row(layer: LayerDiagnosis, length: int) -> tuple[str, ...]:
+def row(layer: LayerDiagnosis, length: int) -> tuple[str, ...]:
+    """Of one layer, under `COLUMNS`."""
     untied, memory = layer.predicted.untied, layer.memory
     near, beyond = memory.near.number(), memory.beyond.number()
     slow = "no such gate" if near is None or beyond is None else share(near + beyond)
