@@ -374,7 +374,11 @@ def _truncated(found: CapturedSequence, one: LayerReplay) -> dict[str, str]:
     window = max(found.windows)
     _, memory = gates_and_memory(one.replay, max(window, 2))
     longest = max((memory, *memory.others), key=lambda state: retaining(state, window))
-    return {"truncated": truncated(longest, window)} if retaining(longest, window) > MOST_RETAINING else {}
+    if retaining(longest, window) <= MOST_RETAINING:
+        return {}
+    # Whether a given state is the one in which an earlier batch ended, one update does not show.
+    given = "" if found.cuts else "It is given a state without a gradient. If that continues an earlier batch: "
+    return {"truncated": given + truncated(longest, window)}
 
 
 def _profiles(module: RecurrentModule, found: CapturedSequence, replays: list[LayerReplay]) -> list[Profile]:
