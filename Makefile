@@ -6,13 +6,17 @@ WORKERS ?= 2
 BIN := .venv/bin
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
 
-.PHONY: demo test lint format clean
+.PHONY: demo test hosts lint format clean
 
 demo: .venv/.made
 	$(BIN)/isornn demo $(DEMO_ARGS)
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+# The recipes in docs/hosts, each in an environment of its own: make hosts HOSTS="darts gluonts"
+hosts:
+	@PIP_ARGS="$(PIP_ARGS)" $(PYTHON) benchmarks/hosts $(HOSTS)
 
 lint: .venv/.made-dev
 	$(BIN)/ruff check .
@@ -25,7 +29,7 @@ format: .venv/.made-dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .hosts .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "isornn needs Python 3.11 or newer: make PYTHON=...")'
