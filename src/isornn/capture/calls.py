@@ -18,6 +18,8 @@ from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
 States = tuple[Tensor, ...]
 Loss = Callable[[Any], Tensor]
 
+_MARK = "_isornn_captures"
+
 
 @dataclass(frozen=True)
 class RecurrentModule:
@@ -116,7 +118,8 @@ def capture(model: nn.Module, modules: Sequence[RecurrentModule], batch: Any, lo
     Args:
         modules: those of the model whose calls are captured.
         batch: a tensor or PackedSequence is the only argument, a tuple or list the positional ones. A dict holds the
-            keyword arguments, or is itself the only argument where forward has no such keywords.
+            keyword arguments, or is itself the only argument where forward has no such keywords. A function is called
+            with the model and runs it, where that is not by forward: ``lambda model: model.training_step(batch, 0)``.
         loss: of the model's output; gradients are then taken with respect to every captured output and state.
 
     Raises:
@@ -124,11 +127,9 @@ def capture(model: nn.Module, modules: Sequence[RecurrentModule], batch: Any, lo
             forward takes; the loss is not one number that depends on a recurrent layer.
     """
     _check_batch(batch)
-    positional, named = _arguments(model, batch)
     recorder = CallRecorder({found.module: [] for found in modules}, differentiable=loss is not None)
     with preserve_state(model), recorder.attached(), torch.set_grad_enabled(loss is not None):
-        with _refused_batch(model, batch):
-            output = model(*positional, **named)
+        output = _run(model, batch)
         value = None
         if loss is not None:
             value = loss(output)
@@ -146,7 +147,17 @@ def _check_batch(batch: Any) -> None:
             raise ValueError(f"batch: shape {tuple(batch.shape)} is not allowed; it holds at least one sequence")
     elif isinstance(batch, Mapping | tuple | list):
         for part in batch.values() if isinstance(batch, Mapping) else batch:
-            _check_batch(part)
+            # A model may take features of which a batch has none, as (B, T, 0).
+            if not (isinstance(part, Tensor) and part.ndim > 1 and part.shape[-1] == 0):
+                _check_batch(part)
+
+
+def _run(model: nn.Module, batch: Any) -> Any:
+    if callable(batch):
+        return batch(model)
+    positional, named = _arguments(model, batch)
+    with _refused_batch(model, batch):
+        return model(*positional, **named)
 
 
 def _arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -217,15 +228,18 @@ class CallRecorder:
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """Within the block the modules have the hooks."""
+        """Within the block the modules have the hooks, and are marked, so that a `Monitor` ignores these calls."""
         handles: list[Any] = []
         try:
             for module in self.calls:
+                module.__dict__[_MARK] = True
                 handles += attach(module, self.before, self.after)
             yield
         finally:
             for handle in handles:
                 handle.remove()
+            for module in self.calls:
+                module.__dict__.pop(_MARK, None)
 
     def before(self, module: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Keep the arguments of a call."""
@@ -235,6 +249,9 @@ class CallRecorder:
         if not isinstance(inputs, Tensor | PackedSequence):
             self.refused[module] = f"its input is {type(inputs).__name__}, not a tensor or PackedSequence"
             return
+        if data_of(inputs).numel() == 0:
+            shape = tuple(data_of(inputs).shape)
+            raise ValueError(f"batch: a recurrent layer receives shape {shape} from it; that holds no step to measure")
         if data_of(inputs).is_complex():
             raise ValueError("batch: complex numbers are not allowed as input of a recurrent layer")
         self.open[module] = (
@@ -274,6 +291,11 @@ class CallRecorder:
             # wanted is that of the rest of the model with respect to each.
             data = data.view_as(data) if data.requires_grad else data.detach().requires_grad_(True)
         return with_data(value, data)
+
+
+def is_captured(module: nn.Module) -> bool:
+    """Whether the call is one that `capture` makes, not the user's own."""
+    return _MARK in module.__dict__
 
 
 def attach(module: nn.Module, before: Callable[..., Any], after: Callable[..., Any]) -> list[Any]:

@@ -76,7 +76,8 @@ def measure(
         model: holds torch.nn.RNN, LSTM, GRU of any depth, direction and projection, their ...Cell forms stepped by
             hand, or isornn's layers.
         batch: what the model is called with: a tensor or PackedSequence, a tuple of positional arguments, or a dict of
-            keyword arguments (or the dict itself, where forward takes one). Its layout is the model's own.
+            keyword arguments (or the dict itself, where forward takes one). Its layout is the model's own. Or a
+            function that is called with the model and runs it, where that is not by forward.
         length: T, how many steps the layers should bridge; those of the longest sequence by default.
         target: for the gradient of the loss: a function of the model's output, integer labels (cross entropy), or
             floating point values (mean squared error).

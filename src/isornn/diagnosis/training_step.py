@@ -22,6 +22,7 @@ from isornn.capture.calls import (
     attach,
     data_of,
     dense,
+    is_captured,
     is_result,
     with_data,
 )
@@ -120,7 +121,7 @@ class StepRecorder:
         self._ended = False
 
     def _before(self, module: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if torch.is_grad_enabled() and not self._ended:
+        if torch.is_grad_enabled() and not self._ended and not is_captured(module):
             self._recorder.before(module, positional, named)
 
     def _after(self, module: nn.Module, positional: tuple[Any, ...], result: Any) -> Any:

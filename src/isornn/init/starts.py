@@ -85,7 +85,8 @@ def critical_(
         length: T from 2 to 1e6, the number of steps to bridge; with a batch by default those of each layer's longest
             sequence.
         batch: what the model is called with: a tensor or PackedSequence, a tuple of positional arguments, or a dict of
-            keyword arguments. Some dozens of typical sequences are enough.
+            keyword arguments; or a function that is called with the model and runs it, where that is not by forward.
+            Some dozens of typical sequences are enough.
         fixed: as `isornn.critical`.
         input: law of every layer's input, in place of a batch; standardised if neither is given, with a warning.
         generator: source of all draws.

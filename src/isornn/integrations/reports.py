@@ -1,0 +1,71 @@
+"""Reports of one module at several moments of its training, on one batch."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from isornn.diagnosis import ReplayError
+from isornn.diagnosis.gradients import Target
+from isornn.files import replacing
+from isornn.nn.gate_tensors import ModuleError
+from isornn.reports import Report, diagnose
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class TrainingReports:
+    """Writes ``step-000500.json`` and, where plotly and jinja2 are there, ``step-000500.html`` into a folder.
+
+    Args:
+        folder: is made when the first report is written.
+        length: as `isornn.diagnose`.
+    """
+
+    def __init__(self, folder: Path, length: int | None) -> None:
+        self.folder, self._length = folder, length
+        self.by_step: dict[int, Report] = {}
+
+    def add(self, step: int, model: nn.Module, batch: Any, target: Target | None, *, write: bool) -> dict[str, float]:
+        """Diagnose the model as it is after so many updates.
+
+        A model that cannot be measured is no reason to end its training: that is logged as a warning.
+
+        Args:
+            write: files too; of several processes one does.
+
+        Returns:
+            For loggers: the number of findings, of each kind, and xi of each layer where it is finite.
+        """
+        try:
+            report = diagnose(model, batch, self._length, target, progress=lambda _: None)
+        except (ModuleError, ReplayError, ValueError) as error:
+            _LOGGER.warning("isornn: step %d: no diagnosis: %s", step, error)
+            return {}
+        self.by_step[step] = report
+        if write:
+            self._write(report, self.folder / f"step-{step:06d}")
+        return _numbers(report)
+
+    def _write(self, report: Report, file: Path) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with replacing(file.with_suffix(".json")) as part:
+            part.write_text(json.dumps(report.to_json()))
+        if all(importlib.util.find_spec(name) for name in ("plotly", "jinja2")):
+            report.to_html(file.with_suffix(".html"))
+
+
+def _numbers(report: Report) -> dict[str, float]:
+    numbers = {"diagnosis/findings": float(len(report.findings))}
+    for finding in report.findings:
+        numbers[f"diagnosis/{finding.layer or 'model'}/{finding.kind}"] = 1.0
+    for layer in report.diagnosis.layers:
+        xi = layer.backward.xi.number()
+        if xi is not None:
+            numbers[f"diagnosis/{layer.info.name}/xi"] = xi
+    return numbers

@@ -1,0 +1,173 @@
+"""Callbacks for Hugging Face's Trainer. Importing this needs the package transformers."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from isornn.diagnosis.monitor import EVERY, Log, Monitor, TrainingRecord, Writer
+from isornn.integrations.reports import TrainingReports
+from isornn.integrations.start import TrainingStart, start_
+
+try:
+    from transformers import TrainerCallback
+except ModuleNotFoundError:
+    raise ModuleNotFoundError("callbacks for Hugging Face's Trainer need: pip install transformers") from None
+
+_LOGGER = logging.getLogger(__name__)
+Run = Callable[[nn.Module], Any]
+
+
+class CriticalStart(TrainerCallback):  # type: ignore[misc]
+    """Gives every recurrent layer a critical start before the first update; ``Trainer(callbacks=[CriticalStart()])``.
+
+    The first batch that the Trainer gives the model in train mode is measured, and each layer is drawn for what it
+    receives, as `isornn.init.critical_` does. Everything else stays bit by bit as it was. In distributed training every
+    process has the weights of the first. Nothing is set where a training is resumed, or where a recurrent layer looks
+    trained. Either way a line is logged to ``isornn.integrations.transformers`` at level INFO.
+
+    Args:
+        length: T from 2 to 1e6 to bridge; by default that of each layer's longest sequence.
+        generator: of the weights; torch's global one if ``None``.
+
+    Raises:
+        SpecError, ModuleError, ValueError: at the first batch, as `isornn.init.critical_`.
+    """
+
+    def __init__(self, length: float | None = None, *, generator: torch.Generator | None = None) -> None:
+        self._length, self._generator = length, generator
+        self.start: TrainingStart | None = None
+        """What was done in the last training; ``None`` before its first batch."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any, **others: Any) -> None:
+        self.start = None
+        if state.global_step > 0:
+            self._ended(TrainingStart((), f"{state.global_step} updates were made before"))
+        else:
+            _at_first_batch(model, lambda run: self._ended(start_(model, run, self._length, self._generator)))
+
+    def _ended(self, start: TrainingStart) -> None:
+        self.start = start
+        _LOGGER.info(str(start))
+
+
+class Diagnose(TrainerCallback):  # type: ignore[misc]
+    """Writes reports of `isornn.diagnose` before, during and after a training, all measured on its first batch.
+
+    The gradient is that of the loss that the model returns; the model is left bit by bit as it was. A line for each
+    report is logged to ``isornn.integrations.transformers`` at level INFO. After `CriticalStart` in the list of
+    callbacks, the first report is of that start.
+
+    Args:
+        folder: of the reports, ``step-000500.json`` and, with ``isornn[report]``, ``.html``; by default ``isornn`` in
+            the Trainer's ``output_dir``.
+        every: updates between reports during the training; ``None`` for none.
+        length: T that gradients must cross, as `isornn.diagnose`.
+    """
+
+    def __init__(
+        self, folder: str | PathLike[str] | None = None, *, every: int | None = None, length: int | None = None
+    ) -> None:
+        if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
+            raise ValueError(f"every: {every!r} is not allowed; it is a whole number of updates, at least 1, or None")
+        self._folder, self._every, self._length = folder, every, length
+        self._run: Run | None = None
+        self._reports: TrainingReports | None = None
+
+    @property
+    def reports(self) -> dict[int, Any]:
+        """`isornn.reports.Report` by the number of updates made before it, of the last training."""
+        return {} if self._reports is None else self._reports.by_step
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any, **others: Any) -> None:
+        folder = Path(args.output_dir) / "isornn" if self._folder is None else Path(self._folder)
+        self._run, self._reports = None, TrainingReports(folder, self._length)
+
+        def first(run: Run) -> None:
+            self._run = run
+            self._report(state, model)
+
+        _at_first_batch(model, first)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, *, model: Any, **others: Any) -> None:
+        if self._every is not None and state.global_step % self._every == 0:
+            self._report(state, model)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, *, model: Any, **others: Any) -> None:
+        if self._run is not None:
+            self._report(state, model)
+            self._run = None
+
+    def _report(self, state: Any, model: nn.Module) -> None:
+        assert self._reports is not None
+        step = state.global_step
+        if step not in self._reports.by_step:
+            self._reports.add(step, model, self._run, _loss, write=state.is_world_process_zero)
+        if step in self._reports.by_step:
+            _LOGGER.info("isornn: step %d: %r in %s", step, self._reports.by_step[step], self._reports.folder)
+
+
+class MonitorCallback(TrainerCallback):  # type: ignore[misc]
+    """Watches the model that a Trainer trains, as `Monitor`; ``Trainer(callbacks=[MonitorCallback()])``.
+
+    An update is one of the Trainer's ``global_step``, so that accumulated batches are one. A Trainer that is stopped
+    by an error does not call its callbacks: call `close` then.
+
+    Args:
+        every: updates from one measurement to the next.
+        log, writer: as in `Monitor`; the Trainer's own log cannot be written to from a callback.
+    """
+
+    def __init__(self, every: int = EVERY, *, log: Log | None = None, writer: Writer | None = None) -> None:
+        self._every, self._log, self._writer = every, log, writer
+        self._monitor: Monitor | None = None
+
+    @property
+    def record(self) -> TrainingRecord | None:
+        """Of the last training; ``None`` before the first."""
+        return None if self._monitor is None else self._monitor.record
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any, **others: Any) -> None:
+        self._monitor = Monitor(model, self._every, log=self._log, writer=self._writer)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if self._monitor is not None:
+            self._monitor.step(state.global_step)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove all hooks from the model."""
+        if self._monitor is not None:
+            self._monitor.close()
+
+
+def _at_first_batch(model: nn.Module, act: Callable[[Run], object]) -> None:
+    """Call ``act`` ahead of the model's first forward pass in train mode, with a function that repeats that pass."""
+
+    def before(_: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if not model.training:
+            return
+        handle.remove()
+        arguments = copy.deepcopy((positional, named))
+
+        def run(model: nn.Module) -> Any:
+            positional, named = copy.deepcopy(arguments)
+            return model(*positional, **named)
+
+        act(run)
+
+    handle = model.register_forward_pre_hook(before, with_kwargs=True)
+
+
+def _loss(output: Any) -> Any:
+    """Of what a model returned: its entry ``loss``, or the first of a tuple."""
+    return output["loss"] if isinstance(output, Mapping) else output[0]

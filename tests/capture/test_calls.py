@@ -1,0 +1,64 @@
+"""What a batch may be: arguments, or a function that runs the model."""
+
+import pytest
+import torch
+from torch import nn
+
+import isornn
+from isornn.capture.calls import capture, recurrent_modules
+from isornn.init import critical_
+
+T, B, D, N = 40, 3, 2, 16
+
+
+class Forecaster(nn.Module):
+    """Has no forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.head = nn.GRU(D, N), nn.Linear(N, 1)
+
+    def predict(self, x, scale):
+        return self.head(self.rnn(scale * x)[0][-1])
+
+
+def test_a_function_runs_the_model():
+    model, x = Forecaster(), torch.randn(T, B, D)
+    captured = capture(model, recurrent_modules(model), lambda model: model.predict(x, 3.0), torch.sum)
+    (call,) = captured.calls[model.rnn]
+    assert torch.equal(call.inputs, 3 * x) and call.of_output.abs().sum() > 0
+    assert captured.loss == pytest.approx(float(model.predict(x, 3.0).sum().detach()))
+
+
+def test_starts_reports_and_fixes_take_it():
+    x, found = torch.randn(T, B, D), []
+    model = critical_(Forecaster(), batch=lambda model: model.predict(x, 3.0), report=found.append)
+    assert found[0].input.variance == pytest.approx(float((3 * x).var((0, 1), correction=0).mean()), rel=1e-5)
+    model = Forecaster()
+    report = isornn.diagnose(model, lambda model: model.predict(x, 1.0), target=torch.sum)
+    assert [finding.kind for finding in report.findings] == ["default_start"]
+    assert report.fix_(torch.Generator().manual_seed(0))[0].startswith("rnn l0: drawn again")
+    assert isornn.diagnose(model, lambda model: model.predict(x, 1.0)).findings == ()
+
+
+class WithStatic(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(D, N, batch_first=True)
+
+    def forward(self, x, categories, static):
+        return self.rnn(torch.cat((x, categories), -1))[0]
+
+
+def test_a_batch_may_have_none_of_some_features():
+    model = WithStatic()
+    batch = {"x": torch.randn(B, T, D), "categories": torch.zeros(B, T, 0), "static": torch.zeros(B, 0)}
+    assert len(capture(model, recurrent_modules(model), batch, None).calls[model.rnn]) == 1
+
+
+@pytest.mark.parametrize(("sequences", "steps"), [(0, T), (B, 0)])
+def test_a_recurrent_layer_needs_something_to_read(sequences, steps):
+    model = WithStatic()
+    batch = (torch.zeros(sequences, steps, D), torch.zeros(sequences, steps, 0), torch.zeros(sequences, 0))
+    with pytest.raises(ValueError, match="batch: (a recurrent layer receives )?shape .* (is not allowed|from it)"):
+        capture(model, recurrent_modules(model), batch, None)
