@@ -19,7 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -75,31 +75,49 @@ class Pair:
 
 
 def measured(host: str, packages: Sequence[str], tasks: Sequence[Task]) -> None:
-    """Train all tasks, print their tables, and write ``results/hosts/HOST.json`` after each of them.
+    """Train all tasks, print their tables, and write ``results/hosts/HOST.json`` after each pair of runs.
+
+    Pairs that the record has, of the same versions and the same description of the task, are not trained again.
 
     Args:
         host: name of the record.
         packages: distributions whose versions belong to the record.
         tasks: in order; the first is the one that the host counts with.
     """
-    record: dict[str, Any] = {
-        "host": host,
-        "versions": {name: version(name) for name in (*packages, "torch")},
-        "device": f"{processor()} ({os.cpu_count()} cores), {torch.get_num_threads()} threads",
-        "tasks": [],
-    }
-    RESULTS.mkdir(parents=True, exist_ok=True)
+    versions = {name: version(name) for name in (*packages, "torch")}
+    device = f"{processor()} ({os.cpu_count()} cores), {torch.get_num_threads()} threads"
+    file = RESULTS / f"{host}.json"
+    known = _kept(file, versions)
+    found: list[dict[str, Any]] = []
     for task in tasks:
-        pairs = []
-        for seed in SEEDS:
+        description = {name: value for name, value in vars(task).items() if name != "run"}
+        pairs = known.get(json.dumps(description), [])
+        for seed in SEEDS[len(pairs) :]:
             pairs.append(pair_of(task, seed))
             print(f"{task.name}, seed {seed}: {shown(pairs[-1])}", file=sys.stderr)
-        summary = summary_of(pairs)
-        description = {name: value for name, value in vars(task).items() if name != "run"}
-        record["tasks"].append({**description, **summary, "pairs": [asdict(pair) for pair in pairs]})
-        with replacing(RESULTS / f"{host}.json") as file:
-            file.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
-        show(task, pairs, summary)
+            at_work = {**description, **summary_of(pairs), "pairs": [asdict(pair) for pair in pairs]}
+            _write(file, {"host": host, "versions": versions, "device": device, "tasks": [*found, at_work]})
+        found.append({**description, **summary_of(pairs), "pairs": [asdict(pair) for pair in pairs]})
+        show(task, pairs, summary_of(pairs))
+    _write(file, {"host": host, "versions": versions, "device": device, "tasks": found})
+
+
+def _kept(file: Path, versions: Mapping[str, str]) -> dict[str, list[Pair]]:
+    """Pairs of runs in a record of the same versions, by the description of their task."""
+    record = json.loads(file.read_text()) if file.exists() else {}
+    if record.get("versions") != versions:
+        return {}
+    names = [field.name for field in fields(Task) if field.name != "run"]
+    return {
+        json.dumps({name: task[name] for name in names}): [Pair(**pair) for pair in task["pairs"]]
+        for task in record["tasks"]
+    }
+
+
+def _write(file: Path, record: Mapping[str, Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(file) as new:
+        new.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
 
 
 def pair_of(task: Task, seed: int) -> Pair:
