@@ -21,8 +21,9 @@ from compared import Task, measured
 from darts import TimeSeries
 from darts.dataprocessing.transformers import Scaler
 from darts.models import BlockRNNModel, RNNModel
-from isornn.integrations.lightning import CriticalStart
 from pytorch_lightning import Callback
+
+from isornn.integrations.lightning import CriticalStart
 
 DELAY, WIDTH, WINDOW, AHEAD = 120, 5, 180, 7  # days
 UPDATES = 50  # of an epoch

@@ -20,8 +20,9 @@ from compared import Task, measured
 from gluonts.dataset.common import ListDataset
 from gluonts.torch.distributions import NegativeBinomialOutput
 from gluonts.torch.model.deepar import DeepAREstimator
-from isornn.integrations.lightning import CriticalStart
 from lightning.pytorch import Callback, seed_everything
+
+from isornn.integrations.lightning import CriticalStart
 
 CONTEXT, AHEAD, HALF_LIFE, EPOCHS = 200, 24, 70, 10  # hours
 DAY_AND_WEEK = [1, 2, 3, 23, 24, 25, 167, 168, 169]

@@ -19,8 +19,9 @@ import numpy as np
 import pandas as pd
 import torch
 from compared import Task, measured
-from isornn.integrations.lightning import CriticalStart
 from pytorch_forecasting import GroupNormalizer, RecurrentNetwork, TemporalFusionTransformer, TimeSeriesDataSet
+
+from isornn.integrations.lightning import CriticalStart
 
 STEPS, EPOCHS, BATCH = 180, 30, 32
 BATCHES = 960  # of production, to train on; 30 updates an epoch
