@@ -69,7 +69,7 @@ class Scores(Callback):
             self.losses.append(float(trainer.callback_metrics["val_loss"]))
 
 
-def run_of(network: Callable[[], nn.Module], epochs: int) -> Run:
+def run_of(network: Callable[[], nn.Module], epochs: int, length: int | None) -> Run:
     def run(seed: int, start: bool) -> Sequence[float]:
         torch.manual_seed(seed)
         model = network()
@@ -82,7 +82,7 @@ def run_of(network: Callable[[], nn.Module], epochs: int) -> Run:
         )
         scores = Scores()
         generator = torch.Generator().manual_seed(seed)
-        callbacks: list[Callback] = [CriticalStart(generator=generator), scores] if start else [scores]
+        callbacks: list[Callback] = [CriticalStart(length, generator=generator), scores] if start else [scores]
         with tempfile.TemporaryDirectory() as folder:
             Trainer(
                 max_epochs=epochs,
@@ -100,14 +100,15 @@ def run_of(network: Callable[[], nn.Module], epochs: int) -> Run:
     return run
 
 
-def task(kind: type, length: int, epochs: int, settings: dict[str, Any]) -> Task:
+def task(kind: type, length: int, epochs: int, settings: dict[str, Any], start: int | None = None) -> Task:
+    """``start``: the length that the start is drawn for, by default that of the layers' sequences."""
     return Task(
-        name=f"{kind.__name__}, two voices that come and go",
+        name=f"{kind.__name__}, two voices that come and go" + (f", CriticalStart({start})" if start else ""),
         score="negative SI-SDR of 32 held-out mixtures, dB",
         length=length,
         updates=UPDATES,
         settings={**settings, "epochs": epochs, "batch_size": BATCH, "note": NOTE},
-        run=run_of(lambda: kind(n_src=2, **settings), epochs),
+        run=run_of(lambda: kind(n_src=2, **settings), epochs, start),
     )
 
 
@@ -121,5 +122,5 @@ if __name__ == "__main__":
     measured(
         "asteroid",
         ["asteroid", "pytorch-lightning", "numpy"],
-        [task(LSTMTasNet, 499, 40, LSTM), task(DPRNNTasNet, 32, 10, DPRNN)],
+        [task(LSTMTasNet, 499, 40, LSTM), task(DPRNNTasNet, 32, 10, DPRNN), task(LSTMTasNet, 499, 40, LSTM, start=50)],
     )

@@ -1,4 +1,4 @@
-"""sb3-contrib's RecurrentPPO with and without the critical start, on a cue that must be recalled 60 steps later."""
+"""sb3-contrib's RecurrentPPO with and without the critical start, on a cue that must be recalled 30 steps later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stable_baselines3.common.env_util import make_vec_env
 
 from isornn.integrations.stable_baselines3 import CriticalStart
 
-ROLLOUTS, ENVS, STEPS, EPOCHS = 14, 16, 128, 10
+ROLLOUTS, ENVS, STEPS, EPOCHS = 12, 16, 128, 10
 SETTINGS: dict[str, Any] = {
     "learning_rate": 1e-3,
     "n_steps": STEPS,
@@ -101,4 +101,4 @@ NOTE = (
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    measured("sb3_contrib", ["sb3-contrib", "stable-baselines3", "gymnasium", "numpy"], [task(60), task(5)])
+    measured("sb3_contrib", ["sb3-contrib", "stable-baselines3", "gymnasium", "numpy"], [task(30)])
