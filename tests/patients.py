@@ -22,6 +22,7 @@ KINDS = (
     "amplified",
     "default_start",
     "doubled_bias",
+    "edge_of_chaos",
     "exploding",
     "padding",
     "saturated_forget_gate",
@@ -298,6 +299,15 @@ def doubled_chrono() -> Patient:
     return Patient("doubled_chrono", "doubled_bias", Reader(lstm, 128), _noise(200, 8, 12), 200)
 
 
+def forget_bias_3() -> Patient:
+    """neuralhydrology's start, over the year that it is used for."""
+    torch.manual_seed(40)
+    lstm = nn.LSTM(5, 128)
+    with torch.no_grad():
+        lstm.bias_hh_l0[128:256] = 3
+    return Patient("forget_bias_3", "edge_of_chaos", Reader(lstm, 128), _noise(365, 8, 5), 365)
+
+
 def _padded(batch: Tensor, lengths: list[int], value: float) -> Tensor:
     for sequence, length in zip(batch, lengths, strict=True):
         sequence[length:] = value
@@ -414,6 +424,7 @@ FLAWED: tuple[Callable[[], Patient], ...] = (
     *(default_lstm, default_gru, default_rnn),
     *(stacked_lstm, stacked_gru, stacked_deep_lstm),
     *(doubled_lstm, doubled_deep_gru, doubled_chrono),
+    forget_bias_3,
     *(padded_lstm, padded_gru, padded_steps_first),
     *(raw_pixels, raw_sensor, tiny_volts),
 )

@@ -177,3 +177,29 @@ def test_from_the_shell(folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, env=path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "isornn: my_models:broken: KeyError: 'the vocabulary'\n"
+
+
+def test_two_reports_are_compared(folder: Path) -> None:
+    for name in ("model", "both"):
+        (folder / f"{name}.json").write_text(called("my_models:both", "--json").stdout)
+    result = called("--compare", "model.json", "both.json", "--html", "page.html")
+    assert result.exit_code == 0 and "model.json and both.json" in result.stdout
+    assert "GRU" in (folder / "page.html").read_text() or "0 l0" in (folder / "page.html").read_text()
+    assert set(json.loads(called("--compare", "model.json", "both.json", "--json").stdout)["reports"]) == {
+        "model.json",
+        "both.json",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "WHAT is needed"),
+        (("--compare", "a.json", "a.json"), "--compare: 'a.json' is not allowed; it is another file"),
+        (("--compare", "a.json", "b.json"), "a.json: not readable"),
+        (("my_models:both", "--compare", "a.json", "b.json"), "WHAT: 'my_models:both' is not allowed"),
+    ],
+)
+def test_a_comparison_that_cannot_be_made(arguments: tuple[str, ...], message: str) -> None:
+    result = called(*arguments)
+    assert result.exit_code == 2 and message in result.stderr and "Traceback" not in result.output

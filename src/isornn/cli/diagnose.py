@@ -11,15 +11,16 @@ from isornn.cli.options import AsJson, CellName, Length, needed
 from isornn.cli.show import check_writable, errors, print_json, print_rich, say
 
 if TYPE_CHECKING:
-    from isornn.reports import Report
+    from isornn.reports import Comparison, Report
 
 _WEIGHTS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 
 
 def diagnose(
     what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="package.module:factory, or a file of weights and its --cell.")
-    ],
+        str | None,
+        typer.Argument(metavar="[WHAT]", help="package.module:factory, or a file of weights and its --cell."),
+    ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", metavar="FILE", help="The batch, .npy or .pt; or the factory gives one.")
     ] = None,
@@ -32,6 +33,10 @@ def diagnose(
         bool,
         typer.Option("--theory", help="With the theory of the layers, which takes longer than all else."),
     ] = False,
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option("--compare", metavar="A.json B.json", help="Two files of --json side by side, without WHAT."),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Over how many steps gradients survive in your model on your data, with findings and the Python that fixes them.
@@ -43,19 +48,38 @@ def diagnose(
     check_writable("--html", html, (".html",))
     if html is not None:
         _need_plotly()
+    if compare is not None:
+        if what is not None:
+            raise SpecError("WHAT", what, "with --compare nothing else is measured")
+        _show(_compared(*compare), html, json)
+        return
+    what = needed("WHAT", what, "it is package.module:factory or a file of weights, unless --compare has two reports")
     if length is not None and length < 2:
         raise SpecError("--length", length, "it is a number of steps to bridge, at least 2")
     if Path(what).suffix.lower() in _WEIGHTS:
         report = _of_weights(Path(what), data, length, cell, theory)
     else:
         report = _of_factory(what, data, length, cell, theory)
+    _show(report, html, json)
+
+
+def _show(found: Report | Comparison, html: Path | None, json: bool) -> None:
     if json:
-        print_json(report.to_json())
+        print_json(found.to_json())
     else:
-        print_rich(report)
+        print_rich(found)
     if html is not None:
-        report.to_html(html)
+        found.to_html(html)
         say(f"isornn: page in {html}")
+
+
+def _compared(first: Path, second: Path) -> Comparison:
+    from isornn.cells import SpecError
+    from isornn.reports import Comparison, Report
+
+    if first == second:
+        raise SpecError("--compare", str(second), "it is another file than the first")
+    return Comparison({str(file): Report.read(file) for file in (first, second)})
 
 
 def _of_factory(what: str, data: Path | None, length: int | None, cell: str | None, theory: bool) -> Report:

@@ -1,7 +1,8 @@
 """Measure the recurrent layers of a model on its user's data: gradients, states, weights; findings, and their fixes."""
 
-from isornn.diagnosis.checks import CANNOT_TELL, KINDS, NOT_FINITE, Finding, findings
+from isornn.diagnosis.checks import KINDS, findings
 from isornn.diagnosis.diagnose import measure
+from isornn.diagnosis.finding import CANNOT_TELL, NOT_FINITE, Finding
 from isornn.diagnosis.fixes import fix_, orthogonal_by_gate_, redraw_, single_bias_
 from isornn.diagnosis.monitor import LayerRecord, Monitor, TrainingRecord
 from isornn.diagnosis.records import (
@@ -13,6 +14,7 @@ from isornn.diagnosis.records import (
     GateWeights,
     InputFacts,
     JacobianAt,
+    KnownStart,
     LayerDiagnosis,
     LayerInfo,
     Lyapunov,
@@ -40,6 +42,7 @@ __all__ = [
     "GateWeights",
     "InputFacts",
     "JacobianAt",
+    "KnownStart",
     "LayerDiagnosis",
     "LayerInfo",
     "LayerRecord",

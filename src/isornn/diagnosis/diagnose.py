@@ -24,6 +24,7 @@ from isornn.diagnosis.gradients import (
     loss_of,
 )
 from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov
+from isornn.diagnosis.known_starts import known_start
 from isornn.diagnosis.records import (
     Diagnosis,
     InputFacts,
@@ -199,7 +200,7 @@ def _layers(
         progress(f"{info.name}: gradients, gates and states" + (", theory" if theory else "") + _latest(layers))
         inputs, (gates, memory) = input_facts(one.inputs, replay.lengths), gates_and_memory(replay, length)
         forward = forward_profile(replay, generator)
-        drawn = LastOutput.drawn(replay, generator)
+        drawn, facts = LastOutput.drawn(replay, generator), weight_facts(one.layer)
         norms = gradient_norms(replay, drawn)
         loss = None if losses is None else losses[number]
         amplified = None if loss is None else loss.amplification
@@ -211,7 +212,7 @@ def _layers(
                 info=info,
                 check=one.check,
                 inputs=inputs,
-                weights=weight_facts(one.layer),
+                weights=facts,
                 gates=gates,
                 memory=memory,
                 moments=state_moments(replay),
@@ -223,6 +224,7 @@ def _layers(
                 jacobians=jacobians(replay),
                 lyapunov=lyapunov(replay, generator),
                 predicted=predicted(one.layer, inputs) if theory else Predicted(None, None, NOT_ASKED),
+                start=known_start(one.layer, facts),
             )
         )
     progress(f"{module.name or module.kind}: denormal numbers" + _latest(layers))

@@ -24,7 +24,7 @@ from isornn.nn.spectral import parametrize_spectral_
 from isornn.theory.critical_points.point import critical
 
 if TYPE_CHECKING:
-    from isornn.diagnosis.checks import Finding
+    from isornn.diagnosis.finding import Finding
 
 Correction = Callable[..., str]
 

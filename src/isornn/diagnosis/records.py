@@ -62,9 +62,13 @@ def plain(value: Any) -> Any:
 
 
 class Record:
-    """A dataclass whose JSON has its fields, and those of its properties that ``derived`` names."""
+    """A dataclass whose JSON has its fields, and those of its properties that ``derived`` names.
+
+    JSON has neither infinity nor NaN: ``nulls`` says by field what a null among its numbers is, where that is not NaN.
+    """
 
     derived: ClassVar[tuple[str, ...]] = ()
+    nulls: ClassVar[Mapping[str, float]] = {}
 
     def to_json(self) -> dict[str, Any]:
         """One JSON object without NaN or infinity; what does not exist is null."""
@@ -261,6 +265,26 @@ class WeightFacts(Record):
 
 
 @dataclass(frozen=True)
+class KnownStart(Record):
+    """A start that a layer's tensors have, whether it is a fault or not.
+
+    Args:
+        name: as `isornn.init` has it, without its underscore (``"stacked_orthogonal"``); ``"forget_bias_3"``, and so
+            for any number in place of the 3; or ``"other"``.
+        law: of matrices and biases, as a clause.
+        used: where it is used, as a clause; may be empty.
+    """
+
+    name: str
+    law: str
+    used: str
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.name}: {self.law}" + (f"; {self.used}" if self.used else "")
+
+
+@dataclass(frozen=True)
 class GateActivity(Record):
     """A gate's values over all units, steps and sequences of the batch, peepholes included; exact for this batch.
 
@@ -300,7 +324,13 @@ class Memory(Record):
         state: the state's name.
         sign: +1 where A rises with the gate's pre-activation, -1 where it falls.
         others: the same for further retained states, each by its own gates.
+        through_gates: ln of what a gradient keeps over ``length - 1`` steps back by the gates alone, as if no recurrent
+            matrix passed any on: the root mean square over units and sequences of ``prod_t A_t``, exact for this batch,
+            its error over sequences. Beyond the sequence's end at the mean rate of each unit. ``None`` without
+            a gate.
     """
+
+    nulls = {"time_constants": math.inf}
 
     gate: str | None
     length: int
@@ -311,6 +341,7 @@ class Memory(Record):
     state: str | None = None
     sign: int = 1
     others: tuple[Memory, ...] = ()
+    through_gates: Quantity | None = None
 
 
 @dataclass(frozen=True)
@@ -349,6 +380,8 @@ class Profile(Record):
         misfit: root mean square of ln norm about the line: the profile is no exponential where it is large.
         reach: steps after the first until the mean squared norm has fallen to 1/e of its value after the first.
     """
+
+    nulls = {"log_norm": -math.inf}
 
     lags: Tensor
     log_norm: Mapping[str, Tensor]
@@ -514,6 +547,7 @@ class LayerDiagnosis(Record):
         lyapunov: the leading exponents.
         predicted: the theory's answer for a layer with these hyper-parameters.
         denormals: of its module's pass; ``None`` where there are none, or the device computes with them at full speed.
+        start: which of the known starts its weights have; ``None`` where they look trained or drawn otherwise.
     """
 
     info: LayerInfo
@@ -532,6 +566,7 @@ class LayerDiagnosis(Record):
     lyapunov: Lyapunov
     predicted: Predicted
     denormals: Denormals | None = None
+    start: KnownStart | None = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ from isornn.cells.roles import LeafValues, RetainedState, roles_of
 from isornn.cells.trace import INPUT, Leaf
 from isornn.diagnosis.records import GateActivity, InputFacts, Memory, StateMoments, single, thinned
 from isornn.diagnosis.replay import Replay, spans
+from isornn.theory import Quantity
 
 EDGE = 0.01
 NO_REMEMBER_GATE = "the cell has no gate that multiplies its old state"
@@ -81,31 +83,49 @@ def gates_and_memory(replay: Replay, length: int) -> tuple[dict[str, GateActivit
     gates, retained = roles.gates, roles.gated
     sums = {gate: _Sums() for gate in gates}
     totals: list[Tensor | float] = [0.0] * len(retained)
-    for leaves, inside in _leaves(replay) if gates or retained else ():
+    logs: list[Tensor | float] = [0.0] * len(retained)
+    for (leaves, inside), (start, stop) in zip(_leaves(replay), spans(replay.steps, 64), strict=True):
         for gate, collected in sums.items():
             collected.add(inside(leaves(Leaf("gate", gate))), inside(gates[gate].value(leaves)))
         for number, state in enumerate(retained):
-            totals[number] = totals[number] + inside(state.coefficient(leaves)).sum(0).cpu()
+            coefficient = state.coefficient(leaves)
+            totals[number] = totals[number] + inside(coefficient).sum(0).cpu()
+            within = replay.inside[start:stop].unsqueeze(-1)
+            logs[number] = logs[number] + torch.where(within, coefficient.abs().log(), 0.0).sum(0).cpu()
     activities = {gate: collected.activity() for gate, collected in sums.items()}
     means = [torch.as_tensor(total) / int(replay.lengths.sum()) for total in totals]
-    return activities, _memories(retained, means, length)
+    per_step = [torch.as_tensor(total) / replay.lengths.unsqueeze(1).cpu() for total in logs]
+    return activities, _memories(retained, means, per_step, length)
 
 
-def _memories(retained: Sequence[RetainedState], means: Sequence[Tensor], length: int) -> Memory:
+def _memories(
+    retained: Sequence[RetainedState], means: Sequence[Tensor], per_step: Sequence[Tensor], length: int
+) -> Memory:
     if not retained:
         nothing = single(0.0, reasons={NO_REMEMBER_GATE: True})
         return Memory(None, length, None, nothing, nothing, nothing)
-    first, *others = (_memory(state, mean, length) for state, mean in zip(retained, means, strict=True))
+    first, *others = (_memory(*found, length) for found in zip(retained, means, per_step, strict=True))
     return replace(first, others=tuple(others))
 
 
-def _memory(state: RetainedState, mean: Tensor, length: int) -> Memory:
+def _memory(state: RetainedState, mean: Tensor, per_step: Tensor, length: int) -> Memory:
     scales = -1 / mean.abs().log()
     scales = torch.where(scales < 0, torch.inf, scales)  # -1/ln 1 is -inf
     under, beyond = scales < length / 2, scales > 2 * length
     shares = [single(float(part.double().mean())) for part in (under, ~under & ~beyond, beyond)]
     gate, sign = next(iter(state.retention.items()))
-    return Memory(gate, length, scales, shares[0], shares[1], shares[2], state.state, sign)
+    return Memory(
+        gate, length, scales, shares[0], shares[1], shares[2], state.state, sign, (), _through_gates(per_step, length)
+    )
+
+
+def _through_gates(per_step: Tensor, length: int) -> Quantity:
+    """`Memory.through_gates` from the mean of ln |A| over each sequence's steps, (B, N)."""
+    logs = 2 * (length - 1) * per_step
+    of_sequences = (logs.logsumexp(1) - math.log(logs.shape[1])) / 2
+    total = (logs.flatten().logsumexp(0) - math.log(logs.numel())) / 2
+    spread = float(of_sequences.std()) if len(logs) > 1 else 0.0
+    return single(float(total), spread / math.sqrt(len(logs)) if math.isfinite(spread) else 0.0)
 
 
 def _leaves(replay: Replay) -> Iterator[tuple[LeafValues, Callable[[Tensor], Tensor]]]:

@@ -12,11 +12,10 @@ from isornn.cells import Cell, Values
 from isornn.cells.trace import graph_of
 from isornn.nn.gate_tensors import RecurrentLayer
 from isornn.nn.layout import Layout
-from isornn.nn.recurrence import recurrence
 from isornn.nn.rnn import RNN, suffix
 from isornn.nn.sequences import Sequences
 from isornn.nn.step import pre_activations, step
-from isornn.nn.stepped import Weights
+from isornn.nn.stepped import Weights, stepped
 
 States = tuple[Tensor, ...]
 Drive = Mapping[str, Tensor]
@@ -111,10 +110,13 @@ class LayerStep:
         return shown
 
     def run(self, inputs: Tensor) -> Tensor:
-        """Outputs (T, B, .) over inputs (T, B, D), from states that are 0."""
+        """Outputs (T, B, .) over inputs (T, B, D), from states that are 0.
+
+        Step by step: one run does not repay the seconds in which a kernel is compiled.
+        """
         x = inputs.double()
         first = tuple(x.new_zeros(x.shape[1], size) for size in self.sizes)
-        found = recurrence(self.cell, self.layout, x, self.pointwise(x), self.weights, first)
+        found = stepped(self.cell, self.layout, x, self.pointwise(x), self.weights, first)
         return found[0] if self.gives_state else found[-1]
 
     @property

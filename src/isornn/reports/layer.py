@@ -11,6 +11,7 @@ from isornn.reports.jacobian import jacobian_panel, lyapunov_panel
 from isornn.reports.moments import moments_panel
 from isornn.reports.panel import Panel
 from isornn.reports.profiles import backward_panel, forward_panel, loss_panel
+from isornn.reports.summary import NO_START
 
 WEIGHT_COLUMNS = ("gate", "P E[W²]", "D E[U²]", "mean bias", "bias variance", "largest singular value of W")
 
@@ -51,6 +52,7 @@ def _facts(layer: LayerDiagnosis) -> Iterator[tuple[str, str]]:
     ):
         yield name, with_error(quantity) if quantity.number() is not None else f"not known: {quantity.reason()}"
     yield "input, steps that repeat the last", share(inputs.padding)
+    yield "start", NO_START if layer.start is None else str(layer.start)
     for name, draw in (
         ("recurrent weights", weights.recurrent_default),
         ("input weights", weights.input_default),

@@ -1,8 +1,9 @@
-"""All layers of a model in one figure."""
+"""Several layers in one figure."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
 from itertools import cycle
 
 import numpy as np
@@ -20,14 +21,24 @@ _BACK, _FORWARD, _UNITS, _GROWTH = (1, 1), (1, 2), (2, 1), (2, 2)
 
 
 def overview(diagnosis: Diagnosis) -> go.Figure:
-    """Gradients backwards, nearby states forwards, time constants of units, Lyapunov exponents; a colour a layer."""
+    """All layers of a model in one figure, as `together`."""
+    return together({layer.info.name: layer for layer in diagnosis.layers}, {diagnosis.length})
+
+
+def together(layers: Mapping[str, LayerDiagnosis], lengths: set[int]) -> go.Figure:
+    """Gradients backwards, nearby states forwards, time constants of units, Lyapunov exponents; a colour a layer.
+
+    Args:
+        layers: by the name that the figure has for each.
+        lengths: marked among the time constants.
+    """
     drawn = figure("", "", showlegend=True, legend={"orientation": "h", "y": 1.04, "yanchor": "bottom"}, height=640)
     drawn = make_subplots(rows=2, cols=2, horizontal_spacing=0.1, vertical_spacing=0.14, figure=drawn)
     lowest = {_BACK: -0.3, _FORWARD: -0.3}
     highest = {_BACK: 0.0, _FORWARD: 0.0}
-    for layer, colour in zip(diagnosis.layers, cycle(_COLOURS), strict=False):
+    for (plain, layer), colour in zip(layers.items(), cycle(_COLOURS), strict=False):
         # Plotly reads some HTML in names, and modules are called what their owners like.
-        name = html.escape(layer.info.name)
+        name = html.escape(plain)
         for cell, profile in ((_BACK, layer.backward), (_FORWARD, layer.forward)):
             values = drawable(decades(profile))
             if np.isfinite(values).any():
@@ -52,7 +63,8 @@ def overview(diagnosis: Diagnosis) -> go.Figure:
     drawn.update_yaxes(range=[0, 1.05], tickformat=".0%", row=2, col=1)
     drawn.update_xaxes(dtick=1, row=2, col=2)
     drawn.add_hline(y=0, line={"color": GREY, "dash": "dot", "width": 1}, row=2, col=2)
-    drawn.add_vline(x=diagnosis.length, line={"color": GREY, "dash": "dash", "width": 1}, row=2, col=1)
+    for length in lengths:
+        drawn.add_vline(x=length, line={"color": GREY, "dash": "dash", "width": 1}, row=2, col=1)
     return drawn
 
 
@@ -101,11 +113,11 @@ def _add(
     )
 
 
-def overview_caption(diagnosis: Diagnosis) -> str:
+def overview_caption(*lengths: int) -> str:
     """What is drawn; its numbers are the summary table's."""
+    marked = " and ".join(f"{length:,}" for length in sorted({*lengths}))
     return (
         "Top: the gradient of each layer's last output, backwards, and the distance of two nearby states, forwards, "
         "each 1 after one step. Bottom: the share of units that keep at least t steps by their remember gate, with "
-        f"T = {diagnosis.length:,} dashed, and Lyapunov exponents with two standard errors. The table above has the "
-        "numbers."
+        f"T = {marked} dashed, and Lyapunov exponents with two standard errors. The table above has the numbers."
     )

@@ -26,36 +26,31 @@ from isornn.reports.overview import overview, overview_caption
 from isornn.reports.panel import Panel
 
 
-def write_page(file: Path, diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]) -> None:
-    """Write the page, atomically.
+def write(file: Path, text: str) -> None:
+    """Write a page, atomically.
 
     Raises:
         OSError: the folder is missing or cannot be written to.
     """
-    text = page(diagnosis, findings, notes)
     with replacing(file) as new:
         new.write_text(text, encoding="utf-8")
 
 
 def page(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]) -> str:
     """The page's HTML. Names that the user gave are escaped; plotly.js, style and figures are within."""
-    overall = Panel("All layers", overview(diagnosis), overview_caption(diagnosis))
+    overall = Panel("All layers", overview(diagnosis), overview_caption(diagnosis.length))
     shown, sections = [overall] if len(diagnosis.layers) > 1 else [], []
     for layer in diagnosis.layers:
         own = panels(layer, diagnosis.length)
         numbered = list(enumerate(own, len(shown)))
         sections.append({"layer": layer, "panels": numbered, "facts": facts(layer), "weights": weight_rows(layer)})
         shown += own
-    figures = [None if panel.figure is None else _single_precision(as_json(panel.figure)) for panel in shown]
-    environment = Environment(
-        loader=PackageLoader("isornn.reports", "assets"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    return environment.get_template("report.html").render(
+    return rendered(
+        "report.html",
+        shown,
         diagnosis=diagnosis,
         findings=grouped(findings),
         notes=notes,
-        spoken=spoken,
-        layer_of=layer_of,
         headline=headline(findings),
         columns=summary.COLUMNS,
         rows=summary.rows(diagnosis),
@@ -63,12 +58,25 @@ def page(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]
         overall=overall,
         sections=sections,
         weight_columns=WEIGHT_COLUMNS,
+    )
+
+
+def rendered(template: str, shown: Sequence[Panel], **values: Any) -> str:
+    """A template with its figures, ``shown`` by their numbers, and what every page needs."""
+    figures = [None if panel.figure is None else _single_precision(as_json(panel.figure)) for panel in shown]
+    environment = Environment(
+        loader=PackageLoader("isornn.reports", "assets"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template(template).render(
+        spoken=spoken,
+        layer_of=layer_of,
         versions=versions(),
         style=Markup(_asset("report.css")),
         script=Markup(_asset("report.js")),
         plotly=Markup(packed(get_plotlyjs())),
         # In a script element only "<" could end it.
         figures=Markup(json.dumps(figures, allow_nan=False).replace("<", "\\u003c")),
+        **values,
     )
 
 

@@ -15,9 +15,12 @@ import torch
 from rich.console import Console, Group
 from torch import nn
 
+from isornn.cells.spec import brief
 from isornn.diagnosis import Diagnosis, Finding, findings, fix_, measure
 from isornn.diagnosis.diagnose import Progress
 from isornn.diagnosis.gradients import Target
+from isornn.diagnosis.reading import diagnosis_from_json, findings_from_json
+from isornn.records import RecordError, read_record
 from isornn.reports.findings import headline
 from isornn.reports.terminal import terminal
 
@@ -73,7 +76,7 @@ class Report:
         Raises:
             ModuleNotFoundError: plotly is not installed; names the extra that has it.
         """
-        _needs_plotly()
+        needs_plotly()
         from isornn.reports.overview import overview
 
         return overview(self.diagnosis)
@@ -85,10 +88,10 @@ class Report:
             ModuleNotFoundError: plotly is not installed; names the extra that has it.
             OSError: the folder is missing or cannot be written to.
         """
-        _needs_plotly()
-        from isornn.reports.page import write_page
+        needs_plotly()
+        from isornn.reports.page import page, write
 
-        write_page(Path(file), self.diagnosis, self.findings, self.notes)
+        write(Path(file), page(self.diagnosis, self.findings, self.notes))
 
     def to_json(self) -> dict[str, Any]:
         """One JSON object without NaN or infinity: the findings, the notes, then all that was measured."""
@@ -97,6 +100,28 @@ class Report:
             "notes": list(self.notes),
             **self.diagnosis.to_json(),
         }
+
+    @staticmethod
+    def read(file: str | PathLike[str]) -> Report:
+        """A report from the file that `to_json` was written to: without its model, and without the theory's answers.
+
+        Raises:
+            RecordError: the file is missing, is no JSON, or names the first field that is missing or of another type.
+        """
+        value = read_record(Path(file))
+        if not isinstance(value, dict):
+            raise RecordError(f"{file}: {brief(value)} is not allowed; it is the report of `isornn diagnose --json`")
+        try:
+            notes = value.get("notes", [])
+            if not isinstance(notes, list):
+                raise RecordError(f"notes: {brief(notes)} is not allowed; it is a list")
+            return Report(
+                diagnosis_from_json(value),
+                findings_from_json(value.get("findings")),
+                notes=[str(note) for note in notes],
+            )
+        except RecordError as error:
+            raise RecordError(f"{file}: {error}") from None
 
     def __rich__(self) -> Group:
         return terminal(self.diagnosis, self.findings, self.notes)
@@ -151,7 +176,8 @@ def diagnose(
     return Report(found, findings(found), model, batch=batch)
 
 
-def _needs_plotly() -> None:
+def needs_plotly() -> None:
+    """Raises ModuleNotFoundError, which names the extra, where plotly is not installed."""
     try:
         import plotly  # noqa: F401
     except ModuleNotFoundError:

@@ -9,7 +9,8 @@ from isornn.theory import Quantity
 from isornn.theory.records import UNENDING
 
 COLUMNS = ("layer", "gradient after T", "ξ", "reach", "reach in theory", "Lyapunov", "units > T/2", "saturated")
-_MEANING = (
+NO_START = "none known: trained, or drawn by another law"
+MEANING = (
     "Gradient of the layer's last output with respect to its state: its norm T steps back relative to one step back; "
     "ξ: steps in which its square falls to 1/e, fitted; reach: steps after the first until it has. Then the share of "
     "units with a time constant above T/2, and the gate that is saturated most often. ± is a standard error; numbers "
@@ -19,7 +20,7 @@ _MEANING = (
 
 def rows(diagnosis: Diagnosis) -> tuple[tuple[str, ...], ...]:
     """Under `COLUMNS`, in the order of the diagnosis."""
-    return tuple(_row(layer, diagnosis.length) for layer in diagnosis.layers)
+    return tuple(row(layer, diagnosis.length) for layer in diagnosis.layers)
 
 
 def meaning(diagnosis: Diagnosis) -> str:
@@ -29,11 +30,21 @@ def meaning(diagnosis: Diagnosis) -> str:
         if layer.predicted.untied is None:
             without.setdefault(str(layer.predicted.reason), []).append(layer.info.name)
     return " ".join(
-        [_MEANING, *(f"No reach in theory for {', '.join(names)}: {reason}." for reason, names in without.items())]
+        [MEANING, *(f"No reach in theory for {', '.join(names)}: {reason}." for reason, names in without.items())]
     )
 
 
-def _row(layer: LayerDiagnosis, length: int) -> tuple[str, ...]:
+def starts(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """A line for each start that layers have, and one for those that have none."""
+    having: dict[str, list[str]] = {}
+    for layer in diagnosis.layers:
+        start = NO_START if layer.start is None else str(layer.start)
+        having.setdefault(start, []).append(layer.info.name)
+    return tuple(f"start of {', '.join(names)}: {start}" for start, names in having.items())
+
+
+def row(layer: LayerDiagnosis, length: int) -> tuple[str, ...]:
+    """Of one layer, under `COLUMNS`."""
     untied, memory = layer.predicted.untied, layer.memory
     near, beyond = memory.near.number(), memory.beyond.number()
     slow = "no such gate" if near is None or beyond is None else share(near + beyond)

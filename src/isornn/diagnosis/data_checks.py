@@ -1,0 +1,170 @@
+"""Checks of what a layer receives, of how its tensors were set, and of what arithmetic costs."""
+
+from __future__ import annotations
+
+import math
+
+from isornn.diagnosis import fixes
+from isornn.diagnosis.finding import BAR, Check, Finding
+from isornn.diagnosis.fixes import Fix
+from isornn.diagnosis.records import Denormals, LayerDiagnosis
+from isornn.diagnosis.states import EDGE
+from isornn.diagnosis.weights import TOLERANCE, doubled_gates, equal, layer_evidence
+
+
+class UnnormalisedInput(Check):
+    """First layers only: ``sqrt(input_var E[x^2])`` above ln 99 or below 2^-10, or a mean of ten standard deviations.
+
+    The check uses the input's contribution to the gates' pre-activations, whose variance is ``input_var R``. Gates
+    whose weights saturate them with inputs of unit size are excluded, as the data is not the cause. The mean is
+    compared feature by feature, where it contributes more than 1 to pre-activations.
+    """
+
+    kind = "unnormalised_input"
+    explains = frozenset({"exploding", "amplified", "saturated_forget_gate", "vanishing"})
+
+    # An input of this size alone saturates a gate's typical unit: ln(0.99 / 0.01).
+    LARGE = math.log((1 - EDGE) / EDGE)
+    SMALL = math.exp(-BAR)
+    # A mean of ten standard deviations: the loss is a hundred times more curved along it than along what varies.
+    OFFSET = 10.0
+
+    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+        inputs, gates = layer.inputs, layer.weights.gates.values()
+        gains = [math.sqrt(gate.input_var) for gate in gates if 0 < gate.input_var <= self.LARGE**2]
+        varying = math.sqrt(float(inputs.feature_stds.square().mean()))
+        # An input that is the same at all steps is normalised by nothing.
+        if layer.info.layer > 0 or not gains or varying == 0:
+            return None
+        gain = max(gains)
+        drive = gain * math.sqrt(inputs.second_moment)
+        shared = math.sqrt(float(inputs.feature_means.square().mean()))
+        if drive > self.LARGE:
+            wrong = (
+                f"their contribution to pre-activations is {drive:.3g} (root mean square), and {self.LARGE:.2g} "
+                "saturates a gate"
+            )
+        elif drive < self.SMALL:
+            wrong = (
+                f"their contribution to pre-activations is {drive:.2g} (root mean square), too small to have an effect"
+            )
+        elif shared > self.OFFSET * varying and gain * shared > 1:
+            wrong = (
+                f"the features' means are {shared / varying:.0f} times their standard deviations (root mean squares)"
+            )
+        else:
+            return None
+        size = f"mean {inputs.mean:.4g}, standard deviation {inputs.std:.3g}"
+        return self.finding(
+            layer,
+            f"The inputs are not normalised ({size}): {wrong}.",
+            {
+                "inputs": f"{size}, largest {inputs.largest:.3g}",
+                "drive, sqrt(input_var E[x^2])": f"{drive:.3g} (bars: {self.SMALL:.2g} and {self.LARGE:.3g})",
+                "mean over standard deviation, by feature": f"{shared / varying:.3g} (bar: {self.OFFSET:g}, where the "
+                f"mean drives by more than 1; here by {gain * shared:.3g})",
+            },
+            fixes.normalise(),
+        )
+
+
+class Padding(Check):
+    """First layers without lengths only: 5 % more of the steps repeat their sequence's last row than its first row."""
+
+    kind = "padding"
+
+    # One step in twenty; values that are often repeated anyway are as much so at the start.
+    PADDED = 0.05
+
+    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+        inputs, info = layer.inputs, layer.info
+        if info.layer > 0 or inputs.padding - inputs.leading_padding <= self.PADDED:
+            return None
+        return self.finding(
+            layer,
+            f"Padding is processed as input: {inputs.padding:.0%} of the steps repeat their sequence's last row, on "
+            f"average the last {inputs.padding * info.steps:.0f} of {info.steps}, and the layer is given no lengths.",
+            {
+                "steps that repeat the last row": f"{inputs.padding:.1%} (bar: {self.PADDED:.0%} more than at the "
+                "start)",
+                "steps at the start that repeat the first": f"{inputs.leading_padding:.1%}",
+            },
+            fixes.pack(info.batch_first),
+        )
+
+
+class StackedOrthogonal(Check):
+    """Singular values of the stacked (k N, P) matrix are equal to 1 %, those of a gate's own are not."""
+
+    kind = "stacked_orthogonal"
+
+    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+        stacked, gates = layer.weights.stacked_singular_values, layer.weights.gates
+        own = {name: gate.singular_values for name, gate in gates.items() if len(gate.singular_values) > 0}
+        loose = {name: values for name, values in own.items() if len(values) > 1 and not equal(values)}
+        if len(own) < 2 or not equal(stacked) or not loose:
+            return None
+        name, worst = min(loose.items(), key=lambda item: float(item[1][-1]))
+        span = f"{float(worst[-1]):.2g} to {float(worst[0]):.2g}"
+        return self.finding(
+            layer,
+            f"Orthogonal initialisation was applied to the stack of {len(own)} gates' matrices, so a single gate's "
+            f"matrix is not orthogonal: the singular values of {name} are {span}.",
+            {
+                "singular values of the stacked matrix": f"{float(stacked[-1]):.4g} to {float(stacked[0]):.4g} "
+                f"(bar: equal to {TOLERANCE:.0%})",
+                f"singular values of gate {name}": f"{span} (bar: equal to {TOLERANCE:.0%})",
+            },
+            Fix(fixes.orthogonal_by_gate_, layer.info.name),
+        )
+
+
+class DoubledBias(Check):
+    """Both bias vectors of the retention gate, which add, are set, in a layer that is as it was initialised."""
+
+    kind = "doubled_bias"
+
+    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+        name, drawn = layer.memory.gate, layer_evidence(layer)
+        if name is None or drawn is None or name not in doubled_gates(layer.weights, layer.info.hidden):
+            return None
+        gate = layer.weights.gates[name]
+        first, second = (f"{mean:.3g}" for mean in gate.bias_means)
+        bound = 1 / math.sqrt(layer.info.hidden)
+        return self.finding(
+            layer,
+            f"The bias of gate {name} is set in both bias vectors, which add: the means {first} of bias_ih and "
+            f"{second} of bias_hh make {gate.bias_mean:.3g}.",
+            {
+                f"mean of gate {name} in bias_ih, bias_hh": f"{first}, {second} (bar: both beyond ±{bound:.2g}, where "
+                f"torch's own draw ends)",
+                "the layer is as it was initialised": drawn,
+            },
+            Fix(fixes.single_bias_, layer.info.name),
+        )
+
+
+class CostlyDenormals(Check):
+    """More than 1 % of the gradient or the outputs are denormal numbers, and a pass is 1.25 times slower with them.
+
+    Measured once for all layers of a module, and reported for its first.
+    """
+
+    kind = "denormals"
+
+    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+        found = layer.denormals
+        if found is None or not found.costly or layer.info.layer or layer.info.direction:
+            return None
+        return self.finding(
+            layer,
+            found.sentence,
+            {
+                "denormal numbers in the gradient of its inputs": f"{found.gradients:.1%} (bar: {Denormals.MANY:.0%})",
+                "denormal numbers in its outputs": f"{found.states:.1%} (bar: {Denormals.MANY:.0%})",
+                "seconds of a pass": f"{found.seconds:.3g}, {found.flushed_seconds:.3g} with denormal numbers flushed "
+                f"to 0 (bar: {Denormals.SLOWER:g} times)",
+                "device": found.device,
+            },
+            fixes.flush(),
+        )

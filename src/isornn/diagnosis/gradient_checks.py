@@ -1,0 +1,266 @@
+"""Checks of how far gradients come: exploding, amplified, vanishing, and what keeps or loses them."""
+
+from __future__ import annotations
+
+import math
+
+from isornn.diagnosis import fixes
+from isornn.diagnosis.finding import (
+    BAR,
+    CANNOT_TELL,
+    ERRORS,
+    Check,
+    Finding,
+    above,
+    positive,
+    rates,
+    retention,
+    weights,
+    xi,
+)
+from isornn.diagnosis.records import LayerDiagnosis
+from isornn.diagnosis.states import EDGE
+from isornn.diagnosis.weights import layer_evidence
+from isornn.formatting import or_why, power_of_ten
+
+
+class Exploding(Check):
+    """The gradient at ``length`` is above 2^10 of that after one step, by two standard errors.
+
+    Either its rate and the leading Lyapunov exponent are above 0, by two errors, or the bar is passed within the steps
+    that were measured: transient growth counts as well.
+    """
+
+    kind = "exploding"
+    explains = frozenset({"amplified"})
+
+    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+        found, rate, leading = retention(layer, length), layer.backward.rate, layer.lyapunov.exponents[0]
+        if found is None or not found.explodes:
+            return None
+        chaotic = positive(rate) and positive(leading)
+        if not chaotic and found.measured <= BAR:
+            return None
+        how = f"nearby states do not keep diverging (Lyapunov exponent {or_why(leading)} per step)"
+        if chaotic:
+            how = (
+                f"its logarithm grows by {or_why(rate)} per step, and nearby states diverge (Lyapunov exponent "
+                f"{or_why(leading)} per step)"
+            )
+        trained = layer_evidence(layer) is None
+        return self.finding(
+            layer,
+            f"The gradient explodes: over {length} steps its norm grows by a factor of {found.ratio}; {how}.",
+            {
+                **found.evidence("2^10"),
+                **rates(layer),
+                "leading Lyapunov exponent": f"{or_why(leading)} (bar: above 0 by {ERRORS} errors, or a gradient above "
+                "2^10 within the measured steps)",
+                **weights(layer),
+            },
+            fixes.clip() if trained else fixes.redraw(layer, length, trained),
+        )
+
+
+class Amplified(Check):
+    """The gradient with respect to the states at some time is above 2^10 times what enters from then on.
+
+    What enters are the gradients with respect to the layer's outputs and last states; their norms are added up over
+    steps. Jacobians that amplify nothing, orthogonal ones as well as those that vanish, keep the ratio at or below 1.
+    A bar on the gradient's own norm, or on the update that it makes, would depend on the units of the loss: a sum over
+    10,000 entries has 10,000 times the gradient of their mean, and trains as well. This ratio is the same for both.
+
+    With a target it is the gradient of the loss, exactly. Without one, and where sequences were made by several calls,
+    it is that of a Gaussian combination of last outputs over at most ``length`` steps, above the bar by two standard
+    errors. Unlike `Exploding` this counts growth that has ended before ``length``, and that of the first step back.
+    """
+
+    kind = "amplified"
+
+    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+        found = layer.amplification
+        log, error = (None, None) if found is None else (found.log.number(), found.log.error())
+        if found is None or log is None or error is None or log - ERRORS * error <= BAR:
+            return None
+        what, entering = "a random gradient", "what enters at the end"
+        if found.of_loss:
+            what, entering = "the gradient of the loss", "what enters the layer's outputs from there on"
+        ratio = power_of_ten(log / math.log(10))
+        trained = layer_evidence(layer) is None
+        return self.finding(
+            layer,
+            f"The recurrence amplifies gradients: {found.lag} steps before the end the norm of {what} is {ratio} times "
+            f"that of {entering}.",
+            {
+                "gradient relative to what enters": f"{ratio}, ln of it {or_why(found.log)} (bar: 2^10)",
+                **rates(layer),
+                **weights(layer),
+            },
+            fixes.clip() if trained else fixes.redraw(layer, length, trained),
+        )
+
+
+class DefaultStart(Check):
+    """Recurrent entries are within ±1/sqrt(N), uniform at p > 0.001, and the gradient vanishes within ``length``."""
+
+    kind = "default_start"
+    explains = frozenset({"vanishing"})
+
+    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+        draw, found = layer.weights.recurrent_default, retention(layer, length)
+        if draw is None or not draw.likely or found is None or not found.vanishes:
+            return None
+        bound = f"1/sqrt({layer.info.hidden})"
+        return self.finding(
+            layer,
+            f"The weights have torch's default initialisation, and the gradient vanishes: {found.against_one}; "
+            f"{xi(layer)}.",
+            {
+                "recurrent entries": f"all within ±{bound}; distance {draw.distance:.2g} from the uniform law, which "
+                f"{draw.p_value:.2g} of such draws exceed (bar: 0.001)",
+                **found.evidence("2^-10"),
+                **rates(layer),
+            },
+            fixes.redraw(layer, length, layer_evidence(layer) is None),
+        )
+
+
+class SaturatedForgetGate(Check):
+    """More than half of the units retain their state for over 100 lengths; or the gate is closed at 25 % of its values.
+
+    A closed gate (below 0.01) counts where the gradient vanishes.
+    """
+
+    kind = "saturated_forget_gate"
+    explains = frozenset({"vanishing"})
+
+    # A gate that would stay open for a hundred lengths forgets less than 1 % over one, and its slope f (1 - f) is so
+    # small that over all the steps together a change of its pre-activation by 1 changes what is retained by less.
+    BEYOND = 100
+    MOST = 0.5
+    # Closed at every fourth step, it resets a unit after four of them on average, whatever it does in between.
+    CLOSED = 0.25
+
+    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+        name, scales = layer.memory.gate, layer.memory.time_constants
+        if name is None or scales is None or name not in layer.gates:
+            return None
+        gate, found = layer.gates[name], retention(layer, length)
+        reset, resetting, retaining = gate.closed, f"below {EDGE}", f"above {1 - EDGE}"
+        if layer.memory.sign < 0:
+            reset, resetting, retaining = gate.open, retaining, resetting
+        beyond = float((scales > self.BEYOND * length).double().mean())
+        if beyond > self.MOST:
+            wrong = (
+                f"{beyond:.0%} of its units have a time constant above {self.BEYOND} times the length of {length} "
+                "steps, so they neither forget nor learn to forget"
+            )
+        elif reset > self.CLOSED and found is not None and found.vanishes:
+            wrong = (
+                f"{reset:.0%} of its values are {resetting}, which resets a unit every {1 / reset:.1f} steps "
+                f"on average, and the gradient vanishes: {found.against_one}"
+            )
+        else:
+            return None
+        return self.finding(
+            layer,
+            f"The forget gate {name} is saturated: {wrong}; {gate.saturated:.0%} of its values are within {EDGE} of 0 "
+            "or 1.",
+            {
+                f"units that retain for {self.BEYOND} times the length": f"{beyond:.1%} (bar: {self.MOST:.0%})",
+                f"gate {name} {resetting}": f"{reset:.1%} of values (bar: {self.CLOSED:.0%}, where the gradient "
+                "vanishes)",
+                f"gate {name} {retaining}": f"{gate.saturated - reset:.1%} of values (no bar: a long memory needs it)",
+                f"pre-activation of {name}": f"mean {gate.pre_activation_mean:.3g}, "
+                f"standard deviation {gate.pre_activation_std:.3g}",
+                **({} if found is None else found.evidence("2^-10")),
+                **weights(layer),
+            },
+            fixes.redraw(layer, length, layer_evidence(layer) is None),
+        )
+
+
+class Vanishing(Check):
+    """The gradient at ``length`` is below 2^-10 of that after one step, by two standard errors."""
+
+    kind = "vanishing"
+
+    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+        found = retention(layer, length)
+        if found is None or not found.vanishes:
+            return None
+        return self.finding(
+            layer,
+            f"The gradient vanishes: {found.against_one}, below 1/1024; {xi(layer)}.",
+            {**found.evidence("2^-10"), **rates(layer), **weights(layer)},
+            fixes.redraw(layer, length, layer_evidence(layer) is None),
+        )
+
+
+class EdgeOfChaos(Check):
+    """The gradient is neither lost nor explodes over ``length``, its gates alone would lose it, and the state is at the
+    edge of chaos or beyond, in a layer that is as it was initialised.
+
+    A step's Jacobian is ``D + R``: D what gates keep of each unit's own state, R what recurrent matrices pass from unit
+    to unit. The product of the D is what an initialisation sets, and what stays when other weights change. Where it
+    falls below 2^-10 and the gradient does not, the gradient lives by R alone, of which the product neither vanishes
+    nor explodes at one size of the weights, the edge of chaos, that depends on the input and moves with every update.
+
+    Bars: the product of the D below 2^-10 by two standard errors; the norm after ``length`` steps above e^-2 of that
+    after one (xi above a quarter of the length), or within two errors of it; the leading Lyapunov exponent above -2 /
+    ``length``, or within two errors of it. Cells without gates have no other way, and are not called.
+    """
+
+    kind = "edge_of_chaos"
+
+    # e-foldings of the norm over the length.
+    LOST = 2.0
+
+    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+        found, drawn, leading = retention(layer, length), layer_evidence(layer), layer.lyapunov.exponents[0]
+        memories = (layer.memory, *layer.memory.others)
+        kept = [memory.through_gates for memory in memories if memory.through_gates is not None]
+        if drawn is None or found is None or not kept or not found.conclusive or found.explodes:
+            return None
+        gates = max(kept, key=lambda one: one.number() or -math.inf)
+        number, error = gates.number(), gates.error() or 0.0
+        if number is None or number + ERRORS * error >= -BAR or found.log + ERRORS * found.error < -self.LOST:
+            return None
+        if not above(leading, -self.LOST / length):
+            return None
+        alone = power_of_ten(number / math.log(10))
+        return self.finding(
+            layer,
+            f"The gradient survives at the edge of chaos and not through gates: {found.against_one}; through the gates "
+            f"alone it would be {alone}. Recurrent matrices pass it on (Lyapunov exponent {or_why(leading)} per step), "
+            "as long as neither their weights nor the input change much.",
+            {
+                f"gradient through gates alone after {length} steps relative to one": f"{alone}, ln of it "
+                f"{or_why(gates)} (bar: 2^-10, e^{-BAR:.3g})",
+                **found.evidence(f"above e^-{self.LOST:g}, and not above 2^10"),
+                **rates(layer),
+                "leading Lyapunov exponent": f"{or_why(leading)} (bar: -{self.LOST / length:.2g}, within {ERRORS} "
+                "errors)",
+                "weights": f"as initialised: {drawn}",
+            },
+            fixes.redraw(layer, length, trained=False),
+        )
+
+
+class TooShort(Check):
+    """The sequences are shorter than half of ``length``, and neither bar of the gradient is passed."""
+
+    kind = CANNOT_TELL
+
+    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+        found, steps = retention(layer, length), layer.info.steps
+        if found is not None and found.conclusive:
+            return None
+        rate = f"rate: {layer.backward.rate.reason()}"
+        why = rate if found is None else f"e^({found.measured:.3g}) of its value after one step"
+        return self.finding(
+            layer,
+            f"Sequences of {steps} steps are too short to measure gradients over {length} steps; use longer sequences.",
+            {"steps measured": f"{steps} (bar: half the length, {length / 2:g})", "gradient": why},
+            None,
+        )

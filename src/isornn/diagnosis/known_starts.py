@@ -1,0 +1,238 @@
+"""Which of the starts in use a layer's weights and biases have, by the laws of their entries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from isornn.cells import BiasLaw
+from isornn.cells.openings import retention_signs, write_signs
+from isornn.diagnosis.records import KnownStart, WeightFacts
+from isornn.diagnosis.weights import equal, kolmogorov_smirnov, untrained_evidence
+from isornn.nn.gate_tensors import RecurrentLayer
+
+# What float32 leaves of an orthogonal matrix is closer than this, and already a little training is not.
+_EXACT = 1e-4
+# One draw in a thousand is farther from its own law.
+_RARE = 1e-3
+# Standard errors of a variance, within which it is its law's.
+_ERRORS = 5
+_WEAK = 1e-3
+
+_MATRICES = {
+    "torch": "torch's uniform weights",
+    "orthogonal": "an orthogonal recurrent matrix for each gate",
+    "stacked": "one orthogonal matrix for the stack of all gates' recurrent matrices",
+    "identity": "identity matrices",
+    "glorot": "Glorot's uniform recurrent entries for each gate",
+    "stacked_glorot": "Glorot's uniform recurrent entries for the stack of all gates",
+    "critical": "recurrent matrices close to 0 at the gate that retains",
+}
+_NAMES = {
+    ("torch", "torch"): "torch",
+    ("torch", "chrono"): "chrono",
+    ("torch", "doubled_chrono"): "doubled_chrono",
+    ("torch", "forget_bias_3_to_6"): "forget_bias_3_to_6",
+    ("orthogonal", "zero"): "orthogonal",
+    ("orthogonal", "chrono"): "chrono",
+    ("orthogonal", "doubled_chrono"): "doubled_chrono",
+    ("orthogonal", "uniform_gate"): "uniform_gate",
+    ("glorot", "zero"): "glorot",
+    ("identity", "zero"): "identity",
+}
+_USED = {
+    "torch": "the default of torch, as in darts, neuralforecast, pytorch-forecasting, gluonts, sb3-contrib, RLlib, "
+    "torchrl, asteroid and pyannote.audio",
+    "forget_bias_3": "as in neuralhydrology",
+    "forget_bias_1": "as NeMo's forget_gate_bias=1.0",
+    "doubled_chrono": "as in NeMo with t_max",
+    "chrono": "Tallec & Ollivier 2018",
+    "uniform_gate": "Gu et al. 2020",
+    "critical": "isornn.init.critical_",
+}
+
+
+@torch.no_grad()
+def known_start(layer: RecurrentLayer, facts: WeightFacts) -> KnownStart | None:
+    """The start that a layer has; ``None`` where it looks trained or has none of the laws known here.
+
+    Entries are compared with a law by Kolmogorov and Smirnov's test (p > 0.001), orthogonal matrices by their singular
+    values (to 1e-4), so that already a few updates leave no start.
+
+    >>> from torch import nn
+    >>> from isornn.diagnosis.weights import weight_facts
+    >>> from isornn.nn.gate_tensors import recurrent_layers
+    >>> (layer,) = recurrent_layers(nn.LSTM(3, 64))
+    >>> known_start(layer, weight_facts(layer)).name
+    'torch'
+    """
+    matrices = _matrices(layer, facts)
+    if matrices == "critical":
+        if untrained_evidence(facts) is None:
+            return None
+        # Its biases make up for the mean of the input, so that they need have no law of their own.
+        return KnownStart("critical", _MATRICES[matrices], _USED["critical"])
+    biases = _biases(layer)
+    if matrices is None or biases is None:
+        return None
+    kind, words = biases
+    if matrices == "stacked":
+        name = "stacked_orthogonal"
+    elif kind.startswith("forget_bias") and matrices == "torch":
+        name = kind
+    elif kind == "forget_bias_1" and matrices == "orthogonal":
+        name = "standard"
+    else:
+        name = _NAMES.get((matrices, kind), "other")
+    used = _stacked_users(layer, kind) if matrices == "stacked" else _USED.get(name, "")
+    return KnownStart(name, f"{_MATRICES[matrices]}, {words}", used)
+
+
+def _stacked_users(layer: RecurrentLayer, biases: str) -> str:
+    if biases == "torch":
+        return "as in speechbrain (rnn_init)"
+    inputs = [gate.input for gate in layer.gates.values() if gate.input is not None]
+    stack = torch.cat(inputs).double() if inputs else torch.zeros(0, 1)
+    whole = len(stack) > 0 and (stack.shape[1] == 1 or equal(torch.linalg.svdvals(stack), _EXACT))
+    if biases == "zero" and whole:
+        return "as in CleanRL (ppo_atari_lstm)"
+    return "as in Keras, and in sktime with init_weights" if biases in ("zero", "forget_bias_1") else ""
+
+
+def _matrices(layer: RecurrentLayer, facts: WeightFacts) -> str | None:
+    recurrent = [gate.recurrent.double() for gate in layer.gates.values() if gate.recurrent is not None]
+    if not recurrent:
+        return None
+    retained = [facts.gates[gate] for gate in retention_signs(layer.cell) if gate in facts.gates]
+    if retained and all(0 < gate.weight_var < _WEAK for gate in retained):
+        return "critical"
+    if facts.recurrent_default is not None and facts.recurrent_default.likely:
+        return "torch"
+    square = all(matrix.shape[0] == matrix.shape[1] for matrix in recurrent)
+    if square and all(torch.equal(matrix, torch.eye(len(matrix)).to(matrix)) for matrix in recurrent):
+        return "identity"
+    own = [gate.singular_values for gate in facts.gates.values() if len(gate.singular_values) > 0]
+    if all(equal(values, _EXACT) for values in own):
+        return "orthogonal"
+    if len(own) > 1 and equal(facts.stacked_singular_values, _EXACT):
+        return "stacked"
+    entries, (rows, columns) = torch.cat(recurrent).flatten(), recurrent[0].shape
+    for name, fans in (("glorot", rows + columns), ("stacked_glorot", len(recurrent) * rows + columns)):
+        bound = math.sqrt(6 / fans)
+        if _is_uniform(entries, -bound, bound):
+            return name
+    return None
+
+
+def _biases(layer: RecurrentLayer) -> tuple[str, str] | None:
+    """The law's name, and its words."""
+    vectors = {name: [bias.double().cpu() for bias in gate.biases] for name, gate in layer.gates.items() if gate.biases}
+    signs = retention_signs(layer.cell)
+    if not vectors:
+        return "zero", "no biases"
+    kept = [gate for gate in signs if gate in vectors]
+    rest = _quiet([vector for gate, own in vectors.items() if gate not in kept for vector in own], layer.hidden)
+    if not kept:
+        return None if rest is None else (rest, f"biases {'as torch has them' if rest == 'torch' else '0'}")
+    total = torch.cat([signs[gate] * torch.stack(vectors[gate]).sum(0) for gate in kept])
+    if rest is not None:
+        own = [signs[gate] * vector for gate in kept for vector in vectors[gate]]
+        return _beside(rest, total, own, layer.hidden)
+    written = [gate for gate in write_signs(layer.cell) if gate in vectors]
+    others = [vector for gate, own in vectors.items() if gate not in (*kept, *written) for vector in own]
+    if written and not any(bool(vector.any()) for vector in others):
+        mirrored = torch.cat([torch.stack(vectors[gate]).sum(0) for gate in written])
+        if mirrored.shape == total.shape and torch.allclose(mirrored, -total, atol=1e-4):
+            return _spread(total, [signs[gate] * vector for gate in kept for vector in vectors[gate]])
+    return None
+
+
+def _beside(rest: str, total: Tensor, own: list[Tensor], hidden: int) -> tuple[str, str] | None:
+    """The law of the retaining gate's biases where all others are 0 or as torch has them."""
+    words = "biases 0 but" if rest == "zero" else "torch's biases but"
+    if rest == "torch" and _quiet(own, hidden) == "torch":
+        return "torch", "torch's biases"
+    if rest == "zero" and not bool(total.any()):
+        return "zero", "biases 0"
+    if _is_uniform(total, 3.0, 6.0):
+        return "forget_bias_3_to_6", f"{words} U(3, 6) at the gate that retains"
+    constant = [vector for vector in own if bool(vector.max() == vector.min()) and bool(vector.any())]
+    value = sum(float(vector[0]) for vector in constant)
+    left = [vector for vector in own if not any(vector is other for other in constant)]
+    if not constant and rest == "torch":
+        # One vector holds both, drawn about a mean.
+        mean = float(total.mean())
+        value = float(round(mean)) if abs(mean - round(mean)) < _ERRORS / hidden else round(mean, 1)
+        left = [total - value]
+    if value and _quiet(left, hidden) is not None:
+        return f"forget_bias_{value:g}", f"{words} {value:g} at the gate that retains"
+    return _spread(total, own) if rest == "zero" else None
+
+
+def _spread(total: Tensor, own: list[Tensor]) -> tuple[str, str] | None:
+    """Of biases that spread time scales over units; all others are 0, or mirror them."""
+    there = [vector for vector in own if bool(vector.any())]
+    if len(there) > 1 and all(_chrono(vector) > _RARE for vector in there):
+        longest = max(float(vector.exp().max()) for vector in there)
+        return "doubled_chrono", f"chrono's biases for some {longest + 1:.0f} steps in both bias vectors, which add"
+    found: list[tuple[float, str, str]] = []
+    once, (longest, twice), end = _chrono(total), _doubled(total), 1 / len(total)
+    found.append((once, "chrono", f"chrono's biases for some {float(total.exp().max()) + 1:.0f} steps"))
+    found.append((twice, "doubled_chrono", f"the sum of two of chrono's biases for some {longest:.0f} steps"))
+    found.append((_uniform(total.sigmoid(), end, 1 - end), "uniform_gate", "a gate that retains uniform over units"))
+    likeliest = max(found)
+    return likeliest[1:] if likeliest[0] > _RARE else None
+
+
+def _chrono(biases: Tensor) -> float:
+    """p of ``ln U(1, T-1)``, T - 1 a little above the largest."""
+    values = biases.exp()
+    return _uniform(values, 1.0, float(values.max()) * (1 + 1 / len(values))) if bool(values.max() > 2) else 0.0
+
+
+def _doubled(biases: Tensor) -> tuple[float, float]:
+    """T of ``ln r + ln r'``, r and r' ~ U(1, T-1), from the mean, and p of that law."""
+    half = float(biases.mean()) / 2
+    if not 0.2 < half < 15:
+        return 0.0, 0.0
+    low, high = 1.01, math.exp(half + 2)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if (middle * math.log(middle) - middle + 1) / (middle - 1) > half else (middle, high)
+    grid = (torch.arange(256, dtype=torch.float64) + 0.5) / 256
+    one = BiasLaw("chrono", 1.0, low).quantile(grid)
+    law = (one[:, None] + one).flatten().sort().values
+    ranks = torch.searchsorted(law, biases.sort().values).double() / len(law)
+    return low + 1, _uniform(ranks, 0.0, 1.0)
+
+
+def _quiet(vectors: Iterable[Tensor], hidden: int) -> str | None:
+    """ "zero", or "torch" where they are drawn as torch does, or normal with the variance of torch's sums."""
+    there = [vector for vector in vectors if bool(vector.any())]
+    if not there:
+        return "zero"
+    entries, bound = torch.cat(there), 1 / math.sqrt(hidden)
+    if _is_uniform(entries, -bound, bound):
+        return "torch"
+    variance, error = bound**2 / 3, _ERRORS * math.sqrt(2 / len(entries))
+    size = float(entries.square().mean())
+    alike = any(abs(size / (count * variance) - 1) < error for count in (1, 2))
+    return "torch" if alike and float(entries.abs().max()) < 6 * bound else None
+
+
+def _is_uniform(values: Tensor, low: float, high: float) -> bool:
+    return _uniform(values, low, high) > _RARE
+
+
+def _uniform(values: Tensor, low: float, high: float) -> float:
+    """p of the uniform law; 0 where a value is outside of it."""
+    ordered = ((values.flatten().double().cpu() - low) / (high - low)).sort().values
+    slack = 1e-6
+    if not bool((ordered[0] >= -slack) & (ordered[-1] <= 1 + slack)):
+        return 0.0
+    empirical = torch.linspace(0, 1, len(ordered) + 1, dtype=torch.float64)
+    distance = float(torch.maximum(empirical[1:] - ordered, ordered - empirical[:-1]).max())
+    return kolmogorov_smirnov(distance, len(ordered))

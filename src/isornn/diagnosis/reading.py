@@ -1,0 +1,138 @@
+"""A diagnosis read back from its JSON."""
+
+from __future__ import annotations
+
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isornn.cells.spec import brief
+from isornn.diagnosis.finding import Finding
+from isornn.diagnosis.fixes import Advice
+from isornn.diagnosis.records import Diagnosis, Predicted, Record, single
+from isornn.records import RecordError
+from isornn.theory import Quantity
+
+NOT_KEPT = "the theory's answer is not read back from a file"
+
+
+def diagnosis_from_json(value: Any) -> Diagnosis:
+    """The diagnosis that `Diagnosis.to_json` wrote, without the theory's answers.
+
+    A null in an array is what the array's record says of it (``Record.nulls``), NaN elsewhere. A quantity without a
+    value keeps its reason.
+
+    Raises:
+        RecordError: names the first field that is missing or of another type.
+
+    >>> from torch import nn
+    >>> from isornn.diagnosis import measure
+    >>> diagnosis = measure(nn.GRU(2, 8), torch.randn(20, 3, 2))
+    >>> diagnosis_from_json(diagnosis.to_json()).layers[0].info == diagnosis.layers[0].info
+    True
+    """
+    return typing.cast(Diagnosis, _record(Diagnosis, value, ""))
+
+
+def findings_from_json(value: Any) -> tuple[Finding, ...]:
+    """The findings that a report's JSON lists; of a fix it has the code alone.
+
+    Raises:
+        RecordError: as `diagnosis_from_json`.
+    """
+    if not isinstance(value, list):
+        raise RecordError(f"findings: {brief(value)} is not allowed; it is a list")
+    return tuple(_finding(one, f"findings[{number}]") for number, one in enumerate(value))
+
+
+def _finding(value: Any, where: str) -> Finding:
+    kinds = {"kind": str, "layer": str | None, "sentence": str, "remedy": str, "evidence": Mapping[str, str]}
+    if not isinstance(value, dict):
+        raise RecordError(f"{where}: {brief(value)} is not allowed; it is an object")
+    if missing := [name for name in kinds if name not in value]:
+        raise RecordError(f"{where}.{missing[0]}: it is missing")
+    read = {name: _value(kind, value[name], f"{where}.{name}", math.nan) for name, kind in kinds.items()}
+    fix = Advice(read.pop("remedy"), "it was read from a file, without the model")
+    return Finding(**read, fix=fix if fix.code else None)
+
+
+def _record(kind: Any, value: Any, where: str) -> Any:
+    if kind is Predicted:
+        return Predicted(None, None, value["reason"] if isinstance(value, dict) and value.get("reason") else NOT_KEPT)
+    if not isinstance(value, dict):
+        raise RecordError(f"{where or 'the report'}: {brief(value)} is not allowed; it is an object")
+    hints, found = typing.get_type_hints(kind), {}
+    for field in fields(kind):
+        name = f"{where}.{field.name}" if where else field.name
+        if field.name not in value:
+            raise RecordError(f"{name}: it is missing")
+        found[field.name] = _value(hints[field.name], value[field.name], name, kind.nulls.get(field.name, math.nan))
+    return kind(**found)
+
+
+def _value(hint: Any, value: Any, where: str, null: float) -> Any:
+    """``value`` as the type ``hint`` of a record's field."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in parts:
+            return None
+        (hint,) = (part for part in parts if part is not type(None))
+        return _value(hint, value, where, null)
+    if origin is tuple:
+        return _tuple(parts, value, where, null)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        if not isinstance(value, dict):
+            raise RecordError(f"{where}: {brief(value)} is not allowed; it is an object")
+        return {name: _value(parts[1], one, f"{where}.{name}", null) for name, one in value.items()}
+    if hint is Tensor:
+        return _tensor(value, where, null)
+    if hint is Quantity:
+        return _quantity(value, where)
+    if is_dataclass(hint) and issubclass(typing.cast(type, hint), Record):
+        return _record(hint, value, where)
+    return _plain(hint, value, where, null)
+
+
+def _tuple(parts: tuple[Any, ...], value: Any, where: str, null: float) -> tuple[Any, ...]:
+    if not isinstance(value, list) or (Ellipsis not in parts and len(value) != len(parts)):
+        raise RecordError(f"{where}: {brief(value)} is not allowed; it is a list")
+    kinds = [parts[0]] * len(value) if Ellipsis in parts else parts
+    each = enumerate(zip(kinds, value, strict=True))
+    return tuple(_value(kind, one, f"{where}[{number}]", null) for number, (kind, one) in each)
+
+
+def _tensor(value: Any, where: str, null: float) -> Tensor:
+    numbers = value if isinstance(value, list) else None
+    if numbers is None or not all(one is None or _is_number(one) for one in numbers):
+        raise RecordError(f"{where}: {brief(value)} is not allowed; it is a list of numbers")
+    if numbers and all(isinstance(one, int) for one in numbers):
+        return torch.tensor(numbers)
+    return torch.tensor([null if one is None else float(one) for one in numbers], dtype=torch.float64)
+
+
+def _quantity(value: Any, where: str) -> Quantity:
+    if not isinstance(value, dict) or not all(_is_number(value.get(name, 0.0) or 0.0) for name in ("value", "stderr")):
+        raise RecordError(f"{where}: {brief(value)} is not allowed; it is an object of value, stderr and reason")
+    if value.get("value") is None:
+        reason = str(value.get("reason", "not in the file"))
+        return single(math.inf if reason.startswith("infinite") else math.nan, reasons={reason: True})
+    error = value.get("stderr")
+    return single(float(value["value"]), math.inf if error is None else float(error))
+
+
+def _plain(hint: Any, value: Any, where: str, null: float) -> Any:
+    if hint is float and (value is None or _is_number(value)):
+        return null if value is None else float(value)
+    if hint is Any or (isinstance(value, hint) and (hint is bool or not isinstance(value, bool))):
+        return value
+    raise RecordError(f"{where}: {brief(value)} is not allowed; it is of type {hint.__name__}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,113 @@
+"""The start that a layer has is named, whoever drew it; already a few updates leave none."""
+
+import pytest
+import torch
+from torch import nn
+
+import isornn.init
+from isornn import diagnose
+from isornn.diagnosis.known_starts import known_start
+from isornn.diagnosis.weights import weight_facts
+from isornn.nn.gate_tensors import recurrent_layers
+
+
+def names(model):
+    found = [known_start(layer, weight_facts(layer)) for layer in recurrent_layers(model)]
+    return {None if start is None else start.name for start in found}
+
+
+TIMED = {"chrono", "doubled_chrono", "critical"}
+DRAWN = (
+    *("standard", "orthogonal", "glorot", "identity", "uniform_gate", "chrono"),
+    *("stacked_orthogonal", "forget_bias_3", "forget_bias_3_to_6", "doubled_chrono", "critical"),
+)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("name", DRAWN)
+def test_starts_that_isornn_draws(name, kind, seed):
+    model = kind(5, 64, num_layers=2)
+    draw = getattr(isornn.init, f"{name}_")
+    draw(model, *[200] * (name in TIMED), generator=torch.Generator().manual_seed(seed))
+    assert names(model) == {name}
+
+
+def neuralhydrology(lstm):
+    lstm.bias_hh_l0[64:128] = 3
+
+
+def cleanrl(lstm):
+    for name, parameter in lstm.named_parameters():
+        nn.init.constant_(parameter, 0) if "bias" in name else nn.init.orthogonal_(parameter, 1.0)
+
+
+def speechbrain(lstm):
+    nn.init.orthogonal_(lstm.weight_hh_l0)
+
+
+def sktime(lstm):
+    for name, parameter in lstm.named_parameters():
+        if "weight_ih" in name:
+            nn.init.xavier_uniform_(parameter)
+        elif "weight_hh" in name:
+            nn.init.orthogonal_(parameter)
+        else:
+            parameter.fill_(0)
+
+
+def nemo(lstm):
+    for name, parameter in lstm.named_parameters():
+        if "bias" in name:
+            parameter.fill_(0)
+            parameter[64:128] = torch.log(nn.init.uniform_(parameter[:64], 1, 99))
+            parameter[:64] = -parameter[64:128]
+
+
+def nemo_forget_bias(lstm):
+    lstm.bias_ih_l0[64:128], lstm.bias_hh_l0[64:128] = 1, 0
+
+
+@pytest.mark.parametrize(
+    ("host", "name", "used"),
+    [
+        (lambda lstm: None, "torch", "the default of torch"),
+        (neuralhydrology, "forget_bias_3", "neuralhydrology"),
+        (cleanrl, "stacked_orthogonal", "CleanRL"),
+        (speechbrain, "stacked_orthogonal", "speechbrain"),
+        (sktime, "stacked_orthogonal", "sktime"),
+        (nemo, "doubled_chrono", "NeMo"),
+        (nemo_forget_bias, "forget_bias_1", "NeMo"),
+    ],
+)
+def test_starts_as_their_libraries_draw_them(host, name, used):
+    torch.manual_seed(0)
+    lstm = nn.LSTM(5, 64)
+    with torch.no_grad():
+        host(lstm)
+    report = diagnose(lstm, torch.randn(20, 4, 5))
+    start = report.diagnosis.layers[0].start
+    assert start.name == name and used in start.used
+    assert f"start of LSTM l0: {name}: " in " ".join(str(report).split())
+    assert report.to_json()["layers"][0]["start"]["name"] == name
+
+
+def test_torchs_start_is_never_missed():
+    for seed in range(100):
+        torch.manual_seed(seed)
+        assert names(nn.LSTM(5, 32)) == {"torch"}
+
+
+@pytest.mark.parametrize("name", ["standard", "stacked_orthogonal", "forget_bias_3", "critical", "torch"])
+def test_updates_leave_no_start(name):
+    torch.manual_seed(0)
+    model = nn.LSTM(5, 64)
+    if name != "torch":
+        getattr(isornn.init, f"{name}_")(model, *[100] * (name in TIMED))
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(3):
+        optimiser.zero_grad()
+        model(torch.randn(10, 4, 5))[0].square().mean().backward()
+        optimiser.step()
+    assert names(model) == {None}
+    assert "none known: trained" in str(diagnose(model, torch.randn(20, 4, 5)))
