@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,38 +28,72 @@ def script(name: str) -> Any:
     return module
 
 
-def pair(without: list[float], with_start: list[float], **options: Any) -> Any:
-    return script("compared").compared(0, without, with_start, 10, (1.0, 1.0), **options)
+def race(
+    without: Sequence[float | None], with_start: Sequence[float | None], *, last: bool = False, higher: bool = False
+) -> Any:
+    """To the best or the last score of the run without the start."""
+    compared = script("compared")
+    pair = compared.Pair(0, without, with_start, 1.0, 1.0)
+    score = compared.last_of(without) if last else compared.best_of(without, higher)
+    return compared.reached(pair, score, 10, higher)
 
 
-def test_the_first_time_that_each_run_has_the_defaults_best_score() -> None:
-    found = pair([3.0, 2.0, 1.0, 1.5, 1.0], [2.5, 1.0, 0.5, 0.7, 0.6])
-    assert (found.updates_without, found.updates_with_start, found.ratio) == (30, 20, 2 / 3)
-    assert (found.default_score, found.best_with_start) == (1.0, 0.5)
+def test_the_first_time_that_each_run_has_the_defaults_score() -> None:
+    without, with_start = [3.0, 2.0, 1.0, 1.5, 1.4], [2.5, 1.3, 0.5, 0.7, 0.6]
+    to_best, to_last = race(without, with_start), race(without, with_start, last=True)
+    assert (to_best.score, to_best.updates_without, to_best.updates_with_start, to_best.ratio) == (1.0, 30, 30, 1.0)
+    assert (to_last.score, to_last.updates_without, to_last.updates_with_start, to_last.ratio) == (1.4, 30, 20, 2 / 3)
 
 
 def test_rewards_are_better_when_higher() -> None:
-    found = pair([1.0, 3.0, 2.0], [3.0, 2.0, 4.0], higher=True)
-    assert (found.updates_without, found.updates_with_start, found.best_with_start) == (20, 10, 4.0)
+    found = race([1.0, 3.0, 2.0], [3.0, 2.0, 4.0], higher=True)
+    assert (found.score, found.updates_without, found.updates_with_start) == (3.0, 20, 10)
 
 
 def test_not_reached_counts_as_above_all_others() -> None:
-    compared = script("compared")
-    never = pair([3.0, 1.0], [2.0, 1.5])
+    never, soon = race([3.0, 1.0], [2.0, 1.5]), race([3.0, 1.0], [0.5, 0.4])
     assert (never.updates_with_start, never.ratio) == (None, None)
-    soon = pair([3.0, 1.0], [0.5, 0.4])
-    assert compared.summary_of([never, soon, soon]) == {"ratio_median": 0.5, "ratio_min": 0.5, "ratio_max": None}
-    assert compared.summary_of([never, never, soon])["ratio_median"] is None
+    summary_of = script("compared").summary_of
+    assert summary_of([never, soon, soon]) == {"ratio_median": 0.5, "ratio_min": 0.5, "ratio_max": None}
+    assert summary_of([never, never, soon])["ratio_median"] is None
 
 
 def test_a_score_that_is_not_finite_is_none() -> None:
-    diverged = pair([3.0, math.nan, 2.0], [math.nan, math.inf, 1.0])
-    assert (diverged.without, diverged.with_start) == ([3.0, None, 2.0], [None, None, 1.0])
-    assert (diverged.default_score, diverged.updates_with_start, diverged.ratio) == (2.0, 30, 1.0)
+    compared = script("compared")
+    runs = {False: [3.0, math.nan, 2.0], True: [math.nan, math.inf, 1.0]}
+    pair = compared.pair_of(compared.Task("", "", 5, 10, {}, lambda seed, start: runs[start]), 0)
+    assert (pair.without, pair.with_start) == ([3.0, None, 2.0], [None, None, 1.0])
+    found = race(pair.without, pair.with_start, last=True)
+    assert (found.score, found.updates_without, found.updates_with_start) == (2.0, 30, 30)
     with pytest.raises(ValueError, match="the first has none"):
-        pair([math.nan], [1.0])
+        race([None], [1.0])
     with pytest.raises(ValueError, match="not as many"):
-        pair([1.0], [1.0, 2.0])
+        race([1.0], [1.0, 2.0])
+
+
+def test_an_interrupted_measurement_trains_what_its_record_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compared = script("compared")
+    monkeypatch.setattr(compared, "RESULTS", tmp_path)
+    trained = []
+
+    def run(seed: int, start: bool) -> list[float]:
+        trained.append((seed, start))
+        if len(trained) == 5:
+            raise KeyboardInterrupt
+        return [2.0, 1.0, 1.5] if not start else [1.0, 0.9, 0.8]
+
+    tasks = [compared.Task("toy", "loss", 5, 10, {"rate": 0.1}, run)]
+    with pytest.raises(KeyboardInterrupt):
+        compared.measured("toy", ["numpy"], tasks)
+    compared.measured("toy", ["numpy"], tasks)
+    assert trained == [(0, False), (0, True), (1, False), (1, True), (2, False)] + [
+        (seed, start) for seed in (2, 3, 4) for start in (False, True)
+    ]
+    (task,) = json.loads((tmp_path / "toy.json").read_text())["tasks"]
+    assert [pair["to_best"]["ratio"] for pair in task["pairs"]] == [0.5] * 5
+    assert "ratio to the default's last score: median 0.5" in capsys.readouterr().out
 
 
 def test_blocks_share_a_namespace_and_errors_name_the_pages_line(tmp_path: Path) -> None:

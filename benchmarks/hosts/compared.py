@@ -1,12 +1,14 @@
 """The critical start in a host's own training: updates until the score that the host's default start gets to.
 
 A host's ``measure_NAME.py`` describes its tasks and calls `measured`. Each task is trained with five seeds, with and
-without the start, and gives a score every so many updates. For each seed
+without the start, and gives a score every so many updates. For each seed and two scores of the run without the start,
+its best one and its last one,
 
-    default's score = best score of the run without the start, first reached after u updates,
-    ratio = u' / u, where u' is the number of updates after which the run with the start first has that score.
+    ratio = u' / u,
 
-A run with the start that never has it is "not reached", which counts as a ratio above all others; its run is as long as
+where u and u' are the numbers of updates after which the runs without and with the start first have that score. The
+ratio to the best score is what a host counts with; the last score depends less on the noise of single validations. A
+run with the start that never has the score is "not reached", which counts as a ratio above all others; it is as long as
 the one without. A score that is not finite is none, and ``null`` in the record.
 """
 
@@ -60,15 +62,29 @@ class Task:
 
 @dataclass(frozen=True)
 class Pair:
-    """One seed's two runs; times are numbers of updates, and ``None`` where the score was not reached."""
+    """The scores of one seed's two runs.
+
+    Raises:
+        ValueError: two runs that differ in length, or no finite score without the start.
+    """
 
     seed: int
-    without: list[float | None]
-    with_start: list[float | None]
+    without: Sequence[float | None]
+    with_start: Sequence[float | None]
     seconds_without: float
     seconds_with_start: float
-    default_score: float
-    best_with_start: float | None
+
+    def __post_init__(self) -> None:
+        if len(self.without) != len(self.with_start) or set(self.without) <= {None}:
+            scores = f"{self.without} and {self.with_start}"
+            raise ValueError(f"scores of seed {self.seed}: {scores} are not as many, or the first has none")
+
+
+@dataclass(frozen=True)
+class Reached:
+    """When the two runs of a pair first have a score, in updates; ``None``: not reached."""
+
+    score: float
     updates_without: int
     updates_with_start: int | None
     ratio: float | None
@@ -87,19 +103,38 @@ def measured(host: str, packages: Sequence[str], tasks: Sequence[Task]) -> None:
     versions = {name: version(name) for name in (*packages, "torch")}
     device = f"{processor()} ({os.cpu_count()} cores), {torch.get_num_threads()} threads"
     file = RESULTS / f"{host}.json"
-    known = _kept(file, versions)
-    found: list[dict[str, Any]] = []
-    for task in tasks:
-        description = {name: value for name, value in vars(task).items() if name != "run"}
-        pairs = known.get(json.dumps(description), [])
-        for seed in SEEDS[len(pairs) :]:
-            pairs.append(pair_of(task, seed))
-            print(f"{task.name}, seed {seed}: {shown(pairs[-1])}", file=sys.stderr)
-            at_work = {**description, **summary_of(pairs), "pairs": [asdict(pair) for pair in pairs]}
-            _write(file, {"host": host, "versions": versions, "device": device, "tasks": [*found, at_work]})
-        found.append({**description, **summary_of(pairs), "pairs": [asdict(pair) for pair in pairs]})
-        show(task, pairs, summary_of(pairs))
-    _write(file, {"host": host, "versions": versions, "device": device, "tasks": found})
+    kept = _kept(file, versions)
+    pairs = [kept.get(json.dumps(_described(task)), []) for task in tasks]
+
+    def write() -> None:
+        found = [_recorded(task, known) for task, known in zip(tasks, pairs, strict=True) if known]
+        _write(file, {"host": host, "versions": versions, "device": device, "tasks": found})
+
+    for task, known in zip(tasks, pairs, strict=True):
+        for seed in SEEDS[len(known) :]:
+            known.append(pair_of(task, seed))
+            print(f"{task.name}, seed {seed}: {_row(task, known[-1])}", file=sys.stderr)
+            write()
+        show(task, known)
+    write()
+
+
+def _described(task: Task) -> dict[str, Any]:
+    return {name: value for name, value in vars(task).items() if name != "run"}
+
+
+def _recorded(task: Task, pairs: Sequence[Pair]) -> dict[str, Any]:
+    """The task with what follows from its pairs, and the pairs."""
+    to_best, to_last = _races(task, pairs)
+    return {
+        **_described(task),
+        "to_best": summary_of(to_best),
+        "to_last": summary_of(to_last),
+        "pairs": [
+            {**asdict(pair), "to_best": asdict(best), "to_last": asdict(last)}
+            for pair, best, last in zip(pairs, to_best, to_last, strict=True)
+        ],
+    }
 
 
 def _kept(file: Path, versions: Mapping[str, str]) -> dict[str, list[Pair]]:
@@ -107,9 +142,12 @@ def _kept(file: Path, versions: Mapping[str, str]) -> dict[str, list[Pair]]:
     record = json.loads(file.read_text()) if file.exists() else {}
     if record.get("versions") != versions:
         return {}
-    names = [field.name for field in fields(Task) if field.name != "run"]
+    of_task = [field.name for field in fields(Task) if field.name != "run"]
+    of_pair = [field.name for field in fields(Pair)]
     return {
-        json.dumps({name: task[name] for name in names}): [Pair(**pair) for pair in task["pairs"]]
+        json.dumps({name: task[name] for name in of_task}): [
+            Pair(**{name: pair[name] for name in of_pair}) for pair in task["pairs"]
+        ]
         for task in record["tasks"]
     }
 
@@ -121,79 +159,82 @@ def _write(file: Path, record: Mapping[str, Any]) -> None:
 
 
 def pair_of(task: Task, seed: int) -> Pair:
-    """Both runs of a seed."""
+    """Train both."""
     begin = time.perf_counter()
-    without = list(task.run(seed, False))
+    without = [_finite(score) for score in task.run(seed, False)]
     middle = time.perf_counter()
-    with_start = list(task.run(seed, True))
+    with_start = [_finite(score) for score in task.run(seed, True)]
     end = time.perf_counter()
-    times = (round(middle - begin, 1), round(end - middle, 1))
-    return compared(seed, without, with_start, task.updates, times, task.higher)
+    return Pair(seed, without, with_start, round(middle - begin, 1), round(end - middle, 1))
 
 
-def compared(
-    seed: int,
-    without: list[float],
-    with_start: list[float],
-    updates: int,
-    seconds: tuple[float, float],
-    higher: bool = False,
-) -> Pair:
-    """When each run first has the default's best score.
-
-    Raises:
-        ValueError: two runs that differ in length, or no finite score without the start.
-    """
-    best = max if higher else min
-    score = best(filter(math.isfinite, without), default=None)
-    if len(without) != len(with_start) or score is None:
-        raise ValueError(f"scores of seed {seed}: {without} and {with_start} are not as many, or the first has none")
-    before = without.index(score) + 1
-    # A NaN is neither above nor below.
-    reached = (n for n, value in enumerate(with_start, 1) if (value >= score if higher else value <= score))
-    after = next(reached, None)
-    return Pair(
-        seed=seed,
-        without=[_finite(value) for value in without],
-        with_start=[_finite(value) for value in with_start],
-        seconds_without=seconds[0],
-        seconds_with_start=seconds[1],
-        default_score=score,
-        best_with_start=best(filter(math.isfinite, with_start), default=None),
-        updates_without=before * updates,
-        updates_with_start=None if after is None else after * updates,
-        ratio=None if after is None else after / before,
-    )
+def _finite(score: float) -> float | None:
+    return score if math.isfinite(score) else None
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def best_of(scores: Sequence[float | None], higher: bool) -> float | None:
+    """Of those that are finite."""
+    return (max if higher else min)((score for score in scores if score is not None), default=None)
 
 
-def summary_of(pairs: Sequence[Pair]) -> dict[str, float | None]:
+def last_of(scores: Sequence[float | None]) -> float:
+    """The last one that is finite."""
+    return next(score for score in reversed(scores) if score is not None)
+
+
+def reached(pair: Pair, score: float, updates: int, higher: bool) -> Reached:
+    """When each run first has a score that the one without the start has."""
+
+    def first(scores: Sequence[float | None]) -> int | None:
+        good = (value is not None and (value >= score if higher else value <= score) for value in scores)
+        return next((n * updates for n, is_good in enumerate(good, 1) if is_good), None)
+
+    before, after = first(pair.without), first(pair.with_start)
+    assert before is not None
+    return Reached(score, before, after, None if after is None else after / before)
+
+
+def _races(task: Task, pairs: Sequence[Pair]) -> tuple[list[Reached], list[Reached]]:
+    """To the best and to the last score of each run without the start."""
+    best, last = [], []
+    for pair in pairs:
+        score = best_of(pair.without, task.higher)
+        assert score is not None
+        best.append(reached(pair, score, task.updates, task.higher))
+        last.append(reached(pair, last_of(pair.without), task.updates, task.higher))
+    return best, last
+
+
+def summary_of(races: Sequence[Reached]) -> dict[str, float | None]:
     """Median and range of the ratios over seeds; ``None``: not reached."""
-    ratios = sorted(math.inf if pair.ratio is None else pair.ratio for pair in pairs)
+    ratios = sorted(math.inf if race.ratio is None else race.ratio for race in races)
     numbers = {"ratio_median": statistics.median(ratios), "ratio_min": ratios[0], "ratio_max": ratios[-1]}
     return {name: value if math.isfinite(value) else None for name, value in numbers.items()}
 
 
-def shown(pair: Pair) -> str:
-    """A row in words."""
-    return (
-        f"default's score {pair.default_score:.4g} after {pair.updates_without} updates, with the start after "
-        f"{_or_not(pair.updates_with_start)} (ratio {_or_not(pair.ratio)}); its best {_or_not(pair.best_with_start)}"
-    )
-
-
-def show(task: Task, pairs: Sequence[Pair], summary: Mapping[str, float | None]) -> None:
+def show(task: Task, pairs: Sequence[Pair]) -> None:
     """The task's table, as Markdown."""
     print(f"{task.name}, T = {task.length}; score: {task.score}\n")
-    print("| seed | default's best | after updates | with the start after | ratio | its best |\n" + "|---" * 6 + "|")
-    for pair in pairs:
-        cells = (pair.seed, f"{pair.default_score:.4g}", pair.updates_without, _or_not(pair.updates_with_start))
-        print(f"| {' | '.join(map(str, cells))} | {_or_not(pair.ratio)} | {_or_not(pair.best_with_start)} |")
-    low, high = _or_not(summary["ratio_min"]), _or_not(summary["ratio_max"])
-    print(f"\nratio: median {_or_not(summary['ratio_median'])}, from {low} to {high}\n")
+    columns = ["seed", "default's best", "after", "with the start after", "ratio"]
+    columns += ["default's last", "after", "with the start after", "ratio", "best with the start"]
+    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
+    races = _races(task, pairs)
+    for pair, best, last in zip(pairs, *races, strict=True):
+        cells = [pair.seed, *asdict(best).values(), *asdict(last).values(), best_of(pair.with_start, task.higher)]
+        print(f"| {' | '.join(map(_or_not, cells))} |")
+    for name, race in zip(("best", "last"), races, strict=True):
+        median, low, high = map(_or_not, summary_of(race).values())
+        print(f"\nratio to the default's {name} score: median {median}, from {low} to {high}")
+    print()
+
+
+def _row(task: Task, pair: Pair) -> str:
+    (best,), _ = _races(task, [pair])
+    after = _or_not(best.updates_with_start)
+    return (
+        f"default's best {best.score:.4g} after {best.updates_without} updates, with the start after {after} "
+        f"(ratio {_or_not(best.ratio)}); best with the start {_or_not(best_of(pair.with_start, task.higher))}"
+    )
 
 
 def _or_not(number: float | None) -> str:
