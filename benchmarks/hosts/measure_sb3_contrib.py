@@ -101,4 +101,4 @@ NOTE = (
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    measured("sb3_contrib", ["sb3-contrib", "stable-baselines3", "gymnasium", "numpy"], [task(30)])
+    measured("sb3_contrib", ["sb3-contrib", "stable-baselines3", "gymnasium", "numpy"], [task(30), task(5)])
