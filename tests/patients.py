@@ -24,10 +24,16 @@ KINDS = (
     "doubled_bias",
     "edge_of_chaos",
     "exploding",
+    "not_detached",
+    "not_reached",
     "padding",
     "saturated_forget_gate",
     "stacked_orthogonal",
+    "state_carried",
+    "state_not_carried",
+    "truncated",
     "unnormalised_input",
+    "unused",
     "vanishing",
 )
 
@@ -81,6 +87,38 @@ class LastOfPacked(nn.Module):
         _, state = self.recurrent(x)
         h = state[0] if isinstance(state, tuple) else state
         return self.readout(h[-1])
+
+
+class Branched(nn.Module):
+    """Two recurrent layers side by side, of which one is used as ``second`` says."""
+
+    def __init__(self, second: Callable[[nn.Module, Tensor], Tensor | None]) -> None:
+        super().__init__()
+        self.first, self.second = nn.LSTM(6, 32, batch_first=True), nn.GRU(6, 32, batch_first=True)
+        critical_(self.first, 100, _g(110))
+        critical_(self.second, 100, _g(111))
+        self.readout, self.with_second = nn.Linear(32, 3), second
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.first(x)[0]
+        more = self.with_second(self.second, x)
+        return self.readout((out if more is None else out + more)[:, -1])
+
+
+class Stateful(nn.Module):
+    """Goes on from the state in which the last batch ended."""
+
+    def __init__(self, detached: bool) -> None:
+        super().__init__()
+        self.recurrent, self.readout = nn.LSTM(6, 32, batch_first=True), nn.Linear(32, 3)
+        critical_(self.recurrent, 100, _g(112))
+        self.state: tuple[Tensor, ...] | None = None
+        self.detached = detached
+
+    def forward(self, x: Tensor) -> Tensor:
+        out, state = self.recurrent(x, self.state)
+        self.state = tuple(part.detach() for part in state) if self.detached else state
+        return self.readout(out[:, -1])
 
 
 def _g(seed: int) -> torch.Generator:
@@ -308,6 +346,52 @@ def forget_bias_3() -> Patient:
     return Patient("forget_bias_3", "edge_of_chaos", Reader(lstm, 128), _noise(365, 8, 5), 365)
 
 
+def dropped_result() -> Patient:
+    def dropped(gru: nn.Module, x: Tensor) -> None:
+        gru(x)
+
+    return Patient("dropped_result", "unused", Branched(dropped), _noise(8, 100, 6), 100)
+
+
+def detached_result() -> Patient:
+    model = Branched(lambda gru, x: gru(x)[0].detach())
+    return Patient("detached_result", "unused", model, _noise(8, 100, 6), 100)
+
+
+def never_called() -> Patient:
+    return Patient("never_called", "not_reached", Branched(lambda gru, x: None), _noise(8, 100, 6), 100)
+
+
+def pieces_without_state() -> Patient:
+    model = Branched(lambda gru, x: torch.cat([gru(part)[0] for part in x.chunk(4, 1)], 1))
+    return Patient("pieces_without_state", "state_not_carried", model, _noise(8, 100, 6), 100)
+
+
+def steps_without_state() -> Patient:
+    model = Branched(lambda gru, x: torch.cat([gru(x[:, t : t + 1])[0] for t in range(x.shape[1])], 1))
+    return Patient("steps_without_state", "state_not_carried", model, _noise(8, 100, 6), 100)
+
+
+def kept_state() -> Patient:
+    return Patient("kept_state", "state_carried", Stateful(detached=True), _noise(8, 100, 6), 100)
+
+
+def kept_graph() -> Patient:
+    return Patient("kept_graph", "not_detached", Stateful(detached=False), _noise(8, 100, 6), 100)
+
+
+def short_windows() -> Patient:
+    def windows(gru: nn.Module, x: Tensor) -> Tensor:
+        outputs, state = [], None
+        for part in x.chunk(5, 1):
+            out, state = gru(part, state)
+            state = state.detach()
+            outputs.append(out)
+        return torch.cat(outputs, 1)
+
+    return Patient("short_windows", "truncated", Branched(windows), _noise(8, 100, 6), 100)
+
+
 def _padded(batch: Tensor, lengths: list[int], value: float) -> Tensor:
     for sequence, length in zip(batch, lengths, strict=True):
         sequence[length:] = value
@@ -424,6 +508,8 @@ FLAWED: tuple[Callable[[], Patient], ...] = (
     *(default_lstm, default_gru, default_rnn),
     *(stacked_lstm, stacked_gru, stacked_deep_lstm),
     *(doubled_lstm, doubled_deep_gru, doubled_chrono),
+    *(dropped_result, detached_result, never_called),
+    *(pieces_without_state, steps_without_state, kept_state, kept_graph, short_windows),
     forget_bias_3,
     *(padded_lstm, padded_gru, padded_steps_first),
     *(raw_pixels, raw_sensor, tiny_volts),

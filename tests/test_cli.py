@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,10 @@ def test_help_comes_without_torch() -> None:
 def test_help(command: str) -> None:
     result = run(*command.split(), "--help")
     assert result.exit_code == 0 and "Usage" in result.stdout
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"isornn {isornn.__version__}\n" == f"isornn {version('isornn')}\n"
 
 
 def test_an_interrupt_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

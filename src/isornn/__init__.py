@@ -61,6 +61,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("isornn")
     if name in _HOMES:
         return getattr(importlib.import_module(f"isornn.{_HOMES[name]}"), name)
     if name in _MODULES:

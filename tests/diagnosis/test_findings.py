@@ -266,14 +266,16 @@ def test_what_cannot_be_told():
     isornn.init.standard_(model["used"], generator=torch.Generator().manual_seed(0))
     short = findings(measure(model, torch.randn(6, 8, 3), 100, theory=False))
     assert [(finding.kind, finding.layer) for finding in short] == [
+        ("not_reached", "unused"),
         (CANNOT_TELL, "used l0"),
-        (CANNOT_TELL, "unused"),
     ]
-    assert "6" in short[0].sentence and "never called" in short[1].sentence
+    assert "6" in short[1].sentence and "never called" in short[0].sentence
     # What has vanished within the steps that there are needs no more of them.
     long = findings(measure(model, torch.randn(40, 8, 3), 100, theory=False))
-    assert [finding.kind for finding in long] == ["vanishing", CANNOT_TELL]
-    assert fix_(model, short) == [f"{found.layer}: left alone (cannot_tell): {found.sentence}" for found in short]
+    assert [finding.kind for finding in long] == ["not_reached", "vanishing"]
+    reached, unsure = fix_(model, short)
+    assert reached.startswith("unused: left alone (not_reached): the batch does not reach it")
+    assert unsure == f"used l0: left alone (cannot_tell): {short[1].sentence}"
 
 
 @pytest.mark.parametrize(

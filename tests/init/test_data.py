@@ -387,3 +387,16 @@ def test_half_precision_refuses_biases_that_it_cannot_hold():
     with pytest.raises(ModuleError, match="need biases that float16 cannot hold"):
         critical_(model, batch=batch.half())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
+def test_statistics_of_an_input_have_its_units(scale):
+    noise = torch.randn(4000, 20, 3, generator=seeded(), dtype=torch.float64)
+    x = [noise[0]]
+    for step in noise[1:]:
+        x.append(0.7 * x[-1] + 0.51**0.5 * step)  # variance 1, correlation .7 with its next step
+    weights = scale * torch.tensor([1.0, 1.0, 2.0], dtype=torch.float64)
+    found = LayerInput.of(torch.stack(x) * weights + 5, torch.full((20,), 4000))
+    assert found.variance == pytest.approx(2 * scale**2, rel=0.03)
+    assert found.tails == pytest.approx(1, abs=0.03)
+    assert found.correlation_in_time == pytest.approx(0.7, abs=0.02)

@@ -17,6 +17,7 @@ from isornn.nn import SpectralRNN, parametrize_spectral_, spectral
 from isornn.nn.draws import haar
 from isornn.nn.spectral import factors, set_margin_, singular_values
 from isornn.optim import GeodesicSGD, polished, rotated
+from isornn.optim.cayley import _order, _summed
 
 NAME = "weight_hh_l0"
 
@@ -54,6 +55,25 @@ def test_the_step_is_cayleys_at_every_size(rate: float, shape: tuple[int, ...], 
     size = rate * float(torch.linalg.matrix_norm(gradient.double(), 2).max())
     torch.testing.assert_close(found.double(), cayley(basis, gradient, rate), rtol=0, atol=8 * (1 + size) * epsilon)
     assert error_of(found) < 12 * epsilon
+
+
+@pytest.mark.parametrize("size", [1e-7, 1e-6, 1e-5, 1e-4, 5e-4, 2e-3, 6e-3])
+def test_the_series_has_the_terms_that_it_needs_and_hardly_more(size: float) -> None:
+    """Single precision, summed in double so that what is left is of the series alone."""
+    units, epsilon = 12, torch.finfo(torch.float32).eps
+    x = normal(units, units, source=generator())
+    x = x - x.mT
+    x = size * x / torch.linalg.matrix_norm(x, 2)
+    unit = torch.eye(units, dtype=torch.float64)
+    exact = torch.linalg.solve(unit + x, unit - x)
+
+    def enough(order: int) -> bool:
+        found = _summed(unit, x, order)
+        left, drift = (torch.linalg.matrix_norm(error, 2) for error in (found - exact, found.mT @ found - unit))
+        return bool(left <= epsilon / 2 * units**0.5 and drift <= epsilon)
+
+    needed = next(order for order in range(1, 20) if enough(order))
+    assert needed <= _order(size, units, torch.float32) <= needed + 1
 
 
 def test_the_printed_step_is_not_orthogonal() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from isornn.capture.preserve import preserve_state
+from isornn.capture.use import Origin, carried_to, keeps_a_state, oldest, reached_by
 from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
+from isornn.nn.wrappers import is_compiled, unwrapped
 
 States = tuple[Tensor, ...]
 Loss = Callable[[Any], Tensor]
@@ -58,7 +60,7 @@ class RecurrentModule:
 
 
 def recurrent_modules(model: nn.Module) -> list[RecurrentModule]:
-    """Every recurrent module of ``model``, itself included.
+    """Every recurrent module of ``model``, itself included; by the names within DataParallel, DDP and torch.compile.
 
     Raises:
         ModuleError: there is none.
@@ -67,11 +69,26 @@ def recurrent_modules(model: nn.Module) -> list[RecurrentModule]:
     >>> [(found.name, found.kind, len(found.layers)) for found in recurrent_modules(model)]
     [('1', 'LSTM', 2)]
     """
+    model = unwrapped(model) if isinstance(model, nn.Module) else model
     grouped: dict[nn.Module, list[RecurrentLayer]] = {}
     for layer in recurrent_layers(model):
         grouped.setdefault(layer.module, []).append(layer)
     names = {module: name for name, module in model.named_modules()}
-    return [RecurrentModule(names[module], module, tuple(layers)) for module, layers in grouped.items()]
+    return [RecurrentModule(_within(names[module]), module, tuple(layers)) for module, layers in grouped.items()]
+
+
+def _within(name: str) -> str:
+    """The name without those that torch.compile adds to it."""
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
+
+
+def as_called(found: RecurrentModule, layers: Mapping[nn.Module, tuple[RecurrentLayer, ...]]) -> RecurrentModule:
+    """The module with the weights that it was called with, where it was; with the names that it goes by."""
+    own = layers.get(found.module)
+    if own is None:
+        return found
+    named = zip(found.layers, own, strict=True)
+    return replace(found, layers=tuple(replace(now, where=before.where) for before, now in named))
 
 
 @dataclass
@@ -82,6 +99,10 @@ class Call:
         inputs: a copy of its input.
         state, lengths, previous: its further arguments; ``None`` where not given.
         output, final: what it returned, before anything else could write to it.
+        origin: where its input was in memory.
+        tracked: whether it was made with gradients enabled.
+        detached: whether it was, and given a state without a gradient.
+        made: when the graph node of its state was made, as `graph_time`; ``None`` without one.
         of_output, of_final: gradients of the loss, total derivatives; ``None`` where there is no loss.
     """
 
@@ -93,6 +114,10 @@ class Call:
     final: States
     of_output: Tensor | PackedSequence | None = None
     of_final: States | None = None
+    origin: Origin | None = None
+    tracked: bool = False
+    detached: bool = False
+    made: int | None = None
 
 
 @dataclass(frozen=True)
@@ -104,15 +129,25 @@ class Captured:
         refused: by module, why its calls could not be read.
         order: modules in the order in which their first calls ended.
         loss: the value of the loss, where one was given.
+        reached: by module, whether the loss, or without one the model's output, depends on its results; modules of
+            which that is not known are left out.
+        layers: by module, its layers with the weights that its first call had.
+        carried: modules that a second run on the same batch starts from the state in which the first ended, with
+            whether that state still has the first run's graph.
     """
 
     calls: dict[nn.Module, list[Call]]
     refused: dict[nn.Module, str]
     order: list[nn.Module]
     loss: float | None
+    reached: Mapping[nn.Module, bool] = field(default_factory=dict)
+    carried: Mapping[nn.Module, bool] = field(default_factory=dict)
+    layers: Mapping[nn.Module, tuple[RecurrentLayer, ...]] = field(default_factory=dict)
 
 
-def capture(model: nn.Module, modules: Sequence[RecurrentModule], batch: Any, loss: Loss | None) -> Captured:
+def capture(
+    model: nn.Module, modules: Sequence[RecurrentModule], batch: Any, loss: Loss | None, *, use: bool = False
+) -> Captured:
     """Run ``model`` once on ``batch`` and leave it as it was: see `preserve_state`.
 
     Args:
@@ -121,43 +156,89 @@ def capture(model: nn.Module, modules: Sequence[RecurrentModule], batch: Any, lo
             keyword arguments, or is itself the only argument where forward has no such keywords. A function is called
             with the model and runs it, where that is not by forward: ``lambda model: model.training_step(batch, 0)``.
         loss: of the model's output; gradients are then taken with respect to every captured output and state.
+        use: whether to find out what the model does with its modules' results, by a run with gradients enabled; where
+            such a run fails, one without them is made. A model that keeps a state is run a second time.
 
     Raises:
         ValueError: the batch is empty, on the meta device, complex where a recurrent layer reads it, or not what
             forward takes; the loss is not one number that depends on a recurrent layer.
     """
     _check_batch(batch)
-    recorder = CallRecorder({found.module: [] for found in modules}, differentiable=loss is not None)
-    with preserve_state(model), recorder.attached(), torch.set_grad_enabled(loss is not None):
-        output = _run(model, batch)
-        value = None
+    run = _runner(model, batch)
+    model = unwrapped(model)
+    if use and loss is None:
+        try:
+            return _recorded(model, modules, run, None, differentiable=True)
+        except Exception:  # a forward may hand its output to numpy; if it fails anyway, the next run says why
+            return _recorded(model, modules, run, None, differentiable=False)
+    return _recorded(model, modules, run, loss, differentiable=loss is not None)
+
+
+def _recorded(
+    model: nn.Module,
+    modules: Sequence[RecurrentModule],
+    run: Callable[[], Any],
+    loss: Loss | None,
+    *,
+    differentiable: bool,
+) -> Captured:
+    recorder, again = (CallRecorder({found.module: [] for found in modules}, differentiable) for _ in range(2))
+    # A compiled module calls no hooks.
+    eager = torch.compiler.set_stance("force_eager") if is_compiled(model) else nullcontext()
+    with eager, preserve_state(model), torch.set_grad_enabled(differentiable):
+        with recorder.attached():
+            output = run()
+        calls, value, reached = recorder.calls, None, dict[nn.Module, bool]()
         if loss is not None:
             value = loss(output)
-            _differentiate(value, [call for made in recorder.calls.values() for call in made])
-        return Captured(
-            recorder.calls, recorder.refused, recorder.order, None if value is None else float(value.detach())
-        )
+            _differentiate(value, [call for made in calls.values() for call in made])
+            reached = {module: any(map(_has_gradient, made)) for module, made in calls.items() if made}
+        elif differentiable:
+            reached = reached_by(output, calls)
+        if differentiable and keeps_a_state(model, calls):
+            with again.attached(), suppress(Exception):  # of a run that nobody asked for
+                run()
+        carried = {
+            module: not made[0].detached for module, made in again.calls.items() if carried_to(made, calls[module])
+        }
+        known = None if value is None else float(value.detach())
+        return Captured(calls, recorder.refused, recorder.order, known, reached, carried, recorder.layers)
+
+
+def _has_gradient(call: Call) -> bool:
+    parts = [call.of_output, *(call.of_final or ())]
+    return any(part is not None and bool(data_of(part).any()) for part in parts)
 
 
 def _check_batch(batch: Any) -> None:
+    given = list(_tensors(batch))
+    if any(tensor.is_meta for tensor in given):
+        raise ValueError("batch: a tensor on the meta device is not allowed, as it has no values")
+    # Some of several may be empty: features of a kind that the data does not have.
+    if given and all(tensor.numel() == 0 for tensor in given):
+        raise ValueError(f"batch: shape {tuple(given[0].shape)} is not allowed; it holds at least one sequence")
+
+
+def _tensors(batch: Any) -> Iterator[Tensor]:
     if isinstance(batch, Tensor):
-        if batch.is_meta:
-            raise ValueError("batch: a tensor on the meta device is not allowed, as it has no values")
-        if batch.numel() == 0:
-            raise ValueError(f"batch: shape {tuple(batch.shape)} is not allowed; it holds at least one sequence")
+        yield batch
     elif isinstance(batch, Mapping | tuple | list):
         for part in batch.values() if isinstance(batch, Mapping) else batch:
-            # A model may take features of which a batch has none, as (B, T, 0).
-            if not (isinstance(part, Tensor) and part.ndim > 1 and part.shape[-1] == 0):
-                _check_batch(part)
+            yield from _tensors(part)
 
 
-def _run(model: nn.Module, batch: Any) -> Any:
+def _runner(model: nn.Module, batch: Any) -> Callable[[], Any]:
+    """What runs the model on the batch."""
     if callable(batch):
-        return batch(model)
-    positional, named = _arguments(model, batch)
-    with _refused_batch(model, batch):
-        return model(*positional, **named)
+        return lambda: batch(model)
+    called = unwrapped(model)
+    positional, named = _arguments(called, batch)
+
+    def run() -> Any:
+        with _refused_batch(called, batch):
+            return called(*positional, **named)
+
+    return run
 
 
 def _arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -195,9 +276,7 @@ def _refused_batch(model: nn.Module, batch: Any) -> Iterator[None]:
 
 
 def _holds_tensor(batch: Any) -> bool:
-    if isinstance(batch, Mapping | tuple | list):
-        return any(map(_holds_tensor, batch.values() if isinstance(batch, Mapping) else batch))
-    return isinstance(batch, Tensor)
+    return any(True for _ in _tensors(batch))
 
 
 def _binds(signature: inspect.Signature, *positional: Any, **named: Any) -> bool:
@@ -206,6 +285,20 @@ def _binds(signature: inspect.Signature, *positional: Any, **named: Any) -> bool
     except TypeError:
         return False
     return True
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What is known of a `Call` before it returns."""
+
+    inputs: Tensor | PackedSequence
+    state: States | None
+    lengths: Tensor | Sequence[int] | None
+    previous: Tensor | None
+    origin: Origin | None
+    tracked: bool
+    detached: bool
+    made: int | None
 
 
 @dataclass
@@ -217,6 +310,7 @@ class CallRecorder:
         differentiable: whether recorded tensors stay in the graph, so that gradients can be computed.
         refused: by module, why a call could not be read.
         order: modules whose calls have ended, each once.
+        layers: by module, its layers as they were at its first call: a wrapper may set its weights before each.
         open: arguments of calls that have not returned yet, by module.
     """
 
@@ -224,7 +318,8 @@ class CallRecorder:
     differentiable: bool
     refused: dict[nn.Module, str] = field(default_factory=dict)
     order: list[nn.Module] = field(default_factory=list)
-    open: dict[nn.Module, tuple[Any, Any, Any, Any]] = field(default_factory=dict)
+    layers: dict[nn.Module, tuple[RecurrentLayer, ...]] = field(default_factory=dict)
+    open: dict[nn.Module, _Given] = field(default_factory=dict)
 
     @contextmanager
     def attached(self) -> Iterator[None]:
@@ -254,11 +349,18 @@ class CallRecorder:
             raise ValueError(f"batch: a recurrent layer receives shape {shape} from it; that holds no step to measure")
         if data_of(inputs).is_complex():
             raise ValueError("batch: complex numbers are not allowed as input of a recurrent layer")
-        self.open[module] = (
+        if module not in self.layers:
+            self.layers[module] = tuple(layer for layer in recurrent_layers(module) if layer.module is module)
+        tracked = torch.is_grad_enabled()
+        self.open[module] = _Given(
             with_data(inputs, data_of(inputs).detach().clone()),
             None if state is None else tuple(part.detach().clone() for part in as_tuple(state)),
             arguments.get("lengths"),
             arguments.get("previous"),
+            Origin.of(inputs),
+            tracked,
+            tracked and state is not None and not any(part.requires_grad for part in as_tuple(state)),
+            None if state is None else oldest(as_tuple(state)),
         )
 
     def after(self, module: nn.Module, _: tuple[Any, ...], result: Any) -> Any:
@@ -274,7 +376,7 @@ class CallRecorder:
         kept_output, kept_final = self._kept(output), tuple(self._kept(part) for part in as_tuple(final))
         if stepped:
             kept_output = kept_final[0]
-        self.calls[module].append(Call(*given, kept_output, kept_final))
+        self.calls[module].append(Call(**vars(given), output=kept_output, final=kept_final))
         if module not in self.order:
             self.order.append(module)
         # The model continues with copies: what it does to them in place does not touch what was kept.

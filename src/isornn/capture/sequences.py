@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -34,6 +35,8 @@ class CapturedSequence:
         of_output, of_ends: gradients of the loss with respect to these; ``None`` where there is no loss.
         calls: how often the module was called in all.
         chains: how many separate sequences those calls make.
+        cuts: times at which a call went on from a state without a gradient.
+        goes_on: whether the first call did, from one that is not 0.
     """
 
     sequences: Sequences
@@ -45,6 +48,14 @@ class CapturedSequence:
     of_ends: Mapping[int, Sequence[States]] | None
     calls: int
     chains: int
+    cuts: tuple[int, ...] = ()
+    goes_on: bool = False
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """Steps from one cut to the next."""
+        times = (0, *self.cuts, int(self.lengths.max()))
+        return tuple(stop - start for start, stop in pairwise(times))
 
     @property
     def lengths(self) -> Tensor:
@@ -74,7 +85,14 @@ def longest_sequence(module: RecurrentModule, calls: Sequence[Call]) -> Captured
             chain.append(call)
     parts = [[_read(module, call) for call in chain] for chain in chains]
     longest = max(parts, key=lambda chain: sum(len(part.output) for part in chain))
-    return _joined(longest, len(calls), len(chains))
+    given = longest[0].initial or ()
+    goes_on = longest[0].detached and any(bool(part.any()) for states in given for part in states)
+    return replace(_joined(longest, len(calls), len(chains)), cuts=_cuts(longest), goes_on=goes_on)
+
+
+def _cuts(parts: Sequence[_Part]) -> tuple[int, ...]:
+    times = accumulate(len(part.output) for part in parts)
+    return tuple(time for time, part in zip(times, parts[1:], strict=False) if part.detached)
 
 
 @dataclass(frozen=True)
@@ -86,6 +104,7 @@ class _Part:
     final: Sequence[States]
     of_output: Tensor | None
     of_final: Sequence[States] | None
+    detached: bool
 
 
 def _is_whole(module: RecurrentModule, call: Call) -> bool:
@@ -142,6 +161,7 @@ def _read(module: RecurrentModule, call: Call) -> _Part:
         final,
         None if call.of_output is None else in_time(call.of_output),
         by_layer(call.of_final),
+        call.detached,
     )
 
 
@@ -167,6 +187,7 @@ def _read_step(call: Call) -> _Part:
         final,
         None if call.of_output is None else torch.zeros_like(output),
         rows(call.of_final),
+        call.detached,
     )
 
 

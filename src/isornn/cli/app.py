@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import Any, NoReturn
+from importlib.metadata import version
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -77,10 +78,26 @@ def _ended(code: int, message: str) -> int:
 app = typer.Typer(
     cls=Commands,
     name="isornn",
-    help="Over how many steps an untrained recurrent network carries information, and starts that extend it to T.",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"isornn {version('isornn')}")
+        raise typer.Exit
+
+
+@app.callback()
+def isornn(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Over how many steps an untrained recurrent network carries information, and starts that extend it to T."""
+
+
 for command in (
     cells,
     analyze,

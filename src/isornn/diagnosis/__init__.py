@@ -25,6 +25,7 @@ from isornn.diagnosis.records import (
     StateMoments,
     TiedPrediction,
     Unmeasured,
+    Use,
     WeightFacts,
 )
 from isornn.diagnosis.replay import ReplayError
@@ -57,6 +58,7 @@ __all__ = [
     "TiedPrediction",
     "TrainingRecord",
     "Unmeasured",
+    "Use",
     "WeightFacts",
     "findings",
     "fix_",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from isornn.diagnosis import fixes
 from isornn.diagnosis.data_checks import CostlyDenormals, DoubledBias, Padding, StackedOrthogonal, UnnormalisedInput
 from isornn.diagnosis.finding import CANNOT_TELL, NOT_FINITE, Check, Finding
 from isornn.diagnosis.gradient_checks import (
@@ -16,10 +17,16 @@ from isornn.diagnosis.gradient_checks import (
     Vanishing,
 )
 from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, Unmeasured
+from isornn.diagnosis.use_checks import NotDetached, StateCarried, StateNotCarried, Truncated, Unused
+
+NOT_REACHED = "not_reached"
 
 # Most severe first: what stops training at once, what affects the input of all layers, what shortens their memory, what
 # only costs time.
 CHECKS: tuple[Check, ...] = (
+    StateNotCarried(),
+    NotDetached(),
+    Unused(),
     Exploding(),
     Amplified(),
     UnnormalisedInput(),
@@ -29,11 +36,13 @@ CHECKS: tuple[Check, ...] = (
     SaturatedForgetGate(),
     Vanishing(),
     EdgeOfChaos(),
+    Truncated(),
+    StateCarried(),
     DoubledBias(),
     CostlyDenormals(),
     TooShort(),
 )
-KINDS = (NOT_FINITE, *(check.kind for check in CHECKS if check.kind != CANNOT_TELL))
+KINDS = (NOT_FINITE, NOT_REACHED, *(check.kind for check in CHECKS if check.kind != CANNOT_TELL))
 
 
 def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
@@ -41,7 +50,8 @@ def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
 
     Every check reads the measurements alone, layer by layer, and has a bar that its evidence names. The classes of
     `isornn.diagnosis.checks` state the conditions. Modules that could not be measured are findings too:
-    ``"not_finite"`` where NaN or infinite numbers are the reason, else ``"cannot_tell"``.
+    ``"not_finite"`` where NaN or infinite numbers are the reason, ``"not_reached"`` where the run did not call them,
+    else ``"cannot_tell"``.
 
     Args:
         diagnosis: of `measure`.
@@ -75,6 +85,9 @@ def _of_layer(layer: LayerDiagnosis, length: int) -> list[Finding]:
 
 def _unmeasured(module: Unmeasured) -> Finding:
     name, what = module.module or module.kind, f"{module.kind} {module.module}".strip()
+    if not module.called:
+        sentence = f"{what} was never called on this batch: 0 calls, so that such batches do not train it."
+        return Finding(NOT_REACHED, name, sentence, {"calls": "0 (bar: at least 1)"}, fixes.reach())
     if module.finite:
         return Finding(CANNOT_TELL, name, f"{what} was not measured: {module.reason}.", {"measured": "nothing"})
     evidence = {"first found": f"{module.reason} (bar: none)"}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import parametrize
 
-from isornn.capture.calls import Call, Captured, RecurrentModule, capture, data_of, recurrent_modules
+from isornn.capture.calls import Captured, RecurrentModule, as_called, capture, recurrent_modules
 from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
+from isornn.capture.use import restarts
 from isornn.cells import Cell, Spec, SpecError, full_name
 from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.gradients import (
@@ -25,6 +26,7 @@ from isornn.diagnosis.gradients import (
 )
 from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov
 from isornn.diagnosis.known_starts import known_start
+from isornn.diagnosis.not_finite import non_finite
 from isornn.diagnosis.records import (
     Diagnosis,
     InputFacts,
@@ -33,13 +35,14 @@ from isornn.diagnosis.records import (
     Predicted,
     TiedPrediction,
     Unmeasured,
+    Use,
 )
 from isornn.diagnosis.replay import LayerReplay, replay_module
 from isornn.diagnosis.states import gates_and_memory, input_facts, state_moments
 from isornn.diagnosis.weights import weight_facts
 from isornn.init import ModuleError, spec_of
 from isornn.modes import flushes_denormals, unhindered, usual_modes
-from isornn.nn.gate_tensors import RecurrentLayer
+from isornn.nn.gate_tensors import RecurrentLayer, unreadable_modules
 from isornn.theory import TheoryMissing, analyze
 from isornn.theory.population.units import Draws
 from isornn.theory.tied.analysis import lyapunov_exponent
@@ -114,23 +117,26 @@ def measure(
     modules = recurrent_modules(model)
     progress("running the model")
     with unhindered():
-        captured = capture(model, modules, batch, None if target is None else loss_of(target))
+        captured = capture(model, modules, batch, None if target is None else loss_of(target), use=True)
     with usual_modes():
         sequences: list[tuple[RecurrentModule, CapturedSequence]] = []
-        unmeasured = []
-        for module in modules:
+        unmeasured, uses = _unreadable(model), dict[nn.Module, Use]()
+        for module in (as_called(module, captured.layers) for module in modules):
+            restarted = restarts(module.module, captured.calls[module.module])
             found = _sequence(module, captured)
             if isinstance(found, Unmeasured):
                 unmeasured.append(found)
             else:
                 sequences.append((module, found))
+                uses[module.module] = _use(module, captured, found, restarted)
         steps = max((int(found.lengths.max()) for _, found in sequences), default=2)
         wanted = max(steps, 2) if length is None else length
         first = captured.order[0] if captured.order else None
         layers: list[LayerDiagnosis] = []
         while sequences:  # each is released when it has been measured
             module, found = sequences.pop(0)
-            layers += _layers(module, found, wanted, theory, generator, flushes, module.module is first, progress)
+            measured = _layers(module, found, wanted, theory, generator, flushes, module.module is first, progress)
+            layers += [replace(layer, use=uses[module.module]) for layer in measured]
     return Diagnosis(type(model).__name__, wanted, tuple(layers), tuple(unmeasured), captured.loss)
 
 
@@ -143,7 +149,7 @@ def _sequence(module: RecurrentModule, captured: Captured) -> CapturedSequence |
     if reason is None and not calls:
         reason = NEVER_CALLED
     if reason is not None:
-        return Unmeasured(module.name, module.kind, reason)
+        return Unmeasured(module.name, module.kind, reason, called=reason != NEVER_CALLED)
     broken = non_finite(module, calls)
     if broken is not None:
         return Unmeasured(module.name, module.kind, broken, finite=False)
@@ -153,31 +159,19 @@ def _sequence(module: RecurrentModule, captured: Captured) -> CapturedSequence |
         return Unmeasured(module.name, module.kind, str(error))
 
 
-def non_finite(module: RecurrentModule, calls: Sequence[Call]) -> str | None:
-    """Where NaN or infinite numbers come first: weights, inputs, states, outputs, gradients; ``None`` without any."""
-    for what, values in _tensors(module, calls):
-        bad = ~values.isfinite()
-        if bool(bad.any()):
-            kind = "NaN" if bool(values.isnan().any()) else "infinite"
-            return f"{int(bad.sum()):,} of the {bad.numel():,} numbers in {what} are {kind}"
-    return None
+def _unreadable(model: nn.Module) -> list[Unmeasured]:
+    return [
+        Unmeasured(name, getattr(module, "original_name", type(module).__name__), reason)
+        for name, module, reason in unreadable_modules(model)
+    ]
 
 
-def _tensors(module: RecurrentModule, calls: Sequence[Call]) -> Iterator[tuple[str, Tensor]]:
-    for name, parameter in module.module.named_parameters():
-        yield f"its {name}", parameter.detach()
-    for call in calls:
-        if call.lengths is None:  # what lengths exclude may be anything
-            yield "its input", data_of(call.inputs)
-        for part in call.state or ():
-            yield "its initial state", part
-    for call in calls:
-        for part in (data_of(call.output), *call.final):
-            yield "its output", part.detach()
-    for call in calls:
-        for grad in (call.of_output, *(call.of_final or ())):
-            if grad is not None:
-                yield "the gradient of the loss with respect to its output", data_of(grad)
+def _use(module: RecurrentModule, captured: Captured, found: CapturedSequence, restarted: int) -> Use:
+    own = module.module
+    reached = captured.reached.get(own)
+    if not any(parameter.requires_grad for parameter in own.parameters()):
+        reached = None
+    return Use(reached, found.windows, restarted, own in captured.carried, captured.carried.get(own, False))
 
 
 def _layers(

@@ -327,3 +327,61 @@ def normalise() -> Advice:
     return (batch - rows.mean(0)) / scale.where(scale > 0, 1.0)''',
         "it is in the data; subtract the mean of the training inputs and divide by their standard deviation",
     )
+
+
+def use() -> Advice:
+    """A result that reaches the loss."""
+    return Advice(
+        """# In forward: compute the result from what the recurrent layer returns, without .detach() or argmax.
+output, state = recurrent(x)
+return head(output[:, -1])""",
+        "it is in the model's forward; compute its result from what the layer returns, or remove the layer",
+    )
+
+
+def reach() -> Advice:
+    """A batch that the layer gets to see."""
+    return Advice(
+        """# Diagnose the model on a batch, and in a way, that calls the layer.
+isornn.diagnose(model, other_batch)""",
+        "the batch does not reach it; use one that does, or remove the layer",
+    )
+
+
+def carry() -> Advice:
+    """States passed on from call to call."""
+    return Advice(
+        """state = None
+for part in parts:
+    output, state = recurrent(part, state)""",
+        "it is in the model's forward; pass each call the state that the one before returned",
+    )
+
+
+def detach() -> Advice:
+    """A kept state without its graph."""
+    return Advice(
+        """# Where the state is kept; each of its tensors:
+self.state = tuple(part.detach() for part in state)""",
+        "it is in the model's forward; keep state.detach()",
+    )
+
+
+def reset() -> Advice:
+    """A state that begins anew with every batch."""
+    return Advice(
+        """# Before every batch that does not continue the one before:
+model.state = None""",
+        "it is in the model's forward and the order of batches; start every shuffled batch without a state",
+    )
+
+
+def longer_windows(window: int, median: float) -> Advice:
+    """Backpropagation over as many steps as units retain."""
+    wanted = f"{min(median, 1e9):.0f}"
+    return Advice(
+        f"""# Detach the state after {wanted} steps or more, not after {window};
+# or draw the layer for {window} steps: isornn.init.critical_(model, {window}, batch=batch)
+steps_between_detaches = {wanted}""",
+        f"it is in the training loop; backpropagate through {wanted} steps or more",
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import torch
+
 from isornn.diagnosis import fixes
 from isornn.diagnosis.finding import (
     BAR,
@@ -53,6 +55,7 @@ class Exploding(Check):
             f"The gradient explodes: over {length} steps its norm grows by a factor of {found.ratio}; {how}.",
             {
                 **found.evidence("2^10"),
+                **_overflow(layer),
                 **rates(layer),
                 "leading Lyapunov exponent": f"{or_why(leading)} (bar: above 0 by {ERRORS} errors, or a gradient above "
                 "2^10 within the measured steps)",
@@ -60,6 +63,16 @@ class Exploding(Check):
             },
             fixes.clip() if trained else fixes.redraw(layer, length, trained),
         )
+
+
+def _overflow(layer: LayerDiagnosis) -> dict[str, str]:
+    """After how many steps back the layer's dtype can no longer hold a gradient that began at size 1."""
+    largest = torch.finfo(getattr(torch, layer.info.dtype)).max
+    beyond = (layer.backward.log_norm["all"] > math.log(largest)).nonzero().flatten().tolist()
+    if not beyond:
+        return {}
+    lag = int(layer.backward.lags[beyond[0]])
+    return {f"steps back at which the gradient overflows {layer.info.dtype}": f"{lag} (bar: {largest:.2g})"}
 
 
 class Amplified(Check):

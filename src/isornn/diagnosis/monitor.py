@@ -72,7 +72,8 @@ class TrainingRecord:
     Args:
         iterations: (I,), how many updates had been made before the measured one.
         layers: in the model's order.
-        findings: sentences that begin with the layer's name, about denormal numbers and their cost.
+        findings: sentences that begin with the layer's name, about states that are kept with their graph or detached
+            too soon, and about denormal numbers and their cost; each when it was first found.
 
     >>> from tempfile import TemporaryDirectory
     >>> empty = TrainingRecord(np.zeros(0, dtype=int), ())
@@ -308,6 +309,7 @@ class Monitor:
         self._every, self._log, self._writer = every, log, writer
         self._rows: dict[int, list[StepMeasurement]] = {}
         self._denormals: dict[str, Denormals] = {}
+        self._findings: dict[tuple[str, str], str] = {}
         self._kept_every = 1
         self._updates: int | None = None
         self._attached = self._closed = False
@@ -316,7 +318,8 @@ class Monitor:
     @property
     def record(self) -> TrainingRecord:
         """The rows so far. Of more than 1024 rows every second is dropped, and from then on every second kept."""
-        findings = [f"{name}: {found.sentence}" for name, found in self._denormals.items() if found.costly]
+        findings = [f"{name}: {sentence}" for (name, _), sentence in self._findings.items()]
+        findings += [f"{name}: {found.sentence}" for name, found in self._denormals.items() if found.costly]
         return TrainingRecord.of(self._names, self._rows, findings)
 
     def step(self, update: int | None = None) -> None:
@@ -368,6 +371,9 @@ class Monitor:
         found = measure_step(module, recorded, not flushes_denormals() and name not in self._denormals)
         if found[0].denormals is not None:
             self._denormals[name] = found[0].denormals
+        for own, step in zip(_names(module), found, strict=True):
+            for kind, sentence in step.findings.items():
+                self._findings.setdefault((own, kind), sentence)
         return found
 
     def _report(self, iteration: int, found: Sequence[StepMeasurement]) -> None:

@@ -158,6 +158,26 @@ class ReplayCheck(Record):
 
 
 @dataclass(frozen=True)
+class Use(Record):
+    """What a model does with the results of a recurrent module; the same for all of its layers.
+
+    Args:
+        reached: whether the model's output depends on them, of the loss where a target is given; ``None`` where that is
+            not known, as of frozen modules and of those that run without gradients.
+        windows: into how many steps the states that are detached cut the measured sequence; one window where none is.
+        restarts: how many calls began at state 0 although they read consecutive parts of one sequence; 0 where none.
+        carried: whether a second run on the same batch starts from the state in which the first ended.
+        attached: whether that state then still has the graph of the first run.
+    """
+
+    reached: bool | None
+    windows: tuple[int, ...]
+    restarts: int
+    carried: bool
+    attached: bool
+
+
+@dataclass(frozen=True)
 class InputFacts(Record):
     """A layer's inputs over all sequences, steps and features; exact for this batch.
 
@@ -548,6 +568,7 @@ class LayerDiagnosis(Record):
         predicted: the theory's answer for a layer with these hyper-parameters.
         denormals: of its module's pass; ``None`` where there are none, or the device computes with them at full speed.
         start: which of the known starts its weights have; ``None`` where they look trained or drawn otherwise.
+        use: what the model does with its module's results.
     """
 
     info: LayerInfo
@@ -567,6 +588,7 @@ class LayerDiagnosis(Record):
     predicted: Predicted
     denormals: Denormals | None = None
     start: KnownStart | None = None
+    use: Use | None = None
 
 
 @dataclass(frozen=True)
@@ -577,12 +599,14 @@ class Unmeasured(Record):
         module, kind: its dotted name and class.
         reason: why not.
         finite: false where NaN or infinite numbers are the reason.
+        called: false where the run did not call it.
     """
 
     module: str
     kind: str
     reason: str
     finite: bool = True
+    called: bool = True
 
 
 @dataclass(frozen=True)

@@ -178,9 +178,7 @@ def replay_module(module: RecurrentModule, captured: CapturedSequence) -> list[L
             with torch.no_grad():
                 x = gate_inputs(layer, own, captured.previous)
             step = LayerStep.of(layer)
-            initial = tuple(x.new_zeros(x.shape[1], size) for size in step.sizes)
-            if captured.initial is not None:
-                initial = captured.initial[len(done)]
+            initial = initial_states(step, x, None if captured.initial is None else captured.initial[len(done)])
             replay = Replay.of(step, x, captured.lengths, initial)
             ends = {time: states[len(done)] for time, states in captured.ends.items()}
             returned = None
@@ -192,6 +190,11 @@ def replay_module(module: RecurrentModule, captured: CapturedSequence) -> list[L
             outputs.append(own_time(sequences, replay.output, layer.direction))
         sequences = sequences.with_values(sequences.ended(torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]))
     return done
+
+
+def initial_states(step: LayerStep, x: Tensor, given: States | None) -> States:
+    """Those that a layer with inputs (T, B, D) starts from: given, or 0."""
+    return tuple(x.new_zeros(x.shape[1], size) for size in step.sizes) if given is None else given
 
 
 def _check(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,10 +27,13 @@ from isornn.capture.calls import (
     with_data,
 )
 from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
+from isornn.capture.use import graph_time, tensors_in
 from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.gradients import by_lag, loss_gradients
 from isornn.diagnosis.records import Denormals, Profile, single
 from isornn.diagnosis.replay import LayerReplay, ReplayError, replay_module
+from isornn.diagnosis.states import gates_and_memory
+from isornn.diagnosis.use_checks import MOST_RETAINING, retaining, truncated
 from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
 from isornn.nn.layer_step import own_time
 from isornn.nn.rnn import suffix
@@ -48,6 +51,10 @@ NOT_REACHED = "no gradient came to it in this update"
 NOT_FINITE = "the gradient that came to it is not finite"
 DROPPED = "dropout between its layers: the input of the upper ones is not known; a module for each layer shows it"
 UNTIED = "its weights are fresh at every step, so that a step cannot be repeated"
+NOT_DETACHED = (
+    "It is given a state whose graph is older than the update. Detach the state that is kept from one update to the "
+    "next; else backpropagation fails, or grows by a batch with every update."
+)
 NOT_READ = "the loss does not read the last step"
 
 
@@ -61,12 +68,14 @@ class RecordedStep:
         calls: those that a gradient reached, with that gradient.
         precision: what autocast computed with, ``None`` without it.
         refused: why its calls could not be read; ``None`` where they were.
+        stale: whether a call was given a state whose graph is older than the step.
     """
 
     module: RecurrentModule | None
     calls: list[Call]
     precision: torch.dtype | None
     refused: str | None = None
+    stale: bool = False
 
 
 class StepRecorder:
@@ -93,6 +102,7 @@ class StepRecorder:
     def attach(self) -> None:
         """Register the hooks."""
         self._forget()
+        self._began = graph_time()
         for module in self._modules:
             self._handles += attach(module, _Uncopied(self._before), _Uncopied(self._after))
 
@@ -107,6 +117,7 @@ class StepRecorder:
                 [pending.whole() for pending in self._pending[module] if pending.reached],
                 self._precision,
                 self._recorder.refused.get(module),
+                module in self._stale,
             )
             for module, found in self._modules.items()
         }
@@ -119,10 +130,15 @@ class StepRecorder:
         self._copies: dict[nn.Module, RecurrentModule] = {}
         self._precision: torch.dtype | None = None
         self._ended = False
+        self._began = 0
+        self._stale: set[nn.Module] = set()
 
     def _before(self, module: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         if torch.is_grad_enabled() and not self._ended and not is_captured(module):
             self._recorder.before(module, positional, named)
+            given = self._recorder.open.get(module)
+            if given is not None and given.made is not None and given.made < self._began:
+                self._stale.add(module)
 
     def _after(self, module: nn.Module, positional: tuple[Any, ...], result: Any) -> Any:
         if module not in self._recorder.open:
@@ -192,12 +208,18 @@ def copied(found: RecurrentModule) -> RecurrentModule:
     Raises:
         ValueError: it cannot be copied.
     """
+    # Weights that were computed, as by weight norm, are copied as the numbers that they were.
+    numbers = {id(tensor): tensor.detach().clone() for tensor in tensors_in(_held(found.module)) if not tensor.is_leaf}
     try:
-        module = copy.deepcopy(found.module)
-    except RuntimeError as error:
+        module = copy.deepcopy(found.module, numbers)
+    except (RuntimeError, TypeError) as error:
         raise ValueError(f"model: {found.name or found.kind} cannot be copied: {error}") from None
     layers = tuple(layer for layer in recurrent_layers(module) if layer.module is module)
     return replace(found, module=module, layers=layers)
+
+
+def _held(module: nn.Module) -> list[dict[str, Any]]:
+    return [vars(part) for part in module.modules()]
 
 
 class _Uncopied:
@@ -260,12 +282,14 @@ class StepMeasurement:
         gradients: ``None`` where there are none.
         reason: why not.
         denormals: of the module's pass, where they were asked for and there are some.
+        findings: what was found of the states that it goes on from, by kind.
     """
 
     spectra: Mapping[str, Spectrum]
     gradients: Gradients | None
     reason: str | None
     denormals: Denormals | None = None
+    findings: Mapping[str, str] = field(default_factory=dict)
 
 
 def measure_step(module: RecurrentModule, recorded: RecordedStep, time_denormals: bool = True) -> list[StepMeasurement]:
@@ -279,10 +303,12 @@ def measure_step(module: RecurrentModule, recorded: RecordedStep, time_denormals
         return [StepMeasurement({}, None, recorded.refused or NOT_CALLED) for _ in module.layers]
     spectra = [_spectra(layer) for layer in known.layers]
     found = _gradients(known, recorded, time_denormals)
+    kept = {"not_detached": NOT_DETACHED} if recorded.stale else {}
     if isinstance(found, str):
-        return [StepMeasurement(one, None, found) for one in spectra]
-    gradients, small = found
-    return [StepMeasurement(one, own, None, small) for one, own in zip(spectra, gradients, strict=True)]
+        return [StepMeasurement(one, None, found, findings=kept) for one in spectra]
+    gradients, small, cut = found
+    rows = zip(spectra, gradients, cut, strict=True)
+    return [StepMeasurement(one, own, None, small, kept | of_cuts) for one, own, of_cuts in rows]
 
 
 @torch.no_grad()
@@ -312,8 +338,8 @@ def _margin(layer: RecurrentLayer) -> float:
 
 def _gradients(
     module: RecurrentModule, recorded: RecordedStep, time_denormals: bool
-) -> tuple[list[Gradients], Denormals | None] | str:
-    """By layer, and their denormal numbers; or the reason why there are none."""
+) -> tuple[list[Gradients], Denormals | None, list[dict[str, str]]] | str:
+    """By layer, their denormal numbers and what cuts them; or the reason why there are none."""
     if module.untied:
         return UNTIED
     if not recorded.calls:
@@ -337,7 +363,18 @@ def _gradients(
     at_end = _at_end(found, module.directions)
     last = whole if at_end is found else _profiles(module, at_end, replays)
     small = denormals(module, found, replays, [one.log_norm for one in whole]) if time_denormals else None
-    return [_seen(*pair) for pair in zip(whole, last, strict=True)], small
+    cut = [_truncated(found, one) for one in replays]
+    return [_seen(*pair) for pair in zip(whole, last, strict=True)], small, cut
+
+
+def _truncated(found: CapturedSequence, one: LayerReplay) -> dict[str, str]:
+    """Whether backpropagation ends at a detached state before most units have forgotten."""
+    if not found.cuts and not found.goes_on:
+        return {}
+    window = max(found.windows)
+    _, memory = gates_and_memory(one.replay, max(window, 2))
+    longest = max((memory, *memory.others), key=lambda state: retaining(state, window))
+    return {"truncated": truncated(longest, window)} if retaining(longest, window) > MOST_RETAINING else {}
 
 
 def _profiles(module: RecurrentModule, found: CapturedSequence, replays: list[LayerReplay]) -> list[Profile]:

@@ -12,6 +12,7 @@ from isornn.nn.gate_tensors import (
     measured_gate,
     recurrent_layers,
 )
+from isornn.nn.wrappers import missing_weight
 
 _UNIT_INPUT = Input()
 
@@ -58,6 +59,11 @@ def spec_of(
         raise ModuleError(f"{chosen.where}: an LSTM with proj_size is a cell of its own, for which there is no spec")
     if any(parameter.is_meta for parameter in chosen.module.parameters()):
         raise ModuleError(f"{chosen.where}: it is on the meta device and has no values; call to_empty and set it first")
+    absent = missing_weight(chosen.module)
+    if absent is not None:
+        raise ModuleError(
+            f"{chosen.where}: its {absent} is set by another module before each forward; call it once before"
+        )
     check_parameters_at_start(chosen)
     if means is not None:
         _check_means(chosen, means)

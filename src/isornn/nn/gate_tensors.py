@@ -14,6 +14,7 @@ from isornn.cells import GRU, LSTM, BiasLaw, Cell, Gate, ParameterLaw, Vanilla
 from isornn.cells.spec import Ensemble
 from isornn.nn.layout import GateTensors
 from isornn.nn.rnn import RNN, suffix
+from isornn.nn.wrappers import missing_weight, unreadable
 
 # W W^T = s^2 I and W = s I are recognised to this part of s^2 and s: half precision rounds to 4e-3.
 _TOLERANCE = 1e-2
@@ -78,11 +79,25 @@ def recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
         for layer in _layers_of(child, f"{name} ({_kind(child)})" if name else _kind(child))
     ]
     if not found:
+        closed = next((f" ({_named(name, child)}: {why})" for name, child, why in unreadable_modules(module)), "")
         raise ModuleError(
             f"module: {type(module).__name__} holds no recurrent layer; those are torch.nn.RNN, LSTM, GRU, their "
-            f"...Cell forms, and isornn's layers"
+            f"...Cell forms, and isornn's layers{closed}"
         )
     return found
+
+
+def unreadable_modules(module: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
+    """Name, module and reason of those that are recurrent and cannot be read: scripted, traced or quantised ones."""
+    for name, child in module.named_modules():
+        reason = unreadable(child)
+        if reason is not None:
+            yield name, child, reason
+
+
+def _named(name: str, module: nn.Module) -> str:
+    kind = getattr(module, "original_name", type(module).__name__)
+    return f"{name} is {kind}" if name else kind
 
 
 def _module_within(wrapper: object) -> str:
@@ -111,6 +126,12 @@ def check_writable(layer: RecurrentLayer) -> None:
         raise ModuleError(
             f"{layer.where}: its weights were made in torch.inference_mode, outside of which they cannot be changed; "
             f"make the module outside of it"
+        )
+    absent = missing_weight(layer.module)
+    if absent is not None:
+        raise ModuleError(
+            f"{layer.where}: its {absent} is set by another module before each forward (weight drop), so values "
+            f"written to it are lost; set the module before it is wrapped"
         )
     owned = {_storage(parameter) for parameter in parameters}
     for name, gate in layer.gates.items():

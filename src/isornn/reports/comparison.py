@@ -18,6 +18,7 @@ from isornn.reports.report import Report, needs_plotly
 
 # A file has no answers of the theory.
 _MEASURED = [place for place, column in enumerate(summary.COLUMNS) if place and column != "reach in theory"]
+_TITLE = "Gradient, nearby states, time constants, Lyapunov exponents"
 COLUMNS = ("layer", "report", *(summary.COLUMNS[place] for place in _MEASURED))
 
 
@@ -94,8 +95,8 @@ class Comparison:
 
         lengths = {report.diagnosis.length for report in self.reports.values()}
         panels = [
-            Panel(layer, together(by_report, lengths), overview_caption(*lengths))
-            for layer, by_report in self.layers().items()
+            Panel(_TITLE, together(by_report, lengths), overview_caption(*lengths))
+            for by_report in self.layers().values()
         ]
         text = rendered(
             "comparison.html",
@@ -104,7 +105,7 @@ class Comparison:
             columns=COLUMNS,
             headline=headline,
             meaning=summary.MEANING,
-            panels=list(enumerate(panels)),
+            panels=list(zip(self.layers(), range(len(panels)), panels, strict=True)),
         )
         write(Path(file), text)
 

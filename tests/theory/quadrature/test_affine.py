@@ -31,6 +31,7 @@ from isornn.cells.random_specs import random_spec
 from isornn.cells.starts import preset
 from isornn.simulation import simulate
 from isornn.theory import Analysis, analyze, correlation_map
+from isornn.theory.quadrature.affine import _normal_moment
 from isornn.theory.quadrature.engine import QuadratureEngine
 
 ALIKE = Spec(Peephole(), law(i=(1, 1, 0, 0), f=(1, 1, 0, 1), g=(1, 1, 0, 0)))
@@ -478,3 +479,10 @@ def test_networks_come_nearer_with_their_width(spec: Spec) -> None:
         assert abs(bias) < 3 * error + 2 * exact / width
     slope = np.polyfit(np.log(widths), np.log(spreads), 1)[0]
     assert -0.75 < slope < -0.25
+
+
+@pytest.mark.parametrize("power", range(9))
+def test_moments_of_a_normal_variable(power):
+    variance = torch.tensor(1.7, dtype=torch.float64)
+    exact, _ = quad(lambda x: x**power * math.exp(-(x**2) / 3.4) / math.sqrt(2 * math.pi * 1.7), -30, 30)
+    assert float(_normal_moment(power, variance)) == pytest.approx(exact, rel=1e-7, abs=1e-9)

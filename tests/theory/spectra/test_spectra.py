@@ -30,6 +30,8 @@ from isornn.theory import TheoryMissing, analyze
 from isornn.theory.spectra import SpectralDensity, spectrum
 from isornn.theory.spectra.blocks import chained, row_energy, sampled_path, thinned
 from isornn.theory.spectra.dyson import Dyson
+from isornn.theory.spectra.laws import integrals
+from isornn.theory.spectra.products import _of_margin
 from isornn.theory.spectra.scan import moments, upper_edge
 
 SPECS = {
@@ -298,3 +300,12 @@ def test_units_with_parameters_of_their_own_have_the_spectrum_of_networks() -> N
     values = run.spectrum.singular_values.square().flatten().sort()[0]
     ranks = (torch.arange(len(values)) + 0.5) / len(values)
     assert float((density.distribution(values) - ranks).abs().max()) < 1 / math.sqrt(WIDTH)
+
+
+@pytest.mark.parametrize("margin", [0.05, 0.5, 1.0])
+def test_a_margin_by_itself_has_the_moments_of_a_uniform_law(margin: float) -> None:
+    fourth = ((1 + margin) ** 5 - (1 - margin) ** 5) / (10 * margin)
+    mass, mean, second = integrals(*_of_margin(margin, 2.0))
+    assert mass == pytest.approx(1, rel=2e-3)
+    assert mean == pytest.approx(2, rel=2e-3)
+    assert second == pytest.approx(4 * fourth / (1 + margin**2 / 3) ** 2, rel=2e-3)

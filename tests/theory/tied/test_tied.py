@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from isornn.cells.bias_laws import BiasLaw
 from isornn.nn.random_network import RandomNetwork
 from isornn.theory import moment_dynamics
 from isornn.theory.records import NOTHING_LEFT, SIGN_UNSURE, TOO_LARGE
+from isornn.theory.tied.analysis import lyapunov_exponent
 from isornn.theory.tied.paths import GaussianProcess, root
 
 LSTM_SPEC = Spec(LSTM(), law(i=(2, 1, 0, 0.5), f=(4, 0.5, 0.1, 2), g=(3, 0.5, 0, 0), o=(2, 0.5, 0, 0.5)))
@@ -186,3 +188,13 @@ def test_a_common_response_of_unsure_sign_is_no_number() -> None:
     answer = analyze(opposite, tied=True, steps=6).tied
     assert answer is not None and answer.chi.number() is None and answer.chi.reason() == SIGN_UNSURE
     assert answer.xi.reason() == SIGN_UNSURE and answer.chi_1.number() is not None
+
+
+@pytest.mark.parametrize("time", [1, 3, 6])
+def test_a_displacement_that_is_gone_in_one_network_at_an_end_of_the_window_has_no_growth(time):
+    log_response = torch.zeros(1, 4, 7, 2, dtype=torch.float64)
+    log_response[0, 2, time, 0] = -math.inf
+    followed = SimpleNamespace(start=3, log_response=log_response, unbounded=torch.zeros(1, dtype=torch.bool))
+    followed.growth = lambda response: (response[..., -1, :] - response[..., 3, :]) / 3
+    reason = lyapunov_exponent(followed, torch.Size([])).reason()
+    assert reason == (NOTHING_LEFT if time in (3, 6) else None)

@@ -1,0 +1,172 @@
+"""What a model does with its recurrent modules: whether its output depends on them, which states it goes on with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+if TYPE_CHECKING:
+    from isornn.capture.calls import Call, States
+
+_DEPTH = 6  # of containers and objects within an output
+_FEWEST = 3  # calls that start from 0 one after the other: two may be two sequences
+_AXES = 3  # of a batch of sequences
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where in memory an input was: views of one tensor have one storage.
+
+    Args:
+        storage: an identifier of the storage.
+        offset, shape, strides: as torch has them, in numbers.
+        axes: of the tensor that it is a view of; its own where it is none.
+    """
+
+    storage: int
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    axes: int
+
+    @staticmethod
+    def of(inputs: Tensor | PackedSequence) -> Origin | None:
+        """``None`` of packed sequences and tensors without strides."""
+        if isinstance(inputs, PackedSequence) or inputs.layout != torch.strided:
+            return None
+        base = inputs if inputs._base is None else inputs._base
+        storage = int(inputs.untyped_storage()._cdata)
+        return Origin(storage, int(inputs.storage_offset()), tuple(inputs.shape), inputs.stride(), base.dim())
+
+    def follows(self, before: Origin, time: int) -> bool:
+        """Whether it begins where ``before`` ends along the axis ``time`` of a tensor with as many axes."""
+        if (self.storage, self.strides, self.axes) != (before.storage, before.strides, before.axes):
+            return False
+        same = all(a == b for axis, (a, b) in enumerate(zip(self.shape, before.shape, strict=True)) if axis != time)
+        whole = self.axes == len(self.shape)
+        return same and whole and self.offset == before.offset + before.shape[time] * self.strides[time]
+
+
+def restarts(module: nn.Module, calls: Sequence[Call]) -> int:
+    """How many calls began at state 0 one after the other although they read one sequence; 0 where none did.
+
+    Calls read one sequence where each has one step, or where each input begins in memory where the one before ends.
+    """
+    if len(calls) < _FEWEST or getattr(module, "bidirectional", False) or not all(map(_starts_blank, calls)):
+        return 0
+    places = [call.origin for call in calls if call.origin is not None]
+    if len(places) < len(calls):
+        return 0
+    if isinstance(module, nn.RNNCellBase):
+        return len(calls) if all(place.shape == places[0].shape for place in places) else 0
+    axes = len(places[0].shape)
+    time = int(axes == _AXES and bool(getattr(module, "batch_first", False)))
+    if any(len(place.shape) != axes for place in places):
+        return 0
+    single = all(place.shape == places[0].shape and place.shape[time] == 1 for place in places)
+    in_line = all(b.follows(a, time) for a, b in pairwise(places))
+    return len(calls) if single or in_line else 0
+
+
+def _starts_blank(call: Call) -> bool:
+    return call.lengths is None and (call.state is None or not any(bool(part.any()) for part in call.state))
+
+
+def reached_by(output: Any, calls: Mapping[nn.Module, Sequence[Call]]) -> dict[nn.Module, bool]:
+    """By module, whether the graph of ``output`` has one of its results; modules of which that is unknown are left out.
+
+    Unknown: ``output`` has no tensor with a graph; the module was called without gradients, or not at all.
+    """
+    ends = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
+    tracked = {module: made for module, made in calls.items() if made and all(call.tracked for call in made)}
+    if not ends or not tracked:
+        return {}
+    wanted = {
+        _node(tensor): module
+        for module, made in tracked.items()
+        for call in made
+        for tensor in (_data(call.output), *call.final)
+    }
+    found, missing = set[nn.Module](), len(tracked)
+    seen, open_ = set[Any](), [_node(tensor) for tensor in ends]
+    while open_ and len(found) < missing:
+        node = open_.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node in wanted:
+            found.add(wanted[node])
+        open_ += [after for after, _ in node.next_functions]
+    return {module: module in found for module in tracked}
+
+
+def _node(tensor: Tensor) -> Any:
+    """The node of the graph that a tensor is the result of; of a leaf, that which accumulates its gradient."""
+    return tensor.grad_fn if tensor.grad_fn is not None else tensor.view_as(tensor).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+
+
+def _data(value: Any) -> Tensor:
+    return value.data if isinstance(value, PackedSequence) else value
+
+
+def tensors_in(value: Any, depth: int = _DEPTH) -> Iterator[Tensor]:
+    """All tensors within containers and the attributes of objects, modules excepted."""
+    if isinstance(value, Tensor):
+        yield value
+    elif depth and not isinstance(value, nn.Module | str | bytes | int | float | type(None)):
+        if isinstance(value, Mapping):
+            parts: Any = value.values()
+        elif isinstance(value, tuple | list | set):
+            parts = value
+        else:
+            parts = vars(value).values() if hasattr(value, "__dict__") else ()
+        for part in parts:
+            yield from tensors_in(part, depth - 1)
+
+
+def graph_time() -> int:
+    """A number that is above those of all graph nodes made before in this thread, and not above those made later.
+
+    >>> before = graph_time()
+    >>> made = (2 * torch.ones(1, requires_grad=True),)
+    >>> before <= oldest(made) < graph_time()
+    True
+    """
+    with torch.enable_grad():
+        node = torch.ones(1, requires_grad=True).clone().grad_fn
+    assert node is not None
+    return int(node._sequence_nr()) + 1
+
+
+def oldest(state: States) -> int | None:
+    """The lowest `graph_time` of the nodes that the tensors come from; ``None`` where they have no graph."""
+    numbers = [int(part.grad_fn._sequence_nr()) for part in state if part.grad_fn is not None]
+    return min(numbers, default=None)
+
+
+def keeps_a_state(model: nn.Module, calls: Mapping[nn.Module, Sequence[Call]]) -> bool:
+    """Whether an attribute or buffer of a module holds a state that one of the calls ended in."""
+    ends = [part for made in calls.values() for call in made for part in call.final]
+    for module in model.modules():
+        held = {name: value for name, value in vars(module).items() if name not in ("_parameters", "_modules")}
+        for tensor in tensors_in(held, 3):
+            if any(tensor.shape == end.shape and bool(tensor.any()) and torch.equal(tensor, end) for end in ends):
+                return True
+    return False
+
+
+def carried_to(again: Sequence[Call], before: Sequence[Call]) -> bool:
+    """Whether a run's first call starts from a state, not 0, in which a call of the run before ended."""
+    if not again or again[0].state is None or _starts_blank(again[0]):
+        return False
+    state: States = again[0].state
+    return any(
+        len(call.final) == len(state) and all(torch.equal(a, b) for a, b in zip(call.final, state, strict=True))
+        for call in before
+    )

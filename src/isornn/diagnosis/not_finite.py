@@ -1,0 +1,125 @@
+"""Where NaN or infinite numbers come first: in which layer, at which step, in what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from isornn.capture.calls import Call, RecurrentModule, States, data_of
+from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
+from isornn.diagnosis.replay import initial_states
+from isornn.nn.gate_tensors import RecurrentLayer
+from isornn.nn.layer_step import LayerStep, cast, gate_inputs, own_time
+from isornn.nn.stepped import stepped
+
+
+def non_finite(module: RecurrentModule, calls: Sequence[Call]) -> str | None:
+    """What is not finite and where it is first: weights, inputs, states, outputs, gradients; ``None`` if all is."""
+    for what, values in _tensors(module, calls):
+        bad = ~values.isfinite()
+        if bool(bad.any()):
+            kind = "NaN" if bool(values.isnan().any()) else "infinite"
+            counted = f"{int(bad.sum()):,} of the {bad.numel():,} numbers in {what} are {kind}"
+            return f"{counted}{_where(what, module, calls)}"
+    return None
+
+
+_INPUT, _STATE, _OUTPUT = "its input", "its initial state", "its output"
+_GRADIENT = "the gradient of the loss with respect to its output"
+
+
+def _tensors(module: RecurrentModule, calls: Sequence[Call]) -> Iterator[tuple[str, Tensor]]:
+    for name, parameter in module.module.named_parameters():
+        yield f"its {name}", parameter.detach()
+    for call in calls:
+        if call.lengths is None:  # what lengths exclude may be anything
+            yield _INPUT, data_of(call.inputs)
+        for part in call.state or ():
+            yield _STATE, part
+    for call in calls:
+        for part in (data_of(call.output), *call.final):
+            yield _OUTPUT, part.detach()
+    for call in calls:
+        for grad in (call.of_output, *(call.of_final or ())):
+            if grad is not None:
+                yield _GRADIENT, data_of(grad)
+
+
+def _where(what: str, module: RecurrentModule, calls: Sequence[Call]) -> str:
+    if what not in (_INPUT, _OUTPUT, _GRADIENT):
+        return ""
+    try:
+        found = longest_sequence(module, calls)
+    except CaptureError:
+        return ""
+    if what == _INPUT:
+        return _first(found.sequences.values)
+    if what == _OUTPUT:
+        return _in_layers(module, found)
+    return "" if found.of_output is None else _first(found.of_output, backwards=True)
+
+
+def _first(values: Tensor, *, backwards: bool = False) -> str:
+    """Of (T, B, .), as a clause; empty where all is finite, as in another sequence than the longest."""
+    bad = ~values.isfinite().all(-1)
+    steps = bad.any(1).nonzero().flatten().tolist()
+    if not steps:
+        return ""
+    step = steps[-1] if backwards else steps[0]
+    sequence = int(bad[step].nonzero()[0])
+    way = "going back, first" if backwards else "first"
+    return f", {way} at step {step + 1:,} of {len(bad):,} (sequence {sequence + 1} of {bad.shape[1]})"
+
+
+@torch.no_grad()
+def _in_layers(module: RecurrentModule, found: CapturedSequence) -> str:
+    """The first layer, in the module's dtype, whose states are not finite, and whether float64 would hold them."""
+    dtype, sequences = found.output.dtype, found.sequences
+    for depth in range(1 + max(layer.layer for layer in module.layers)):
+        outputs = []
+        for number, layer in enumerate(module.layers):
+            if layer.layer != depth:
+                continue
+            own = own_time(sequences, sequences.values, layer.direction)
+            initial = None if found.initial is None else found.initial[number]
+            states = _states(layer, gate_inputs(layer, own.to(dtype), found.previous), initial, dtype)
+            broken = _broken(layer, states)
+            if broken:
+                return f"{broken}{_in_double(layer, own, found, initial, dtype)}"
+            outputs.append(own_time(sequences, states[0], layer.direction))
+        sequences = sequences.with_values(sequences.ended(torch.cat(outputs, -1)))
+    return _first(found.output)
+
+
+def _states(layer: RecurrentLayer, x: Tensor, initial: States | None, dtype: torch.dtype) -> list[Tensor]:
+    step = LayerStep.of(layer)
+    first = [part.to(dtype) for part in initial_states(step, x, initial)]
+    return list(stepped(step.cell, step.layout, x, step.pointwise(x), cast(step.weights, dtype), first))
+
+
+def _broken(layer: RecurrentLayer, states: Sequence[Tensor]) -> str:
+    names = [*layer.cell.states, "the output"]
+    places = [
+        (int((~values.isfinite().all(-1)).any(1).nonzero()[0]), name, values)
+        for name, values in zip(names, states, strict=False)
+        if not bool(values.isfinite().all())
+    ]
+    if not places:
+        return ""
+    _, name, values = min(places, key=lambda place: place[0])
+    return f"{_first(values)}, in state {name} of layer l{layer.layer}" + ("_reverse" if layer.direction else "")
+
+
+def _in_double(
+    layer: RecurrentLayer, own: Tensor, found: CapturedSequence, initial: States | None, dtype: torch.dtype
+) -> str:
+    if dtype == torch.float64:
+        return ""
+    double = _states(layer, gate_inputs(layer, own, found.previous).double(), initial, torch.float64)
+    sizes = torch.stack([values.abs().max() for values in double])
+    if not bool(sizes.isfinite().all()):
+        return ""
+    name = str(dtype).removeprefix("torch.")
+    return f"; in float64 it is finite, at most {float(sizes.max()):.2g}: {name} ends at {torch.finfo(dtype).max:.2g}"

@@ -1,0 +1,166 @@
+"""Checks of what a model does with its recurrent layers: results that nothing uses, states kept, dropped or cut off."""
+
+from __future__ import annotations
+
+from isornn.diagnosis import fixes
+from isornn.diagnosis.finding import Check, Finding
+from isornn.diagnosis.records import LayerDiagnosis, Memory, Use
+from isornn.formatting import counted
+
+
+class OfUse(Check):
+    """A check of a module, which is reported for its first layer."""
+
+    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+        if layer.use is None or layer.info.layer or layer.info.direction:
+            return None
+        return self.found(layer, layer.use)
+
+    def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
+        """The finding, where the condition holds."""
+        raise NotImplementedError
+
+
+class Unused(OfUse):
+    """No gradient leads from the model's output, or from the loss where a target is given, to the module's results.
+
+    They are dropped, detached, or used by what has no gradient, as an argmax. Frozen modules, and those that run
+    without gradients, are not called.
+    """
+
+    kind = "unused"
+
+    def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
+        if use.reached is not False:
+            return None
+        what = "the model's output" if layer.loss is None else "the loss"
+        return self.finding(
+            layer,
+            f"No gradient leads from {what} to its results, in {counted(layer.info.calls, 'call')}: it runs, and is "
+            "not trained.",
+            {f"results that a gradient of {what} reaches": f"0, in {counted(layer.info.calls, 'call')} (bar: 1)"},
+            fixes.use(),
+        )
+
+
+class StateNotCarried(OfUse):
+    """At least three calls start at state 0 one after the other although they read consecutive parts of one sequence.
+
+    Consecutive: each has one step, or begins in memory where the one before ends. A layer that forgets everything
+    between two calls has a memory of one call's steps.
+    """
+
+    kind = "state_not_carried"
+    explains = frozenset({"cannot_tell"})
+
+    def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
+        if use.restarts == 0:
+            return None
+        steps = counted(layer.info.steps, "step")
+        return self.finding(
+            layer,
+            f"Its state is not carried from call to call: {use.restarts} calls read consecutive parts of a sequence, "
+            f"of {steps} each, and every one starts at state 0.",
+            {
+                "calls that start at state 0": f"{use.restarts} (bar: 3 that read consecutive parts of one tensor, or "
+                "of one step each)",
+                "steps of the longest": str(layer.info.steps),
+            },
+            fixes.carry(),
+        )
+
+
+class NotDetached(OfUse):
+    """A second run on the same batch starts from the state in which the first ended, which still has its graph."""
+
+    kind = "not_detached"
+    explains = frozenset({"state_carried"})
+
+    def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
+        if not (use.carried and use.attached):
+            return None
+        return self.finding(
+            layer,
+            "The state that it keeps from one batch to the next is not detached by the model: the graph of run 2 goes "
+            "on into that of run 1, so backpropagation fails, or grows by a batch with every batch.",
+            {"runs that the state's graph reaches back to": "2 of 2 (bar: 1)"},
+            fixes.detach(),
+        )
+
+
+class StateCarried(OfUse):
+    """A second run on the same batch starts from the state in which the first ended: results depend on what ran before.
+
+    That is right where every batch continues the sequences of the one before, row by row, and wrong where batches are
+    shuffled, which one batch does not show.
+    """
+
+    kind = "state_carried"
+
+    def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
+        if not use.carried:
+            return None
+        return self.finding(
+            layer,
+            "Its state is carried from one batch to the next: run 2 on the same batch starts from the state in which "
+            "run 1 ended. That is right only where batches are not shuffled and each continues the one before, row by "
+            "row.",
+            {"runs that start from the state of the one before": "1 of 1 (bar: 0 where batches are shuffled)"},
+            fixes.reset(),
+        )
+
+
+class Truncated(OfUse):
+    """Most units retain longer than the steps that backpropagation sees: gradients end before their memory does.
+
+    Where a detached state cuts a sequence, or is carried from batch to batch, into parts shorter than the length to
+    bridge; more than half of the units of a retained state have time constants above the longest part.
+    """
+
+    kind = "truncated"
+
+    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+        use, window = layer.use, 0
+        if use is not None and (len(use.windows) > 1 or (use.carried and not use.attached)):
+            window = max(use.windows)
+        if not 0 < window < length:
+            return None
+        memory = max((layer.memory, *layer.memory.others), key=lambda one: retaining(one, window))
+        share, median = retaining(memory, window), median_time(memory)
+        if share <= MOST_RETAINING:
+            return None
+        return self.finding(
+            layer,
+            truncated(memory, window),
+            {
+                "steps from one detached state to the next": f"at most {window}",
+                f"units of {memory.state} with a time constant above {window} steps": f"{share:.1%} (bar: "
+                f"{MOST_RETAINING:.0%})",
+                "median time constant in steps": f"{median:.4g}",
+            },
+            fixes.longer_windows(window, median),
+        )
+
+
+MOST_RETAINING = 0.5
+
+
+def retaining(memory: Memory, window: int) -> float:
+    """Share of the units with a time constant above so many steps; 0 without a gate."""
+    if memory.time_constants is None:
+        return 0.0
+    return float((memory.time_constants > window).double().mean())
+
+
+def median_time(memory: Memory) -> float:
+    """Median time constant over units, in steps; 0 without a gate."""
+    return 0.0 if memory.time_constants is None else float(memory.time_constants.median())
+
+
+def truncated(memory: Memory, window: int) -> str:
+    """The sentence, which a monitor has too."""
+    return (
+        f"Backpropagation is truncated to {window} steps, shorter than the memory: {retaining(memory, window):.0%} of "
+        f"the units have a time constant above that (median {median_time(memory):.3g} steps), so what they retain is "
+        "not trained."
+    )

@@ -1,0 +1,62 @@
+"""Modules around recurrent modules, and modules that are recurrent and cannot be read."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+_RECURRENT = ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell")
+_QUANTISED = ("torch.ao.nn.quantized", "torch.nn.quantized", "torch.ao.nn.quantizable", "torch.nn.quantizable")
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model within DataParallel, DistributedDataParallel and torch.compile, whose parameters are its own.
+
+    >>> inner = nn.LSTM(3, 4)
+    >>> unwrapped(nn.DataParallel(inner)) is inner, unwrapped(torch.compile(inner)) is inner, unwrapped(inner) is inner
+    (True, True, True)
+    """
+    while True:
+        if isinstance(model, nn.DataParallel | DistributedDataParallel):
+            model = model.module
+        elif "_orig_mod" in model._modules:  # torch.compile's OptimizedModule
+            model = model.get_submodule("_orig_mod")
+        else:
+            return model
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether it, or a module within, runs by torch.compile."""
+    return any("_orig_mod" in module._modules or module._compiled_call_impl is not None for module in model.modules())
+
+
+def unreadable(module: nn.Module) -> str | None:
+    """Why a recurrent module has no weights that can be read by gate, and what to give instead; else ``None``.
+
+    >>> unreadable(torch.ao.nn.quantized.dynamic.LSTM(3, 4))
+    'it is quantised: give the model as it was before quantisation'
+    """
+    if isinstance(module, torch.jit.ScriptModule):
+        if getattr(module, "original_name", "") in _RECURRENT:
+            return "it is compiled by torch.jit (script, trace): give the model as it was before"
+        return None
+    kind = type(module)
+    if kind.__module__.startswith(_QUANTISED) and kind.__name__ in _RECURRENT:
+        return "it is quantised: give the model as it was before quantisation"
+    return None
+
+
+def missing_weight(module: nn.Module) -> str | None:
+    """The first recurrent or input matrix that is no parameter of a torch module; ``None`` where all are."""
+    if not isinstance(module, nn.RNNBase | nn.RNNCellBase):
+        return None
+    names = ["weight_hh", "weight_ih"]
+    if isinstance(module, nn.RNNBase):
+        ends = [
+            f"_l{layer}{way}"
+            for layer in range(module.num_layers)
+            for way in ("", "_reverse")[: 1 + module.bidirectional]
+        ]
+        names = [name + end for end in ends for name in names]
+    return next((name for name in names if getattr(module, name, None) is None), None)

@@ -1,0 +1,86 @@
+"""NaN and overflow are named with their first step and layer."""
+
+import math
+import re
+
+import pytest
+import torch
+from torch import nn
+
+import isornn
+from isornn.diagnosis import findings, measure
+
+
+def first(model, x, **options):
+    found = findings(measure(model, x, **options))[0]
+    assert found.kind == "not_finite"
+    return found.sentence
+
+
+def test_of_the_input():
+    x = torch.randn(30, 2, 3)
+    x[12, 1, 0] = x[20, 0, 0] = math.nan
+    assert "first at step 13 of 30 (sequence 2 of 2)" in first(nn.GRU(3, 5), x)
+
+
+def test_of_a_cell_called_step_by_step():
+    class ByHand(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.GRUCell(3, 5)
+
+        def forward(self, x):
+            h = None
+            for row in x:
+                h = self.cell(row, h)
+            return h
+
+    x = torch.randn(30, 2, 3)
+    x[7, 0, 1] = math.inf
+    assert "infinite, first at step 1 of 1" not in first(ByHand(), x)
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_overflow_in_a_layer(layer, reverse):
+    """The step is that of a loop in float32 by hand."""
+    torch.manual_seed(0)
+    rnn = nn.RNN(3, 8, 2, nonlinearity="relu", bidirectional=reverse)
+    isornn.init.identity_(rnn)
+    end = "_reverse" if reverse else ""
+    with torch.no_grad():
+        getattr(rnn, f"weight_hh_l{layer}{end}").mul_(30)
+    x = torch.rand(60, 2, 3)
+    sentence = first(rnn, x)
+    place = re.search(
+        r"first at step (\d+) of 60 \(sequence \d of 2\), in state h of layer (l\d(?:_reverse)?)", sentence
+    )
+    assert place is not None and place[2] == f"l{layer}{end}"
+    assert "in float64 it is finite" in sentence and "float32 ends at 3.4e+38" in sentence
+    if layer == 0:
+        own = x.flip(0) if reverse else x
+        h, steps = torch.zeros(2, 8), 0
+        while bool(h.isfinite().all()):
+            h = (own[steps] @ getattr(rnn, f"weight_ih_l0{end}").T + h @ getattr(rnn, f"weight_hh_l0{end}").T).relu()
+            steps += 1
+        assert int(place[1]) == steps
+
+
+def test_of_the_gradient():
+    def loss(output):
+        return (output[0] * 0)[5].sqrt().sum() + (output[0] * 0)[9].sqrt().sum()
+
+    sentence = first(nn.GRU(3, 5), torch.randn(20, 2, 3), target=loss)
+    assert "gradient of the loss" in sentence and "going back, first at step 10 of 20 (sequence 1 of 2)" in sentence
+
+
+def test_a_gradient_that_overflows_has_its_step():
+    torch.manual_seed(0)
+    rnn = nn.RNN(3, 32)
+    isornn.init.orthogonal_(rnn)
+    with torch.no_grad():
+        rnn.weight_hh_l0.mul_(8)
+    (found,) = findings(measure(rnn, torch.randn(200, 4, 3)))
+    (value,) = (text for name, text in found.evidence.items() if "overflows float32" in name)
+    layer = measure(rnn, torch.randn(200, 4, 3)).layers[0]
+    assert int(value.split()[0]) == pytest.approx(88.7 / layer.backward.rate.number(), rel=0.2)

@@ -1,0 +1,214 @@
+"""What a model does with its recurrent layers: results that nothing uses, states kept, dropped and cut off."""
+
+import pytest
+import torch
+from torch import nn
+
+import isornn
+import patients
+from isornn.diagnosis import Monitor, findings, measure
+
+
+def kinds(model, batch, **options):
+    return {finding.kind for finding in findings(measure(model, batch, **options))}
+
+
+OF_USE = {"unused", "not_reached", "state_carried", "state_not_carried", "not_detached", "truncated"}
+
+
+class Net(nn.Module):
+    """A critical LSTM, and a forward of the test's own."""
+
+    def __init__(self, forward, kind=nn.LSTM, **options):
+        super().__init__()
+        self.rnn, self.head = kind(3, 16, **options), nn.Linear(16, 2)
+        isornn.init.critical_(self.rnn, 60)
+        self.own = forward
+
+    def forward(self, *x):
+        return self.own(self, *x)
+
+
+X = torch.randn(60, 4, 3, generator=torch.Generator().manual_seed(0))
+
+
+def chained(net, x):
+    state = None
+    outputs = []
+    for part in x.chunk(4):
+        out, state = net.rnn(part, state)
+        outputs.append(out)
+    return net.head(torch.cat(outputs)[-1])
+
+
+def by_hand(net, x):
+    h = None
+    for row in x:
+        h = net.rnn(row, h)
+    return net.head(h[0])
+
+
+def two_texts(net, x):
+    return net.head(net.rnn(x[:30])[0][-1] + net.rnn(x[30:])[0][-1])
+
+
+def sentences(net, x):
+    """Words of one sentence after the other, each from state 0, as hierarchical encoders do."""
+    words = x.reshape(6, 10, 4, 3)
+    return net.head(torch.stack([net.rnn(words[s])[1][0][0] for s in range(6)]).mean(0))
+
+
+def keeps_for_a_look(net, x):
+    out, net.seen = net.rnn(x)
+    return net.head(out[-1])
+
+
+def learned_start(net, x):
+    if not hasattr(net, "h0"):
+        net.h0 = nn.Parameter(torch.randn(1, 1, 16))
+    h = net.h0.expand(1, 4, 16).contiguous()
+    return net.head(net.rnn(x, (h, torch.zeros_like(h)))[0][-1])
+
+
+def encoder_state(net, x):
+    """A decoder goes on from its own encoder's state."""
+    _, state = net.rnn(x[:40])
+    return net.head(net.rnn(x[40:], state)[0][-1])
+
+
+def to_numpy(net, x):
+    return net.head(net.rnn(x)[0][-1]).numpy()
+
+
+def without_gradients(net, x):
+    with torch.no_grad():
+        out = net.rnn(x)[0]
+    return net.head(out[-1])
+
+
+def frozen(net, x):
+    return net.head(net.rnn(x)[0][-1].detach())
+
+
+@pytest.mark.parametrize(
+    ("forward", "kind"),
+    [
+        *((forward, nn.LSTM) for forward in (chained, two_texts, keeps_for_a_look, learned_start, encoder_state)),
+        *((forward, nn.LSTM) for forward in (to_numpy, without_gradients, frozen)),
+        (by_hand, nn.LSTMCell),
+    ],
+)
+def test_usual_ways_are_not_called(forward, kind):
+    torch.manual_seed(0)
+    net = Net(forward, kind)
+    net.rnn.requires_grad_(forward is not frozen)
+    assert not kinds(net, X) & OF_USE
+
+
+def test_sentences_of_a_text_are_not_called():
+    torch.manual_seed(0)
+    words = torch.randn(6, 10, 4, 3)
+
+    def forward(net, words):
+        return net.head(torch.stack([net.rnn(words[s])[1][0][0] for s in range(6)]).mean(0))
+
+    assert not kinds(Net(forward), words, length=10) & OF_USE
+
+
+def test_a_state_that_the_caller_passes_is_not_carried():
+    net = Net(lambda net, x, h, c: net.head(net.rnn(x, (h, c))[0][-1]))
+    state = tuple(torch.randn(1, 4, 16) for _ in range(2))
+    assert not kinds(net, (X, *state)) & OF_USE
+
+
+def test_the_loss_decides_where_there_is_one():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.GRU(3, 8), nn.GRU(3, 8)
+
+        def forward(self, x):
+            return self.a(x)[0], self.b(x)[0]
+
+    torch.manual_seed(0)
+    model = Two()
+    assert not kinds(model, X) & OF_USE
+    (found,) = (f for f in findings(measure(model, X, target=lambda out: out[0].square().sum())) if f.kind in OF_USE)
+    assert (found.kind, found.layer) == ("unused", "b l0") and "from the loss" in found.sentence
+
+
+@pytest.mark.parametrize("made", [patients.kept_state, patients.kept_graph], ids=lambda made: made.__name__)
+def test_a_run_for_the_state_leaves_no_trace(made):
+    model = made().model
+    batch = made().batch
+    measure(model, batch)
+    assert model.state is None
+    model(batch)
+    before = [part.clone() for part in model.state]
+    measure(model, batch)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.state, strict=True))
+
+
+def test_windows_longer_than_the_memory_are_long_enough():
+    def windows(net, x):
+        state = None
+        for part in x.chunk(4):
+            out, state = net.rnn(part, state)
+            state = tuple(part.detach() for part in state)
+        return net.head(out[-1])
+
+    torch.manual_seed(0)
+    net = Net(windows)
+    layer = measure(net, X).layers[0]
+    assert layer.use.windows == (15, 15, 15, 15)
+    assert "truncated" in kinds(net, X)
+    net.rnn.reset_parameters()  # which sees a step or two
+    assert "truncated" not in kinds(net, X)
+
+
+def trained(forward, kind=nn.LSTM, updates=3, **options):
+    """Sentences that a monitor has after some updates."""
+    torch.manual_seed(0)
+    net = Net(forward, kind, **options)
+    optimiser = torch.optim.SGD(net.parameters(), 1e-3)
+    with Monitor(net, every=1) as monitor:
+        for _ in range(updates):
+            optimiser.zero_grad()
+            net(X).square().sum().backward(retain_graph=True)
+            optimiser.step()
+            monitor.step()
+    return monitor.record.findings
+
+
+def kept(detached):
+    def forward(net, x):
+        out, state = net.rnn(x, getattr(net, "state", None))
+        net.state = tuple(part.detach() for part in state) if detached else tuple(2 * part for part in state)
+        return net.head(out[-1])
+
+    return forward
+
+
+def test_a_monitor_sees_a_state_that_is_not_detached():
+    def forward(net, x):
+        out, state = net.rnn(x, getattr(net, "state", None))
+        net.state = tuple(part.clone() for part in state)
+        return net.head(out[-1])
+
+    torch.manual_seed(0)
+    net = Net(forward)
+    with Monitor(net, every=1) as monitor:
+        for _ in range(2):
+            net(X).square().sum().backward(retain_graph=True)
+            monitor.step()
+    assert any("rnn l0: It is given a state whose graph is older" in line for line in monitor.record.findings)
+
+
+def test_a_monitor_sees_truncated_windows():
+    (line,) = trained(kept(detached=True))
+    assert line.startswith("rnn l0: Backpropagation is truncated to 60 steps, shorter than the memory: ")
+
+
+@pytest.mark.parametrize("forward", [chained, learned_start, encoder_state, keeps_for_a_look])
+def test_a_monitor_finds_nothing_in_usual_ways(forward):
+    assert trained(forward) == ()

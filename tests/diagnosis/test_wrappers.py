@@ -1,0 +1,199 @@
+"""Modules around a recurrent module are seen through, or refused in a line that says what to give."""
+
+import pytest
+import torch
+from torch import distributed, nn
+from torch.nn import functional
+
+import isornn.init
+from isornn import diagnose
+from isornn.diagnosis import Monitor
+from isornn.init import ModuleError
+
+X = torch.randn(4, 30, 4, generator=torch.Generator().manual_seed(0))
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore::{kind}")
+    for kind in ("DeprecationWarning", "FutureWarning", "UserWarning", "torch.jit.TracerWarning")
+]
+
+
+class Net(nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        torch.manual_seed(0)
+        self.rnn = nn.LSTM(4, 16, batch_first=True, **options)
+        self.head = nn.Linear(options.get("proj_size", 16), 2)
+
+    def forward(self, x):
+        return self.head(self.rnn(x)[0][:, -1])
+
+
+class WeightDrop(nn.Module):
+    """As of AWD-LSTM: before each forward the weight is computed from one of another name, here or in the module."""
+
+    def __init__(self, module, inside):
+        super().__init__()
+        self.module, self.inside = module, inside
+        weight = module.weight_hh_l0
+        del module._parameters["weight_hh_l0"]
+        (module if inside else self).register_parameter("weight_hh_l0_raw", nn.Parameter(weight.data))
+        if not inside:
+            module.weight_hh_l0 = weight.detach().clone()
+
+    def forward(self, *arguments):
+        raw = (self.module if self.inside else self).weight_hh_l0_raw
+        self.module.weight_hh_l0 = functional.dropout(raw, 0.5, self.training)
+        return self.module(*arguments)
+
+
+def changed(change):
+    model = Net()
+    model.rnn = change(model.rnn)
+    return model
+
+
+def normed(norm):
+    model = Net()
+    norm(model.rnn, "weight_hh_l0")
+    return model
+
+
+def compiled_in_place():
+    model = Net()
+    model.compile()
+    return model
+
+
+@pytest.fixture
+def process_group(tmp_path):
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+AROUND = {
+    "DataParallel": lambda: nn.DataParallel(Net()),
+    "compiled": lambda: torch.compile(Net(), backend="eager"),
+    "compiled in place": compiled_in_place,
+    "compiled within": lambda: changed(lambda rnn: torch.compile(rnn, backend="eager")),
+    "projected": lambda: Net(proj_size=8),
+}
+COMPUTED = {
+    "weight norm": lambda: normed(nn.utils.parametrizations.weight_norm),
+    "weight norm by hooks": lambda: normed(nn.utils.weight_norm),
+    "weight drop inside": lambda: changed(lambda rnn: WeightDrop(rnn, inside=True)),
+    "weight drop": lambda: changed(lambda rnn: WeightDrop(rnn, inside=False)),
+}
+CLOSED = {
+    "scripted": (lambda: torch.jit.script(Net()), "compiled by torch.jit"),
+    "traced": (lambda: torch.jit.trace(Net(), X), "compiled by torch.jit"),
+    "quantised": (lambda: torch.ao.quantization.quantize_dynamic(Net(), {nn.LSTM}), "quantised"),
+}
+
+
+def seen_through(model):
+    report = diagnose(model, X, 60)
+    assert [(finding.kind, finding.layer) for finding in report.findings] == [("default_start", "rnn l0")]
+    (layer,) = report.diagnosis.layers
+    plain = diagnose(Net(), X, 60).diagnosis.layers[0]
+    if layer.info.projection is None:
+        torch.testing.assert_close(layer.backward.log_norm["all"], plain.backward.log_norm["all"])
+    return report
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_what_is_around_is_seen_through(name):
+    model = AROUND[name]()
+    report = seen_through(model)
+    assert report.fix_(torch.Generator().manual_seed(0))
+    assert diagnose(model, X, 60).findings == ()
+    isornn.init.critical_(model, 50, batch=X)
+    model(X).sum().backward()
+
+
+def test_a_distributed_model_is_seen_through_and_trains_on(process_group):
+    model = nn.parallel.DistributedDataParallel(Net())
+    for _ in range(2):
+        seen_through(model)
+        model(X).square().sum().backward()
+    with Monitor(model) as monitor:
+        model(X).square().sum().backward()
+        monitor.step()
+    assert monitor.record.layer("rnn l0").xi[0] > 0
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_computed_weights_are_measured_and_not_written(name):
+    model = COMPUTED[name]().eval()
+    report = diagnose(model, X, 60)
+    (layer,) = report.diagnosis.layers
+    plain = diagnose(Net(), X, 60).diagnosis.layers[0]
+    torch.testing.assert_close(layer.backward.log_norm["all"], plain.backward.log_norm["all"], rtol=1e-4, atol=1e-4)
+    with pytest.raises(ModuleError, match=r"are lost; set the module (first|before it is wrapped)"):
+        isornn.init.critical_(model, 50)
+    (line,) = report.fix_()
+    assert "left alone" in line
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_a_monitor_measures_the_weights_of_the_step(name):
+    """Dropped ones too: the replay is checked against what the module returned."""
+    model = COMPUTED[name]().train()
+    with Monitor(model) as monitor:
+        model(X).square().sum().backward()
+        monitor.step()
+    (layer,) = monitor.record.layers
+    assert layer.reasons == ("",) and layer.xi[0] > 0
+
+
+def test_a_weight_that_is_not_there_yet_has_no_spec():
+    with pytest.raises(ModuleError, match=r"its weight_hh_l0 is set by another module"):
+        isornn.init.spec_of(COMPUTED["weight drop inside"]())
+
+
+@pytest.mark.parametrize("name", CLOSED)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model: diagnose(model, X),
+        lambda model: isornn.init.critical_(model, 50),
+        lambda model: isornn.init.critical_(model, batch=X),
+        isornn.init.spec_of,
+        Monitor,
+    ],
+    ids=["diagnose", "critical_", "critical_ with batch", "spec_of", "Monitor"],
+)
+def test_what_cannot_be_read_is_refused_with_what_to_give(name, use):
+    make, why = CLOSED[name]
+    with pytest.raises(ModuleError, match=rf"rnn is LSTM: it is {why}.*: give the model as it was before"):
+        use(make())
+
+
+def test_a_quantised_layer_beside_another_is_named():
+    class Two(Net):
+        def __init__(self):
+            super().__init__()
+            self.below = nn.GRU(4, 4, batch_first=True)
+
+        def forward(self, x):
+            return super().forward(self.below(x)[0])
+
+    model = torch.ao.quantization.quantize_dynamic(Two(), {nn.LSTM})
+    found = diagnose(model, X, 60).findings
+    assert [(finding.kind, finding.layer) for finding in found] == [
+        ("default_start", "below l0"),
+        ("cannot_tell", "rnn"),
+    ]
+    assert "it is quantised: give the model as it was" in found[1].sentence
+
+
+@pytest.mark.parametrize("attribute", ["model", "policy", "net"])
+def test_a_host_is_refused_with_its_attribute(attribute):
+    class Host:
+        pass
+
+    host = Host()
+    setattr(host, attribute, Net())
+    for use in (lambda: diagnose(host, X), lambda: isornn.init.critical_(host, 50), lambda: Monitor(host)):
+        with pytest.raises(ModuleError, match=rf"its attribute {attribute} \(Net\) is one with recurrent layers: give"):
+            use()
