@@ -137,7 +137,13 @@ def run(command: list[str], *, cwd: Path | None = None, limit: float | None = No
         Failed: it ended with an error, of which the message is the last line, or it took longer than ``limit``.
     """
     process = subprocess.Popen(
-        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command,
+        cwd=cwd,
+        env={"OMP_NUM_THREADS": "1", **os.environ},  # the recipes' networks are too small for more
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
     try:
         output, _ = process.communicate(timeout=limit)
