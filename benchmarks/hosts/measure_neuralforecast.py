@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 import torch
 from compared import Task, measured
-from isornn.integrations.lightning import CriticalStart
 from neuralforecast import NeuralForecast
 from neuralforecast.models import LSTM
 from neuralforecast.utils import AirPassengersPanel
 from pytorch_lightning import Callback
+
+from isornn.integrations.lightning import CriticalStart
 
 WINDOW, LAG = 200, 100  # hours
 QUIET: dict[str, Any] = {
