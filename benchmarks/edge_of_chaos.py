@@ -36,7 +36,7 @@ def forget_bias_3(inputs: int, width: int, seed: int) -> nn.LSTM:
     """neuralhydrology's start."""
     torch.manual_seed(seed)
     lstm = nn.LSTM(inputs, width)
-    lstm.bias_hh_l0.data[width : 2 * width] = 3
+    lstm.get_parameter("bias_hh_l0").data[width : 2 * width] = 3
     return lstm
 
 
