@@ -221,6 +221,7 @@ class Pieces(nn.Module):
     def __init__(self, inner: nn.Module, carried: bool) -> None:
         super().__init__()
         self.inner, self.carried = inner, carried
+        self.input_size = inner.input_size
 
     def forward(self, x: Tensor, state: Any = None) -> Any:
         outputs = []
@@ -253,6 +254,7 @@ class Keeps(nn.Module):
     def __init__(self, inner: nn.Module, detaches: bool) -> None:
         super().__init__()
         self.inner, self.detaches, self.kept = inner, detaches, None
+        self.input_size = inner.input_size
 
     def forward(self, x: Tensor, state: Any = None) -> Any:
         out, state = self.inner(x, self.kept)

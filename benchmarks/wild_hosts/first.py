@@ -104,7 +104,7 @@ FIRST: tuple[Case, ...] = (
     well("neuralforecast GRU", "neuralforecast", partial(neural, "GRU", encoder_n_layers=1)),
     default("neuralforecast LSTM recurrent", "neuralforecast", partial(neural, "LSTM", recurrent=True)),
     Case(
-        "neuralforecast RNN, stacked matrices of torch.nn.RNN",
+        "neuralforecast RNN, matrices x 5",
         "neuralforecast",
         partial(neural, "RNN", encoder_n_layers=1),
         scaled(5.0),

@@ -16,6 +16,13 @@ def names(model):
     return {None if start is None else start.name for start in found}
 
 
+@pytest.mark.parametrize("name", ["orthogonal", "glorot", "identity"])
+def test_layers_without_biases(name):
+    torch.manual_seed(0)
+    assert names(nn.LSTM(5, 64, bias=False)) == {"torch"}
+    assert names(getattr(isornn.init, f"{name}_")(nn.GRU(5, 64, bias=False))) == {name}
+
+
 TIMED = {"chrono", "doubled_chrono", "critical"}
 DRAWN = (
     *("standard", "orthogonal", "glorot", "identity", "uniform_gate", "chrono"),

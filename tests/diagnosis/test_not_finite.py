@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import isornn
-from isornn.diagnosis import findings, measure
+from isornn.diagnosis import Monitor, findings, measure
 
 
 def first(model, x, **options):
@@ -72,6 +72,16 @@ def test_of_the_gradient():
 
     sentence = first(nn.GRU(3, 5), torch.randn(20, 2, 3), target=loss)
     assert "gradient of the loss" in sentence and "going back, first at step 10 of 20 (sequence 1 of 2)" in sentence
+
+
+def test_a_monitor_has_the_step_of_a_gradient():
+    torch.manual_seed(0)
+    model, x = nn.GRU(3, 5), torch.randn(20, 2, 3)
+    with Monitor(model) as monitor:
+        (model(x)[0] * 0)[9].sqrt().sum().backward()
+        monitor.step()
+    (line,) = monitor.record.findings
+    assert line.startswith("GRU l0: The gradient that came to it is not finite, going back, first at step 10 of 20")
 
 
 def test_a_gradient_that_overflows_has_its_step():

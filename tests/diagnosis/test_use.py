@@ -52,12 +52,6 @@ def two_texts(net, x):
     return net.head(net.rnn(x[:30])[0][-1] + net.rnn(x[30:])[0][-1])
 
 
-def sentences(net, x):
-    """Words of one sentence after the other, each from state 0, as hierarchical encoders do."""
-    words = x.reshape(6, 10, 4, 3)
-    return net.head(torch.stack([net.rnn(words[s])[1][0][0] for s in range(6)]).mean(0))
-
-
 def keeps_for_a_look(net, x):
     out, net.seen = net.rnn(x)
     return net.head(out[-1])
@@ -206,7 +200,21 @@ def test_a_monitor_sees_a_state_that_is_not_detached():
 
 def test_a_monitor_sees_truncated_windows():
     (line,) = trained(kept(detached=True))
-    assert line.startswith("rnn l0: Backpropagation is truncated to 60 steps, shorter than the memory: ")
+    assert line.startswith("rnn l0: It is given a state without a gradient. If that continues an earlier batch: ")
+    assert "Backpropagation is truncated to 60 steps, shorter than the memory: " in line
+
+
+def test_a_monitor_sees_windows_within_an_update():
+    def windows(net, x):
+        state, outputs = None, []
+        for part in x.chunk(4):
+            out, state = net.rnn(part, state)
+            state = tuple(part.detach() for part in state)
+            outputs.append(out)
+        return net.head(torch.cat(outputs).mean(0))
+
+    (line,) = trained(windows)
+    assert line.startswith("rnn l0: Backpropagation is truncated to 15 steps, shorter than the memory: ")
 
 
 @pytest.mark.parametrize("forward", [chained, learned_start, encoder_state, keeps_for_a_look])

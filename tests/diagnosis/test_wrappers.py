@@ -188,6 +188,19 @@ def test_a_quantised_layer_beside_another_is_named():
 
 
 @pytest.mark.parametrize("attribute", ["model", "policy", "net"])
+def test_a_host_that_has_made_none_yet_is_refused_with_what_to_do(attribute):
+    class Host:
+        pass
+
+    host = Host()
+    setattr(host, attribute, None)
+    with pytest.raises(
+        ModuleError, match=rf"Host is no torch.nn.Module; its attribute {attribute} is None: fit it first"
+    ):
+        diagnose(host, X)
+
+
+@pytest.mark.parametrize("attribute", ["model", "policy", "net"])
 def test_a_host_is_refused_with_its_attribute(attribute):
     class Host:
         pass

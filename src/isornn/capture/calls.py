@@ -167,10 +167,8 @@ def capture(
     run = _runner(model, batch)
     model = unwrapped(model)
     if use and loss is None:
-        try:
+        with suppress(Exception):  # a forward may hand its output to numpy; if it fails anyway, the next run says why
             return _recorded(model, modules, run, None, differentiable=True)
-        except Exception:  # a forward may hand its output to numpy; if it fails anyway, the next run says why
-            return _recorded(model, modules, run, None, differentiable=False)
     return _recorded(model, modules, run, loss, differentiable=loss is not None)
 
 

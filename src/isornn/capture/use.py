@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from isornn.capture.calls import Call, States
 
 _DEPTH = 6  # of containers and objects within an output
+_LAST = 4  # calls of a run that may have ended in a state that is kept
 _FEWEST = 3  # calls that start from 0 one after the other: two may be two sequences
 _AXES = 3  # of a batch of sequences
 
@@ -151,12 +152,15 @@ def oldest(state: States) -> int | None:
 
 
 def keeps_a_state(model: nn.Module, calls: Mapping[nn.Module, Sequence[Call]]) -> bool:
-    """Whether an attribute or buffer of a module holds a state that one of the calls ended in."""
-    ends = [part for made in calls.values() for call in made for part in call.final]
+    """Whether an attribute or buffer of a module holds a state that one of a module's last calls ended in."""
+    ends: dict[torch.Size, list[Tensor]] = {}
+    for made in calls.values():
+        for part in (part for call in made[-_LAST:] for part in call.final if bool(part.any())):
+            ends.setdefault(part.shape, []).append(part)
     for module in model.modules():
         held = {name: value for name, value in vars(module).items() if name not in ("_parameters", "_modules")}
         for tensor in tensors_in(held, 3):
-            if any(tensor.shape == end.shape and bool(tensor.any()) and torch.equal(tensor, end) for end in ends):
+            if any(torch.equal(tensor, end) for end in ends.get(tensor.shape, ())):
                 return True
     return False
 

@@ -33,15 +33,19 @@ _MATRICES = {
 }
 _NAMES = {
     ("torch", "torch"): "torch",
+    ("torch", "none"): "torch",
     ("torch", "chrono"): "chrono",
     ("torch", "doubled_chrono"): "doubled_chrono",
     ("torch", "forget_bias_3_to_6"): "forget_bias_3_to_6",
     ("orthogonal", "zero"): "orthogonal",
+    ("orthogonal", "none"): "orthogonal",
     ("orthogonal", "chrono"): "chrono",
     ("orthogonal", "doubled_chrono"): "doubled_chrono",
     ("orthogonal", "uniform_gate"): "uniform_gate",
     ("glorot", "zero"): "glorot",
+    ("glorot", "none"): "glorot",
     ("identity", "zero"): "identity",
+    ("identity", "none"): "identity",
 }
 _USED = {
     "torch": "the default of torch, as in darts, neuralforecast, pytorch-forecasting, gluonts, sb3-contrib, RLlib, "
@@ -133,7 +137,7 @@ def _biases(layer: RecurrentLayer) -> tuple[str, str] | None:
     vectors = {name: [bias.double().cpu() for bias in gate.biases] for name, gate in layer.gates.items() if gate.biases}
     signs = retention_signs(layer.cell)
     if not vectors:
-        return "zero", "no biases"
+        return "none", "no biases"
     kept = [gate for gate in signs if gate in vectors]
     rest = _quiet([vector for gate, own in vectors.items() if gate not in kept for vector in own], layer.hidden)
     if not kept:

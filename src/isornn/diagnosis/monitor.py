@@ -73,7 +73,7 @@ class TrainingRecord:
         iterations: (I,), how many updates had been made before the measured one.
         layers: in the model's order.
         findings: sentences that begin with the layer's name, about states that are kept with their graph or detached
-            too soon, and about denormal numbers and their cost; each when it was first found.
+            too soon, gradients that are not finite, and denormal numbers and their cost; each when it was first found.
 
     >>> from tempfile import TemporaryDirectory
     >>> empty = TrainingRecord(np.zeros(0, dtype=int), ())

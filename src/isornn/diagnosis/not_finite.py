@@ -55,14 +55,18 @@ def _where(what: str, module: RecurrentModule, calls: Sequence[Call]) -> str:
     except CaptureError:
         return ""
     if what == _INPUT:
-        return _first(found.sequences.values)
+        return first_step(found.sequences.values)
     if what == _OUTPUT:
         return _in_layers(module, found)
-    return "" if found.of_output is None else _first(found.of_output, backwards=True)
+    return "" if found.of_output is None else first_step(found.of_output, backwards=True)
 
 
-def _first(values: Tensor, *, backwards: bool = False) -> str:
-    """Of (T, B, .), as a clause; empty where all is finite, as in another sequence than the longest."""
+def first_step(values: Tensor, *, backwards: bool = False) -> str:
+    """Where (T, B, .) is not finite first, as a clause; empty where all is, as in another sequence than the longest.
+
+    >>> first_step(torch.tensor([1.0, torch.nan]).reshape(2, 1, 1))
+    ', first at step 2 of 2 (sequence 1 of 1)'
+    """
     bad = ~values.isfinite().all(-1)
     steps = bad.any(1).nonzero().flatten().tolist()
     if not steps:
@@ -90,7 +94,7 @@ def _in_layers(module: RecurrentModule, found: CapturedSequence) -> str:
                 return f"{broken}{_in_double(layer, own, found, initial, dtype)}"
             outputs.append(own_time(sequences, states[0], layer.direction))
         sequences = sequences.with_values(sequences.ended(torch.cat(outputs, -1)))
-    return _first(found.output)
+    return first_step(found.output)
 
 
 def _states(layer: RecurrentLayer, x: Tensor, initial: States | None, dtype: torch.dtype) -> list[Tensor]:
@@ -109,7 +113,7 @@ def _broken(layer: RecurrentLayer, states: Sequence[Tensor]) -> str:
     if not places:
         return ""
     _, name, values = min(places, key=lambda place: place[0])
-    return f"{_first(values)}, in state {name} of layer l{layer.layer}" + ("_reverse" if layer.direction else "")
+    return f"{first_step(values)}, in state {name} of layer l{layer.layer}" + ("_reverse" if layer.direction else "")
 
 
 def _in_double(

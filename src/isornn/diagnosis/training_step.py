@@ -30,6 +30,7 @@ from isornn.capture.sequences import CapturedSequence, CaptureError, longest_seq
 from isornn.capture.use import graph_time, tensors_in
 from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.gradients import by_lag, loss_gradients
+from isornn.diagnosis.not_finite import first_step
 from isornn.diagnosis.records import Denormals, Profile, single
 from isornn.diagnosis.replay import LayerReplay, ReplayError, replay_module
 from isornn.diagnosis.states import gates_and_memory
@@ -305,6 +306,8 @@ def measure_step(module: RecurrentModule, recorded: RecordedStep, time_denormals
     found = _gradients(known, recorded, time_denormals)
     kept = {"not_detached": NOT_DETACHED} if recorded.stale else {}
     if isinstance(found, str):
+        if found == NOT_FINITE:
+            kept |= {"not_finite": _where_not_finite(known, recorded.calls)}
         return [StepMeasurement(one, None, found, findings=kept) for one in spectra]
     gradients, small, cut = found
     rows = zip(spectra, gradients, cut, strict=True)
@@ -367,6 +370,12 @@ def _gradients(
     return [_seen(*pair) for pair in zip(whole, last, strict=True)], small, cut
 
 
+def _where_not_finite(module: RecurrentModule, calls: list[Call]) -> str:
+    gradient = longest_sequence(module, calls).of_output
+    place = "" if gradient is None else first_step(gradient, backwards=True)
+    return f"{NOT_FINITE[0].upper()}{NOT_FINITE[1:]}{place}. A GradScaler that looks for its scale does this."
+
+
 def _truncated(found: CapturedSequence, one: LayerReplay) -> dict[str, str]:
     """Whether backpropagation ends at a detached state before most units have forgotten."""
     if not found.cuts and not found.goes_on:
@@ -374,7 +383,11 @@ def _truncated(found: CapturedSequence, one: LayerReplay) -> dict[str, str]:
     window = max(found.windows)
     _, memory = gates_and_memory(one.replay, max(window, 2))
     longest = max((memory, *memory.others), key=lambda state: retaining(state, window))
-    return {"truncated": truncated(longest, window)} if retaining(longest, window) > MOST_RETAINING else {}
+    if retaining(longest, window) <= MOST_RETAINING:
+        return {}
+    # Whether a given state is the one in which an earlier batch ended, one update does not show.
+    given = "" if found.cuts else "It is given a state without a gradient. If that continues an earlier batch: "
+    return {"truncated": given + truncated(longest, window)}
 
 
 def _profiles(module: RecurrentModule, found: CapturedSequence, replays: list[LayerReplay]) -> list[Profile]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from isornn.diagnosis import fixes
 from isornn.diagnosis.finding import Check, Finding
 from isornn.diagnosis.records import LayerDiagnosis, Memory, Use
@@ -16,16 +18,16 @@ class OfUse(Check):
             return None
         return self.found(layer, layer.use)
 
+    @abstractmethod
     def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
         """The finding, where the condition holds."""
-        raise NotImplementedError
 
 
 class Unused(OfUse):
     """No gradient leads from the model's output, or from the loss where a target is given, to the module's results.
 
-    They are dropped, detached, or used by what has no gradient, as an argmax. Frozen modules, and those that run
-    without gradients, are not called.
+    They are dropped, detached, or used by what has no gradient, as an argmax. Frozen modules are not called, and those
+    that run without gradients.
     """
 
     kind = "unused"
@@ -110,7 +112,7 @@ class StateCarried(OfUse):
         )
 
 
-class Truncated(OfUse):
+class Truncated(Check):
     """Most units retain longer than the steps that backpropagation sees: gradients end before their memory does.
 
     Where a detached state cuts a sequence, or is carried from batch to batch, into parts shorter than the length to

@@ -18,6 +18,7 @@ from isornn.nn.wrappers import missing_weight, unreadable
 
 # W W^T = s^2 I and W = s I are recognised to this part of s^2 and s: half precision rounds to 4e-3.
 _TOLERANCE = 1e-2
+_MODELS = ("model", "policy", "network", "net", "module")  # where hosts keep what they make when they are fitted
 _PRECISIONS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)  # that a module may have been in
 _GRID, _RARE = 4096, 1e-6  # of a law's distribution function; the probability at which draws are no longer its own
 
@@ -112,7 +113,8 @@ def _module_within(wrapper: object) -> str:
         for path, part in parts.items():
             if isinstance(part, nn.Module) and any(next(_layers_of(m, ""), None) for m in part.modules()):
                 return f"; its attribute {path} ({_kind(part)}) is one with recurrent layers: give that"
-    return ""
+    empty = next((name for name in _MODELS if getattr(wrapper, name, wrapper) is None), None)
+    return "" if empty is None else f"; its attribute {empty} is None: fit it first, then give that"
 
 
 def check_writable(layer: RecurrentLayer) -> None:

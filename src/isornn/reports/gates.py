@@ -6,7 +6,7 @@ import numpy as np
 
 from isornn.diagnosis import LayerDiagnosis, Memory
 from isornn.diagnosis.states import EDGE
-from isornn.formatting import rounded, share, steps
+from isornn.formatting import or_why, rounded, share, steps
 from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure, figure_of
 from isornn.present.time_constants import TITLE, time_constants_panel
 from isornn.reports.panel import LEGEND, Panel
@@ -78,6 +78,8 @@ def time_scales_panel(memory: Memory) -> Panel:
     drawn = figure_of(time_constants_panel(found, np.full(len(found), 1 / len(found)), memory.length, ""))
     drawn.add_vrect(x0=memory.length / 2, x1=2 * memory.length, fillcolor=GREY, opacity=0.15, line_width=0)
     shares = {name: share(getattr(memory, name).number()) for name in ("under", "near", "beyond")}
+    kept = memory.through_gates
+    alone = "" if kept is None else f" By gates alone e^({or_why(kept)}) of a gradient would be left after T steps."
     slowest = "for ever" if found[-1] >= _NEVER else steps(float(found[-1]))
     return Panel(
         TITLE,
@@ -85,7 +87,7 @@ def time_scales_panel(memory: Memory) -> Panel:
         f"-1 / ln of the factor by which gate {memory.gate} multiplies each unit's {memory.state} in a step, recurrent "
         f"weights not counted: {shares['under']} of the {len(found)} units under T / 2 = {rounded(memory.length / 2)} "
         f"steps, {shares['near']} near T, {shares['beyond']} beyond 2 T. Median {steps(float(np.median(found)))}, "
-        f"longest {slowest}.",
+        f"longest {slowest}.{alone}",
         ("share of units", "time constant of at least"),
         tuple(
             (f"{part:.0%}", "for ever" if (scale := float(np.quantile(found, 1 - part))) >= _NEVER else steps(scale))
