@@ -14,7 +14,7 @@ from isornn.lookback.dense import gaussian, linear, reservoir
 from isornn.lookback.ridge import PENALTIES, predictions_of_features, predictions_of_gram
 from isornn.lookback.rows import FOLDS, Rows, fold_rows
 from isornn.lookback.scoring import Candidates
-from isornn.lookback.sparse import LEVEL, sparse
+from isornn.lookback.sparse import LEVEL, _blocks, sparse
 
 LENGTHS = (1, 2, 4, 8, 16)
 KINDS: dict[str, Callable[[Rows], list[tuple[int, Tensor]]]] = {
@@ -144,3 +144,15 @@ def test_errors_are_those_of_repeated_data() -> None:
         errors.append(best.error)
     spread = torch.tensor(scores).std()
     assert 0.85 < float(torch.tensor(errors).mean() / spread) < 1.15
+
+
+def test_blocks_are_sums_over_neighbouring_lags() -> None:
+    values = torch.randn(3, 37, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    scales = []
+    for scale, stride, blocks in _blocks(values):
+        scales.append(scale)
+        for number in range(blocks.shape[1]):
+            lags = values[:, number * stride : number * stride + scale]
+            assert lags.shape[1] == scale
+            torch.testing.assert_close(blocks[:, number], lags.sum(1))
+    assert scales == [1, 2, 4, 8, 16, 32]
