@@ -3,8 +3,8 @@
     .hosts/darts/bin/python benchmarks/hosts/measure_darts.py
 
 `BlockRNNModel` and `RNNModel` with darts' own defaults: 25 units, Adam at .001, batches of 32, the loss MSE, series
-scaled to [0, 1]; one task again at a rate of .01. Tried in the order delayed, short, lasting, cure, lasting at .01. Some
-25 minutes on one core.
+scaled to [0, 1]; one task again at a rate of .01. Tried in the order delayed, short, lasting, cure, lasting at .01.
+Some 25 minutes on one core.
 """
 
 from __future__ import annotations
