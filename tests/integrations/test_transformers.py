@@ -86,12 +86,14 @@ def test_trained_weights_are_left_alone(trained):
     assert started.start.left_alone == "rnn (GRU) l0 looks trained"
 
 
-def test_reports_and_a_monitor_beside_them(trained, tmp_path):
+def test_reports_and_a_monitor_beside_them(trained, tmp_path, caplog):
     rows, written = [], Diagnose(every=3)
     watching = MonitorCallback(every=4, log=rows.append)
     assert watching.record is None and written.reports == {}
     model = Model()
+    caplog.set_level("INFO", "isornn.integrations.transformers")
     trained(model, watching, written, CriticalStart())
+    assert [line.split()[2] for line in caplog.messages if line.startswith("isornn: step")] == ["0:", "3:", "6:"]
     assert sorted(written.reports) == [0, 3, 6]
     assert {finding.kind for finding in written.reports[0].findings} == {"default_start"}  # listed before the start
     assert written.reports[6].findings == () and written.reports[6].diagnosis.loss is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Mapping
 from os import PathLike
@@ -14,7 +13,7 @@ from torch import nn
 
 from isornn.diagnosis.monitor import EVERY, Log, Monitor, TrainingRecord, Writer
 from isornn.integrations.reports import TrainingReports
-from isornn.integrations.start import TrainingStart, start_
+from isornn.integrations.start import TrainingStart, copied, start_
 
 try:
     from transformers import TrainerCallback
@@ -108,8 +107,9 @@ class Diagnose(TrainerCallback):  # type: ignore[misc]
     def _report(self, state: Any, model: nn.Module) -> None:
         assert self._reports is not None
         step = state.global_step
-        if step not in self._reports.by_step:
-            self._reports.add(step, model, self._run, _loss, write=state.is_world_process_zero)
+        if step in self._reports.by_step:
+            return
+        self._reports.add(step, model, self._run, _loss, write=state.is_world_process_zero)
         if step in self._reports.by_step:
             _LOGGER.info("isornn: step %d: %r in %s", step, self._reports.by_step[step], self._reports.folder)
 
@@ -157,10 +157,10 @@ def _at_first_batch(model: nn.Module, act: Callable[[Run], object]) -> None:
         if not model.training:
             return
         handle.remove()
-        arguments = copy.deepcopy((positional, named))
+        arguments = copied((positional, named))
 
         def run(model: nn.Module) -> Any:
-            positional, named = copy.deepcopy(arguments)
+            positional, named = copied(arguments)
             return model(*positional, **named)
 
         act(run)
