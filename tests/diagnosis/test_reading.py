@@ -70,10 +70,27 @@ def test_findings():
 
 CHANGES = {
     "length": ("3", "length: '3' is not allowed; it is of type int"),
+    "length ": (-3, "length: -3 is not allowed; it is a number of steps, at least 1"),
+    " length": (10**400, r"length: 10*\.\.\. is not allowed; it is a number of steps"),
     "layers": ({}, "layers: {} is not allowed; it is a list"),
     "layers.0": (3, r"layers\[0\]: 3 is not allowed; it is an object"),
     "layers.0.backward": (None, r"layers\[0\].backward: None is not allowed; it is an object"),
     "layers.0.backward.xi": (3, r"layers\[0\].backward.xi: 3 is not allowed; it is an object of value"),
+    "layers.0.backward.xi.value": ([], r"layers\[0\].backward.xi: .* it is an object of value"),
+    "layers.0.backward.xi.stderr": (math.nan, r"layers\[0\].backward.xi: .* it is an object of value"),
+    "layers.0.backward.reach.stderr": (-1, r"layers\[0\].backward.reach: .* it is an object of value"),
+    "layers.0.backward.spread": ([0.5], r"layers\[0\].backward.spread: length 1 is not allowed; lags has 21"),
+    "layers.0.forward.log_norm.all": ([], r"layers\[0\].forward.log_norm: length 0 is not allowed; lags has \d+"),
+    "layers.0.forward.log_norm": ({}, r"layers\[0\].forward.log_norm.all: it is missing"),
+    "layers.0.forward.lags": ([], r"layers\[0\].forward.lags: it is empty"),
+    "layers.0.moments.h.mean": ([0.5], r"layers\[0\].moments.h.mean: length 1 is not allowed; times has 20"),
+    "layers.0.moments": ({}, r"layers\[0\].moments: it is empty"),
+    "layers.0.lyapunov.exponents": ([], r"layers\[0\].lyapunov.exponents: it is empty"),
+    "layers.0.memory.length": (0, r"layers\[0\].memory.length: 0 is not allowed; it is a number of steps"),
+    "layers.0.memory.time_constants": ([], r"layers\[0\].memory.time_constants: it is empty"),
+    "layers.0.info.mean_steps": (10**400, r"layers\[0\].info.mean_steps: 10.* it is a finite number"),
+    "layers.0.check.residual": (math.inf, r"layers\[0\].check.residual: inf is not allowed; it is a finite number"),
+    "layers.0.inputs.feature_means": ([math.nan], r"layers\[0\].inputs.feature_means: .* it is a list of numbers"),
     "layers.0.backward.lags": (["1"], r"layers\[0\].backward.lags: .* it is a list of numbers"),
     "layers.0.backward.window": ([1], r"layers\[0\].backward.window: \[1\] is not allowed; it is a list"),
     "layers.0.gates": ([], r"layers\[0\].gates: \[\] is not allowed; it is an object"),
@@ -86,13 +103,19 @@ CHANGES = {
 def test_a_field_of_another_type_is_named(where):
     changed, message = CHANGES[where]
     value = copy.deepcopy(SOUND)
-    *above, last = (int(part) if part.isdigit() else part for part in where.split("."))
+    *above, last = (int(part) if part.isdigit() else part for part in where.strip().split("."))
     inside = value
     for part in above:
         inside = inside[part]
     inside[last] = changed
     with pytest.raises(RecordError, match=message):
         diagnosis_from_json(value)
+
+
+def test_whole_numbers_beyond_64_bits_are_read():
+    value = copy.deepcopy(SOUND)
+    value["layers"][0]["backward"]["lags"][-1] = 10**30
+    assert diagnosis_from_json(value).layers[0].backward.lags[-1] == 1e30
 
 
 @pytest.mark.parametrize("name", ["model", "layers", "unmeasured", "loss"])

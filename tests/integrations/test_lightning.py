@@ -248,6 +248,48 @@ def test_what_cannot_be_measured_does_not_end_the_fit(tmp_path, loader, caplog):
     assert trainer.global_step == 2 and "step 0: no diagnosis" in caplog.text
 
 
+def test_an_error_of_the_step_in_eval_mode_does_not_end_the_fit(tmp_path, loader, caplog):
+    class TrainsOnly(Network):
+        def training_step(self, batch, batch_idx):
+            return {"loss": super().training_step(batch, batch_idx)} if self.training else {}["loss"]
+
+    trainer = fitted(tmp_path, TrainsOnly(), loader, Diagnose(), max_steps=2)
+    assert trainer.global_step == 2 and "step 0: no diagnosis: KeyError" in caplog.text
+
+
+def test_a_report_that_cannot_be_written_does_not_end_the_fit(tmp_path, loader, caplog):
+    (tmp_path / "file").touch()
+    written = Diagnose(tmp_path / "file")
+    trainer = fitted(tmp_path, Network(), loader, written, max_steps=1)
+    assert trainer.global_step == 1 and sorted(written.reports) == [0, 1]
+    assert "step 0: the report is not written" in caplog.text
+
+
+def test_a_training_step_of_any_arguments_gets_what_the_trainer_gives_it(tmp_path, loader):
+    class Any(Network):
+        def training_step(self, *arguments):
+            batch, batch_idx = arguments
+            return super().training_step(batch, batch_idx)
+
+    started = CriticalStart()
+    fitted(tmp_path, Any(), loader, started, max_steps=1)
+    assert started.start.left_alone is None
+
+
+def test_a_batch_that_cannot_be_copied_is_named(tmp_path):
+    loader = DataLoader(torch.randn(B, T, D), batch_size=B)
+    loader.collate_fn = lambda rows: (torch.stack(rows), (row for row in rows))
+    with pytest.raises(ValueError, match=r"^batch: .*cannot pickle 'generator' object"):
+        fitted(tmp_path, Network(), loader, CriticalStart(), max_steps=1)
+
+
+def test_layers_too_small_to_be_judged_are_left_alone_for_that_reason(tmp_path, loader):
+    model, started = Network(), CriticalStart()
+    model.rnn, model.head = nn.LSTM(D, 2, batch_first=True), nn.Linear(2, 1)
+    fitted(tmp_path, model, loader, started, max_steps=1)
+    assert started.start.left_alone == "rnn (LSTM) l0: too few weights to tell whether they are trained"
+
+
 @pytest.mark.parametrize("every", [0, True, 2.5])
 def test_every_is_checked(every):
     with pytest.raises(ValueError, match="every: .* is not allowed"):

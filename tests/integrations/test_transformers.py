@@ -38,7 +38,7 @@ def trained(tmp_path):
         {"x": torch.randn(T, D, generator=generator), "labels": torch.randn((), generator=generator)} for _ in range(32)
     ]
 
-    def train(model, *callbacks, steps=6, resume=False, **options):
+    def train(model, *callbacks, steps=6, resume=False, data_collator=None, **options):
         arguments = TrainingArguments(
             str(tmp_path / "out"),
             max_steps=steps,
@@ -49,7 +49,14 @@ def trained(tmp_path):
             disable_tqdm=True,
             **options,
         )
-        trainer = Trainer(model, arguments, train_dataset=data, eval_dataset=data[:4], callbacks=list(callbacks))
+        trainer = Trainer(
+            model,
+            arguments,
+            data_collator=data_collator,
+            train_dataset=data,
+            eval_dataset=data[:4],
+            callbacks=list(callbacks),
+        )
         trainer.train(resume_from_checkpoint=resume)
         return trainer
 
@@ -79,6 +86,22 @@ def test_a_new_model_is_started_and_a_resumed_one_is_not(trained):
     assert resumed.start.left_alone == "6 updates were made before"
 
 
+def test_a_training_that_failed_before_its_first_batch_leaves_no_second_start(trained):
+    def fails(rows):
+        raise OSError("no data")
+
+    def drawn(*, after_a_failure):
+        torch.manual_seed(0)
+        model, started = Model(), CriticalStart(generator=torch.Generator().manual_seed(0))
+        if after_a_failure:
+            with pytest.raises(OSError, match="no data"):
+                trained(model, started, data_collator=fails)
+        trained(model, started, steps=1, learning_rate=0.0)
+        return model.rnn.weight_hh_l0
+
+    assert torch.equal(drawn(after_a_failure=True), drawn(after_a_failure=False))
+
+
 def test_trained_weights_are_left_alone(trained):
     model, started = Model(), CriticalStart()
     trained(model, learning_rate=1e-2)
@@ -86,12 +109,14 @@ def test_trained_weights_are_left_alone(trained):
     assert started.start.left_alone == "rnn (GRU) l0 looks trained"
 
 
-def test_reports_and_a_monitor_beside_them(trained, tmp_path):
+def test_reports_and_a_monitor_beside_them(trained, tmp_path, caplog):
     rows, written = [], Diagnose(every=3)
     watching = MonitorCallback(every=4, log=rows.append)
     assert watching.record is None and written.reports == {}
     model = Model()
+    caplog.set_level("INFO", "isornn.integrations.transformers")
     trained(model, watching, written, CriticalStart())
+    assert [line.split()[2] for line in caplog.messages if line.startswith("isornn: step")] == ["0:", "3:", "6:"]
     assert sorted(written.reports) == [0, 3, 6]
     assert {finding.kind for finding in written.reports[0].findings} == {"default_start"}  # listed before the start
     assert written.reports[6].findings == () and written.reports[6].diagnosis.loss is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -15,11 +16,32 @@ from torch import Tensor
 from isornn.cells.spec import brief
 from isornn.diagnosis.finding import Finding
 from isornn.diagnosis.fixes import Advice
-from isornn.diagnosis.records import Diagnosis, Predicted, Record, single
+from isornn.diagnosis.records import (
+    Diagnosis,
+    JacobianAt,
+    LayerDiagnosis,
+    Lyapunov,
+    Memory,
+    Predicted,
+    Profile,
+    Record,
+    StateMoments,
+    single,
+)
 from isornn.records import RecordError
 from isornn.theory import Quantity
 
 NOT_KEPT = "the theory's answer is not read back from a file"
+_LARGEST, _WHOLE = sys.float_info.max, 2**63
+# By record: the field along which its other numbers go, one for each; and the fields that have at least one entry.
+_ALONG: Mapping[type, str] = {Profile: "lags", StateMoments: "times"}
+_FILLED: Mapping[type, str] = {
+    **_ALONG,
+    JacobianAt: "singular_values",
+    LayerDiagnosis: "moments",
+    Lyapunov: "exponents",
+    Memory: "time_constants",
+}
 
 
 def diagnosis_from_json(value: Any) -> Diagnosis:
@@ -29,7 +51,7 @@ def diagnosis_from_json(value: Any) -> Diagnosis:
     value keeps its reason.
 
     Raises:
-        RecordError: names the first field that is missing or of another type.
+        RecordError: names the first field that is missing, of another type, or of another length than it goes along.
 
     >>> from torch import nn
     >>> from isornn.diagnosis import measure
@@ -71,9 +93,31 @@ def _record(kind: Any, value: Any, where: str) -> Any:
     for field in fields(kind):
         name = f"{where}.{field.name}" if where else field.name
         if field.name not in value:
-            raise RecordError(f"{name}: it is missing")
+            raise RecordError(f"{name}: it is missing; files of other versions may lack it")
         found[field.name] = _value(hints[field.name], value[field.name], name, kind.nulls.get(field.name, math.nan))
-    return kind(**found)
+    read = kind(**found)
+    if isinstance(read, Diagnosis | Memory) and not 1 <= read.length <= _LARGEST:
+        name = f"{where}.length".lstrip(".")
+        raise RecordError(f"{name}: {brief(read.length)} is not allowed; it is a number of steps, at least 1")
+    _check_lengths(read, where)
+    return read
+
+
+def _check_lengths(record: Any, where: str) -> None:
+    """Figures draw fields of one record against each other, and the last entries of some."""
+    filled, along = _FILLED.get(type(record)), _ALONG.get(type(record))
+    if filled is not None and (one := getattr(record, filled)) is not None and len(one) == 0:
+        raise RecordError(f"{where}.{filled}: it is empty")
+    if along is None:
+        return
+    if isinstance(record, Profile) and "all" not in record.log_norm:
+        raise RecordError(f"{where}.log_norm.all: it is missing")
+    count = len(getattr(record, along))
+    for field in fields(record):
+        value = getattr(record, field.name)
+        for one in value.values() if isinstance(value, Mapping) else [value]:
+            if isinstance(one, Tensor) and len(one) != count:
+                raise RecordError(f"{where}.{field.name}: length {len(one)} is not allowed; {along} has {count}")
 
 
 def _value(hint: Any, value: Any, where: str, null: float) -> Any:
@@ -111,13 +155,14 @@ def _tensor(value: Any, where: str, null: float) -> Tensor:
     numbers = value if isinstance(value, list) else None
     if numbers is None or not all(one is None or _is_number(one) for one in numbers):
         raise RecordError(f"{where}: {brief(value)} is not allowed; it is a list of numbers")
-    if numbers and all(isinstance(one, int) for one in numbers):
+    if numbers and all(isinstance(one, int) and abs(one) < _WHOLE for one in numbers):
         return torch.tensor(numbers)
     return torch.tensor([null if one is None else float(one) for one in numbers], dtype=torch.float64)
 
 
 def _quantity(value: Any, where: str) -> Quantity:
-    if not isinstance(value, dict) or not all(_is_number(value.get(name, 0.0) or 0.0) for name in ("value", "stderr")):
+    numbers: list[Any] = [value.get(name) for name in ("value", "stderr")] if isinstance(value, dict) else ["none"]
+    if not all(one is None or _is_number(one) for one in numbers) or (numbers[1] is not None and numbers[1] < 0):
         raise RecordError(f"{where}: {brief(value)} is not allowed; it is an object of value, stderr and reason")
     if value.get("value") is None:
         reason = str(value.get("reason", "not in the file"))
@@ -127,12 +172,15 @@ def _quantity(value: Any, where: str) -> Quantity:
 
 
 def _plain(hint: Any, value: Any, where: str, null: float) -> Any:
-    if hint is float and (value is None or _is_number(value)):
-        return null if value is None else float(value)
+    if hint is float:
+        if value is None or _is_number(value):
+            return null if value is None else float(value)
+        raise RecordError(f"{where}: {brief(value)} is not allowed; it is a finite number")
     if hint is Any or (isinstance(value, hint) and (hint is bool or not isinstance(value, bool))):
         return value
     raise RecordError(f"{where}: {brief(value)} is not allowed; it is of type {hint.__name__}")
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether it is one that a double can hold; NaN and infinities, which Python reads from JSON, are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import torch
 
 from isornn.diagnosis.monitor import EVERY, Monitor, TrainingRecord
 from isornn.integrations.reports import TrainingReports
-from isornn.integrations.start import TrainingStart, start_
+from isornn.integrations.start import TrainingStart, copied, start_
 
 try:
     from lightning.pytorch import Callback
@@ -107,7 +106,7 @@ class Diagnose(Callback):  # type: ignore[misc]
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         if self._step is None:
-            self._step = _training_step(trainer, copy.deepcopy(batch), batch_idx)
+            self._step = _training_step(trainer, copied(batch), batch_idx)
             self._report(trainer, pl_module)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -193,8 +192,9 @@ def _training_step(trainer: Any, batch: Any, batch_idx: int) -> Callable[[Any], 
     """Runs the module's training step on a copy of the batch; returns what it returns."""
 
     def run(pl_module: Any) -> Any:
-        takes = len(inspect.signature(pl_module.training_step).parameters)
-        arguments = (copy.deepcopy(batch), batch_idx)[: max(1, takes)]
+        takes = inspect.signature(pl_module.training_step).parameters.values()
+        both = len(takes) > 1 or any(one.kind is one.VAR_POSITIONAL for one in takes)
+        arguments = (copied(batch), batch_idx) if both else (copied(batch),)
         with _without_effects(pl_module), trainer.precision_plugin.train_step_context():
             try:
                 return pl_module.training_step(*arguments)

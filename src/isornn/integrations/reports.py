@@ -10,10 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from isornn.diagnosis import ReplayError
 from isornn.diagnosis.gradients import Target
 from isornn.files import replacing
-from isornn.nn.gate_tensors import ModuleError
 from isornn.reports import Report, diagnose
 
 _LOGGER = logging.getLogger(__name__)
@@ -34,7 +32,8 @@ class TrainingReports:
     def add(self, step: int, model: nn.Module, batch: Any, target: Target | None, *, write: bool) -> dict[str, float]:
         """Diagnose the model as it is after so many updates.
 
-        A model that cannot be measured is no reason to end its training: that is logged as a warning.
+        A model that cannot be measured and a file that cannot be written are no reason to end its training: that is
+        logged as a warning.
 
         Args:
             write: files too; of several processes one does.
@@ -44,12 +43,15 @@ class TrainingReports:
         """
         try:
             report = diagnose(model, batch, self._length, target, progress=lambda _: None)
-        except (ModuleError, ReplayError, ValueError) as error:
-            _LOGGER.warning("isornn: step %d: no diagnosis: %s", step, error)
+        except Exception as error:  # as a model's own code may raise any in eval mode
+            _LOGGER.warning("isornn: step %d: no diagnosis: %s: %s", step, type(error).__name__, error)
             return {}
         self.by_step[step] = report
-        if write:
-            self._write(report, self.folder / f"step-{step:06d}")
+        try:
+            if write:
+                self._write(report, self.folder / f"step-{step:06d}")
+        except OSError as error:
+            _LOGGER.warning("isornn: step %d: the report is not written: %s", step, error)
         return _numbers(report)
 
     def _write(self, report: Report, file: Path) -> None:

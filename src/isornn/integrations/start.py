@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 from isornn.capture.calls import recurrent_modules
+from isornn.cells.spec import brief
 from isornn.diagnosis.weights import untrained_evidence, weight_facts
 from isornn.init import LayerStart, critical_
 from isornn.nn.gate_tensors import recurrent_layers
@@ -69,11 +71,29 @@ def start_(model: nn.Module, batch: Any, length: float | None, generator: torch.
 def trained(model: nn.Module) -> str | None:
     """Which recurrent layers have weights of no known initialisation; ``None`` where all are as initialised.
 
+    A few weights within torch's bounds could be either, and count as trained.
+
     Raises:
         ModuleError: the model has no recurrent layer.
     """
-    names = [layer.where for layer in recurrent_layers(model) if untrained_evidence(weight_facts(layer)) is None]
-    return f"{', '.join(names)} {'looks' if len(names) == 1 else 'look'} trained" if names else None
+    facts = {layer.where: weight_facts(layer) for layer in recurrent_layers(model)}
+    unknown = {where: one.recurrent_default for where, one in facts.items() if untrained_evidence(one) is None}
+    small = [where for where, draw in unknown.items() if draw is not None and draw.likely]
+    if names := [where for where in unknown if where not in small]:
+        return f"{', '.join(names)} {'looks' if len(names) == 1 else 'look'} trained"
+    return f"{', '.join(small)}: too few weights to tell whether they are trained" if small else None
+
+
+def copied(batch: Any) -> Any:
+    """A copy of a batch, so that what a run does to it in place stays there.
+
+    Raises:
+        ValueError: something in it cannot be copied.
+    """
+    try:
+        return copy.deepcopy(batch)
+    except (TypeError, RuntimeError) as error:
+        raise ValueError(f"batch: {brief(batch)} is not allowed; all of it can be copied ({error})") from error
 
 
 @torch.no_grad()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Mapping
 from os import PathLike
@@ -11,10 +10,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from isornn.diagnosis.monitor import EVERY, Log, Monitor, TrainingRecord, Writer
 from isornn.integrations.reports import TrainingReports
-from isornn.integrations.start import TrainingStart, start_
+from isornn.integrations.start import TrainingStart, copied, start_
 
 try:
     from transformers import TrainerCallback
@@ -25,7 +25,36 @@ _LOGGER = logging.getLogger(__name__)
 Run = Callable[[nn.Module], Any]
 
 
-class CriticalStart(TrainerCallback):  # type: ignore[misc]
+class _FirstBatch(TrainerCallback):  # type: ignore[misc]
+    """Waits for the model's first forward pass in train mode."""
+
+    _waiting: RemovableHandle | None = None
+
+    def _wait(self, model: nn.Module, act: Callable[[Run], object]) -> None:
+        """Call ``act`` ahead of that pass, with a function that repeats it."""
+
+        def before(_: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+            if not model.training:
+                return
+            self._wait_no_more()
+            arguments = copied((positional, named))
+
+            def run(model: nn.Module) -> Any:
+                positional, named = copied(arguments)
+                return model(*positional, **named)
+
+            act(run)
+
+        self._waiting = model.register_forward_pre_hook(before, with_kwargs=True)
+
+    def _wait_no_more(self) -> None:
+        """Also of a training that failed before its first batch, which calls no callback."""
+        if self._waiting is not None:
+            self._waiting.remove()
+            self._waiting = None
+
+
+class CriticalStart(_FirstBatch):
     """Gives every recurrent layer a critical start before the first update; ``Trainer(callbacks=[CriticalStart()])``.
 
     The first batch that the Trainer gives the model in train mode is measured, and each layer is drawn for what it
@@ -48,17 +77,25 @@ class CriticalStart(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any, **others: Any) -> None:
         self.start = None
+        self._wait_no_more()
         if state.global_step > 0:
             self._ended(TrainingStart((), f"{state.global_step} updates were made before"))
         else:
-            _at_first_batch(model, lambda run: self._ended(start_(model, run, self._length, self._generator)))
+
+            def first(run: Run) -> None:
+                self._ended(start_(model, run, self._length, self._generator))
+
+            self._wait(model, first)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._wait_no_more()
 
     def _ended(self, start: TrainingStart) -> None:
         self.start = start
         _LOGGER.info(str(start))
 
 
-class Diagnose(TrainerCallback):  # type: ignore[misc]
+class Diagnose(_FirstBatch):
     """Writes reports of `isornn.diagnose` before, during and after a training, all measured on its first batch.
 
     The gradient is that of the loss that the model returns; the model is left bit by bit as it was. A line for each
@@ -89,18 +126,20 @@ class Diagnose(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any, **others: Any) -> None:
         folder = Path(args.output_dir) / "isornn" if self._folder is None else Path(self._folder)
         self._run, self._reports = None, TrainingReports(folder, self._length)
+        self._wait_no_more()
 
         def first(run: Run) -> None:
             self._run = run
             self._report(state, model)
 
-        _at_first_batch(model, first)
+        self._wait(model, first)
 
     def on_step_end(self, args: Any, state: Any, control: Any, *, model: Any, **others: Any) -> None:
         if self._every is not None and state.global_step % self._every == 0:
             self._report(state, model)
 
     def on_train_end(self, args: Any, state: Any, control: Any, *, model: Any, **others: Any) -> None:
+        self._wait_no_more()
         if self._run is not None:
             self._report(state, model)
             self._run = None
@@ -108,8 +147,9 @@ class Diagnose(TrainerCallback):  # type: ignore[misc]
     def _report(self, state: Any, model: nn.Module) -> None:
         assert self._reports is not None
         step = state.global_step
-        if step not in self._reports.by_step:
-            self._reports.add(step, model, self._run, _loss, write=state.is_world_process_zero)
+        if step in self._reports.by_step:
+            return
+        self._reports.add(step, model, self._run, _loss, write=state.is_world_process_zero)
         if step in self._reports.by_step:
             _LOGGER.info("isornn: step %d: %r in %s", step, self._reports.by_step[step], self._reports.folder)
 
@@ -148,24 +188,6 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]
         """Remove all hooks from the model."""
         if self._monitor is not None:
             self._monitor.close()
-
-
-def _at_first_batch(model: nn.Module, act: Callable[[Run], object]) -> None:
-    """Call ``act`` ahead of the model's first forward pass in train mode, with a function that repeats that pass."""
-
-    def before(_: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if not model.training:
-            return
-        handle.remove()
-        arguments = copy.deepcopy((positional, named))
-
-        def run(model: nn.Module) -> Any:
-            positional, named = copy.deepcopy(arguments)
-            return model(*positional, **named)
-
-        act(run)
-
-    handle = model.register_forward_pre_hook(before, with_kwargs=True)
 
 
 def _loss(output: Any) -> Any:
