@@ -115,7 +115,11 @@ def untrained_evidence(weights: WeightFacts) -> str | None:
         if _own_draw(weights.bias_default, _ENOUGH):
             return "input matrices and biases are torch's own draw"
     biased = {name: gate for name, gate in weights.gates.items() if gate.bias_means}
-    alike = [name for name, gate in biased.items() if gate.bias_var <= _ROUNDING * gate.bias_mean**2]
+    alike = [
+        name
+        for name, gate in biased.items()
+        if gate.bias_var <= _ROUNDING * gate.bias_mean**2 and len(gate.singular_values) != 1  # one unit is like itself
+    ]
     if alike and len(alike) >= min(2, max(1, len(biased) - 1)):
         return f"biases are the same for all units in {', '.join(alike)}"
     if weights.gates_without_input and any(gate.input_var > 0 for gate in weights.gates.values()):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from isornn.diagnosis.monitor import EVERY, Monitor, TrainingRecord
-from isornn.integrations.reports import TrainingReports
+from isornn.integrations.reports import Reporting
 from isornn.integrations.start import TrainingStart, copied, start_
 
 try:
@@ -72,7 +71,7 @@ class CriticalStart(Callback):  # type: ignore[misc]
         _log(trainer, self.start.numbers())
 
 
-class Diagnose(Callback):  # type: ignore[misc]
+class Diagnose(Reporting, Callback):  # type: ignore[misc]
     """Writes reports of `isornn.diagnose` before, during and after a fit, all measured on the fit's first batch.
 
     ``Trainer(callbacks=[Diagnose("reports", every=1000)])``. The gradient is that of the training step's own loss, in
@@ -86,37 +85,22 @@ class Diagnose(Callback):  # type: ignore[misc]
         length: T that gradients must cross, as `isornn.diagnose`.
     """
 
-    def __init__(
-        self, folder: str | PathLike[str] | None = None, *, every: int | None = None, length: int | None = None
-    ) -> None:
-        if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
-            raise ValueError(f"every: {every!r} is not allowed; it is a whole number of updates, at least 1, or None")
-        self._folder, self._every, self._length = folder, every, length
-        self._step: Callable[[Any], Any] | None = None
-        self._reports: TrainingReports | None = None
-
-    @property
-    def reports(self) -> dict[int, Any]:
-        """`isornn.reports.Report` by the number of updates made before it, of the last fit."""
-        return {} if self._reports is None else self._reports.by_step
-
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        folder = Path(trainer.log_dir or trainer.default_root_dir) / "isornn" if self._folder is None else self._folder
-        self._step, self._reports = None, TrainingReports(Path(folder), self._length)
+        self._begin(Path(trainer.log_dir or trainer.default_root_dir))
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        if self._step is None:
-            self._step = _training_step(trainer, copied(batch), batch_idx)
+        if self._run is None:
+            self._run = _training_step(trainer, copied(batch), batch_idx)
             self._report(trainer, pl_module)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if self._every is not None and trainer.global_step % self._every == 0:
+        if self._is_due(trainer.global_step):
             self._report(trainer, pl_module)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        if self._step is not None:
+        if self._run is not None:
             self._report(trainer, pl_module)
-            self._step = None
+            self._run = None
 
     def _report(self, trainer: Any, pl_module: Any) -> None:
         assert self._reports is not None
@@ -124,7 +108,7 @@ class Diagnose(Callback):  # type: ignore[misc]
         if step in self._reports.by_step:
             return
         target = _loss if pl_module.automatic_optimization else None
-        numbers = self._reports.add(step, pl_module, self._step, target, write=trainer.is_global_zero)
+        numbers = self._reports.add(step, pl_module, self._run, target, write=trainer.is_global_zero)
         if step in self._reports.by_step:
             rank_zero_info(f"isornn: step {step}: {self._reports.by_step[step]!r} in {self._reports.folder}")
         _log(trainer, numbers)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,37 @@ from isornn.files import replacing
 from isornn.reports import Report, diagnose
 
 _LOGGER = logging.getLogger(__name__)
+
+
+class Reporting:
+    """What the callbacks called ``Diagnose`` share: their arguments, and the reports of the last training.
+
+    Args:
+        folder: of the reports; ``None`` for the trainer's own.
+        every: updates between reports during the training; ``None`` for none.
+        length: T that gradients must cross, as `isornn.diagnose`.
+    """
+
+    def __init__(
+        self, folder: str | PathLike[str] | None = None, *, every: int | None = None, length: int | None = None
+    ) -> None:
+        if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
+            raise ValueError(f"every: {every!r} is not allowed; it is a whole number of updates, at least 1, or None")
+        self._folder, self._every, self._length = folder, every, length
+        self._run: Callable[[Any], Any] | None = None
+        self._reports: TrainingReports | None = None
+
+    @property
+    def reports(self) -> dict[int, Report]:
+        """By the number of updates made before each, of the last training."""
+        return {} if self._reports is None else self._reports.by_step
+
+    def _begin(self, own: Path) -> None:
+        folder = own / "isornn" if self._folder is None else Path(self._folder)
+        self._run, self._reports = None, TrainingReports(folder, self._length)
+
+    def _is_due(self, step: int) -> bool:
+        return self._every is not None and step % self._every == 0
 
 
 class TrainingReports:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from isornn.diagnosis.monitor import EVERY, Log, Monitor, TrainingRecord, Writer
-from isornn.integrations.reports import TrainingReports
+from isornn.integrations.reports import Reporting
 from isornn.integrations.start import TrainingStart, copied, start_
 
 try:
@@ -95,7 +94,7 @@ class CriticalStart(_FirstBatch):
         _LOGGER.info(str(start))
 
 
-class Diagnose(_FirstBatch):
+class Diagnose(Reporting, _FirstBatch):
     """Writes reports of `isornn.diagnose` before, during and after a training, all measured on its first batch.
 
     The gradient is that of the loss that the model returns; the model is left bit by bit as it was. A line for each
@@ -109,23 +108,8 @@ class Diagnose(_FirstBatch):
         length: T that gradients must cross, as `isornn.diagnose`.
     """
 
-    def __init__(
-        self, folder: str | PathLike[str] | None = None, *, every: int | None = None, length: int | None = None
-    ) -> None:
-        if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
-            raise ValueError(f"every: {every!r} is not allowed; it is a whole number of updates, at least 1, or None")
-        self._folder, self._every, self._length = folder, every, length
-        self._run: Run | None = None
-        self._reports: TrainingReports | None = None
-
-    @property
-    def reports(self) -> dict[int, Any]:
-        """`isornn.reports.Report` by the number of updates made before it, of the last training."""
-        return {} if self._reports is None else self._reports.by_step
-
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any, **others: Any) -> None:
-        folder = Path(args.output_dir) / "isornn" if self._folder is None else Path(self._folder)
-        self._run, self._reports = None, TrainingReports(folder, self._length)
+        self._begin(Path(args.output_dir))
         self._wait_no_more()
 
         def first(run: Run) -> None:
@@ -135,7 +119,7 @@ class Diagnose(_FirstBatch):
         self._wait(model, first)
 
     def on_step_end(self, args: Any, state: Any, control: Any, *, model: Any, **others: Any) -> None:
-        if self._every is not None and state.global_step % self._every == 0:
+        if self._is_due(state.global_step):
             self._report(state, model)
 
     def on_train_end(self, args: Any, state: Any, control: Any, *, model: Any, **others: Any) -> None:
