@@ -31,8 +31,8 @@ class CriticalStart(Callback):  # type: ignore[misc]
     The first batch that the Trainer trains on goes through ``training_step`` in eval mode without gradients, as often
     as there are recurrent modules and once more; what each layer receives is measured, and it is drawn for that as
     `isornn.init.critical_` does. Everything else in the module stays bit by bit as it was, and nothing is logged by
-    these runs. Under DDP every process has the weights of the first. Layers of which a process has only a part (FSDP,
-    DeepSpeed) are refused.
+    these runs. Under DDP every process has the weights of the first. A module that is split between processes (FSDP,
+    DeepSpeed) has to be set before the fit, by `isornn.init.critical_`.
 
     Nothing is set where the fit goes on from a checkpoint or an earlier fit, or where a recurrent layer looks trained
     (its weights are no known initialisation). Either way a line says so, and numbers go to the Trainer's loggers. With
