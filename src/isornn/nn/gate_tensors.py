@@ -113,7 +113,7 @@ def _module_within(wrapper: object) -> str:
         for path, part in parts.items():
             if isinstance(part, nn.Module) and any(next(_layers_of(m, ""), None) for m in part.modules()):
                 return f"; its attribute {path} ({_kind(part)}) is one with recurrent layers: give that"
-    empty = next((name for name in _MODELS if getattr(wrapper, name, wrapper) is None), None)
+    empty = next((name for name in _MODELS if getattr(wrapper, name, ...) is None), None)
     return "" if empty is None else f"; its attribute {empty} is None: fit it first, then give that"
 
 
