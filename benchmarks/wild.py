@@ -2,8 +2,9 @@
 
     python benchmarks/wild.py --environments FOLDER [--half first] [--host darts]
 
-FOLDER has an environment for each host, FOLDER/darts/bin/python and so on, with the package and what isornn needs;
-this checkout is put on their path. Cases and the verdicts expected of them are in wild_hosts, first.py and second.py:
+FOLDER has an environment for each host, FOLDER/darts/bin/python and so on, with the package and what isornn needs, as
+``make hosts`` leaves them in .hosts; this checkout is put on their path. A host without one, as transformers, runs in
+this Python. Cases and the verdicts expected of them are in wild_hosts, first.py and second.py:
 30 on which rules were fixed, 30 that were tried afterwards. A case is right if the expected kind is found and none but
 what follows from it; a sound model if nothing is found. Wanted: 95 % right, no sound model called ill.
 """
@@ -77,6 +78,12 @@ def in_environment(python: Path, half: str, host: str, only: str) -> list[dict[s
     return rows
 
 
+def python_of(environments: Path, host: str) -> Path:
+    """The host's own environment's, or this one."""
+    own = environments / host / "bin" / "python"
+    return own if own.exists() else Path(sys.executable)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environments", type=Path)
@@ -98,7 +105,7 @@ def main() -> None:
         rows = [
             row
             for host in hosts
-            for row in in_environment(arguments.environments / host / "bin" / "python", half, host, arguments.only)
+            for row in in_environment(python_of(arguments.environments, host), half, host, arguments.only)
         ]
         everything[half] = rows
         shown = [

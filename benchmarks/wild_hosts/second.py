@@ -24,7 +24,7 @@ from wild_hosts.forecasting import darts, sktime
 from wild_hosts.hydrology import neuralhydrology
 from wild_hosts.policies import recurrent_policy
 
-HYDROLOGY, ASTEROID, SB3 = "neuralhydrology", "asteroid", "sb3-contrib"
+HYDROLOGY, ASTEROID, SB3 = "neuralhydrology", "asteroid", "sb3_contrib"
 cudalstm = partial(neuralhydrology, "cudalstm", hidden_size=128)
 forecast = {"hiddens": [16, 8], "activation": "tanh", "dropout": 0.0}
 multihead = partial(neuralhydrology, "multihead_forecast_lstm", forecast_network=forecast)
@@ -106,13 +106,13 @@ SECOND: tuple[Case, ...] = (
     ),
     Case(
         "transformers EncodecModel, codes between",
-        "callbacks",
+        "transformers",
         encodec,
         as_it_is,
         "unused",
         VANISHES | {"default_start"},
     ),
-    well("transformers EncodecModel's encoder", "callbacks", encodec_encoder),
+    well("transformers EncodecModel's encoder", "transformers", encodec_encoder),
     default("sb3-contrib MlpLstmPolicy, two layers", SB3, partial(recurrent_policy, n_lstm_layers=2)),
     Case("sb3-contrib MlpLstmPolicy, state kept", SB3, policy, keeps(detaches=True), "state_carried"),
     Case("sb3-contrib MlpLstmPolicy, 8 steps", SB3, partial(policy, steps=4), as_it_is, None),
