@@ -1,5 +1,8 @@
 """Gradients that recurrent matrices pass on by chance are told from those that gates keep."""
 
+import json
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +10,8 @@ from torch import nn
 import isornn
 from isornn.cells.catalogue import CELLS, cell_named
 from isornn.diagnosis import findings, fix_, measure
+from isornn.diagnosis.records import plain
+from isornn.diagnosis.states import _through_gates
 
 
 def kinds(model, x, length=None):
@@ -93,3 +98,15 @@ def test_a_trained_layer_is_not_called():
         for gate in (0, 1):
             model.bias_hh_l0[gate * 64 : gate * 64 + 64] += 0.3 * torch.randn(64)
     assert kinds(model, x) == []
+
+
+@pytest.mark.parametrize(
+    ("closed", "value", "error"), [(0, -2.0, 0.0), (1, -2.0 - math.log(2) / 2, None), (2, None, None)]
+)
+def test_gates_that_are_0_leave_nothing_and_no_false_certainty(closed, value, error):
+    per_step = torch.full((2, 3), -0.2, dtype=torch.float64)
+    per_step[:closed] = -math.inf
+    found = json.loads(json.dumps(plain(_through_gates(per_step, 11)), allow_nan=False))
+    assert found["value"] == (None if value is None else pytest.approx(value))
+    assert found["stderr"] == (None if error is None else pytest.approx(error, abs=1e-9))
+    assert ("reason" in found) == (closed == 2)

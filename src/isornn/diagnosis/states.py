@@ -15,6 +15,7 @@ from isornn.cells.trace import INPUT, Leaf
 from isornn.diagnosis.records import GateActivity, InputFacts, Memory, StateMoments, single, thinned
 from isornn.diagnosis.replay import Replay, spans
 from isornn.theory import Quantity
+from isornn.theory.records import NOTHING_LEFT
 
 EDGE = 0.01
 NO_REMEMBER_GATE = "the cell has no gate that multiplies its old state"
@@ -125,7 +126,9 @@ def _through_gates(per_step: Tensor, length: int) -> Quantity:
     of_sequences = (logs.logsumexp(1) - math.log(logs.shape[1])) / 2
     total = (logs.flatten().logsumexp(0) - math.log(logs.numel())) / 2
     spread = float(of_sequences.std()) if len(logs) > 1 else 0.0
-    return single(float(total), spread / math.sqrt(len(logs)) if math.isfinite(spread) else 0.0)
+    # A gate that is 0 at some step of every unit, as a hard sigmoid may be, leaves nothing in its sequence.
+    error = spread / math.sqrt(len(logs)) if math.isfinite(spread) else math.inf
+    return single(float(total), error, {NOTHING_LEFT: bool(total.isinf())})
 
 
 def _leaves(replay: Replay) -> Iterator[tuple[LeafValues, Callable[[Tensor], Tensor]]]:
