@@ -6,7 +6,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
 
-.PHONY: demo test hosts lint format clean
+.PHONY: demo test docs docs-links hosts lint format clean
 
 demo: .venv/.made
 	$(BIN)/isornn demo $(DEMO_ARGS)
@@ -17,6 +17,15 @@ test: lint
 # The recipes in docs/hosts, each in an environment of its own: make hosts HOSTS="darts gluonts"
 hosts:
 	@PIP_ARGS="$(PIP_ARGS)" $(PYTHON) benchmarks/hosts $(HOSTS)
+
+# The site, in docs/_build/html: warnings and broken links within it are errors. Tutorials run once, and when they change.
+SPHINX = $(BIN)/sphinx-build -W --keep-going -d docs/_build/doctrees
+docs: .venv/.made-docs
+	$(SPHINX) -j $(WORKERS) docs docs/_build/html
+
+# Links to other sites, which takes the network
+docs-links: .venv/.made-docs
+	$(SPHINX) -b linkcheck docs docs/_build/linkcheck
 
 lint: .venv/.made-dev
 	$(BIN)/ruff check .
@@ -29,7 +38,7 @@ format: .venv/.made-dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .hosts .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .hosts .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache docs/_build docs/reference/generated
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "isornn needs Python 3.11 or newer: make PYTHON=...")'
@@ -44,4 +53,9 @@ $(BIN)/python:
 .venv/.made-dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing isornn and its development tools into .venv (once)"
 	$(INSTALL) -e ".[dev]"
+	@touch $@ .venv/.made
+
+.venv/.made-docs: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing isornn and what builds its site into .venv (once)"
+	$(INSTALL) -e ".[docs]"
 	@touch $@ .venv/.made

@@ -170,7 +170,7 @@ class Spec:
         biases: ``"redrawn"`` each step (the papers) or ``"fixed"`` (drawn once, as in a real network).
 
     Raises:
-        SpecError: unknown gate, negative variance, |correlation| > 1, a variance of something the gate does
+        SpecError: unknown gate, negative variance, ``|correlation| > 1``, a variance of something the gate does
             not read, NaN, infinity; names the field, the value and what is allowed.
         OptionError, CellError: ``cell`` is no cell, or one whose class attributes have a mistake.
 

@@ -474,7 +474,7 @@ class TiedPrediction(Record):
 
     Args:
         steps, width: how many steps, and units of each network: N rounded to a power of two.
-        lyapunov: growth of ln |ds| per step over the later half of the steps; the mean over networks.
+        lyapunov: growth of ``ln |ds|`` per step over the later half of the steps; the mean over networks.
     """
 
     steps: int

@@ -37,15 +37,17 @@ class RNN(nn.Module):
     have torch's names and are stacked by gate in the order of ``cell.gates``, for each layer l and, with the suffix
     ``_reverse``, for the other direction; they start uniform in +-1/sqrt(N), as torch's do.
 
-    Parameters (absent where no gate of the cell reads that; D is N, or 2N, in deeper layers):
-        weight_ih_l0 (gates that read the input * N, D): the U_k.
-        weight_hh_l0 (gates that read the state * N, N): the W_k.
-        bias_ih_l0 (all gates but those that read the state alone * N), bias_hh_l0 (gates that read the state * N):
-            b_k is their sum.
-        weight_ph_l0 (gates that read the previous input * N, D): the V_k.
-        weight_hr_l0 (proj_size, N): the projection of the state.
-        weight_phi_l0 (N, D), bias_phi_l0 (N): the feature map of a cell whose input enters pointwise (minimalRNN).
-        and those of the cell itself, (N) each, by their names.
+    Parameters, absent where no gate of the cell reads that (D is N, or 2N, in deeper layers):
+
+    - ``weight_ih_l0`` (gates that read the input * N, D): the U_k.
+    - ``weight_hh_l0`` (gates that read the state * N, N): the W_k.
+    - ``bias_ih_l0`` (all gates but those that read the state alone * N), ``bias_hh_l0`` (gates that read the state *
+      N): b_k is their sum.
+    - ``weight_ph_l0`` (gates that read the previous input * N, D): the V_k.
+    - ``weight_hr_l0`` (proj_size, N): the projection of the state.
+    - ``weight_phi_l0`` (N, D), ``bias_phi_l0`` (N): the feature map of a cell whose input enters pointwise
+      (minimalRNN).
+    - those of the cell itself, (N) each, by their names.
 
     Args:
         cell: what one step is; a user's own cell serves as well as the library's.

@@ -146,7 +146,9 @@ def pooling_weights(layer: RNN, x: Tensor, previous: Tensor | None = None) -> Te
 
 
 def weights_over_steps(cell: Cell, features: Features) -> Tensor:
-    """`pooling_weights` from features, (T+1, ..., N): a cell with ``s_t = a_t s_(t-1) + b_t`` has ``a_(s+1) ... a_t``.
+    """`pooling_weights` from features alone.
+
+    A cell with ``s_t = a_t s_(t-1) + b_t`` has the weights ``a_(s+1) ... a_t``, of shape (T+1, ..., N).
 
     Raises:
         ValueError: the cell is not strongly typed, has several states or is not affine in its state; a feature is

@@ -17,10 +17,12 @@ class Copy(Task):
 
     With letters a_1 ... a_10, independent and uniform:
 
-    | steps | 1 ... 10 | 11 ... T + 9 | T + 10 | T + 11 ... T + 20 |
-    |---|---|---|---|---|
-    | x | a_1 ... a_10 | 0 | 9 | 0 |
-    | y | 0 | 0 | 0 | a_1 ... a_10 |
+    ===== ============ ============ ====== =================
+    steps 1 ... 10     11 ... T + 9 T + 10 T + 11 ... T + 20
+    ===== ============ ============ ====== =================
+    x     a_1 ... a_10 0            9      0
+    y     0            0            0      a_1 ... a_10
+    ===== ============ ============ ====== =================
 
     Without memory the best answer is blanks, then uniform over the letters; over all steps a mean cross-entropy of
     10 ln 8 / (T + 20), the ``baseline``.

@@ -95,7 +95,7 @@ def stationary_samples(spec: Spec, state: str | None = None, *, generator: torch
         generator: source of randomness, seeded with 0 by default.
 
     Returns:
-        shape (*batch, samples).
+        shape ``(*batch, samples)``.
 
     Raises:
         TheoryMissing: the state does not settle.

@@ -122,7 +122,7 @@ def correlation_map(spec: Spec, correlation: Tensor) -> Tensor:
         correlation: values of C in [-1, 1], shape (points,).
 
     Returns:
-        C' of shape (*batch, points).
+        C' of shape ``(*batch, points)``.
 
     Raises:
         TheoryMissing: the next correlation is not a function of C alone (several states, or units with their own

@@ -141,7 +141,7 @@ class JacobianSums:
 
     For states s of a unit, A = d s'/d s pointwise (column 0: the state that recurrent matrices read), V = sum_k
     weight_var_k D_k D_k^T with D_k = d s'/d u_k, and x the part of V from a gate n that reads g h with its own random
-    matrices inside. Wick's theorem, and the fourth cumulants of matrices that are not Gaussian, give
+    matrices inside. Wick's theorem, and the fourth cumulants of matrices that are not Gaussian, give::
 
         M m1 = E tr AA^T + E tr V
         M m2 = E tr (AA^T)^2 + 2 E tr AA^T V + 2 E|a_0|^2 E tr V + E tr V^2 + (E tr V)^2

@@ -158,10 +158,12 @@ def jacobian_moments(theory: AffineTheory, laws: GateLaws, state: PowerMoments) 
     """``m_n = lim (1/N) tr (J J^T)^n`` for n = 1, 2, of shape (replicates, batch).
 
     J = A + sum_k D_k W_k (plain reads) + sum_k D_k W_k B_k (gated reads, B_k = diag(g) + diag(w) W_j); with v and x the
-    variances of a row from plain and gated reads
-      m1 = E a^2 + E v + E x
-      m2 = E a^4 + 2 E[a^2 (v+x)] + 2 E[a^2] E[v+x] + E[(v+x)^2] + (E v)^2 + 2 E[v] E[x] + second moment of the product
-           + sum_k k_4(W_k) (E v_k)^2
+    variances of a row from plain and gated reads::
+
+        m1 = E a^2 + E v + E x
+        m2 = E a^4 + 2 E[a^2 (v+x)] + 2 E[a^2] E[v+x] + E[(v+x)^2] + (E v)^2 + 2 E[v] E[x]
+             + second moment of the product + sum_k k_4(W_k) (E v_k)^2
+
     The last sum is over all matrices, v_k the share of each in v or x; it is what matrices that are not Gaussian add.
     Source: Gilboa et al. 2019 eqs. 12-13; eq. 15 printed there drops Var(v) and Cov(a^2, v) (see docs). The last sum:
     `isornn.theory.matrix_law`.

@@ -100,7 +100,7 @@ def growth_factors(followed: Followed, shape: torch.Size) -> tuple[Quantity, Qua
 
 
 def lyapunov_exponent(followed: Followed, shape: torch.Size) -> Quantity:
-    """Growth of ln |dh| per step over the later half of the steps: the mean over networks of as many units."""
+    """Growth of ``ln |dh|`` per step over the later half of the steps: the mean over networks of as many units."""
     value, error = jackknife(pooled(followed.growth(followed.log_response)[..., 0] / 2))
     return Quantity.of(value.reshape(shape), error.reshape(shape), _no_growth(followed, 0, shape))
 
