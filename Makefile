@@ -6,7 +6,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
 
-.PHONY: demo test docs docs-links hosts lint format clean
+.PHONY: demo test docs docs-browser docs-links hosts lint format clean
 
 demo: .venv/.made
 	$(BIN)/isornn demo $(DEMO_ARGS)
@@ -22,6 +22,10 @@ hosts:
 SPHINX = $(BIN)/sphinx-build -W --keep-going -d docs/_build/doctrees
 docs: .venv/.made-docs
 	$(SPHINX) -j $(WORKERS) docs docs/_build/html
+
+# Every page of the built site in Chromium, at the width of a telephone, light and dark
+docs-browser: .venv/.made-dev
+	$(BIN)/python -m pytest -n 0 tests/docs_in_chromium.py
 
 # Links to other sites, which takes the network
 docs-links: .venv/.made-docs

@@ -25,7 +25,7 @@ NOT_FOR_USERS = {"isornn.cli", "isornn.cells.spec", "isornn.cells.type_rules", "
 
 def listed() -> dict[str, Path]:
     """Names of the reference's lists, each of which Sphinx gives a page, and of the constants, with the page."""
-    found = {}
+    found: dict[str, Path] = {}
     for page in sorted((DOCS / "reference").glob("*.md")):
         text = page.read_text()
         found |= dict.fromkeys(re.findall(r"\{py:data\} (\S+)", text), page)

@@ -30,6 +30,13 @@ def _marked(app: Sphinx, tree: nodes.document) -> None:
         link.append(code)
 
 
+def _plainly(app: Sphinx, tree: nodes.document) -> None:
+    """`length: the steps` in lists of arguments, where Sphinx has two hyphens."""
+    for text in list(tree.findall(nodes.Text)):
+        if text == " -- ":
+            text.parent.replace(text, nodes.Text(": "))
+
+
 def _nearest(app: Sphinx, env: Any, node: addnodes.pending_xref, content: nodes.Element) -> nodes.Element | None:
     """The page of a name that a docstring writes without its module."""
     if node.get("refdomain") != "py" or not re.fullmatch(r"[A-Za-z]\w*(\.\w+)?", node["reftarget"]):
@@ -53,5 +60,6 @@ def _nearest(app: Sphinx, env: Any, node: addnodes.pending_xref, content: nodes.
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", _marked)
+    app.connect("doctree-read", _plainly)
     app.connect("missing-reference", _nearest, priority=600)  # after intersphinx, which knows `ValueError`
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -52,6 +52,8 @@ _NAMED = re.compile("|".join(rf"\b{re.escape(name)}".replace(r"\ ", r"\s+") for 
 
 
 def _linked(app: Sphinx, tree: nodes.document) -> None:
+    for parent in list(tree.findall(nodes.TextElement)):
+        _join(parent)
     for text in list(tree.findall(nodes.Text)):
         if not _NAMED.search(text) or any(isinstance(above, LEFT_ALONE) for above in _ancestors(text)):
             continue
@@ -62,6 +64,18 @@ def _linked(app: Sphinx, tree: nodes.document) -> None:
             parts += [nodes.Text(text[end : found.start()]), nodes.reference("", found.group(), refuri=target)]
             end = found.end()
         text.parent.replace(text, [*parts, nodes.Text(text[end:])])
+
+
+def _join(parent: nodes.TextElement) -> None:
+    """Text that Markdown has in pieces, one for each line, in one piece."""
+    joined: list[nodes.Node] = []
+    for child in parent.children:
+        if isinstance(child, nodes.Text) and joined and isinstance(joined[-1], nodes.Text):
+            joined[-1] = nodes.Text(joined[-1] + child)
+        else:
+            joined.append(child)
+    parent.children = []
+    parent.extend(joined)
 
 
 def _ancestors(node: nodes.Node) -> list[nodes.Node]:

@@ -14,12 +14,12 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-# Names by page, where {} is the name; and the names of the modules that define a class, as signatures have them.
+# Names by page, where {} is the name; and how signatures call them.
 TORCH = {
     "generated/{}.html": (
         "torch.Generator torch.compile torch.jit.script torch.jit.trace torch.load torch.save torch.set_flush_denormal "
-        "torch.nn.Embedding torch.nn.GRU torch.nn.GRUCell torch.nn.LSTM torch.nn.LSTMCell torch.nn.Linear "
-        "torch.nn.Module torch.nn.RNN torch.nn.RNNCell torch.nn.utils.parametrizations.orthogonal torch.nn.utils.rnn.PackedSequence "
+        "torch.nn.Embedding torch.nn.GRU torch.nn.GRUCell torch.nn.LSTM torch.nn.LSTMCell torch.nn.Linear torch.nn.RNN "
+        "torch.nn.Module torch.nn.RNNCell torch.nn.utils.parametrizations.orthogonal torch.nn.utils.rnn.PackedSequence "
         "torch.optim.Adam torch.optim.lr_scheduler.LRScheduler"
     ),
     "data.html": "torch.utils.data.DataLoader torch.utils.data.Dataset",
@@ -29,13 +29,20 @@ TORCH = {
     "tensor_attributes.html": "torch.device torch.dtype",
     "tensors.html": "torch.Tensor",
 }
-DEFINED_IN = {
+ALSO = {
     "torch._C.Generator": "torch.Generator",
     "torch.fx.node.Node": "torch.fx.Node",
     "torch.nn.modules.module.Module": "torch.nn.Module",
     "torch.optim.optimizer.Optimizer": "torch.optim.Optimizer",
     "torch.utils.data.dataloader.DataLoader": "torch.utils.data.DataLoader",
     "torch.utils.data.dataset.Dataset": "torch.utils.data.Dataset",
+    "Module": "torch.nn.Module",
+    "Any": "typing.Any",
+    "Callable": "collections.abc.Callable",
+    "Literal": "typing.Literal",
+    "Mapping": "collections.abc.Mapping",
+    "Path": "pathlib.Path",
+    "Sequence": "collections.abc.Sequence",
 }
 NUMPY = {
     "reference/generated/{}.html": "numpy.ndarray numpy.savez",
@@ -61,7 +68,7 @@ def lines(pages: dict[str, str]) -> Iterator[str]:
     """A line of an inventory for every name: name, kind, priority, address, title."""
     for page, names in pages.items():
         for name in names.split():
-            known_as = [name, *(inner for inner, public in DEFINED_IN.items() if public == name)]
+            known_as = [name, *(also for also, public in ALSO.items() if public == name)]
             for alias in known_as:
                 kind = "class" if name.rpartition(".")[2][0].isupper() or "." not in name else "function"
                 yield f"{alias} py:{kind} 1 {page.format(name)}#{name} {name}\n"
