@@ -23,12 +23,13 @@ extensions = [
     "sphinx_design",
     # docs/_ext
     "commands",
-    "equations",
     "inner_links",
     "links",
     "navigation",
+    "notebooks",
     "papers",
     "reexports",
+    "terms",
 ]
 templates_path = ["_templates"]
 smartquotes = False

@@ -20,10 +20,10 @@ COMMAND = ["-m", "typer", "isornn.cli.app", "utils", "docs", "--name", "isornn"]
 def _write(app: Sphinx) -> None:
     plain = {**os.environ, "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "100"}
     done = subprocess.run([sys.executable, *COMMAND], capture_output=True, text=True, check=True, env=plain)
-    _, _, text = done.stdout.partition("**Commands**")  # the page has a heading and a lead of its own
+    _, heading, text = done.stdout.partition("## `isornn ")  # before the first command is what the page says itself
     file = Path(app.srcdir) / "_build" / "commands.md"
     file.parent.mkdir(exist_ok=True)
-    file.write_text("**Commands**" + html.unescape(text), encoding="utf-8")
+    file.write_text(heading + html.unescape(text), encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
