@@ -24,7 +24,7 @@ TORCH = {
     ),
     "data.html": "torch.utils.data.DataLoader torch.utils.data.Dataset",
     "fx.html": "torch.fx.Node",
-    "optim.html": "torch.optim.Optimizer torch.optim.swa_utils.AveragedModel",
+    "optim.html": "torch.optim.Optimizer",
     "size.html": "torch.Size",
     "tensor_attributes.html": "torch.device torch.dtype",
     "tensors.html": "torch.Tensor",
