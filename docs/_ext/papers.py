@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 
 ARXIV = "https://arxiv.org/abs/"
@@ -47,7 +48,7 @@ PAPERS = {
     "Yang 2019": ARXIV + "1910.12478",
     "Zhou et al. 2016": ARXIV + "1603.09420",
 }
-LEFT_ALONE = (nodes.title, nodes.reference, nodes.literal, nodes.FixedTextElement)
+LEFT_ALONE = (nodes.title, nodes.reference, nodes.literal, nodes.FixedTextElement, addnodes.pending_xref)
 _NAMED = re.compile("|".join(rf"\b{re.escape(name)}".replace(r"\ ", r"\s+") for name in sorted(PAPERS, key=len)[::-1]))
 
 
