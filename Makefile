@@ -38,7 +38,7 @@ $(BIN)/python:
 # The stamps say that .venv was made from the current pyproject and constraints: once, and again when they change.
 .venv/.made: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing isornn into .venv (once)"
-	$(INSTALL) -e .
+	$(INSTALL) -e ".[cli,plot]"
 	@touch $@
 
 .venv/.made-dev: pyproject.toml constraints.txt | $(BIN)/python

@@ -37,7 +37,7 @@ def demo(
     """The predicted reach of four starts of nn.LSTM, and their accuracy at recalling a digit after T steps of noise."""
     from isornn.experiments import demo as experiment
     from isornn.modes import denormal_mode, denormals_flushed
-    from isornn.present.demo import draw_demo
+    from isornn.present import draw_demo
     from isornn.tasks import load_digits
 
     length = experiment.LENGTH if length is None else length

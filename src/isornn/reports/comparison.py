@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from isornn.diagnosis import Finding, LayerDiagnosis
+from isornn.extras import require
 from isornn.reports import summary
 from isornn.reports.findings import headline, layer_of, spoken
-from isornn.reports.report import Report, needs_plotly
+from isornn.reports.report import Report
 
 # A file has no answers of the theory.
 _MEASURED = [place for place, column in enumerate(summary.COLUMNS) if place and column != "reach in theory"]
@@ -88,7 +89,7 @@ class Comparison:
             ModuleNotFoundError: plotly is not installed; names the extra that has it.
             OSError: the folder is missing or cannot be written to.
         """
-        needs_plotly()
+        require("report")
         from isornn.reports.overview import overview_caption, together
         from isornn.reports.page import rendered, write
         from isornn.reports.panel import Panel
