@@ -6,7 +6,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
 
-.PHONY: demo test hosts lint format clean
+.PHONY: demo test hosts release-check matrix lint format clean
 
 demo: .venv/.made
 	$(BIN)/isornn demo $(DEMO_ARGS)
@@ -17,6 +17,15 @@ test: lint
 # The recipes in docs/hosts, each in an environment of its own: make hosts HOSTS="darts gluonts"
 hosts:
 	@PIP_ARGS="$(PIP_ARGS)" $(PYTHON) benchmarks/hosts $(HOSTS)
+
+# The wheel and the source archive, built and tried as they are installed; some ten minutes.
+release-check: .venv/.made-dev
+	$(INSTALL) -q -e ".[release]"
+	PIP_ARGS="$(PIP_ARGS)" $(BIN)/python tools/release_check.py
+
+# The oldest versions that pyproject.toml allows and the newest there are, on the Pythons of this machine.
+matrix:
+	PIP_ARGS="$(PIP_ARGS)" $(PYTHON) tools/matrix.py
 
 lint: .venv/.made-dev
 	$(BIN)/ruff check .

@@ -27,7 +27,7 @@ def test_extras_are_those_of_the_package() -> None:
         name = {"stable_baselines3": "sb3-contrib"}.get(package, package.replace("_", "-"))
         assert any(line.startswith(name) for line in extras[extra]), (package, extra)
         assert not any(line.startswith(name) for line in declared["dependencies"]), package
-    assert {*EXTRAS.values()} == {*extras} - {"all", "dev", "docs"}
+    assert {*EXTRAS.values()} == {*extras} - {"all", "dev", "docs", "release"}
     assert all(extra in extras["all"][0] for extra in EXTRAS.values())
 
 
