@@ -15,6 +15,7 @@ from isornn.diagnosis import Finding, LayerDiagnosis
 from isornn.extras import require
 from isornn.reports import summary
 from isornn.reports.findings import headline, layer_of, spoken
+from isornn.reports.in_notebooks import comparison_html
 from isornn.reports.report import Report
 
 # A file has no answers of the theory.
@@ -140,6 +141,9 @@ class Comparison:
         ]
         meaning = Text(summary.MEANING, style="dim")
         return Group(Text(self.headline, style="bold"), *each, *lines, Text(), table, meaning)
+
+    def _repr_html_(self) -> str:
+        return comparison_html(self, COLUMNS)
 
 
 def _place(finding: Finding) -> tuple[str | None, str]:

@@ -23,6 +23,7 @@ from isornn.diagnosis.reading import diagnosis_from_json, findings_from_json
 from isornn.extras import require
 from isornn.records import RecordError, read_record
 from isornn.reports.findings import headline
+from isornn.reports.in_notebooks import report_html
 from isornn.reports.terminal import terminal
 
 if TYPE_CHECKING:
@@ -126,6 +127,9 @@ class Report:
 
     def __rich__(self) -> Group:
         return terminal(self.diagnosis, self.findings, self.notes)
+
+    def _repr_html_(self) -> str:
+        return report_html(self.diagnosis, self.findings, self.notes)
 
     def __str__(self) -> str:
         console = Console(file=io.StringIO(), width=shutil.get_terminal_size((120, 24)).columns)
