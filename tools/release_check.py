@@ -7,6 +7,7 @@ source archive.
 
 from __future__ import annotations
 
+import re
 import sys
 import tarfile
 import tempfile
@@ -41,6 +42,8 @@ def check_wheel(wheel: Path) -> list[str]:
         "Description-Content-Type: text/markdown",
     ):
         assert line in metadata, f"{wheel.name}: no {line!r} in its metadata"
+    relative = re.findall(r"\]\((?!https?://)[^)]*\)", metadata)
+    assert not relative, f"{wheel.name}: links that the package index cannot follow: {relative}"
     print(f"{wheel.name}: {len(modules)} files, {size / 1e3:,.0f} kB")
     return modules
 
