@@ -68,7 +68,7 @@ def _check(length: int, updates: int, seed: int, out: Path) -> None:
 
 
 def _predict(starts: Iterable[str], inputs: int, length: int) -> dict[str, Analysis]:
-    """The theory's prediction for each start of the demo's network."""
+    """The theory's prediction for each start of the demo's network, said as soon as it is there."""
     from isornn.cells import LSTM, Input
     from isornn.cli.ask import ask_start
     from isornn.experiments.demo_record import DemoSettings
@@ -78,6 +78,7 @@ def _predict(starts: Iterable[str], inputs: int, length: int) -> dict[str, Analy
         for name in starts:
             status.update(f"theory of {name}")
             answers[name] = ask_start(name, LSTM(), DemoSettings.hidden, inputs, length, Input())
+            say(f"{name}: predicted reach {with_error_of(answers[name].reach.number())} of {length} steps")
     return answers
 
 
