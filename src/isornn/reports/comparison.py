@@ -12,9 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from isornn.diagnosis import Finding, LayerDiagnosis
+from isornn.extras import require
 from isornn.reports import summary
 from isornn.reports.findings import headline, layer_of, spoken
-from isornn.reports.report import Report, needs_plotly
+from isornn.reports.in_notebooks import comparison_html
+from isornn.reports.report import Report
 
 # A file has no answers of the theory.
 _MEASURED = [place for place, column in enumerate(summary.COLUMNS) if place and column != "reach in theory"]
@@ -88,7 +90,7 @@ class Comparison:
             ModuleNotFoundError: plotly is not installed; names the extra that has it.
             OSError: the folder is missing or cannot be written to.
         """
-        needs_plotly()
+        require("report")
         from isornn.reports.overview import overview_caption, together
         from isornn.reports.page import rendered, write
         from isornn.reports.panel import Panel
@@ -139,6 +141,9 @@ class Comparison:
         ]
         meaning = Text(summary.MEANING, style="dim")
         return Group(Text(self.headline, style="bold"), *each, *lines, Text(), table, meaning)
+
+    def _repr_html_(self) -> str:
+        return comparison_html(self, COLUMNS)
 
 
 def _place(finding: Finding) -> tuple[str | None, str]:

@@ -20,8 +20,10 @@ from isornn.diagnosis import Diagnosis, Finding, findings, fix_, measure
 from isornn.diagnosis.diagnose import Progress
 from isornn.diagnosis.gradients import Target
 from isornn.diagnosis.reading import diagnosis_from_json, findings_from_json
+from isornn.extras import require
 from isornn.records import RecordError, read_record
 from isornn.reports.findings import headline
+from isornn.reports.in_notebooks import report_html
 from isornn.reports.terminal import terminal
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ class Report:
         Raises:
             ModuleNotFoundError: plotly is not installed; names the extra that has it.
         """
-        needs_plotly()
+        require("report")
         from isornn.reports.overview import overview
 
         return overview(self.diagnosis)
@@ -88,7 +90,7 @@ class Report:
             ModuleNotFoundError: plotly is not installed; names the extra that has it.
             OSError: the folder is missing or cannot be written to.
         """
-        needs_plotly()
+        require("report")
         from isornn.reports.page import page, write
 
         write(Path(file), page(self.diagnosis, self.findings, self.notes))
@@ -125,6 +127,9 @@ class Report:
 
     def __rich__(self) -> Group:
         return terminal(self.diagnosis, self.findings, self.notes)
+
+    def _repr_html_(self) -> str:
+        return report_html(self.diagnosis, self.findings, self.notes)
 
     def __str__(self) -> str:
         console = Console(file=io.StringIO(), width=shutil.get_terminal_size((120, 24)).columns)
@@ -174,11 +179,3 @@ def diagnose(
             progress = shown.enter_context(console.status("diagnosing")).update
         found = measure(model, batch, length, target, theory=theory, generator=generator, progress=progress)
     return Report(found, findings(found), model, batch=batch)
-
-
-def needs_plotly() -> None:
-    """Raises ModuleNotFoundError, which names the extra, where plotly is not installed."""
-    try:
-        import plotly  # noqa: F401
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError("plotly is not installed: pip install 'isornn[report]'", name="plotly") from None

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from isornn.diagnosis import Diagnosis, Finding
 from isornn.reports.findings import grouped, headline, layer_of, spoken
-from isornn.reports.summary import COLUMNS, meaning, rows, starts
+from isornn.reports.summary import COLUMNS, meaning, rows, starts, unmeasured
 
 
 def terminal(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]) -> Group:
@@ -37,10 +37,8 @@ def _parts(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[st
     for row in rows(diagnosis):
         table.add_row(*map(Text, row))
     yield table
-    for start in starts(diagnosis):
-        yield Text(start)
-    for module in diagnosis.unmeasured:
-        yield Text(f"{module.module or module.kind} ({module.kind}): not measured, {module.reason}")
+    for line in (*starts(diagnosis), *unmeasured(diagnosis)):
+        yield Text(line)
     yield Text(meaning(diagnosis), style="dim")
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
+from isornn.notebook import table, tag
 
 NOT_CONVERGED = "no fixed point was found: the state grows without bound or did not settle (see the residual)"
 FROZEN = "the remember gate is saturated: the state stays what it was, so no fixed point of its own exists"
@@ -385,9 +386,17 @@ class Analysis:
           fixed_point.mean           undefined: the theory of random matrices does not cover identity matrices; ...
           ...
         """
-        tied = () if self.tied is None else ((f"tied.{name}", quantity) for name, quantity in self.tied.numbers())
-        lines = [f"  {name:<25}  {quantity}" for name, quantity in (*self.quantities(), *tied)]
+        lines = [f"  {name:<25}  {quantity}" for name, quantity in self._lines()]
         return "\n".join([f"{self.spec.cell.name}, engine {self.engine}", *lines])
+
+    def _repr_html_(self) -> str:
+        rows = ((name, str(quantity)) for name, quantity in self._lines())
+        return tag("h4", f"{self.spec.cell.name}, engine {self.engine}") + table(("", "value"), rows)
+
+    def _lines(self) -> Iterator[tuple[str, Quantity]]:
+        yield from self.quantities()
+        if self.tied is not None:
+            yield from ((f"tied.{name}", quantity) for name, quantity in self.tied.numbers())
 
     def __repr__(self) -> str:
         return f"Analysis({self.spec.cell!r}, engine={self.engine!r}, reach={self.reach!r}, xi={self.xi!r})"
