@@ -21,6 +21,7 @@ PACKAGES = (
     "isornn.lookback",
     "isornn.nn",
     "isornn.optim",
+    "isornn.present",
     "isornn.reports",
     "isornn.simulation",
     "isornn.tasks",
