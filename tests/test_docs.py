@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +24,7 @@ CLICKS = 3
 NOT_FOR_USERS = {"isornn.cli", "isornn.cells.spec", "isornn.cells.type_rules", "isornn.tasks.image_set"}
 
 
+@cache
 def listed() -> dict[str, Path]:
     """Names of the reference's lists, each of which Sphinx gives a page, and of the constants, with the page."""
     found: dict[str, Path] = {}
@@ -47,6 +49,7 @@ def imported(name: str) -> Any:
         return getattr(imported(head), tail)
 
 
+@cache
 def documented() -> set[int]:
     """What the lists name, by identity: one thing may be exported under several names."""
     return {id(imported(name)) for name in listed() if not name.startswith("isornn.integrations.")}
