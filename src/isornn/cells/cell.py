@@ -203,7 +203,12 @@ class ParametersSpread(ValueError):
 
 
 def spread_parameters(cell: Cell) -> dict[str, ParameterLaw]:
-    """The parameters whose start differs from unit to unit."""
+    """The parameters whose start differs from unit to unit.
+
+    >>> from isornn.cells.linear import LRU
+    >>> sorted(spread_parameters(LRU()))
+    ['gamma_log', 'nu_log', 'theta_log']
+    """
     return {name: start for name, start in cell.parameters.items() if isinstance(start, ParameterLaw)}
 
 

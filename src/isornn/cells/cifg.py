@@ -18,6 +18,9 @@ class CIFG(GatedCell):
     `isornn.cells.lstm.CoupledLSTM` has a tanh for the output gate's sigmoid.
 
     Source: Greff et al. 2015, section 3.3 (CIFG: there ``f = 1 - i``), without their peepholes.
+
+    >>> CIFG().states, tuple(CIFG().gates)
+    (('h', 'c'), ('f', 'g', 'o'))
     """
 
     name = "cifg"

@@ -16,6 +16,9 @@ class GRU(GatedCell):
     """``h = z h + (1-z) tanh(u_nx + r u_nh)``: torch.nn.GRU, which cuDNN runs.
 
     ``nx`` reads the input and ``nh`` the state, each with its own bias.
+
+    >>> GRU().states, tuple(GRU().gates)
+    (('h',), ('r', 'z', 'nx', 'nh'))
     """
 
     name = "gru"
@@ -33,6 +36,9 @@ class ChoGRU(GatedCell):
 
     Source: Gilboa et al. 2019 Table 1 (their f, r, r2 are z, r, n here); Balduzzi & Ghifary 2016, eqs. 32-35 (their
     f, z, o are z, r, n here).
+
+    >>> ChoGRU().states, tuple(ChoGRU().gates)
+    (('h',), ('r', 'z', 'n'))
     """
 
     name = "gru_cho"

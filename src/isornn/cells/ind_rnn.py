@@ -29,6 +29,9 @@ class IndRNN(Cell):
         OptionError: ends that are not finite or not in order.
 
     Source: Li, Li, Cook, Zhu & Gao 2018 (arXiv 1803.04831), eqs. 3 and 4 and section 4.
+
+    >>> IndRNN().states, tuple(IndRNN().gates)
+    (('h',), ('z',))
     """
 
     name = "ind_rnn"

@@ -36,6 +36,9 @@ class LRU(Cell):
         OptionError: numbers outside these ranges.
 
     Source: Orvieto et al. 2023 (arXiv 2303.06349), section 3 and appendix A, whose biases are 0.
+
+    >>> LRU().states, tuple(LRU().gates)
+    (('re', 'im'), ('re', 'im'))
     """
 
     name = "lru"
@@ -83,6 +86,9 @@ class RGLRU(GatedCell):
 
     Source: De et al. 2024 (Griffin, arXiv 2402.19427), section 2.4, with full gate matrices. The authors' code has
     block diagonal ones, and draws ``a^(1/4)`` uniform between 0.81 and 0.998.
+
+    >>> RGLRU().states, tuple(RGLRU().gates)
+    (('h',), ('r', 'i'))
     """
 
     name = "rg_lru"

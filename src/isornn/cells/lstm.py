@@ -16,6 +16,9 @@ class LSTM(GatedCell):
     """``c = f c + i tanh(u_g)``, ``h = o tanh(c)``; every pre-activation reads h: torch.nn.LSTM.
 
     Source: Gilboa et al. 2019 eq. 20 (their r is the candidate g here).
+
+    >>> LSTM().states, tuple(LSTM().gates)
+    (('h', 'c'), ('i', 'f', 'g', 'o'))
     """
 
     name = "lstm"
@@ -34,6 +37,9 @@ class Peephole(GatedCell):
 
     Source: Gilboa et al. 2019 Table 1. The LSTM with Gers' diagonal peepholes and a recurrent h is another
     cell, `GersLSTM`.
+
+    >>> Peephole().states, tuple(Peephole().gates)
+    (('c',), ('i', 'f', 'g', 'o'))
     """
 
     name = "peephole"

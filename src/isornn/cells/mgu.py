@@ -16,6 +16,9 @@ class MGU(GatedCell):
     """``h = (1-f) h + f tanh(u_n)``, ``u_n = W_n (f h) + U_n x + b_n``.
 
     Source: Zhou et al. 2016, eqs. 6a-6c.
+
+    >>> MGU().states, tuple(MGU().gates)
+    (('h',), ('f', 'n'))
     """
 
     name = "mgu"

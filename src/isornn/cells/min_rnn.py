@@ -24,6 +24,9 @@ class MinGRU(GatedCell):
     """``h = (1-z) h + z u_n``, ``z = sigma(u_z)``; with f = 1 - z it is the T-RNN of Balduzzi & Ghifary 2016.
 
     Source: arXiv 2410.01201, section 3.1.
+
+    >>> MinGRU().states, tuple(MinGRU().gates)
+    (('h',), ('z', 'n'))
     """
 
     name = "min_gru"
@@ -43,6 +46,9 @@ class MinLSTM(Cell):
     closed.
 
     Source: arXiv 2410.01201, section 3.2.
+
+    >>> MinLSTM().states, tuple(MinLSTM().gates)
+    (('h',), ('f', 'i', 'n'))
     """
 
     name = "min_lstm"

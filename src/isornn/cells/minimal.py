@@ -14,6 +14,9 @@ class Minimal(GatedCell):
     """``h = f h + (1-f) x``, ``f = sigma(u_u)``; the input enters pointwise, so D = N.
 
     Source: Chen, Pennington, Schoenholz 2018, eqs. 16-18 (the update gate is called u there).
+
+    >>> Minimal().states, tuple(Minimal().gates)
+    (('h',), ('u',))
     """
 
     name = "minimal"

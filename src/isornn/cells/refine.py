@@ -33,6 +33,9 @@ class URLSTM(GatedCell):
     """``g = r (1 - (1-f)^2) + (1-r) f^2``, ``c = g c + (1-g) tanh(u_z)``, ``h = o tanh(c)``.
 
     Source: arXiv 1910.09890, UR-LSTM; ``u_z`` makes the candidate.
+
+    >>> URLSTM().states, tuple(URLSTM().gates)
+    (('h', 'c'), ('f', 'r', 'z', 'o'))
     """
 
     name = "ur_lstm"
@@ -58,6 +61,9 @@ class URGRU(GatedCell):
     q is the GRU's reset gate, r the refine gate.
 
     Source: arXiv 1910.09890, UR-GRU.
+
+    >>> URGRU().states, tuple(URGRU().gates)
+    (('h',), ('f', 'r', 'q', 'n'))
     """
 
     name = "ur_gru"

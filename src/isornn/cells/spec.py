@@ -43,6 +43,12 @@ class Gate:
     Args:
         ensemble: of ``W / sqrt(weight_var)``: ``"gaussian"``, ``"orthogonal"`` (Haar), ``"identity"``, or a number m:
             singular values uniform in the margin [1-m, 1+m] between two Haar bases.
+
+    >>> from isornn.cells import BiasLaw
+    >>> forget = Gate(weight_var=1.0, input_var=1.0, bias_mean=1.0)
+    >>> chrono = Gate(weight_var=1.0, bias_law=BiasLaw("chrono", 1.0, 499.0), ensemble="orthogonal")
+    >>> forget.bias_mean, chrono.ensemble
+    (1.0, 'orthogonal')
     """
 
     weight_var: Number = 0.0
@@ -81,6 +87,10 @@ class Input:
         mean: root mean square over the features of their means, the same in both sequences.
         autocorrelation: of successive steps, from 0 to below 1. It matters where the input matrices are the same at
             every step: specs that have one say ``biases="fixed"``.
+
+    >>> import torch
+    >>> Input(variance=2.0, mean=1.0).second_moment
+    3.0
     """
 
     variance: Number = 1.0

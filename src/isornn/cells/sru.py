@@ -21,6 +21,9 @@ class SRU(GatedCell):
     variance 1/2, as in their code.
 
     Source: Lei, Zhang, Wang, Dai & Artzi 2018, eqs. 1-4 (arXiv 1709.02755).
+
+    >>> SRU().states, tuple(SRU().gates)
+    (('h', 'c'), ('f', 'r', 'z', 'p'))
     """
 
     name = "sru"

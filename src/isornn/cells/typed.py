@@ -17,7 +17,11 @@ _BOTH = Reads(state=False, previous_input=True)
 
 @dataclass(frozen=True)
 class TRNN(GatedCell):
-    """``h = f h + (1-f) u_z``. Source: Balduzzi & Ghifary 2016, eqs. 15-17."""
+    """``h = f h + (1-f) u_z``. Source: Balduzzi & Ghifary 2016, eqs. 15-17.
+
+    >>> TRNN().states, tuple(TRNN().gates)
+    (('h',), ('f', 'z'))
+    """
 
     name = "t_rnn"
     gates = {"f": _PRESENT, "z": _PRESENT}
@@ -33,6 +37,9 @@ class TLSTM(GatedCell):
     """``c = f c + (1-f) u_z``, output ``c tanh(u_o)``; gates read x_t and x_(t-1).
 
     Source: Balduzzi & Ghifary 2016, eqs. 25-29.
+
+    >>> TLSTM().states, tuple(TLSTM().gates)
+    (('c',), ('f', 'z', 'o'))
     """
 
     name = "t_lstm"
@@ -53,6 +60,9 @@ class TGRU(GatedCell):
     """``h = f h + u_z tanh(u_o)``; gates read x_t and x_(t-1).
 
     Source: Balduzzi & Ghifary 2016, eqs. 37-40 (no factor 1 - f, as printed).
+
+    >>> TGRU().states, tuple(TGRU().gates)
+    (('h',), ('f', 'z', 'o'))
     """
 
     name = "t_gru"

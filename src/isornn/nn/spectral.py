@@ -120,6 +120,11 @@ def factors(module: nn.Module, name: str) -> tuple[SpectralMatrix, tuple[Tensor,
 
     Raises:
         ValueError: the matrix is not factorised.
+
+    >>> rnn = parametrize_spectral_(nn.RNN(2, 4), "weight_hh_l0", margin=0.1)
+    >>> _, (u, p, v) = factors(rnn, "weight_hh_l0")
+    >>> u.shape, p.shape, v.shape
+    (torch.Size([4, 4]), torch.Size([4]), torch.Size([4, 4]))
     """
     if not is_spectral(module, name):
         raise ValueError(f"name: {name!r} is not allowed; parametrize_spectral_ has not factorised it")
@@ -155,6 +160,9 @@ def blocks(module: nn.Module, name: str) -> Tensor:
 
     Raises:
         ValueError: no such matrix, or its shape.
+
+    >>> blocks(nn.LSTM(2, 4), "weight_hh_l0").shape
+    torch.Size([4, 4, 4])
     """
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):

@@ -16,7 +16,12 @@ _KERNELS: dict[Cell, Kernel | None] = {}  # a plain table, which torch.compile c
 
 
 def kernel_of(cell: Cell) -> Kernel | None:
-    """The kernel of ``cell``, or ``None`` where the cell has to be stepped."""
+    """The kernel of ``cell``, or ``None`` where the cell has to be stepped.
+
+    >>> from isornn.cells import LSTM, Vanilla
+    >>> kernel_of(LSTM()) is None, kernel_of(Vanilla("oplu")) is None
+    (False, True)
+    """
     if cell not in _KERNELS:
         _KERNELS[cell] = GeneratedKernel(cell) if why_no_kernel(cell) is None else None
     return _KERNELS[cell]

@@ -216,6 +216,11 @@ def schedule_of(cell: Cell) -> Schedule:
 
     Raises:
         NotPrintable: see `program_of`.
+
+    >>> from isornn.cells import LSTM
+    >>> schedule = schedule_of(LSTM())
+    >>> len(schedule.forward), len(schedule.backward)
+    (1, 1)
     """
     return _Planner(program_of(cell), Layout.of(cell)).schedule()
 

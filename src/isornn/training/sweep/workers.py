@@ -114,7 +114,11 @@ class RayWorkers:
 
 
 def processors() -> int:
-    """The CPUs that this process may use."""
+    """The CPUs that this process may use.
+
+    >>> processors() >= 1
+    True
+    """
     return int(joblib.cpu_count())
 
 
