@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from isornn.diagnosis import LayerRecord, TrainingRecord
-from isornn.present.matplotlib import COLOURS, NOTHING, edges, grid, save, say
+from isornn.present.matplotlib import COLOURS, NOTHING, Drawing, edges, grid, save, say
 
 _HEIGHT = 256  # rows of a heat map
 _ACROSS = 3  # the most panels in a row
@@ -22,26 +22,32 @@ Array = np.ndarray
 Panel = tuple[str, Callable[[Axes], None]]
 
 
-def draw_watch(record: TrainingRecord, file: str | Path) -> None:
+def draw_watch(record: TrainingRecord, file: str | Path | None = None) -> Drawing:
     """The record's summary, then for every layer and direction its gradients (`draw_gradients`) and singular values.
 
     Args:
-        file: where to; the ending (.png, .pdf, .svg) says the format. Written atomically.
+        file: also written there, atomically; the ending (.png, .pdf, .svg) says the format.
+
+    Returns:
+        The figure, which a notebook shows.
 
     Raises:
         ValueError: the record has no layer.
         OSError: the figure cannot be written there.
     """
     panels = [panel for layer in record.layers for panel in (_gradients(record, layer), _spectra(record, layer))]
-    _draw(panels, 2, Path(file), record.summary)
+    return _draw(panels, 2, file, record.summary)
 
 
-def draw_gradients(records: Mapping[str, TrainingRecord], file: str | Path) -> None:
+def draw_gradients(records: Mapping[str, TrainingRecord], file: str | Path | None = None) -> Drawing:
     """||dL_T/dh_t|| over iterations (across) and t (upward), in decades below its largest value at that iteration.
 
     Args:
         records: by title, a panel for each of their layers; those of one figure share no scale.
         file: as in `draw_watch`.
+
+    Returns:
+        As `draw_watch`.
 
     Raises:
         ValueError: there is no layer.
@@ -49,14 +55,17 @@ def draw_gradients(records: Mapping[str, TrainingRecord], file: str | Path) -> N
 
     Source: Vorontsov et al. 2017, figure 2.
     """
-    _draw([_gradients(record, layer, title) for title, record, layer in _each(records)], _ACROSS, Path(file))
+    return _draw([_gradients(record, layer, title) for title, record, layer in _each(records)], _ACROSS, file)
 
 
-def draw_singular_values(records: Mapping[str, TrainingRecord], file: str | Path) -> None:
+def draw_singular_values(records: Mapping[str, TrainingRecord], file: str | Path | None = None) -> Drawing:
     """Mean, standard deviation about it, smallest and largest singular value over iterations, and a margin's bounds.
 
     Args:
         records, file: as in `draw_gradients`.
+
+    Returns:
+        As `draw_watch`.
 
     Raises:
         ValueError: there is no layer.
@@ -64,7 +73,7 @@ def draw_singular_values(records: Mapping[str, TrainingRecord], file: str | Path
 
     Source: Vorontsov et al. 2017, figure 3.
     """
-    _draw([_spectra(record, layer, title) for title, record, layer in _each(records)], _ACROSS, Path(file))
+    return _draw([_spectra(record, layer, title) for title, record, layer in _each(records)], _ACROSS, file)
 
 
 def normalised(layer: LayerRecord) -> tuple[Array, Array]:
@@ -143,7 +152,7 @@ def _spectra(record: TrainingRecord, layer: LayerRecord, title: str | None = Non
     return title or f"{layer.name}: singular values", draw
 
 
-def _draw(panels: Sequence[Panel], across: int, file: Path, summary: str | None = None) -> None:
+def _draw(panels: Sequence[Panel], across: int, file: str | Path | None, summary: str | None = None) -> Drawing:
     if not panels:
         raise ValueError("record: it has no layer to draw")
     canvas, axes = grid(len(panels), min(len(panels), across), (4.4, 3.2))
@@ -152,4 +161,4 @@ def _draw(panels: Sequence[Panel], across: int, file: Path, summary: str | None 
         draw(one)
     if summary is not None:
         canvas.suptitle(fill(summary, _LINE * across), x=0.01, ha="left", fontsize="medium")
-    save(canvas, file)
+    return save(canvas, file)
