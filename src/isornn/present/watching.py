@@ -40,7 +40,9 @@ def draw_watch(record: TrainingRecord, file: str | Path | None = None) -> Drawin
 
 
 def draw_gradients(records: Mapping[str, TrainingRecord], file: str | Path | None = None) -> Drawing:
-    """||dL_T/dh_t|| over iterations (across) and t (upward), in decades below its largest value at that iteration.
+    """||dL_T/ds_t|| over iterations (across) and t (upward), in decades below its largest value at that iteration.
+
+    s are all states of the layer together, as for xi: an LSTM's gradient comes back through c, not through h.
 
     Args:
         records: by title, a panel for each of their layers; those of one figure share no scale.
@@ -77,12 +79,12 @@ def draw_singular_values(records: Mapping[str, TrainingRecord], file: str | Path
 
 
 def normalised(layer: LayerRecord) -> tuple[Array, Array]:
-    """t (H,), at most 256 of 0 .. T, and log10 ||dL_T/dh_t|| at every iteration less its largest value, (H, I).
+    """t (H,), at most 256 of 0 .. T, and log10 ||dL_T/ds_t|| at every iteration less its largest value, (H, I).
 
     Between the recorded steps it is interpolated; NaN where it is exactly 0, was not measured, or t is beyond the
     iteration's sequences.
     """
-    values = next(iter(layer.last.values()), np.zeros((len(layer.lags), 0))) / math.log(10)
+    values = layer.last.get("all", np.zeros((len(layer.lags), 0))) / math.log(10)
     longest = int(layer.lags.max(initial=0))
     times = np.linspace(0, longest, min(longest + 1, _HEIGHT))
     rows = np.full((len(values), len(times)), np.nan)
@@ -115,7 +117,8 @@ def _gradients(record: TrainingRecord, layer: LayerRecord, title: str | None = N
         lowest = float(np.clip(np.nanmin(values), -_MOST, -_LEAST))
         borders = edges(record.iterations), edges(times)
         mesh = axes.pcolormesh(*borders, values, cmap="viridis", vmin=lowest, vmax=0, rasterized=True)
-        state = next(iter(layer.last))
+        states = [state for state in layer.last if state != "all"]
+        state = states[0] if len(states) == 1 else "(" + ", ".join(states) + ")"
         beyond = "min" if np.nanmin(values) < lowest else "neither"
         axes.figure.colorbar(
             mesh, ax=axes, extend=beyond, label=rf"$\log_{{10}}$ of $\|dL_T/d{state}_t\|$ over its largest"
