@@ -22,7 +22,7 @@ from table import claim, heading, show
 from isornn.diagnosis import Monitor, TrainingRecord
 from isornn.nn import SpectralRNN, spectral
 from isornn.optim import GeodesicSGD
-from isornn.present.watching import draw_gradients, draw_singular_values
+from isornn.present import draw_gradients, draw_singular_values
 from isornn.tasks import Copy, loader
 from isornn.training import SequenceModel, State, train
 

@@ -452,7 +452,9 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for part in ("torch", "standard", "chrono", "critical", with_error_of(cheap.reach.number()), "UCI digits"):
         assert part in result.stdout
     assert f"figure: {tmp_path / 'demo.png'}" in result.stdout
+    said = result.stderr.splitlines()
     assert "torch: update 2 of 2, loss" in result.stderr
+    assert [line.partition(": predicted reach ")[0] for line in said[:4]] == ["torch", "standard", "chrono", "critical"]
     assert json.loads((tmp_path / "demo.json").read_text())["predicted"]["torch"] == cheap.reach.number()
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
 

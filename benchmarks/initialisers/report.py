@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from isornn.figures import Curve, Mark, Panel
-from isornn.present.matplotlib import draw_panels
+from isornn.present import draw_panels
 
 OTHERS = tuple(name for name in CORE_STARTS if name not in OURS)
 CORE = tuple((goal, module) for goal in CORE_GOALS for module in CORE_MODULES)

@@ -11,7 +11,7 @@ from isornn.experiments.report import report
 from isornn.experiments.reproduce import Reproduction, reproduce
 from isornn.experiments.target import Bench, Measured, Target, TargetError, Verdict, target_ids, target_named
 from isornn.figures import Curve, HeatMap, Histogram, Mark, Panel
-from isornn.present.matplotlib import draw_panels
+from isornn.present import draw_panels
 from isornn.records import RecordError
 
 ROOT = Path(__file__).parents[2]

@@ -142,5 +142,5 @@ def test_every_is_checked(every):
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.delitem(sys.modules, "isornn.integrations.transformers")
-    with pytest.raises(ModuleNotFoundError, match="pip install transformers"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'isornn\[transformers\]'"):
         __import__("isornn.integrations.transformers")

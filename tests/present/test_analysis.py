@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from isornn.cells import Gate, Peephole, Spec, Vanilla
-from isornn.present.analysis import draw_analysis
+from isornn.present import draw_analysis
 from isornn.theory.analysis import analyze
 
 SPECS = {

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from isornn.experiments.demo_record import DemoResult, DemoRun, DemoSettings
-from isornn.present.demo import draw_demo
+from isornn.present import draw_demo
 from isornn.records import RecordError
 
 REACH = {"torch": 0.8, "standard": 1.7, "chrono": 60.0, "critical": 110.0}

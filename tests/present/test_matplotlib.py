@@ -10,12 +10,16 @@ from torch import nn
 from isornn import Gate, Spec, analyze, memory, spectrum
 from isornn.cells import TRNN, Vanilla
 from isornn.diagnosis import Monitor
-from isornn.present.analysis import draw_analysis
+from isornn.present import (
+    draw_analysis,
+    draw_gradients,
+    draw_memory,
+    draw_phase,
+    draw_singular_values,
+    draw_spectrum,
+    draw_watch,
+)
 from isornn.present.matplotlib import Drawing
-from isornn.present.memory import draw_memory
-from isornn.present.phase import draw_phase
-from isornn.present.spectrum import draw_spectrum
-from isornn.present.watching import draw_gradients, draw_singular_values, draw_watch
 from isornn.theory import phase_diagram
 
 PNG = b"\x89PNG"

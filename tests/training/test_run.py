@@ -349,7 +349,7 @@ def test_shares_of_a_batch_have_the_gradient_of_the_whole(name: str) -> None:
 def test_a_missing_extra_is_named(missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
-    with pytest.raises(RunError, match=rf"{missing} is not installed; pip install 'isornn\[train\]'"):
+    with pytest.raises(RunError, match=rf"{missing} is not installed: pip install 'isornn\[train\]'"):
         ran(configured(), tmp_path)
 
 

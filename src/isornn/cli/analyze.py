@@ -137,7 +137,7 @@ def _uncertainty(quantity: Quantity, exact: str) -> str:
 
 
 def _draw(analysis: Analysis, file: Path, length: int | None) -> None:
-    from isornn.present.analysis import draw_analysis
+    from isornn.present import draw_analysis
 
     draw_analysis(analysis, file, length)
     say(f"isornn: figure in {file}")

@@ -29,6 +29,7 @@ from isornn.cli.show import say
 from isornn.cli.spectrum import spectrum
 from isornn.cli.sweep import sweep
 from isornn.cli.train import train
+from isornn.extras import named
 from isornn.interrupts import interrupts_kept
 
 REFUSED, INTERRUPTED, FAILED = 2, 130, 1
@@ -53,6 +54,10 @@ class Commands(TyperGroup):
             if not type(error).__module__.startswith("isornn."):
                 raise
             sys.exit(_ended(FAILED if isinstance(error, ArithmeticError) else REFUSED, str(error)))
+        except ModuleNotFoundError as error:
+            if named(error) is error:
+                raise
+            sys.exit(_ended(REFUSED, str(named(error))))
         except OSError as error:
             sys.exit(_ended(FAILED, str(error)))
         sys.exit(code if isinstance(code, int) else 0)

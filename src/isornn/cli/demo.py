@@ -37,7 +37,7 @@ def demo(
     """The predicted reach of four starts of nn.LSTM, and their accuracy at recalling a digit after T steps of noise."""
     from isornn.experiments import demo as experiment
     from isornn.modes import denormal_mode, denormals_flushed
-    from isornn.present.demo import draw_demo
+    from isornn.present import draw_demo
     from isornn.tasks import load_digits
 
     length = experiment.LENGTH if length is None else length
@@ -68,7 +68,7 @@ def _check(length: int, updates: int, seed: int, out: Path) -> None:
 
 
 def _predict(starts: Iterable[str], inputs: int, length: int) -> dict[str, Analysis]:
-    """The theory's prediction for each start of the demo's network."""
+    """The theory's prediction for each start of the demo's network, said as soon as it is there."""
     from isornn.cells import LSTM, Input
     from isornn.cli.ask import ask_start
     from isornn.experiments.demo_record import DemoSettings
@@ -78,6 +78,7 @@ def _predict(starts: Iterable[str], inputs: int, length: int) -> dict[str, Analy
         for name in starts:
             status.update(f"theory of {name}")
             answers[name] = ask_start(name, LSTM(), DemoSettings.hidden, inputs, length, Input())
+            say(f"{name}: predicted reach {with_error_of(answers[name].reach.number())} of {length} steps")
     return answers
 
 

@@ -46,8 +46,6 @@ def diagnose(
     from isornn.cells import SpecError
 
     check_writable("--html", html, (".html",))
-    if html is not None:
-        _need_plotly()
     if compare is not None:
         if what is not None:
             raise SpecError("WHAT", what, "with --compare nothing else is measured")
@@ -145,12 +143,3 @@ def _raised_by_the_model(error: Exception) -> bool:
         trace = trace.tb_next
     ours = ("isornn.capture", "isornn.diagnosis")
     return ("isornn.capture.calls", "capture") in passed and not passed[-1][0].startswith(ours)
-
-
-def _need_plotly() -> None:
-    from importlib.util import find_spec
-
-    from isornn.cells import SpecError
-
-    if find_spec("plotly") is None:
-        raise SpecError("--html", "plotly", "it needs an extra: pip install 'isornn[report]'")

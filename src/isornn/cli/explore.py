@@ -31,13 +31,9 @@ def explore(
         raise SpecError("--port", port, f"it is a whole number from {_LOWEST} to {_HIGHEST}")
     if spec is not None:
         alone(cell=cell)
-    try:
-        from isornn.explorer.controls import opening
-        from isornn.explorer.server import serve
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").startswith("isornn"):
-            raise
-        raise SpecError("explore", missing.name, "it needs an extra: pip install 'isornn[explore]'") from None
+    from isornn.explorer.controls import opening
+    from isornn.explorer.server import serve
+
     if spec is None:
         start = opening(typed_cell("lstm" if cell is None else cell))
     else:

@@ -62,7 +62,7 @@ def memory(
     else:
         _print(found)
     if plot is not None:
-        from isornn.present.memory import draw_memory
+        from isornn.present import draw_memory
 
         draw_memory(found, plot)
         say(f"isornn: figure in {plot}")

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from isornn.cells import SpecError
@@ -80,6 +78,9 @@ def read_weights(file: Path) -> object:
     """
     if file.suffix.lower() != ".safetensors":
         return _loaded("WHAT", file)
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     try:
         check_regular(file)
         return load_file(file)

@@ -114,7 +114,7 @@ def pareto(
     else:
         _print(front, objective, taken, seconds)
     if output is not None:
-        from isornn.present.front import draw_front
+        from isornn.present import draw_front
 
         draw_front(front, across, upward, output, show=show, objective=objective, taken=taken)
         say(f"isornn: figure in {output}")

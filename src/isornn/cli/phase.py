@@ -256,7 +256,7 @@ def _write(diagram: PhaseDiagram, show: str, file: Path, lines: list[tuple[float
         save_phase(diagram, file)
         say(f"isornn: phase diagram in {file}")
     else:
-        from isornn.present.phase import draw_phase
+        from isornn.present import draw_phase
 
         draw_phase(diagram, show, file, lines)
         say(f"isornn: figure in {file}")

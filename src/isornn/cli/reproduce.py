@@ -100,7 +100,7 @@ def _all(targets: list[Target], scale: Scale, seed: int, folder: Path, data: Pat
 
 def _reproduced(target: Target, scale: Scale, seed: int, folder: Path, data: Path | None) -> Reproduction:
     from isornn.experiments.reproduce import reproduce as measure
-    from isornn.present.matplotlib import draw_panels
+    from isornn.present import draw_panels
 
     with _progress(target.id) as progress:
         found = measure(target, scale, folder, data=data, seed=seed, progress=progress)

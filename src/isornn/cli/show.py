@@ -14,6 +14,8 @@ from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
+from isornn.extras import require
+
 LONGEST_LINE = 400
 PIPED_WIDTH = 120
 
@@ -71,11 +73,16 @@ def errors() -> Console:
     return Console(stderr=True)
 
 
+# What a file of this kind is drawn with.
+_EXTRA_FOR = {".png": "plot", ".pdf": "plot", ".svg": "plot", ".html": "report"}
+
+
 def check_writable(option: str, file: Path | None, endings: Sequence[str]) -> None:
     """Refuse a file that cannot be written before anything is computed.
 
     Raises:
         SpecError: names the option.
+        ModuleNotFoundError: what draws it is not installed; names the extra.
     """
     from isornn.cells import SpecError
 
@@ -85,3 +92,6 @@ def check_writable(option: str, file: Path | None, endings: Sequence[str]) -> No
         raise SpecError(option, str(file), f"its name ends in {' or '.join(endings)}")
     if file.is_dir() or not os.access(file.parent, os.W_OK):
         raise SpecError(option, str(file), "it is a file in a folder that exists and can be written to")
+    extra = _EXTRA_FOR.get(file.suffix.lower())
+    if extra is not None:
+        require(extra)

@@ -69,7 +69,7 @@ def spectrum(
     else:
         _print(found)
     if plot is not None:
-        from isornn.present.spectrum import draw_spectrum
+        from isornn.present import draw_spectrum
 
         draw_spectrum(found, plot)
         say(f"isornn: figure in {plot}")

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from isornn.diagnosis.monitor import EVERY, Monitor, TrainingRecord
+from isornn.extras import named
 from isornn.integrations.reports import Reporting
 from isornn.integrations.start import TrainingStart, copied, start_
 
@@ -22,7 +23,7 @@ except ModuleNotFoundError:
         from pytorch_lightning import Callback
         from pytorch_lightning.utilities import rank_zero_info
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("callbacks for Lightning's Trainer need: pip install 'isornn[lightning]'") from None
+        raise named(ModuleNotFoundError(name="lightning")) from None
 
 
 class CriticalStart(Callback):  # type: ignore[misc]

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isornn.extras import named
 from isornn.integrations.start import TrainingStart, start_, trained
 
 try:
     from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
     from stable_baselines3.common.callbacks import BaseCallback
-except ModuleNotFoundError:
-    raise ModuleNotFoundError("callbacks for RecurrentPPO need: pip install 'isornn[sb3]'") from None
+except ModuleNotFoundError as error:
+    raise named(error) from None
 
 
 class CriticalStart(BaseCallback):  # type: ignore[misc]

@@ -12,13 +12,14 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from isornn.diagnosis.monitor import EVERY, Log, Monitor, TrainingRecord, Writer
+from isornn.extras import named
 from isornn.integrations.reports import Reporting
 from isornn.integrations.start import TrainingStart, copied, start_
 
 try:
     from transformers import TrainerCallback
-except ModuleNotFoundError:
-    raise ModuleNotFoundError("callbacks for Hugging Face's Trainer need: pip install transformers") from None
+except ModuleNotFoundError as error:
+    raise named(error) from None
 
 _LOGGER = logging.getLogger(__name__)
 Run = Callable[[nn.Module], Any]

@@ -7,6 +7,7 @@ from typing import Any
 
 from isornn.formatting import counted, rounded, share, steps, with_error_of
 from isornn.lookback.rows import Score
+from isornn.notebook import table, tag
 
 TOO_FEW = "too few sequences to tell"
 NOTHING = "nothing in the inputs predicts the target"
@@ -58,6 +59,15 @@ class Memory:
             if self.needed == self.lengths[-1] and self.whole and len(self.lengths) > 1:
                 found += ", which is the whole sequence"
         return f"{found}.\n{self._evidence(best)}\n{data}.{self._limit()}"
+
+    def _repr_html_(self) -> str:
+        rows = (
+            (str(length), _with_error(score, error))
+            for length, score, error in zip(self.lengths, self.scores, self.errors, strict=True)
+        )
+        finding, *evidence = str(self).splitlines()
+        paragraphs = "".join(tag("p", line) for line in evidence)
+        return tag("h4", finding) + paragraphs + table(("last steps", str(self.score)), rows)
 
     def _evidence(self, best: int) -> str:
         value, error = self.scores[best], self.errors[best]

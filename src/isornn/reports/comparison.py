@@ -12,9 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from isornn.diagnosis import Finding, LayerDiagnosis
+from isornn.extras import require
 from isornn.reports import summary
 from isornn.reports.findings import headline, layer_of, spoken
-from isornn.reports.report import Report, needs_plotly
+from isornn.reports.in_notebooks import comparison_html
+from isornn.reports.report import Report
+from isornn.reports.terminal import as_text
 
 # A file has no answers of the theory.
 _MEASURED = [place for place, column in enumerate(summary.COLUMNS) if place and column != "reach in theory"]
@@ -88,7 +91,7 @@ class Comparison:
             ModuleNotFoundError: plotly is not installed; names the extra that has it.
             OSError: the folder is missing or cannot be written to.
         """
-        needs_plotly()
+        require("report")
         from isornn.reports.overview import overview_caption, together
         from isornn.reports.page import rendered, write
         from isornn.reports.panel import Panel
@@ -139,6 +142,15 @@ class Comparison:
         ]
         meaning = Text(summary.MEANING, style="dim")
         return Group(Text(self.headline, style="bold"), *each, *lines, Text(), table, meaning)
+
+    def _repr_html_(self) -> str:
+        return comparison_html(self, COLUMNS)
+
+    def __str__(self) -> str:
+        return as_text(self.__rich__())
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {self.headline}>"
 
 
 def _place(finding: Finding) -> tuple[str | None, str]:

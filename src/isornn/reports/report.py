@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import shutil
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -20,9 +18,11 @@ from isornn.diagnosis import Diagnosis, Finding, findings, fix_, measure
 from isornn.diagnosis.diagnose import Progress
 from isornn.diagnosis.gradients import Target
 from isornn.diagnosis.reading import diagnosis_from_json, findings_from_json
+from isornn.extras import require
 from isornn.records import RecordError, read_record
 from isornn.reports.findings import headline
-from isornn.reports.terminal import terminal
+from isornn.reports.in_notebooks import report_html
+from isornn.reports.terminal import as_text, terminal
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -76,7 +76,7 @@ class Report:
         Raises:
             ModuleNotFoundError: plotly is not installed; names the extra that has it.
         """
-        needs_plotly()
+        require("report")
         from isornn.reports.overview import overview
 
         return overview(self.diagnosis)
@@ -88,7 +88,7 @@ class Report:
             ModuleNotFoundError: plotly is not installed; names the extra that has it.
             OSError: the folder is missing or cannot be written to.
         """
-        needs_plotly()
+        require("report")
         from isornn.reports.page import page, write
 
         write(Path(file), page(self.diagnosis, self.findings, self.notes))
@@ -126,11 +126,11 @@ class Report:
     def __rich__(self) -> Group:
         return terminal(self.diagnosis, self.findings, self.notes)
 
+    def _repr_html_(self) -> str:
+        return report_html(self.diagnosis, self.findings, self.notes)
+
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=shutil.get_terminal_size((120, 24)).columns)
-        with console.capture() as shown:
-            console.print(self)
-        return "\n".join(line.rstrip() for line in shown.get().splitlines())
+        return as_text(self.__rich__())
 
     def __repr__(self) -> str:
         return f"<Report of {self.diagnosis.model}, T = {self.diagnosis.length}: {headline(self.findings)}>"
@@ -174,11 +174,3 @@ def diagnose(
             progress = shown.enter_context(console.status("diagnosing")).update
         found = measure(model, batch, length, target, theory=theory, generator=generator, progress=progress)
     return Report(found, findings(found), model, batch=batch)
-
-
-def needs_plotly() -> None:
-    """Raises ModuleNotFoundError, which names the extra, where plotly is not installed."""
-    try:
-        import plotly  # noqa: F401
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError("plotly is not installed: pip install 'isornn[report]'", name="plotly") from None

@@ -43,6 +43,11 @@ def starts(diagnosis: Diagnosis) -> tuple[str, ...]:
     return tuple(f"start of {', '.join(names)}: {start}" for start, names in having.items())
 
 
+def unmeasured(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """A line for each recurrent module that could not be measured, with the reason."""
+    return tuple(f"{one.module or one.kind} ({one.kind}): not measured, {one.reason}" for one in diagnosis.unmeasured)
+
+
 def row(layer: LayerDiagnosis, length: int) -> tuple[str, ...]:
     """Of one layer, under `COLUMNS`."""
     untied, memory = layer.predicted.untied, layer.memory

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import io
+import shutil
 from collections.abc import Iterator, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from isornn.diagnosis import Diagnosis, Finding
 from isornn.reports.findings import grouped, headline, layer_of, spoken
-from isornn.reports.summary import COLUMNS, meaning, rows, starts
+from isornn.reports.summary import COLUMNS, meaning, rows, starts, unmeasured
 
 
 def terminal(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]) -> Group:
     """For `rich.print`."""
     return Group(*_parts(diagnosis, findings, notes))
+
+
+def as_text(shown: RenderableType) -> str:
+    """What `rich.print` would show, as wide as the terminal, or 120 characters where there is none."""
+    console = Console(file=io.StringIO(), width=shutil.get_terminal_size((120, 24)).columns)
+    with console.capture() as captured:
+        console.print(shown)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def _parts(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]) -> Iterator[RenderableType]:
@@ -37,10 +47,8 @@ def _parts(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[st
     for row in rows(diagnosis):
         table.add_row(*map(Text, row))
     yield table
-    for start in starts(diagnosis):
-        yield Text(start)
-    for module in diagnosis.unmeasured:
-        yield Text(f"{module.module or module.kind} ({module.kind}): not measured, {module.reason}")
+    for line in (*starts(diagnosis), *unmeasured(diagnosis)):
+        yield Text(line)
     yield Text(meaning(diagnosis), style="dim")
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
+from isornn.notebook import table, tag
 
 NOT_CONVERGED = "no fixed point was found: the state grows without bound or did not settle (see the residual)"
 FROZEN = "the remember gate is saturated: the state stays what it was, so no fixed point of its own exists"
@@ -130,18 +131,20 @@ class Quantity:
 
 
 def _with_error(value: float, error: float) -> str:
-    """The value to the second digit of its error, or to six digits where it is exact.
+    """The value and its error to the error's second digit, or the value to six digits where it is exact.
 
     >>> _with_error(35.3754, 0.14), _with_error(0.999999, 2e-7), _with_error(2.0, 0.0), _with_error(2.0, math.inf)
     ('35.38 ± 0.14', '0.99999900 ± 2e-07', '2', '2 (error unknown)')
+    >>> _with_error(291.93, 2.0), _with_error(78324.2, 22752.0)
+    ('291.9 ± 2.0', '78324 ± 22752')
     """
     if not error:
         return f"{value:.6g}"
     if not math.isfinite(error):
         return f"{value:.6g} (error unknown)"
-    place = math.floor(math.log10(error)) - 1  # of the error's second digit
-    shown = f"{value:.{-place}f}" if -12 <= place <= 0 else f"{value:.6g}"
-    return f"{shown} ± {error:.2g}"
+    digits = max(0, 1 - math.floor(math.log10(error)))  # after the point, up to the error's second
+    shown = f"{value:.{digits}f}" if digits <= 12 and abs(value) < 1e6 else f"{value:.6g}"
+    return f"{shown} ± {error:.{digits}f}" if 1e-4 <= error < 1e6 else f"{shown} ± {error:.2g}"
 
 
 def _nulled(values: Any, defined: Any) -> Any:
@@ -385,9 +388,17 @@ class Analysis:
           fixed_point.mean           undefined: the theory of random matrices does not cover identity matrices; ...
           ...
         """
-        tied = () if self.tied is None else ((f"tied.{name}", quantity) for name, quantity in self.tied.numbers())
-        lines = [f"  {name:<25}  {quantity}" for name, quantity in (*self.quantities(), *tied)]
+        lines = [f"  {name:<25}  {quantity}" for name, quantity in self._lines()]
         return "\n".join([f"{self.spec.cell.name}, engine {self.engine}", *lines])
+
+    def _repr_html_(self) -> str:
+        rows = ((name, str(quantity)) for name, quantity in self._lines())
+        return tag("h4", f"{self.spec.cell.name}, engine {self.engine}") + table(("", "value"), rows)
+
+    def _lines(self) -> Iterator[tuple[str, Quantity]]:
+        yield from self.quantities()
+        if self.tied is not None:
+            yield from ((f"tied.{name}", quantity) for name, quantity in self.tied.numbers())
 
     def __repr__(self) -> str:
         return f"Analysis({self.spec.cell!r}, engine={self.engine!r}, reach={self.reach!r}, xi={self.xi!r})"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from isornn.extras import require
 from isornn.interrupts import interrupts_kept
 from isornn.modes import denormal_mode, denormals_flushed
 from isornn.records import read_record, versions, write_record
@@ -116,10 +117,9 @@ def check_installed() -> None:
         RunError: names what is missing and how it is installed.
     """
     try:
-        import lightning_fabric  # noqa: F401
-        from torch.utils.tensorboard import SummaryWriter  # noqa: F401
+        require("train")
     except ModuleNotFoundError as error:
-        raise RunError(f"{error.name} is not installed; pip install 'isornn[train]'") from None
+        raise RunError(str(error)) from None
 
 
 def first_process() -> bool:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -107,6 +106,8 @@ class Validation:
 
 def save_best(file: Path, run: str, journal: Journal) -> None:
     """The best weights as safetensors, of which there are some."""
+    from safetensors.torch import save
+
     assert journal.best_weights is not None
     with replacing(file) as new:
         about = {"isornn": f"run {run}, update {journal.best_update}"}

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from isornn.extras import named
 from isornn.training.sweep.plan import SweepError
 
 _SECONDS_FOR_ADDRESS = 10.0
@@ -16,8 +17,8 @@ try:
     import ray
     from ray.util.joblib import register_ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-except ImportError:
-    raise SweepError("backend", "ray", "it needs Ray: pip install 'isornn[cluster]'") from None
+except ModuleNotFoundError as error:
+    raise SweepError("backend", "ray", str(named(error))) from None
 
 
 @contextmanager

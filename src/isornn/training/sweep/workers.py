@@ -9,11 +9,16 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-import joblib
 import torch
 
+from isornn.extras import named
 from isornn.processes import end_with_parent
 from isornn.training.sweep.plan import SweepError
+
+try:
+    import joblib
+except ModuleNotFoundError as error:
+    raise named(error) from None
 
 
 class WorkerLost(ChildProcessError):
