@@ -8,6 +8,7 @@ import pytest
 FOLDER = Path(__file__).parents[1] / "docs" / "tutorials"
 TUTORIALS = sorted(FOLDER.glob("[0-9]*.md"))
 CELL = re.compile(r"^```\{code-cell\} ipython3\n(.*?)^```$", re.S | re.M)
+HIDDEN = re.compile(r"^```\{code-cell\} ipython3\n:tags: \[remove-cell\]\n.*?^```$", re.S | re.M)
 
 
 def test_there_are_twelve_in_order_and_all_are_listed() -> None:
@@ -22,7 +23,8 @@ def test_there_are_twelve_in_order_and_all_are_listed() -> None:
 def test_begins_with_the_answer_and_ends_with_a_picture(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert text.startswith("---\njupytext:\n") and "\nkernelspec:\n" in text
-    assert 60 <= len(text.splitlines()) <= 200
+    shown = HIDDEN.sub("", text).split("---\n", 2)[2]
+    assert 60 <= len(shown.splitlines()) <= 150
     answer = text.split("\n# ", 1)[1].split("\n## ", 1)[0]
     assert "**You will be able to**" in answer and "**In a sentence**" in answer
     cells = CELL.findall(text)
