@@ -56,6 +56,18 @@ def test_what_is_drawn_is_the_recorded_norm_from_the_other_end() -> None:
     assert np.isnan(values[times > 5, 1]).all() and np.isfinite(values[times <= 5, 1]).all()
 
 
+def test_of_several_states_all_are_drawn_as_xi_is_fitted_to_all() -> None:
+    record = watched(nn.LSTM(3, 4), 6)
+    (layer,) = record.layers
+    every, only_h = (layer.last[name][0] for name in ("all", "h"))
+    _, values = normalised(layer)
+    shown = np.log(10) * values[:, 0]
+    assert shown == pytest.approx((every - every.max())[::-1])
+    assert not np.allclose(shown, (only_h - only_h.max())[::-1], atol=0.1)
+    labels = [axes.get_ylabel() for axes in draw_watch(record).axes]
+    assert any("d(h, c)_t" in label for label in labels)
+
+
 def test_gaps_are_named(tmp_path: Path) -> None:
     model = nn.ModuleDict({"idle": nn.GRU(3, 4), "used": nn.GRU(3, 4)})
     with Monitor(model) as monitor:

@@ -52,6 +52,8 @@ def test_two_rows_a_layer_with_the_numbers_of_both(reports):
     console.print(compared)
     text = console.file.getvalue()
     assert "only in a" in text and "a: Sequential, T = 60; 2 findings" in text and "b: Sequential, T = 50" in text
+    assert str(compared).startswith(compared.headline) and "only in a" in str(compared)
+    assert repr(compared) == "<Comparison of a and b: 2 findings gone>"
 
 
 def test_layers_that_one_of_them_lacks_are_shown(reports):

@@ -1,4 +1,4 @@
-"""Figures of results and saved records. ``isornn.present.draw_...`` write one to a file, and need matplotlib."""
+"""Figures of results and saved records, by matplotlib; ``isornn.present.draw_...`` return one or write it to a file."""
 
 from __future__ import annotations
 

@@ -9,26 +9,29 @@ import numpy as np
 
 from isornn.figures import Curve, Mark, Panel
 from isornn.formatting import value_of
-from isornn.present.matplotlib import draw_panels
+from isornn.present.matplotlib import Drawing, draw_panels
 from isornn.theory.records import Analysis, Tied
 
 _LOWEST = 1e-6  # of the response after the first step; smaller values are not drawn
 _POINTS = 400
 
 
-def draw_analysis(analysis: Analysis, figure: Path, length: int | None = None) -> None:
-    """`response_panel`, and with tied networks in the analysis `tied_panel` as well, as a file.
+def draw_analysis(analysis: Analysis, figure: str | Path | None = None, length: int | None = None) -> Drawing:
+    """`response_panel`, and with tied networks in the analysis `tied_panel` as well, as a figure.
 
     Args:
         analysis: of one spec, no batch.
-        figure: where to; the ending (.png, .pdf, .svg) says the format. Written atomically.
+        figure: also written there, atomically; the ending (.png, .pdf, .svg) says the format.
         length: T, marked if given.
+
+    Returns:
+        The figure, which a notebook shows.
 
     Raises:
         OSError: the figure cannot be written there.
     """
     tied = [] if analysis.tied is None else [tied_panel(analysis.tied)]
-    draw_panels("", [response_panel(analysis, length), *tied], figure)
+    return draw_panels("", [response_panel(analysis, length), *tied], figure)
 
 
 def response_panel(analysis: Analysis, length: int | None = None) -> Panel:

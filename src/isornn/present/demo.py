@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from isornn.experiments.demo_record import DemoResult, DemoRun
-from isornn.present.matplotlib import save
+from isornn.present.matplotlib import Drawing, save
 
 _CHANCE = 0.1
 _COLOURS = ("#777777", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7")  # apart for colour-blind eyes too
@@ -31,7 +30,7 @@ def draw_demo(record: Path, figure: Path) -> None:
     """
     result = DemoResult.load(record)
     # A figure of its own, without pyplot: nothing global, and no display needed.
-    canvas = Figure(figsize=(10, 4), layout="constrained")
+    canvas = Drawing(figsize=(10, 4), layout="constrained")
     losses, accuracies = canvas.subplots(1, 2, width_ratios=(3, 2))
     _losses(losses, result)
     if all(_reach(result, run) for run in result.runs):

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.colors import LogNorm, Normalize
-from matplotlib.figure import Figure
 
-from isornn.present.matplotlib import save
+from isornn.present.matplotlib import Drawing, save
 from isornn.theory.critical_points.front import Objective, ParetoFront
 
 SCORE = "score"
@@ -56,7 +55,7 @@ def draw_front(
     value, sight = cost.value.numpy(), front.costs["sight"]
     sees = known & (sight.value + sight.stderr == 0).numpy()
     coloured = sees if sees.any() else known
-    canvas = Figure(figsize=(7, 5), layout="constrained")
+    canvas = Drawing(figsize=(7, 5), layout="constrained")
     axes = canvas.subplots()
     short = known & ~coloured
     axes.scatter(xs[~known], ys[~known], s=14, c=_GREY, marker="x", lw=0.8, label="no fixed point, or no such number")

@@ -1,7 +1,8 @@
-"""Draws what `isornn.figures` describes, into files."""
+"""Draws what `isornn.figures` describes, for notebooks and into files."""
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,13 +29,25 @@ _STYLES: dict[str, dict[str, Any]] = {
 _ACROSS = 3  # the most panels in a row
 
 
-def draw_panels(title: str, panels: Sequence[Panel], figure: Path) -> None:
+class Drawing(Figure):
+    """A figure of its own, without pyplot: nothing global, and no display needed. Notebooks show it."""
+
+    def _repr_png_(self) -> bytes:
+        image = io.BytesIO()
+        self.savefig(image, dpi=100)
+        return image.getvalue()
+
+
+def draw_panels(title: str, panels: Sequence[Panel], figure: str | Path | None = None) -> Drawing:
     """Panels side by side, in rows of at most three. A panel with nothing to draw shows its caption.
 
     Args:
         title: over all of them; none if empty.
         panels: at least one.
-        figure: where to; the ending (.png, .pdf, .svg) says the format. Written atomically.
+        figure: also written there, atomically; the ending (.png, .pdf, .svg) says the format.
+
+    Returns:
+        The figure, which a notebook shows.
 
     Raises:
         OSError: the figure cannot be written there.
@@ -45,24 +58,25 @@ def draw_panels(title: str, panels: Sequence[Panel], figure: Path) -> None:
         canvas.suptitle(title)
     for one, panel in zip(axes, panels, strict=True):
         _draw(one, panel, canvas)
-    save(canvas, figure)
+    return save(canvas, figure)
 
 
-def grid(panels: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+def grid(panels: int, columns: int, size: tuple[float, float]) -> tuple[Drawing, list[Axes]]:
     """A figure, and axes for so many panels of this size in inches, row by row."""
     rows = math.ceil(panels / columns)
-    # A figure of its own, without pyplot: nothing global, and no display needed.
-    canvas = Figure(figsize=(1.5 + size[0] * columns, 0.6 + size[1] * rows), layout="constrained")
+    canvas = Drawing(figsize=(1.5 + size[0] * columns, 0.6 + size[1] * rows), layout="constrained")
     axes = list(canvas.subplots(rows, columns, squeeze=False).flat)
     for spare in axes[panels:]:
         spare.set_axis_off()
     return canvas, axes[:panels]
 
 
-def save(canvas: Figure, file: Path) -> None:
-    """Write the figure, atomically."""
-    with replacing(file) as new:
-        canvas.savefig(new, dpi=150)
+def save(canvas: Drawing, file: str | Path | None) -> Drawing:
+    """The figure, written atomically where a file is given."""
+    if file is not None:
+        with replacing(Path(file)) as new:
+            canvas.savefig(new, dpi=150)
+    return canvas
 
 
 def say(axes: Axes, reason: str) -> None:

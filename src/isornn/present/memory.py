@@ -7,19 +7,22 @@ from pathlib import Path
 from isornn.figures import Curve, Mark, Panel
 from isornn.formatting import steps
 from isornn.lookback import Memory
-from isornn.present.matplotlib import draw_panels
+from isornn.present.matplotlib import Drawing, draw_panels
 
 
-def draw_memory(found: Memory, figure: Path) -> None:
-    """`memory_panel` as a file.
+def draw_memory(found: Memory, figure: str | Path | None = None) -> Drawing:
+    """`memory_panel` as a figure.
 
     Args:
-        figure: where to; the ending (.png, .pdf, .svg) says the format. Written atomically.
+        figure: also written there, atomically; the ending (.png, .pdf, .svg) says the format.
+
+    Returns:
+        The figure, which a notebook shows.
 
     Raises:
         OSError: the figure cannot be written there.
     """
-    draw_panels("", [memory_panel(found)], figure)
+    return draw_panels("", [memory_panel(found)], figure)
 
 
 def memory_panel(found: Memory) -> Panel:

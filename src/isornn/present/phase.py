@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
 from isornn.present.labels import LABELS
-from isornn.present.matplotlib import NOTHING, edges, save
+from isornn.present.matplotlib import NOTHING, Drawing, edges, save
 from isornn.theory.phase import PhaseDiagram
 from isornn.theory.records import UNENDING, Quantity
 
@@ -27,7 +27,9 @@ _WIDE = 30.0  # ratio of largest to smallest number from which colours are logar
 _DECADES = 1e-6  # of the largest number: smaller numbers have one colour
 
 
-def draw_phase(diagram: PhaseDiagram, show: str, figure: Path, overlay: Sequence[tuple[float, float]] = ()) -> None:
+def draw_phase(
+    diagram: PhaseDiagram, show: str, figure: str | Path | None = None, overlay: Sequence[tuple[float, float]] = ()
+) -> Drawing:
     """The map of ``show`` with the critical line and, for each (k, T) of ``overlay``, the line ``k xi = T``.
 
     A spec without a number is drawn hatched in grey, one whose number is infinite in sand, never as a number. Where
@@ -35,15 +37,17 @@ def draw_phase(diagram: PhaseDiagram, show: str, figure: Path, overlay: Sequence
 
     Args:
         show: a name of the diagram's quantities.
-        figure: where to; the ending (.png, .pdf, .svg) says the format. Written atomically.
+        figure: also written there, atomically; the ending (.png, .pdf, .svg) says the format.
         overlay: Gilboa et al. 2019, figure 2, draw 3 xi and 6 xi: between them is the length T up to which a network
             can be trained.
+
+    Returns:
+        The figure, which a notebook shows.
 
     Raises:
         OSError: the figure cannot be written there.
     """
-    # A figure of its own, without pyplot: nothing global, and no display needed.
-    canvas = Figure(figsize=(7, 5), layout="constrained")
+    canvas = Drawing(figsize=(7, 5), layout="constrained")
     axes = canvas.subplots()
     # What no colour covers is seen through to this.
     axes.set_facecolor(NOTHING)
@@ -57,7 +61,7 @@ def draw_phase(diagram: PhaseDiagram, show: str, figure: Path, overlay: Sequence
     axes.set_yscale("log" if _is_geometric(diagram.y.values.numpy()) else "linear")
     if legend:
         canvas.legend(handles=legend, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
-    save(canvas, figure)
+    return save(canvas, figure)
 
 
 def _map(canvas: Figure, axes: Axes, diagram: PhaseDiagram, show: str) -> list[Artist]:

@@ -8,23 +8,26 @@ import torch
 
 from isornn.figures import Curve, Mark, Panel
 from isornn.formatting import rounded, with_error_of
-from isornn.present.matplotlib import draw_panels
+from isornn.present.matplotlib import Drawing, draw_panels
 from isornn.theory.spectra import SpectralDensity
 
 _SHOWN = 0.9995  # share of the singular values that the axis takes in
 _NEAR = 0.03  # of the axis: a peak within so much of 0 may leave the frame
 
 
-def draw_spectrum(found: SpectralDensity, figure: Path) -> None:
-    """`spectrum_panel` as a file.
+def draw_spectrum(found: SpectralDensity, figure: str | Path | None = None) -> Drawing:
+    """`spectrum_panel` as a figure.
 
     Args:
-        figure: where to; the ending (.png, .pdf, .svg) says the format. Written atomically.
+        figure: also written there, atomically; the ending (.png, .pdf, .svg) says the format.
+
+    Returns:
+        The figure, which a notebook shows.
 
     Raises:
         OSError: the figure cannot be written there.
     """
-    draw_panels("", [spectrum_panel(found)], figure)
+    return draw_panels("", [spectrum_panel(found)], figure)
 
 
 def spectrum_panel(found: SpectralDensity) -> Panel:

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from isornn.diagnosis import LayerRecord, TrainingRecord
-from isornn.present.matplotlib import COLOURS, NOTHING, edges, grid, save, say
+from isornn.present.matplotlib import COLOURS, NOTHING, Drawing, edges, grid, save, say
 
 _HEIGHT = 256  # rows of a heat map
 _ACROSS = 3  # the most panels in a row
@@ -22,26 +22,34 @@ Array = np.ndarray
 Panel = tuple[str, Callable[[Axes], None]]
 
 
-def draw_watch(record: TrainingRecord, file: str | Path) -> None:
+def draw_watch(record: TrainingRecord, file: str | Path | None = None) -> Drawing:
     """The record's summary, then for every layer and direction its gradients (`draw_gradients`) and singular values.
 
     Args:
-        file: where to; the ending (.png, .pdf, .svg) says the format. Written atomically.
+        file: also written there, atomically; the ending (.png, .pdf, .svg) says the format.
+
+    Returns:
+        The figure, which a notebook shows.
 
     Raises:
         ValueError: the record has no layer.
         OSError: the figure cannot be written there.
     """
     panels = [panel for layer in record.layers for panel in (_gradients(record, layer), _spectra(record, layer))]
-    _draw(panels, 2, Path(file), record.summary)
+    return _draw(panels, 2, file, record.summary)
 
 
-def draw_gradients(records: Mapping[str, TrainingRecord], file: str | Path) -> None:
-    """||dL_T/dh_t|| over iterations (across) and t (upward), in decades below its largest value at that iteration.
+def draw_gradients(records: Mapping[str, TrainingRecord], file: str | Path | None = None) -> Drawing:
+    """||dL_T/ds_t|| over iterations (across) and t (upward), in decades below its largest value at that iteration.
+
+    s are all states of the layer together, as for xi: an LSTM's gradient comes back through c, not through h.
 
     Args:
         records: by title, a panel for each of their layers; those of one figure share no scale.
         file: as in `draw_watch`.
+
+    Returns:
+        As `draw_watch`.
 
     Raises:
         ValueError: there is no layer.
@@ -49,14 +57,17 @@ def draw_gradients(records: Mapping[str, TrainingRecord], file: str | Path) -> N
 
     Source: Vorontsov et al. 2017, figure 2.
     """
-    _draw([_gradients(record, layer, title) for title, record, layer in _each(records)], _ACROSS, Path(file))
+    return _draw([_gradients(record, layer, title) for title, record, layer in _each(records)], _ACROSS, file)
 
 
-def draw_singular_values(records: Mapping[str, TrainingRecord], file: str | Path) -> None:
+def draw_singular_values(records: Mapping[str, TrainingRecord], file: str | Path | None = None) -> Drawing:
     """Mean, standard deviation about it, smallest and largest singular value over iterations, and a margin's bounds.
 
     Args:
         records, file: as in `draw_gradients`.
+
+    Returns:
+        As `draw_watch`.
 
     Raises:
         ValueError: there is no layer.
@@ -64,16 +75,16 @@ def draw_singular_values(records: Mapping[str, TrainingRecord], file: str | Path
 
     Source: Vorontsov et al. 2017, figure 3.
     """
-    _draw([_spectra(record, layer, title) for title, record, layer in _each(records)], _ACROSS, Path(file))
+    return _draw([_spectra(record, layer, title) for title, record, layer in _each(records)], _ACROSS, file)
 
 
 def normalised(layer: LayerRecord) -> tuple[Array, Array]:
-    """t (H,), at most 256 of 0 .. T, and log10 ||dL_T/dh_t|| at every iteration less its largest value, (H, I).
+    """t (H,), at most 256 of 0 .. T, and log10 ||dL_T/ds_t|| at every iteration less its largest value, (H, I).
 
     Between the recorded steps it is interpolated; NaN where it is exactly 0, was not measured, or t is beyond the
     iteration's sequences.
     """
-    values = next(iter(layer.last.values()), np.zeros((len(layer.lags), 0))) / math.log(10)
+    values = layer.last.get("all", np.zeros((len(layer.lags), 0))) / math.log(10)
     longest = int(layer.lags.max(initial=0))
     times = np.linspace(0, longest, min(longest + 1, _HEIGHT))
     rows = np.full((len(values), len(times)), np.nan)
@@ -106,7 +117,8 @@ def _gradients(record: TrainingRecord, layer: LayerRecord, title: str | None = N
         lowest = float(np.clip(np.nanmin(values), -_MOST, -_LEAST))
         borders = edges(record.iterations), edges(times)
         mesh = axes.pcolormesh(*borders, values, cmap="viridis", vmin=lowest, vmax=0, rasterized=True)
-        state = next(iter(layer.last))
+        states = [state for state in layer.last if state != "all"]
+        state = states[0] if len(states) == 1 else "(" + ", ".join(states) + ")"
         beyond = "min" if np.nanmin(values) < lowest else "neither"
         axes.figure.colorbar(
             mesh, ax=axes, extend=beyond, label=rf"$\log_{{10}}$ of $\|dL_T/d{state}_t\|$ over its largest"
@@ -143,7 +155,7 @@ def _spectra(record: TrainingRecord, layer: LayerRecord, title: str | None = Non
     return title or f"{layer.name}: singular values", draw
 
 
-def _draw(panels: Sequence[Panel], across: int, file: Path, summary: str | None = None) -> None:
+def _draw(panels: Sequence[Panel], across: int, file: str | Path | None, summary: str | None = None) -> Drawing:
     if not panels:
         raise ValueError("record: it has no layer to draw")
     canvas, axes = grid(len(panels), min(len(panels), across), (4.4, 3.2))
@@ -152,4 +164,4 @@ def _draw(panels: Sequence[Panel], across: int, file: Path, summary: str | None 
         draw(one)
     if summary is not None:
         canvas.suptitle(fill(summary, _LINE * across), x=0.01, ha="left", fontsize="medium")
-    save(canvas, file)
+    return save(canvas, file)

@@ -17,6 +17,7 @@ from isornn.reports import summary
 from isornn.reports.findings import headline, layer_of, spoken
 from isornn.reports.in_notebooks import comparison_html
 from isornn.reports.report import Report
+from isornn.reports.terminal import as_text
 
 # A file has no answers of the theory.
 _MEASURED = [place for place, column in enumerate(summary.COLUMNS) if place and column != "reach in theory"]
@@ -144,6 +145,12 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         return comparison_html(self, COLUMNS)
+
+    def __str__(self) -> str:
+        return as_text(self.__rich__())
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {self.headline}>"
 
 
 def _place(finding: Finding) -> tuple[str | None, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import shutil
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -24,7 +22,7 @@ from isornn.extras import require
 from isornn.records import RecordError, read_record
 from isornn.reports.findings import headline
 from isornn.reports.in_notebooks import report_html
-from isornn.reports.terminal import terminal
+from isornn.reports.terminal import as_text, terminal
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -132,10 +130,7 @@ class Report:
         return report_html(self.diagnosis, self.findings, self.notes)
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=shutil.get_terminal_size((120, 24)).columns)
-        with console.capture() as shown:
-            console.print(self)
-        return "\n".join(line.rstrip() for line in shown.get().splitlines())
+        return as_text(self.__rich__())
 
     def __repr__(self) -> str:
         return f"<Report of {self.diagnosis.model}, T = {self.diagnosis.length}: {headline(self.findings)}>"

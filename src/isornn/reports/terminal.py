@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import shutil
 from collections.abc import Iterator, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +19,14 @@ from isornn.reports.summary import COLUMNS, meaning, rows, starts, unmeasured
 def terminal(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]) -> Group:
     """For `rich.print`."""
     return Group(*_parts(diagnosis, findings, notes))
+
+
+def as_text(shown: RenderableType) -> str:
+    """What `rich.print` would show, as wide as the terminal, or 120 characters where there is none."""
+    console = Console(file=io.StringIO(), width=shutil.get_terminal_size((120, 24)).columns)
+    with console.capture() as captured:
+        console.print(shown)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def _parts(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]) -> Iterator[RenderableType]:

@@ -131,18 +131,20 @@ class Quantity:
 
 
 def _with_error(value: float, error: float) -> str:
-    """The value to the second digit of its error, or to six digits where it is exact.
+    """The value and its error to the error's second digit, or the value to six digits where it is exact.
 
     >>> _with_error(35.3754, 0.14), _with_error(0.999999, 2e-7), _with_error(2.0, 0.0), _with_error(2.0, math.inf)
     ('35.38 ± 0.14', '0.99999900 ± 2e-07', '2', '2 (error unknown)')
+    >>> _with_error(291.93, 2.0), _with_error(78324.2, 22752.0)
+    ('291.9 ± 2.0', '78324 ± 22752')
     """
     if not error:
         return f"{value:.6g}"
     if not math.isfinite(error):
         return f"{value:.6g} (error unknown)"
-    place = math.floor(math.log10(error)) - 1  # of the error's second digit
-    shown = f"{value:.{-place}f}" if -12 <= place <= 0 else f"{value:.6g}"
-    return f"{shown} ± {error:.2g}"
+    digits = max(0, 1 - math.floor(math.log10(error)))  # after the point, up to the error's second
+    shown = f"{value:.{digits}f}" if digits <= 12 and abs(value) < 1e6 else f"{value:.6g}"
+    return f"{shown} ± {error:.{digits}f}" if 1e-4 <= error < 1e6 else f"{shown} ± {error:.2g}"
 
 
 def _nulled(values: Any, defined: Any) -> Any:

@@ -1,0 +1,54 @@
+"""Figures as notebooks and files have them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from isornn import Gate, Spec, analyze, memory, spectrum
+from isornn.cells import TRNN, Vanilla
+from isornn.diagnosis import Monitor
+from isornn.present import (
+    draw_analysis,
+    draw_gradients,
+    draw_memory,
+    draw_phase,
+    draw_singular_values,
+    draw_spectrum,
+    draw_watch,
+)
+from isornn.present.matplotlib import Drawing
+from isornn.theory import phase_diagram
+
+PNG = b"\x89PNG"
+TYPED = Spec(TRNN(), {"f": Gate(input_var=1.0), "z": Gate(input_var=1.0)})
+
+
+def _record() -> Monitor:
+    model = nn.RNN(2, 3)
+    with Monitor(model, every=1) as monitor:
+        model(torch.randn(4, 2, 2))[0].sum().backward()
+        monitor.step()
+    return monitor
+
+
+DRAWN: dict[str, Callable[[str | None], Drawing]] = {
+    "analysis": lambda file: draw_analysis(analyze(TYPED, length=5), file),
+    "memory": lambda file: draw_memory(memory(torch.randn(5, 3, 1), torch.randn(5)), file),
+    "phase": lambda file: draw_phase(
+        phase_diagram(Spec(Vanilla()), ("h.weight_var", [0.5, 1.0]), ("h.bias_var", [0.1, 0.2])), "xi", file
+    ),
+    "spectrum": lambda file: draw_spectrum(spectrum(TYPED), file),
+    "watch": lambda file: draw_watch(_record().record, file),
+    "gradients": lambda file: draw_gradients({"a": _record().record}, file),
+    "singular values": lambda file: draw_singular_values({"a": _record().record}, file),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_notebook_shows_it_and_no_file_is_needed(name: str, tmp_path: Path) -> None:
+    assert DRAWN[name](None)._repr_png_().startswith(PNG)
+    file = tmp_path / "figure.png"
+    assert DRAWN[name](str(file)).axes and file.read_bytes().startswith(PNG)
