@@ -1,10 +1,13 @@
 """How Sphinx builds the site: `make docs`. Nothing is loaded from the network, neither here nor in the pages."""
 
+import os
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
 
 DOCS = Path(__file__).parent
+# For the tutorials, of which several run at a time: torch's threads would wait for each other's processors.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(DOCS / "_ext"))
 
 project = "isornn"
@@ -44,7 +47,7 @@ myst_heading_anchors = 4
 # Tutorials run when the site is built, and again only after they change.
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(DOCS / "_build" / "notebooks")
-nb_execution_timeout = 240
+nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 nb_ipywidgets_js = {}  # by default from the network
