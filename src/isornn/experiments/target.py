@@ -13,13 +13,17 @@ import torch
 
 from isornn.figures import Panel
 
-Scale = Literal["small", "paper"]
-SCALES: tuple[Scale, ...] = ("small", "paper")
-Answer = Literal["holds", "does not hold", "cannot tell"]
+Scale = Literal["small", "medium", "paper"]
+SCALES: tuple[Scale, ...] = ("small", "medium", "paper")
+Answer = Literal["holds", "does not hold", "not tested at this size"]
+UNTESTED: Answer = "not tested at this size"
+"""What the measurement was too small, too short or too uncertain for; the verdict says which."""
 Measured = Mapping[str, Any]
 """What was measured: numbers, texts, lists and tables of them, as JSON has them."""
 Progress = Callable[[str, int, int], None]
 """Called with what is done, how much of it, and of how much."""
+Spent = Callable[[float], None]
+"""Called with the processor seconds that other processes worked for a measurement."""
 
 
 class TargetError(ValueError):
@@ -27,11 +31,41 @@ class TargetError(ValueError):
 
 
 @dataclass(frozen=True)
+class Effect:
+    """A number that the claim is about.
+
+    Args:
+        what: it is.
+        value: the mean over seeds, or a count.
+        low, high: its 95 % confidence interval; ``None`` where one seed has none, or the number is exact.
+        seeds: how many.
+        published: the paper's number as printed, or what it says in words; empty where there is none.
+    """
+
+    what: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    seeds: int = 1
+    published: str = ""
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """Whether the claim holds, and the numbers that say so."""
+    """Whether the claim holds, the reason, and the numbers that it is about."""
 
     answer: Answer
     why: str
+    effects: tuple[Effect, ...] = ()
+
+    @staticmethod
+    def from_mapping(found: Mapping[str, Any]) -> Verdict:
+        """What a record has of one."""
+        return Verdict(found["answer"], found["why"], tuple(Effect(**one) for one in found.get("effects", ())))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"answer": self.answer, "why": self.why, "effects": [vars(one) for one in self.effects]}
 
 
 @dataclass(frozen=True)
@@ -44,6 +78,8 @@ class Bench:
         data: the user's folder of data files, or ``None``.
         seed: of everything random.
         progress: called with what is done.
+        jobs: how many processes train.
+        spent: called with the processor seconds of those that are not this one.
     """
 
     settings: Mapping[str, Any]
@@ -51,6 +87,8 @@ class Bench:
     data: Path | None
     seed: int
     progress: Progress
+    jobs: int = 2
+    spent: Spent = lambda seconds: None
 
     def generator(self, stream: int = 0) -> torch.Generator:
         """A generator of the seed's; streams are independent of each other."""

@@ -15,7 +15,7 @@ from scipy.stats import spearmanr
 
 from isornn.cells import Gate, Input, Spec, cell_named
 from isornn.cells.roles import roles_of
-from isornn.experiments.runs import train_all
+from isornn.experiments.runs import train_all, training_accuracy
 from isornn.experiments.target import Bench, Measured
 from isornn.figures import Curve, HeatMap, Panel, Style
 from isornn.tasks import load_digits
@@ -34,6 +34,19 @@ SMALL: Mapping[str, Any] = {
     "lengths": [3, 6, 12, 24],
     "bias_means": [0.0, 0.75, 1.5, 2.25, 3.0],
     "seeds": 3,
+}
+MEDIUM: Mapping[str, Any] = {
+    "block": 2,
+    "held_out": 1000,
+    "training_images": 1000,
+    "hidden": 64,
+    "batch": 64,
+    "updates": 1000,
+    "rate": 1e-3,
+    "clip": 1.0,
+    "lengths": [5, 10, 20, 40, 80],
+    "bias_means": [0.0, 1.0, 2.0, 3.0, 4.0],
+    "seeds": 5,
 }
 PAPER: Mapping[str, Any] = {
     "hidden": 128,
@@ -56,7 +69,7 @@ CHOICES = (
 
 
 def data_name(folder: Path | None) -> str:
-    return load_digits(folder).name
+    return load_digits(folder, pooled=False).name
 
 
 def measure(bench: Bench, *, tied: bool) -> Measured:
@@ -72,12 +85,17 @@ def measure(bench: Bench, *, tied: bool) -> Measured:
         ],
     )
     # A run that diverged has learned nothing that counts.
-    accuracies = iter(0.1 if run.diverged or run.last is None else run.last["accuracy"] for run in runs)
-    by_place = {place: [next(accuracies) for _ in range(settings["seeds"])] for place in grid}
+    of_parts = {"accuracy": [0.1 if run.diverged or run.last is None else run.last["accuracy"] for run in runs]}
+    if "training_images" in settings:
+        of_parts["training"] = [training_accuracy(bench, run, settings["training_images"]) for run in runs]
+    seeds = settings["seeds"]
     cells = []
     for cell in CELLS:
-        accuracy = [[by_place[cell, T, bias] for bias in settings["bias_means"]] for T in settings["lengths"]]
-        cells.append({"cell": cell, **_time_scales(settings, cell, tied), "accuracy": accuracy})
+        found = {"cell": cell, **_time_scales(settings, cell, tied)}
+        for part, values in of_parts.items():
+            by_place = {place: values[seeds * k : seeds * (k + 1)] for k, place in enumerate(grid)}
+            found[part] = [[by_place[cell, T, bias] for bias in settings["bias_means"]] for T in settings["lengths"]]
+        cells.append(found)
     return {
         "lengths": settings["lengths"],
         "bias_means": settings["bias_means"],
@@ -97,7 +115,11 @@ def _configuration(
     own = {} if tied else {"own_steps": length}
     updates = settings["updates"] if cell == "gru_cho" else settings.get("lstm_updates", settings["updates"])
     return {
-        "task": {"name": "noise_padded", "length": length},
+        "task": {
+            "name": "noise_padded",
+            "length": length,
+            **{name: settings[name] for name in ("block", "held_out") if name in settings},
+        },
         "model": {"name": cell, "hidden": settings["hidden"], **own},
         "start": {"name": "spec", "gates": gates},
         "optimiser": {"name": "adam", "rate": settings["rate"]},

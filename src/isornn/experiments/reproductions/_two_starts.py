@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from isornn.experiments.runs import train_all
-from isornn.experiments.target import Answer, Bench, Measured, Verdict
+from isornn.experiments.target import UNTESTED, Answer, Bench, Measured, Verdict
 from isornn.figures import Curve, Mark, Panel
 from isornn.tasks import load_digits
 from isornn.training import RunRecord
@@ -131,7 +131,7 @@ def judge(measured: Measured) -> Verdict:
     if any(_apart(one) for one in ahead):
         answer: Answer = "holds"
     elif ahead or not any(learned(one, start) for one in longer for start in STARTS):
-        answer = "cannot tell"
+        answer = UNTESTED
     else:
         answer = "does not hold"
     return Verdict(answer, "; ".join(summary(one) for one in measured["sizes"]))

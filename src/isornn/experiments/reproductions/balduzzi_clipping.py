@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from isornn.experiments.target import Answer, Bench, Measured, Target, Verdict
+from isornn.experiments.target import UNTESTED, Answer, Bench, Measured, Target, Verdict
 from isornn.figures import Curve, Panel
 from isornn.nn import TLSTM, CoupledLSTM
 from isornn.tasks import Characters, load_book, loader
@@ -67,7 +67,7 @@ def judge(measured: Measured) -> Verdict:
     seeds = len(next(iter(cells["LSTM"].values())))
     lstm = [rate for rate, count in exploded["LSTM"].items() if count == seeds]
     typed = [rate for rate, count in exploded["T-LSTM"].items() if count]
-    answer: Answer = "does not hold" if typed else "holds" if lstm else "cannot tell"
+    answer: Answer = "does not hold" if typed else "holds" if lstm else UNTESTED
     details = "; ".join(
         f"{name}, rate {rate}: {_norms_text(runs)} ({exploded[name][rate]} of {seeds} exploded)"
         for name, rates in cells.items()

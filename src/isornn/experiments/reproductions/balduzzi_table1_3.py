@@ -10,7 +10,7 @@ from typing import Any
 from isornn.experiments.reproductions import _by_seeds as seeds
 from isornn.experiments.reproductions._typed_pairs import MODELS, PAIRS, matched_units, parameters, row
 from isornn.experiments.runs import train_all
-from isornn.experiments.target import Answer, Bench, Measured, Target, Verdict
+from isornn.experiments.target import UNTESTED, Answer, Bench, Measured, Target, Verdict
 from isornn.figures import Panel
 from isornn.tasks import Characters, load_book
 
@@ -65,9 +65,7 @@ def judge(measured: Measured) -> Verdict:
     won, mixed, most = wins.count(True), wins.count(None), len(pairs) // 2
     gaps = [_gap(typed["test"], classical["test"]) for _, classical, typed in pairs]
     comparable = all(gap <= _WORSE for gap in gaps)
-    answer: Answer = (
-        "does not hold" if won + mixed <= most or not comparable else "holds" if won > most else "cannot tell"
-    )
+    answer: Answer = "does not hold" if won + mixed <= most or not comparable else "holds" if won > most else UNTESTED
     details = "; ".join(
         f"{what}: train {seeds.mean_range(typed['train'])} for {seeds.mean_range(classical['train'])} "
         f"({'seeds mix' if win is None else 'lower' if win else 'higher'}), test {gap:+.3f}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from isornn.experiments.reproductions import _noise_padded as padded
-from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.experiments.target import UNTESTED, Bench, Measured, Target, Verdict
 
 _RANK = 0.8
 _SLACK = 2.0
@@ -28,7 +28,7 @@ def judge(measured: Measured) -> Verdict:
         rank = padded.rank_correlation(borders, case["xi"])
         flat = [value for row in padded.mean_accuracy(case) for value in row]
         if max(flat) - min(flat) < _LEARNED or len(seen) < 3 or rank is None:
-            answers.append("cannot tell")
+            answers.append(UNTESTED)
         else:
             answers.append("holds" if rank > _RANK and near > len(seen) / 2 else "does not hold")
         details.append(
@@ -36,7 +36,7 @@ def judge(measured: Measured) -> Verdict:
             f"factor {_SLACK:g} of that in {near}, rank correlation with xi "
             f"{'not defined' if rank is None else f'{rank:.2f}'} (bar {_RANK})"
         )
-    for answer in ("does not hold", "cannot tell"):
+    for answer in ("does not hold", UNTESTED):
         if answer in answers:
             return Verdict(answer, "; ".join(details))
     return Verdict("holds", "; ".join(details))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from isornn.experiments.reproductions import _noise_padded as padded
-from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.experiments.target import UNTESTED, Bench, Measured, Target, Verdict
 
 _FEWEST = 3
 _TIED_STEPS = {"tied_steps": 24}
@@ -25,7 +25,7 @@ def judge(measured: Measured) -> Verdict:
         places = [place for place, border in enumerate(borders) if 0 < border < math.inf]
         within = {name: sum(padded.inside(borders[k], case[name][k]) for k in places) for name in ranks}
         if ranks["xi"] is None:
-            return Verdict("cannot tell", f"{padded.NAMES[case['cell']]}: neither accuracy nor xi varies enough")
+            return Verdict(UNTESTED, f"{padded.NAMES[case['cell']]}: neither accuracy nor xi varies enough")
         positive &= ranks["xi"] > 0
         outside += len(places) - within["xi"]
         seen_at_all += len(places)
@@ -36,7 +36,7 @@ def judge(measured: Measured) -> Verdict:
             f"columns, by tied xi in {within['tied_xi']}"
         )
     if seen_at_all < _FEWEST:
-        return Verdict("cannot tell", "; ".join(details))
+        return Verdict(UNTESTED, "; ".join(details))
     return Verdict("holds" if positive and outside > 0 else "does not hold", "; ".join(details))
 
 
@@ -56,7 +56,11 @@ TARGET = Target(
     choices=f"{padded.CHOICES} The curves of tied networks are drawn too: growth over the later half of 24 steps "
     "from state 0; there are none where displacements grow. Deviation means at least one column whose border is "
     "outside 3 xi to 6 xi.",
-    settings={"small": {**padded.SMALL, **_TIED_STEPS}, "paper": {**padded.PAPER, **_TIED_STEPS}},
+    settings={
+        "small": {**padded.SMALL, **_TIED_STEPS},
+        "medium": {**padded.MEDIUM, **_TIED_STEPS},
+        "paper": {**padded.PAPER, **_TIED_STEPS},
+    },
     measure=measure,
     judge=judge,
     panels=padded.panels,

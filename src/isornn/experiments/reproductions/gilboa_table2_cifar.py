@@ -6,7 +6,7 @@ from pathlib import Path
 
 from isornn.cells.starts import preset
 from isornn.experiments.reproductions import _table2 as table
-from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.experiments.target import UNTESTED, Bench, Measured, Target, Verdict
 from isornn.figures import Curve, Mark, Panel
 from isornn.tasks import load_cifar
 from isornn.theory import phase_diagram
@@ -47,7 +47,7 @@ def judge(measured: Measured) -> Verdict:
     )
     learned = max(table.mean_and_error(row["test"])[0] for row in rows.values()) > _LEARNED
     if not learned or abs(gap) < _SURE * error:
-        return Verdict("cannot tell", why)
+        return Verdict(UNTESTED, why)
     return Verdict("holds" if gap > 0 and short else "does not hold", why)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from isornn.experiments.reproductions import _table2 as table
-from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.experiments.target import UNTESTED, Bench, Measured, Target, Verdict
 from isornn.figures import Curve, Panel
 from isornn.tasks import load_digits
 
@@ -45,7 +45,7 @@ def judge(measured: Measured) -> Verdict:
     )
     best = max(table.mean_and_error(row["test"])[0] for row in rows.values())
     if best < _LEARNED or abs(gap + _WORSE) < error:
-        return Verdict("cannot tell", why)
+        return Verdict(UNTESTED, why)
     return Verdict("holds" if gap > -_WORSE else "does not hold", why)
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.utils import parametrize
 
-from isornn.experiments.reproductions._followed import PAPER_RATES, RATES, followed
-from isornn.experiments.target import Answer, Bench, Measured, Target, Verdict
+from isornn.experiments.reproductions._copying import RATES
+from isornn.experiments.reproductions._followed import DECAY, PUBLISHED, followed
+from isornn.experiments.runs import Look
+from isornn.experiments.target import UNTESTED, Answer, Bench, Measured, Target, Verdict
 from isornn.figures import Curve, HeatMap, Panel
 from isornn.tasks import Copy, one_pass
-from isornn.training import SequenceModel
+from isornn.training import SequenceModel, State
 
 _FLAT = 1e-4
 _MARGINS: dict[str, float | None] = {"0": 0.0, ".001": 0.001, ".01": 0.01, ".1": 0.1, "1": 1.0, "none": None}
@@ -23,30 +25,30 @@ _MARGINS: dict[str, float | None] = {"0": 0.0, ".001": 0.001, ".01": 0.01, ".1":
 def measure(bench: Bench) -> Measured:
     """ln |d(loss of the last step)/dh_t| over t, every so many updates; mean 0 over t. A table for each seed."""
     settings = bench.settings
-    task = Copy(settings["length"])
     (probe,) = one_pass(Copy(settings["length"], size=settings["probe"], seed=1), settings["probe"])
-    fields = {"name": "copy", "length": settings["length"]}
-    found: dict[str, Any] = {}
-    for number, (name, margin) in enumerate(_MARGINS.items()):
-        found[name] = []
-        for seed in range(settings["seeds"]):
-            bench.progress(f"margin {name}", number * settings["seeds"] + seed, len(_MARGINS) * settings["seeds"])
-            options = {"margin": margin, "nonlinearity": "identity"}
-            found[name].append(followed(bench, task, fields, seed, partial(_norms, probe), **options))
-    return {"every": settings["every"], "margins": found}
+    models = {
+        name: {"nonlinearity": "identity"} | ({} if margin is None else {"margin": margin})
+        for name, margin in _MARGINS.items()
+    }
+    look = Look(settings["every"], partial(_norms, probe))
+    task = {"name": "copy", "length": settings["length"], "held_out": settings["probe"]}
+    return {"every": settings["every"], "margins": followed(bench, task, models, look)}
 
 
-def _norms(probe: tuple[Tensor, ...], model: SequenceModel) -> list[float]:
+def _norms(probe: tuple[Tensor, ...], state: State) -> list[float]:
     """ln |d(loss)/dh_t|, mean 0 over t; by one step a call, so that each state is at hand."""
+    model = state.model
+    assert isinstance(model, SequenceModel)
     x, y = probe
-    state, states = None, []
-    for step in model.encoder(x):
-        state, _ = model.recurrent(step.unsqueeze(0), state)  # the output is the state
-        state.retain_grad()
-        states.append(state)
+    h, states = None, []
+    with parametrize.cached():  # W once, not at every step
+        for step in model.encoder(x):
+            h, _ = model.recurrent(step.unsqueeze(0), h)  # the output is the state
+            h.retain_grad()
+            states.append(h)
     functional.cross_entropy(model.readout(states[-1][0]), y[-1]).backward()
     model.zero_grad()
-    norms = [math.log(float(state.grad.norm())) for state in states]
+    norms = [math.log(float(h.grad.norm())) for h in states]
     mean = sum(norms) / len(norms)
     return [round(norm - mean, 9) for norm in norms]
 
@@ -70,7 +72,7 @@ def judge(measured: Measured) -> Verdict:
     means = {name: sum(values) / len(values) for name, values in later.items()}
     grows = all(means[a] < means[b] for a, b in pairwise(means))
     apart = all(max(later[a]) < min(later[b]) for a, b in pairwise(later))
-    answer: Answer = "does not hold" if zero > _FLAT or not grows else "holds" if apart else "cannot tell"
+    answer: Answer = "does not hold" if zero > _FLAT or not grows else "holds" if apart else UNTESTED
     details = ", ".join(
         f"{name}: {means[name]:.2g} ({min(each):.2g} to {max(each):.2g})" for name, each in later.items()
     )
@@ -87,17 +89,29 @@ def panels(measured: Measured) -> list[Panel]:
     every, found, curves = measured["every"], [], []
     for colour, (name, seeds) in enumerate(measured["margins"].items()):
         for number, rows in enumerate(seeds):
-            updates = [every * k for k in range(len(rows))]
+            updates = [every * k for k in range(1, len(rows) + 1)]
             spreads = [max(_spread(row), 1e-8) for row in rows]
             curves.append(Curve(updates, spreads, "" if number else name, colour=colour))
         rows = seeds[0]
         steps = list(range(1, len(rows[0]) + 1))
         columns = [list(column) for column in zip(*rows, strict=True)]
-        heat = HeatMap([every * k for k in range(len(rows))], steps, columns, "ln |gradient|, mean 0")
+        heat = HeatMap([every * k for k in range(1, len(rows) + 1)], steps, columns, "ln |gradient|, mean 0")
         found.append(Panel(f"margin {name}", "update", "step t", heat=heat))
     return [*found, Panel("spread over t, all seeds", "update", "std of ln |gradient|", curves, log=("y",))]
 
 
+_PUBLISHED = {
+    "length": 200,
+    "hidden": 128,
+    "updates": 1000,
+    "every": 20,
+    "validate_every": 100,
+    "seeds": 5,
+    "probe": 50,
+    "optimiser": PUBLISHED,
+    "penalty": DECAY,
+    "clip": 100.0,
+}
 TARGET = Target(
     id="vorontsov-fig2",
     source="Vorontsov et al. 2017, figure 2",
@@ -109,22 +123,17 @@ TARGET = Target(
     settings={
         "small": {
             "length": 30,
-            "units": 64,
+            "hidden": 64,
             "updates": 200,
             "every": 10,
+            "validate_every": 200,
             "seeds": 2,
             "probe": 50,
-            "rates": RATES,
+            "optimiser": RATES,
+            "clip": 1.0,
         },
-        "paper": {
-            "length": 200,
-            "units": 128,
-            "updates": 1000,
-            "every": 10,
-            "seeds": 1,
-            "probe": 50,
-            "rates": PAPER_RATES,
-        },
+        "medium": _PUBLISHED,
+        "paper": _PUBLISHED,
     },
     measure=measure,
     judge=judge,
