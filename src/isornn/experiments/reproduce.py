@@ -124,7 +124,7 @@ def reproduce(
         seed=seed,
         data=source,
         measured=measured,
-        verdict=target.judge(measured),
+        verdict=target.verdict(scale, measured),
         command=_command(target, scale, data, seed),
         seconds=seconds,
         hardware=hardware(),

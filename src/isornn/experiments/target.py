@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ SCALES: tuple[Scale, ...] = ("small", "medium", "paper")
 Answer = Literal["holds", "does not hold", "not tested at this size"]
 UNTESTED: Answer = "not tested at this size"
 """What the measurement was too small, too short or too uncertain for; the verdict says which."""
+Kind = Literal["theory", "training", "timing", "file"]
 Measured = Mapping[str, Any]
 """What was measured: numbers, texts, lists and tables of them, as JSON has them."""
 Progress = Callable[[str, int, int], None]
@@ -111,6 +112,10 @@ class Target:
         panels: numbers to the figure.
         data: the name of the data that it is measured on, of what is in the user's folder; ``None`` where only random
             numbers are needed.
+        kind: what is measured: a theory and its networks, training, time, or what a file holds.
+        untested: by scale, why measurements of its size cannot decide the claim, whatever comes out.
+        undecided: why no scale that can be run here decides it.
+        see: a page with further measurements of the same, below ``docs/``.
     """
 
     id: str
@@ -123,6 +128,17 @@ class Target:
     judge: Callable[[Measured], Verdict]
     panels: Callable[[Measured], Sequence[Panel]]
     data: Callable[[Path | None], str] | None = None
+    kind: Kind = "theory"
+    untested: Mapping[Scale, str] = field(default_factory=dict)
+    undecided: str = ""
+    see: str = ""
+
+    def verdict(self, scale: Scale, measured: Measured) -> Verdict:
+        """What ``judge`` says, where this scale can decide the claim."""
+        found = self.judge(measured)
+        if scale not in self.untested:
+            return found
+        return Verdict(UNTESTED, f"{self.untested[scale]}. Measured: {found.why}", found.effects)
 
 
 def target_ids() -> list[str]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from scipy.stats import kendalltau
 
+from isornn.experiments.reproductions import _by_seeds as by_seeds
+from isornn.experiments.reproductions._followed import DECAY
 from isornn.experiments.runs import train_all
-from isornn.experiments.target import Bench
+from isornn.experiments.target import Bench, Effect
 from isornn.figures import Curve, Mark, Panel
 from isornn.training import RunRecord
 from isornn.training.metrics import read_metrics
@@ -23,9 +25,9 @@ LEARNED = 0.1  # of the loss without memory
 _SURE = 0.05  # of an order by chance
 # As in this library's copy benchmark.
 RATES = {"name": "geodesic", "rate": 1e-3, "geodesic_rate": 1e-2, "spectrum_rate": 1.0, "rest": "rmsprop"}
-PAPER_RATES = {"name": "geodesic", "rate": 1e-4, "geodesic_rate": 1e-6, "spectrum_rate": 1e-4, "rest": "rmsprop"}
 SMALL = {"hidden": 128, "held_out": 100, "validate_every": 25, "clip": 1.0}
-PAPER = {"hidden": 128, "held_out": 1000, "validate_every": 500, "clip": 100.0}
+MEDIUM = {"hidden": 128, "held_out": 100, "validate_every": 25, "clip": 1.0, "penalty": DECAY}
+PAPER = {"hidden": 128, "held_out": 1000, "validate_every": 500, "clip": 100.0, "penalty": DECAY}
 
 Row = Mapping[str, Any]
 """Of a network: ``losses`` of each seed ``every`` so many updates, and why it ``diverged``, if it did."""
@@ -35,6 +37,7 @@ def configuration(bench: Bench, length: int, updates: int, **fields: Any) -> dic
     """Of a run on copy(length), but for its seed, with ``model``, ``optimiser`` and what else there is."""
     settings = bench.settings
     model = {"hidden": settings["hidden"], **fields.pop("model")}
+    decay = {"penalty": settings["penalty"]} if "penalty" in settings else {}
     return {
         "task": {"name": "copy", "length": length, "held_out": settings["held_out"]},
         "model": model,
@@ -42,15 +45,36 @@ def configuration(bench: Bench, length: int, updates: int, **fields: Any) -> dic
         "batch_size": 50,
         "validate_every": settings["validate_every"],
         "clip": settings["clip"],
+        **decay,
         **fields,
     }
 
 
-def trained(bench: Bench, networks: Mapping[str, Mapping[str, Any]]) -> dict[str, list[RunRecord]]:
-    """The records of every network's seeds, by its name."""
+def trained(
+    bench: Bench, networks: Mapping[str, Mapping[str, Any]], *, to_the_end: Container[str] = ()
+) -> dict[str, list[RunRecord]]:
+    """The records of every network's seeds, by its name.
+
+    With the settings' ``stop_learned`` a run ends at the first quarter of its updates by which it has learned, but for
+    those of the networks ``to_the_end``.
+    """
     seeds = range(1000 * bench.seed, 1000 * bench.seed + bench.settings["seeds"])
-    runs = iter(train_all(bench, [{**fields, "seed": seed} for fields in networks.values() for seed in seeds]))
-    return {name: [next(runs) for _ in seeds] for name in networks}
+    planned = {(name, seed): {**fields, "seed": seed} for name, fields in networks.items() for seed in seeds}
+    runs: dict[tuple[str, int], RunRecord] = {}
+    for quarter in range(1, 5) if bench.settings.get("stop_learned") else [4]:
+        waiting = [place for place in planned if place not in runs or place[0] in to_the_end or not _ended(runs[place])]
+        cut = [{**planned[place], "updates": planned[place]["updates"] * quarter // 4} for place in waiting]
+        shorter = [runs[place] for place in waiting] if runs else None
+        runs |= dict(zip(waiting, train_all(bench, cut, after=shorter), strict=True))
+    return {name: [runs[name, seed] for seed in seeds] for name in networks}
+
+
+def _ended(run: RunRecord) -> bool:
+    """Whether it has learned by its best validation, or can learn no more."""
+    if run.diverged is not None:
+        return True
+    assert run.baseline is not None
+    return run.best is not None and run.best["loss"] < LEARNED * run.baseline
 
 
 def row(bench: Bench, runs: Sequence[RunRecord]) -> Row:
@@ -91,6 +115,14 @@ def median_range(row: Row) -> str:
     middle = statistics.median_low(updates)
     low, high = ("never" if math.isinf(update) else f"{update:.0f}" for update in (min(updates), max(updates)))
     return low if low == high else f"{'never' if math.isinf(middle) else f'{middle:.0f}'} ({low} to {high})"
+
+
+def effects(title: str, rows: Mapping[str, Row], published: str = "") -> list[Effect]:
+    """Of each row, the update at which it is learned; no number where a seed never does."""
+    return [
+        by_seeds.effect(f"{title}{name}: update at which it is learned", learned_at(one), published)
+        for name, one in rows.items()
+    ]
 
 
 def panel(title: str, rows: Mapping[str, Row]) -> Panel:

@@ -84,4 +84,5 @@ TARGET = Target(
     measure=measure,
     judge=judge,
     panels=panels,
+    kind="timing",
 )

@@ -138,4 +138,6 @@ TARGET = Target(
     measure=measure,
     judge=judge,
     panels=panels,
+    kind="training",
+    untested={"small": "T = 30 where the paper has 200, and 10,000 times its rate of the bases"},
 )

@@ -157,4 +157,6 @@ TARGET = Target(
     judge=judge,
     panels=panels,
     data=_data,
+    kind="training",
+    untested={"small": "600 updates where the paper has 120,000, 64 units where it has 128"},
 )

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 
 from isornn.experiments.reproductions import _by_seeds as by_seeds
+from isornn.experiments.reproductions._followed import DECAY
 from isornn.experiments.runs import RunFailed
 from isornn.experiments.target import Bench, Measured, Target, Verdict
 from isornn.figures import Panel
 from isornn.nn import spectral
 from isornn.tasks import load_digits, loader, one_pass
 from isornn.training import Configuration, NonFiniteLoss, SequenceModel, State, evaluate, train
-from isornn.training.building import build_model, build_optimiser
+from isornn.training.building import build_model, build_optimiser, build_penalty
 from isornn.training.problems import problem_named
 from isornn.training.sweep import LocalWorkers, SweptRun, run_sweep
 
@@ -37,13 +38,13 @@ _OPLU: Mapping[str, tuple[float | None, str, float | None]] = {
 }
 _ROWS_OF = {"ordered": _ROWS, "permuted": {**_ROWS, **_OPLU}}
 _GAIN, _BOUNDED = "m = 0, gain 1.05", ("m = .1", "m = 1")
-_NEAR = 0.02  # of accuracy
-_WORKERS = 2
+_NEAR = 0.02  # of accuracy; the paper's table 2 calls rows 0.3 and 0.6 points apart alike
+_PUBLISHED = dict.fromkeys(_OPLU, "above 90") | {"m = 0, gain 1.05": "'nearly match the top performance'"}
 
 
 def data_name(folder: Path | None) -> str:
-    """MNIST is pooled here."""
-    return load_digits(folder).name
+    """How it is pooled is in the settings."""
+    return load_digits(folder, pooled=False).name
 
 
 def measure(bench: Bench) -> Measured:
@@ -56,7 +57,7 @@ def measure(bench: Bench) -> Measured:
         {f"{Configuration.from_mapping(one['run']).hash}-{one['gain']}": one for one in plan},
         bench.folder,
         partial(_run, bench.data),
-        LocalWorkers(_WORKERS),
+        LocalWorkers(bench.jobs),
         watch=partial(_watch, bench),
     )
     accuracies = iter([_accuracy(one) for one in swept])
@@ -72,12 +73,13 @@ def _fields(settings: Mapping[str, Any], order: str, name: str, seed: int) -> di
     run = {
         "task": {
             "name": "sequential_images",
-            "pooled": settings["pooled"],
+            **({"block": settings["block"], "pooled": True} if "block" in settings else {"pooled": settings["pooled"]}),
             "held_out": settings["held_out"],
             **_ORDERS[order],
         },
         "model": {"name": "spectral", "hidden": settings["hidden"], "nonlinearity": transition, **bound},
         "optimiser": settings["optimiser"],
+        **({"penalty": settings["penalty"]} if "penalty" in settings else {}),
         "updates": settings["updates"],
         "batch_size": 50,
         "clip": settings["clip"],
@@ -107,8 +109,9 @@ def _run(data: Path | None, fields: Mapping[str, Any], folder: Path, progress: A
     def after_update(state: State) -> None:
         progress(state.update, configuration.updates)
 
+    penalty = build_penalty(configuration.penalty, model)
     try:
-        train(state, batches, configuration.updates, clip=configuration.clip, on_update=[after_update])
+        train(state, batches, configuration.updates, clip=configuration.clip, penalty=penalty, on_update=[after_update])
     except NonFiniteLoss as error:
         return {"accuracy": 0.0, "diverged": str(error)}
     return {"accuracy": evaluate(model, one_pass(problem.test, 1000))["accuracy"], "diverged": None}
@@ -133,7 +136,7 @@ def judge(measured: Measured) -> Verdict:
     for order, rows in measured["orders"].items():
         best = max(_BOUNDED, key=lambda name: by_seeds.mean(rows[name]))
         parts[f"{order}: m = 0 below its gain 1.05"] = by_seeds.below(rows["m = 0"], rows[_GAIN])
-        parts[f"{order}: gain 1.05 within 2 points of {best}, or above"] = _near(rows[_GAIN], rows[best])
+        parts[f"{order}: gain 1.05 nearer to {best} than to m = 0"] = _nearer(rows[_GAIN], rows[best], rows["m = 0"])
     oplu = [measured["orders"]["permuted"][name] for name in _OPLU]
     alike = [_near(a, b) for pair in combinations(oplu, 2) for a, b in (pair, pair[::-1])]
     parts["OPLU's margins within 2 points"] = False if False in alike else None if None in alike else True
@@ -142,7 +145,18 @@ def judge(measured: Measured) -> Verdict:
         for order, rows in measured["orders"].items()
     )
     judged = "; ".join(f"{part}: {by_seeds.SAID[yes]}" for part, yes in parts.items())
-    return Verdict(by_seeds.answer_of(parts), f"{judged}. Test accuracy, mean and range over seeds: {details}")
+    effects = tuple(
+        by_seeds.effect(f"test accuracy %, {order}, {name}", [100 * one for one in values], _PUBLISHED.get(name, ""))
+        for order, rows in measured["orders"].items()
+        for name, values in rows.items()
+    )
+    return Verdict(by_seeds.answer_of(parts), f"{judged}. Test accuracy, mean and range over seeds: {details}", effects)
+
+
+def _nearer(values: Sequence[float], to: Sequence[float], than: Sequence[float]) -> bool | None:
+    """Whether each seed is nearer to the one mean than to the other, or beyond it; ``None`` where seeds differ."""
+    middle = (by_seeds.mean(to) + by_seeds.mean(than)) / 2
+    return by_seeds.of_all([value >= middle for value in values])
 
 
 def _near(low: Sequence[float], high: Sequence[float]) -> bool | None:
@@ -169,12 +183,14 @@ TARGET = Target(
     claim="On digits pixel by pixel, ordered and permuted, a pre-activation gain of 1.05 lifts a tanh network with "
     "margin 0 nearly to the best margin; with OPLU all margins do equally well on permuted ones.",
     published="no numbers for the gain ('nearly match the top performance'); OPLU above 90 % on permuted MNIST",
-    choices="MNIST pooled to 7x7 or the package's digits, 64 units, and far fewer updates. The gain multiplies W; that "
-    "of the input's weights and the biases is in what is trained. Rates as in an earlier trial of table 1 on 8x8 "
-    "digits, not tuned: bases 0.0001, the rest and the spectrum (over 2m) 0.001 by RMSprop, clip 100, without weight "
-    "decay. Accuracy is on the first held-out images of the test part, after the last update. Of margins, .1 and 1 "
-    "are compared with; nearly: at most 2 points below in the mean; below: all seeds; not nearly: more than 2 points, "
-    "and all seeds below. Whether OPLU is above 90 % depends on the training's length, and is not judged.",
+    choices="At scale small MNIST pooled to 7x7 or the package's digits, 64 units, and far fewer updates; at scale "
+    "medium 14x14 pixels, 128 units. The gain multiplies W; that of the input's weights and the biases is in what is "
+    "trained. Rates as in an earlier trial of table 1 on 8x8 digits, not tuned: bases 0.0001, the rest and the "
+    "spectrum (over 2m) 0.001 by RMSprop, clip 100, without weight decay at scale small. Accuracy is on the first "
+    "held-out images of the test part, after the last update. Of margins, .1 and 1 are compared with; nearly: every "
+    "seed nearer to the better one's mean than to m = 0's; below: all seeds. OPLU's margins are alike if their means "
+    "are within 2 points, and not if in addition all seeds are below. Whether OPLU is above 90 % depends on the "
+    "training's length, and is not judged.",
     settings={
         "small": {
             "pooled": True,
@@ -191,7 +207,24 @@ TARGET = Target(
                 "rest": "rmsprop",
             },
         },
+        "medium": {
+            "block": 2,
+            "held_out": 2000,
+            "hidden": 128,
+            "updates": 10_000,
+            "seeds": 2,
+            "clip": 100.0,
+            "penalty": DECAY,
+            "optimiser": {
+                "name": "geodesic",
+                "rate": 1e-3,
+                "geodesic_rate": 1e-4,
+                "spectrum": "rest",
+                "rest": "rmsprop",
+            },
+        },
         "paper": {
+            "penalty": DECAY,
             "pooled": False,
             "held_out": 10_000,
             "hidden": 128,
@@ -211,4 +244,6 @@ TARGET = Target(
     judge=judge,
     panels=panels,
     data=data_name,
+    kind="training",
+    untested={"small": "400 updates of 64 units on 7x7 pixels, without the paper's weight decay"},
 )

@@ -134,4 +134,5 @@ TARGET = Target(
     measure=measure,
     judge=judge,
     panels=panels,
+    kind="timing",
 )
