@@ -79,13 +79,15 @@ def _ended(run: RunRecord) -> bool:
 
 def row(bench: Bench, runs: Sequence[RunRecord]) -> Row:
     """The held-out loss of every seed at every validation, over the loss without memory."""
-    curves = []
+    curves, accuracies = [], []
     for run in runs:
         assert run.baseline is not None
         rows = read_metrics(bench.folder / run.configuration.hash)
         curves.append([round(one["validation"]["loss"] / run.baseline, 6) for one in rows])
+        accuracies.append([round(one["validation"]["accuracy"], 6) for one in rows])
     every = runs[0].configuration.validate_every
-    return {"every": every, "losses": curves, "diverged": [run.diverged for run in runs]}
+    ended = [run.diverged for run in runs]
+    return {"every": every, "losses": curves, "accuracies": accuracies, "diverged": ended}
 
 
 def learned_at(row: Row) -> list[float]:
@@ -126,11 +128,14 @@ def effects(title: str, rows: Mapping[str, Row], published: str = "") -> list[Ef
 
 
 def panel(title: str, rows: Mapping[str, Row]) -> Panel:
-    """Every seed's loss over the updates, a colour for each row."""
+    """Every seed's accuracy over the updates, as the paper's, a colour for each row; the loss of earlier records."""
+    part = "accuracies" if all("accuracies" in one for one in rows.values()) else "losses"
     curves = []
     for colour, (name, one) in enumerate(rows.items()):
-        for number, losses in enumerate(one["losses"]):
-            updates = [one["every"] * k for k in range(1, len(losses) + 1)]
-            curves.append(Curve(updates, losses, "" if number else name, colour=colour))
+        for number, values in enumerate(one[part]):
+            updates = [one["every"] * k for k in range(1, len(values) + 1)]
+            curves.append(Curve(updates, values, "" if number else name, colour=colour))
+    if part == "accuracies":
+        return Panel(title, "update", "held-out accuracy, all steps", curves, y_range=(0.0, 1.02))
     marks = [Mark("y", 1.0, "without memory"), Mark("y", LEARNED, "learned")]
     return Panel(title, "update", "held-out loss over that without memory", curves, marks=marks, log=("y",))

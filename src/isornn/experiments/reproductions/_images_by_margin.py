@@ -125,17 +125,17 @@ def judge(measured: Measured, published: Mapping[str, float]) -> Verdict:
 
 def panels(measured: Measured, published: Mapping[str, float]) -> list[Panel]:
     """Accuracies by row, with the published ones; the training loss over the updates, mean over seeds."""
-    names = [f"{k} {name}" for k, name in enumerate(measured["rows"], 1)]
     values = [[a or 0.0 for a in row["accuracy"]] for row in measured["rows"].values()]
-    places = list(range(1, len(names) + 1))
+    places = list(range(1, len(values) + 1))
     table = Panel(
         "test accuracy, half the range",
-        "\n".join(", ".join(names[k : k + 3]) for k in range(0, len(names), 3)),
+        "",
         "accuracy",
         [
             by_seeds.points(places, values, "here"),
             Curve(places, [published[name] / 100 for name in measured["rows"]], "published", "points"),
         ],
+        names=list(enumerate(measured["rows"], 1)),
     )
     curves = []
     for name, row in measured["rows"].items():

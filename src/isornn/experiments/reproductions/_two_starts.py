@@ -236,5 +236,5 @@ def curves_over_updates(measured: Measured) -> list[Panel]:
             half = [(max(column) - min(column)) / 2 for column in columns]
             curves.append(Curve(updates, [mean(column) for column in columns], f"{start}, half the range", error=half))
         marks = [Mark("y", one["chance"], "chance")]
-        found.append(Panel(f"T = {one['length']}", "updates", "accuracy", curves, marks=marks))
+        found.append(Panel(f"T = {one['length']}", "updates", "accuracy", curves, marks=marks, y_range=(0.0, 1.02)))
     return found

@@ -141,7 +141,7 @@ def panels(measured: Measured) -> list[Panel]:
                     for number, name in enumerate(rows)
                 ]
             title = f"{part} loss, size {size}, half the range"
-            found.append(Panel(title, "layers (1, 2, 3)", "nats per character", curves))
+            found.append(Panel(title, "layers", "nats per character", curves, names=[(k, str(k)) for k in _LAYERS]))
     return found
 
 

@@ -119,7 +119,7 @@ def panels(measured: Measured) -> list[Panel]:
     found = []
     for size in [size for size in ("small", "medium") if size in measured]:
         rows = _perplexities(measured, size)
-        label = ", ".join(f"{k} {name}" for k, name in enumerate(rows, 1))
+        names = list(enumerate(rows, 1))
         curves = [
             seeds.points(range(1, len(rows) + 1), [row[part] for row in rows.values()], part)
             for part in ("train", "test")
@@ -128,7 +128,8 @@ def panels(measured: Measured) -> list[Panel]:
             Curve(range(1, len(rows) + 1), [_PUBLISHED[size][name][k] for name in rows], f"{part}, published", "points")
             for k, part in enumerate(("train", "test"))
         ]
-        found.append(Panel(f"{size}, mean and half the range", label, "perplexity", curves, log=("y",)))
+        title = f"{size}, mean and half the range"
+        found.append(Panel(title, "", "perplexity", curves, log=("y",), names=names))
     return found
 
 

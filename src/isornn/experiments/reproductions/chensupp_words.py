@@ -128,13 +128,15 @@ def panels(measured: Measured) -> list[Panel]:
             (name, sorted(score for score in row["valid"] if score is not None)) for name, row in models.items()
         )
     ]
-    label = ", ".join(f"{k} {name}" for k, name in enumerate(models, 1))
+    names = list(enumerate(models, 1))
     tested = [
         seeds.points([k], [seeds.known(row["test"])], name, k - 1) for k, (name, row) in enumerate(models.items(), 1)
     ]
     return [
         Panel("grid F, one seed", "setting, best first", "validation perplexity", ordered, marks=[line], log=("y",)),
-        Panel("at the best setting, half the range", label, "test perplexity", tested, marks=[line], log=("y",)),
+        Panel(
+            "at the best setting, half the range", "", "test perplexity", tested, marks=[line], log=("y",), names=names
+        ),
     ]
 
 

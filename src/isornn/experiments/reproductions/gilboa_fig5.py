@@ -148,11 +148,10 @@ def panels(measured: Measured) -> list[Panel]:
             for colour, case in enumerate(cases):
                 curves += [
                     Curve(steps, case["networks"], f"bias {case['bias']}", "points", case["stderr"], colour),
-                    Curve(steps, case["untied_theory"], style="dashed", colour=colour),
-                    Curve(steps, case["own_theory"], colour=colour),
+                    Curve(steps, case["untied_theory"], "" if colour else "theory, untied", "dashed", colour=colour),
+                    Curve(steps, case["own_theory"], "" if colour else f"theory, {weights}", colour=colour),
                 ]
-            caption = "points: networks; dashed: theory of untied weights; lines: theory of these weights"
-            found.append(Panel(f"{label}, {weights} weights", "step", label, curves, caption=caption))
+            found.append(Panel(f"{label}, {weights} weights", "step", label, curves))
     for quantity, label in _QUANTITIES.items():
         for weights in _WEIGHTS.values():
             ends = [one for one in measured["fixed_points"] if (one["quantity"], one["weights"]) == (quantity, weights)]

@@ -52,13 +52,13 @@ def panels(measured: Measured) -> list[Panel]:
     """Each seed's test accuracy by model, and what was published."""
     rows = measured["rows"]
     places = {name: float(place) for place, name in enumerate(rows, 1)}
-    label = "\n".join(f"{place:.0f} {name}" for name, place in places.items())
     curves = [
         Curve([places[name]] * len(row["test"]), row["test"], "", "points", colour=0) for name, row in rows.items()
     ]
     published = [*_PUBLISHED.values()]
     curves.append(Curve([places[name] for name in _PUBLISHED], published, "published, T = 784", "points", colour=1))
-    return [Panel(f"T = {rows['standard LSTM']['length']}, each seed", label, "test accuracy", curves)]
+    names = [(place, name) for name, place in places.items()]
+    return [Panel(f"T = {rows['standard LSTM']['length']}, each seed", "", "test accuracy", curves, names=names)]
 
 
 def _data(folder: Path | None) -> str:

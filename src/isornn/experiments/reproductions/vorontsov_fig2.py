@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils import parametrize
 
+from isornn.experiments.reproductions import _by_seeds as by_seeds
 from isornn.experiments.reproductions._copying import RATES
 from isornn.experiments.reproductions._followed import DECAY, PUBLISHED, followed
 from isornn.experiments.runs import Look
@@ -81,12 +82,20 @@ def judge(measured: Measured) -> Verdict:
         answer,
         f"spread over t of ln |gradient|, mean over the second half of training and range over {seeds} seeds, by "
         f"margin: {details}; with margin 0 at most {zero:.1e} at any time (bar {_FLAT})",
+        tuple(
+            by_seeds.effect(f"spread over t of ln |gradient|, later half of training, margin {name}", each)
+            for name, each in later.items()
+        ),
     )
 
 
 def panels(measured: Measured) -> list[Panel]:
     """The first seed's maps, as in the paper, and the spread over training of all."""
     every, found, curves = measured["every"], [], []
+    # One scale of colours for all maps, that of the margins' but for the few extreme values of 'none'.
+    widest = max(
+        abs(v) for name, seeds in measured["margins"].items() if name != "none" for row in seeds[0] for v in row
+    )
     for colour, (name, seeds) in enumerate(measured["margins"].items()):
         for number, rows in enumerate(seeds):
             updates = [every * k for k in range(1, len(rows) + 1)]
@@ -95,7 +104,8 @@ def panels(measured: Measured) -> list[Panel]:
         rows = seeds[0]
         steps = list(range(1, len(rows[0]) + 1))
         columns = [list(column) for column in zip(*rows, strict=True)]
-        heat = HeatMap([every * k for k in range(1, len(rows) + 1)], steps, columns, "ln |gradient|, mean 0")
+        updates = [every * k for k in range(1, len(rows) + 1)]
+        heat = HeatMap(updates, steps, columns, "ln |gradient|, mean 0", (-widest, widest))
         found.append(Panel(f"margin {name}", "update", "step t", heat=heat))
     return [*found, Panel("spread over t, all seeds", "update", "std of ln |gradient|", curves, log=("y",))]
 

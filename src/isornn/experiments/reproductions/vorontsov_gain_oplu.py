@@ -170,10 +170,10 @@ def panels(measured: Measured) -> list[Panel]:
     """Accuracies by row, a panel for each order."""
     found = []
     for order, rows in measured["orders"].items():
-        names = [f"{place} {name}" for place, name in enumerate(rows, 1)]
-        label = "\n".join(", ".join(names[k : k + 3]) for k in range(0, len(names), 3))
-        curve = by_seeds.points(list(range(1, len(rows) + 1)), list(rows.values()), "")
-        found.append(Panel(f"{order}: test accuracy, half the range", label, "accuracy", [curve]))
+        places = list(range(1, len(rows) + 1))
+        curve = by_seeds.points(places, list(rows.values()), "")
+        names = list(enumerate(rows, 1))
+        found.append(Panel(f"{order}: test accuracy, half the range", "", "accuracy", [curve], names=names))
     return found
 
 

@@ -104,13 +104,13 @@ def panels(measured: Measured) -> list[Panel]:
     found = []
     for part, rows in measured["sentences"].items():
         places = [float(place) for place in range(1, len(rows) + 1)]
-        label = ", ".join(f"{k} {name}" for k, name in enumerate(rows, 1))
         curves = [
             seeds.points(places, list(_bits(rows).values()), "here"),
             Curve(places, [_PUBLISHED[part][name] for name in rows], "published", "points"),
         ]
         title = f"{part}: at most {measured['longest'][part]} characters"
-        found.append(Panel(title, label, "bits per character, half the range", curves))
+        names = list(enumerate(rows, 1))
+        found.append(Panel(title, "", "bits per character, half the range", curves, names=names))
     return found
 
 
