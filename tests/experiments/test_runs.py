@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,24 @@ def test_a_run_that_goes_on_from_a_shorter_one_is_the_long_run(tmp_path: Path) -
     metrics = [read_metrics(bench.folder / whole.configuration.hash) for bench in (one, two)]
     assert metrics[0] == metrics[1]
     assert looks(two, shorter[0]) == looks(one, whole)[:5]
+
+
+def _interrupting(flag: Path, state: State) -> Sequence[float]:
+    if state.update == 12 and not flag.exists():
+        flag.touch()
+        raise KeyboardInterrupt
+    return [state.gradient_norm]
+
+
+def test_an_interrupted_run_ends_as_one_that_was_not(tmp_path: Path) -> None:
+    whole, cut = _bench(tmp_path / "a", jobs=1), _bench(tmp_path / "b", jobs=1)
+    (expected,) = train_all(whole, [{**RUN, "updates": 20}], look=Look(1, _norm))
+    look = Look(1, partial(_interrupting, tmp_path / "flag"))
+    with pytest.raises(KeyboardInterrupt):
+        train_all(cut, [{**RUN, "updates": 20}], look=look)
+    (found,) = train_all(cut, [{**RUN, "updates": 20}], look=look)
+    assert (found.best, found.last, found.test) == (expected.best, expected.last, expected.test)
+    assert looks(cut, found) == looks(whole, expected)
 
 
 def test_looks_that_a_kill_cut_or_that_were_repeated_count_once(tmp_path: Path) -> None:

@@ -53,9 +53,10 @@ def test_few_words_are_written_where_the_runs_read_them(tmp_path: Path) -> None:
     for part in ("train", "valid", "test"):
         (tmp_path / f"ptb.{part}.txt").write_text("c b b a a a\n" * 700)
     given = _bench("balduzzi-table4", "small", tmp_path)
+    few_lines = {"lines": 1000, "held_out_lines": 600, "words": 2}
     with pytest.warns(DataWarning):
         bench, few = with_few_words(
-            Bench({**given.settings, "words": 2}, tmp_path / "runs", tmp_path, 0, given.progress)
+            Bench({**given.settings, **few_lines}, tmp_path / "runs", tmp_path, 0, given.progress)
         )
     with pytest.warns(DataWarning):
         read = load_ptb(bench.data)

@@ -11,10 +11,12 @@ import torch
 from isornn.experiments.reproductions import _copying as copying
 from isornn.experiments.reproductions.vorontsov_fig1 import stretch
 from isornn.experiments.reproductions.vorontsov_fig4 import unstable
-from isornn.experiments.reproductions.vorontsov_gain_oplu import hold_gain
+from isornn.experiments.reproductions.vorontsov_gain_oplu import _configuration
 from isornn.experiments.target import UNTESTED, target_named
-from isornn.nn import SpectralRNN, spectral
-from isornn.training import SequenceModel
+from isornn.nn import spectral
+from isornn.training import Configuration
+from isornn.training.building import build_model
+from isornn.training.problems import problem_named
 
 NEVER = math.inf
 
@@ -215,8 +217,9 @@ def test_gain_and_oplu(changed: dict[str, list[float]], answer: str) -> None:
 
 
 def test_a_gain_is_that_of_all_singular_values_and_is_not_trained() -> None:
-    model = SequenceModel(SpectralRNN(1, 6, margin=None), 2)
-    hold_gain(model, 1.05)
+    settings = {**target_named("vorontsov-gain-oplu").settings["small"], "hidden": 6}
+    configuration = Configuration.from_mapping(_configuration(settings, "ordered", "m = 0, gain 1.05", 0))
+    model = build_model(configuration, problem_named("sequential_images", configuration.task.options, 50))
     values = torch.linalg.svdvals(model.recurrent.weight_hh_l0)
     assert torch.allclose(values, torch.full((6,), 1.05), atol=1e-6)
     assert "spectrum" not in {group["kind"] for group in spectral.groups(model)}

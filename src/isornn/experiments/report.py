@@ -10,7 +10,7 @@ from pathlib import Path
 
 from isornn.experiments.papers import NOT_MEASURED, PAPERS, Paper
 from isornn.experiments.reproduce import Reproduction
-from isornn.experiments.target import SCALES, UNTESTED, Answer, Effect, Kind, Target, target_ids, target_named
+from isornn.experiments.target import SCALES, UNTESTED, Effect, Kind, Target, target_ids, target_named
 
 _KINDS: Mapping[Kind, str] = {
     "theory": "theory and simulated networks",
@@ -18,7 +18,12 @@ _KINDS: Mapping[Kind, str] = {
     "training": "training",
     "file": "files",
 }
-_ANSWERS: tuple[Answer, ...] = ("holds", "does not hold", UNTESTED)
+_ANSWERS: Mapping[str, str] = {
+    "holds": "hold",
+    "does not hold": "do not hold",
+    UNTESTED: "not tested at a size that decides",
+    "not measured": "not measured",
+}
 _HEAD = """\
 This page is made by `isornn reproduce report` from the records in `results/`. Each number is in the record that its
 section links, and the command beside it measures it again. A verdict is about the claim as worded here and is *holds*,
@@ -77,18 +82,20 @@ def _first_line(found: Sequence[_Found]) -> str:
     said = []
     for kind, name in _KINDS.items():
         of_kind = [one for one in found if one.target.kind == kind]
-        counts = Counter((one.answer, "" if one.deciding is None else one.deciding.scale) for one in of_kind)
+        counts = Counter(
+            (one.answer, "" if one.deciding is None or one.answer == UNTESTED else one.deciding.scale)
+            for one in of_kind
+        )
         parts = [
-            f"{count} {answer if answer != UNTESTED else 'not tested at a size that decides'}"
-            + (f" ({scale})" if scale and answer != UNTESTED else "")
+            f"{count} {_ANSWERS[answer]}" + (f" at scale {scale}" if scale and answer != UNTESTED else "")
             for (answer, scale), count in sorted(counts.items(), key=lambda item: _order(*item[0]))
         ]
-        said.append(f"{name}, {len(of_kind)} targets: {', '.join(parts)}")
+        said.append(f"{name} ({len(of_kind)}): {', '.join(parts)}")
     return f"**Of {len(found)} figures, tables and statements: {'; '.join(said)}.**"
 
 
 def _order(answer: str, scale: str) -> tuple[int, str]:
-    return ([*_ANSWERS].index(answer) if answer in _ANSWERS else len(_ANSWERS)), scale
+    return [*_ANSWERS].index(answer), scale
 
 
 def _provenance(found: Sequence[_Found]) -> str:
@@ -101,7 +108,8 @@ def _provenance(found: Sequence[_Found]) -> str:
     times = sum(record.seconds for record in records) / 3600
     lines = [f"{len(records)} records, {times:.1f} hours by the clock, on {'; '.join(machines)}."]
     if dates:
-        lines.append(f"{len(dates)} of them from {dates[0]} to {dates[-1]}, commits {', '.join(commits)}.")
+        days = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+        lines.append(f"{len(dates)} of them are of {days}, commits {', '.join(commits)}.")
     if older:
         lines.append(f"{older} are of earlier versions, which noted neither date, commit nor processor time.")
     lines.append("To cite a result, name its target, scale and commit.")
@@ -114,7 +122,10 @@ def _machine(record: Reproduction) -> str:
 
 
 def _table(found: Sequence[_Found]) -> list[str]:
-    lines = ["| target | of the paper | published | measured | size | verdict |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| target | figure, table or equation | published | measured | size | verdict |",
+        "|---|---|---|---|---|---|",
+    ]
     for one in found:
         target, where = one.target, one.target.source.partition(", ")[2]
         link = f"[{target.id}](#{target.id})"

@@ -118,6 +118,8 @@ def _start(model: SequenceModel, configuration: Configuration, problem: Problem)
         return _uniform_(model, start["bound"])
     if start.name == "scaled":
         return _scaled_(recurrent, start["gain"])
+    if start.name == "held":
+        return _held_(recurrent, start["gain"])
     if start.name == "spec":
         return init.apply_(recurrent, spec_of_start(configuration.model, start))
     if start.name in (*_TIMED, "critical", "isometric"):
@@ -151,6 +153,15 @@ def _scaled_(recurrent: nn.Module, gain: float) -> nn.Module:
     for name, parameter in recurrent.named_parameters():
         if name.startswith("bias"):
             parameter.zero_()
+    return recurrent
+
+
+@torch.no_grad()
+def _held_(recurrent: nn.Module, gain: float) -> nn.Module:
+    for name in _recurrent_matrices(recurrent):
+        _, (_, p, _) = spectral.factors(recurrent, name)
+        p.fill_(gain)
+        p.requires_grad_(False)
     return recurrent
 
 

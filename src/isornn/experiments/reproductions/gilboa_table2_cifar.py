@@ -47,12 +47,13 @@ def judge(measured: Measured) -> Verdict:
         "critical above standard": by_seeds.above(gap),
         f"xi below {_SHORT:g} T": xi is not None and xi < _SHORT * length,
     }
+    named = {f"forget bias {bias:g}": rows[str(bias)] for bias in biases} | {"standard": rows["standard"]}
     why = (
         f"{', '.join(table.summary(f'forget bias {bias:g}', rows[str(bias)]) for bias in biases)}, "
         f"{table.summary('standard', rows['standard'])}; the best bias has xi "
         f"{'without end' if xi is None else f'{xi:.1f}'} at T = {length}"
     )
-    return Verdict(by_seeds.answer_of(parts), why, (gap, *table.effects(rows, {"standard": 0.588})))
+    return Verdict(by_seeds.answer_of(parts), why, (gap, *table.effects(named, {"standard": 0.588})))
 
 
 def panels(measured: Measured) -> list[Panel]:

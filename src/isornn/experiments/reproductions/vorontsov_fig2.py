@@ -15,7 +15,7 @@ from isornn.experiments.reproductions._copying import RATES
 from isornn.experiments.reproductions._followed import DECAY, PUBLISHED, followed
 from isornn.experiments.runs import Look
 from isornn.experiments.target import UNTESTED, Answer, Bench, Measured, Target, Verdict
-from isornn.figures import Curve, HeatMap, Panel
+from isornn.figures import HeatMap, Panel
 from isornn.tasks import Copy, one_pass
 from isornn.training import SequenceModel, State
 
@@ -90,24 +90,18 @@ def judge(measured: Measured) -> Verdict:
 
 
 def panels(measured: Measured) -> list[Panel]:
-    """The first seed's maps, as in the paper, and the spread over training of all."""
-    every, found, curves = measured["every"], [], []
-    # One scale of colours for all maps, that of the margins' but for the few extreme values of 'none'.
-    widest = max(
-        abs(v) for name, seeds in measured["margins"].items() if name != "none" for row in seeds[0] for v in row
-    )
-    for colour, (name, seeds) in enumerate(measured["margins"].items()):
-        for number, rows in enumerate(seeds):
-            updates = [every * k for k in range(1, len(rows) + 1)]
-            spreads = [max(_spread(row), 1e-8) for row in rows]
-            curves.append(Curve(updates, spreads, "" if number else name, colour=colour))
-        rows = seeds[0]
+    """The first seed's maps, as in the paper, with one scale of colours; the spreads of all seeds are numbers."""
+    every, found = measured["every"], []
+    # That of the margins: the extreme values of 'none' would leave them grey.
+    margins = {name: seeds[0] for name, seeds in measured["margins"].items()}
+    widest = max(abs(v) for name, rows in margins.items() if name != "none" for row in rows for v in row)
+    for name, rows in margins.items():
         steps = list(range(1, len(rows[0]) + 1))
         columns = [list(column) for column in zip(*rows, strict=True)]
         updates = [every * k for k in range(1, len(rows) + 1)]
         heat = HeatMap(updates, steps, columns, "ln |gradient|, mean 0", (-widest, widest))
         found.append(Panel(f"margin {name}", "update", "step t", heat=heat))
-    return [*found, Panel("spread over t, all seeds", "update", "std of ln |gradient|", curves, log=("y",))]
+    return found
 
 
 _PUBLISHED = {

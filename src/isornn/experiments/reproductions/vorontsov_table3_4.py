@@ -25,6 +25,7 @@ _ROWS: Mapping[str, Mapping[str, Any]] = {
 }
 _WIDE = ("m = 1", "none")
 _PARTS = ("bits", "accuracy")
+_FEW = ("m = 0", "m = .1", "m = 1", "none")
 _PUBLISHED = {
     "short": dict(zip(_ROWS, (2.16, 2.16, 2.12, 2.06, 2.04, 2.06, 2.08, 2.25), strict=True)),
     "long": dict(zip(_ROWS, (2.20, 2.20, 2.24, 2.36, 2.36, 2.34, 2.34, 2.68), strict=True)),
@@ -33,7 +34,7 @@ _PUBLISHED = {
 
 def measure(bench: Bench) -> Measured:
     """Test bits and accuracy of every seed, for short sentences and long ones."""
-    longest, names = bench.settings["longest"], bench.settings.get("rows", [*_ROWS])
+    longest, names = bench.settings["longest"], bench.settings.get("rows", _FEW)
     numbers = range(bench.settings["seeds"])
     places = [(number, sentences, name) for number in numbers for sentences in longest for name in names]
     plan = [_configuration(bench, longest[sentences], name, number) for number, sentences, name in places]
@@ -135,7 +136,6 @@ TARGET = Target(
     settings={
         "small": {
             "longest": {"short": 40, "long": 150},
-            "rows": ["m = 0", "m = .1", "m = 1", "none"],
             "hidden": 128,
             "updates": 500,
             "validate_every": 250,
@@ -144,6 +144,7 @@ TARGET = Target(
         },
         "medium": {
             "longest": {"short": 75, "long": 300},
+            "rows": [*_ROWS],
             "hidden": 256,
             "updates": 15_000,
             "validate_every": 500,
@@ -152,6 +153,7 @@ TARGET = Target(
         },
         "paper": {
             "longest": {"short": 75, "long": 300},
+            "rows": [*_ROWS],
             "hidden": 512,
             "updates": 160_000,
             "validate_every": 1000,
