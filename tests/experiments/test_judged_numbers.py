@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from isornn.experiments.reproductions import gilboa_alg1
+from isornn.cells import Gate, Input, Spec, cell_named
+from isornn.experiments.reproductions import gilboa_alg1, gilboa_slowest
 from isornn.experiments.reproductions.balduzzi_clipping import log_gain, useless
 from isornn.experiments.target import UNTESTED, target_named
 from isornn.nn import SpectralRNN
@@ -91,8 +92,20 @@ def test_singular_values_of_figure_3(cases: dict[str, Any], answer: str) -> None
 
 @pytest.mark.parametrize(("rate", "answer"), [(0.8, "holds"), (0.95, "does not hold")])
 def test_the_slowest_direction(rate: float, answer: str) -> None:
-    rows = [{"cell": "minimal", "chi": 0.9, "rate": 0.5}, {"cell": "minimal", "chi": 0.9, "rate": rate}]
+    rows = [{"kind": "as drawn", "cell": "minimal", "chi": 0.9, "rate": each} for each in (0.5, rate)]
     assert target_named("gilboa-slowest").judge({"rows": rows}).answer == answer
+
+
+def test_the_mean_of_a_gate_with_a_bias_settles_at_the_gates_mean_and_later_than_the_correlation() -> None:
+    """With constant gates all is exact: the mean goes as f, the second moment's own mode as f^2, which is chi."""
+    f = 1 / (1 + math.exp(-1.0))
+    gates = {"f": Gate(bias_mean=1.0), "z": Gate(input_var=1.0, bias_mean=1.0)}
+    spec = Spec(cell_named("t_rnn"), gates, Input(1.0, 1.0))
+    biased, without = (gilboa_slowest._rates("t_rnn", each, 200) for each in (spec, gilboa_slowest.centred(spec)))
+    assert biased is not None and without is not None
+    assert (biased["chi"], without["chi"]) == pytest.approx((f**2, f**2))
+    assert biased["rate"] == pytest.approx(f, abs=0.01)
+    assert without["rate"] == pytest.approx(f**2, abs=1e-4)
 
 
 def test_algorithm_1_with_many_samples_is_the_fixed_point() -> None:
