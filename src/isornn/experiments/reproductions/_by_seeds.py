@@ -73,7 +73,7 @@ def difference(what: str, first: Sequence[float], second: Sequence[float], publi
 
     >>> one = difference("a - b", [1.0, 2.0, 3.0], [0.0, 0.5, 1.0])
     >>> round(one.value, 3), round(one.low, 3), round(one.high, 3)
-    (1.5, -0.468, 3.468)
+    (1.5, -0.578, 3.578)
     """
     seeds = min(len(first), len(second))
     if not all(map(math.isfinite, (*first, *second))):
