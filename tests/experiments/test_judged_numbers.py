@@ -90,6 +90,26 @@ def test_singular_values_of_figure_3(cases: dict[str, Any], answer: str) -> None
     assert target_named("vorontsov-fig3").judge({"every": 10, "cases": cases}).answer == answer
 
 
+def _spreads(**changed: list[float]) -> dict[str, Any]:
+    """Of two seeds, one of which has twice the spread of the other at every margin but 0."""
+    ends = {"0": [1e-7, 1e-7], ".001": [0.1, 0.2], ".1": [0.15, 0.3], "none": [0.3, 0.6]}
+    ends |= {name.replace("m", ".") if name != "zero" else "0": values for name, values in changed.items()}
+    return {"every": 10, "spreads": {name: [[0.0, value] for value in values] for name, values in ends.items()}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "answer"),
+    [
+        ({}, "holds"),  # seeds overlap between margins, and in each the spread grows
+        ({"zero": [1e-3, 1e-7]}, "does not hold"),
+        ({"m1": [0.05, 0.1]}, "does not hold"),
+        ({"m1": [0.15, 0.1]}, UNTESTED),
+    ],
+)
+def test_gradients_of_figure_2(changed: dict[str, list[float]], answer: str) -> None:
+    assert target_named("vorontsov-fig2").judge(_spreads(**changed)).answer == answer
+
+
 @pytest.mark.parametrize(("rate", "answer"), [(0.8, "holds"), (0.95, "does not hold")])
 def test_the_slowest_direction(rate: float, answer: str) -> None:
     rows = [{"kind": "as drawn", "cell": "minimal", "chi": 0.9, "rate": each} for each in (0.5, rate)]
