@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -11,12 +12,14 @@ from typing import Any
 import pytest
 import torch
 
+from isornn.experiments import runs
 from isornn.experiments.reproductions._followed import DECAY
 from isornn.experiments.reproductions._summed_loss import of_mean
 from isornn.experiments.runs import Look, _rows, looks, train_all, training_accuracy
 from isornn.experiments.target import SCALES, UNTESTED, Bench, target_ids, target_named
 from isornn.training import State
 from isornn.training.metrics import read_metrics
+from isornn.training.sweep import SweptRun
 
 RUN = {
     "task": {"name": "noise_padded", "length": 4, "held_out": 50},
@@ -47,6 +50,31 @@ def test_a_run_that_goes_on_from_a_shorter_one_is_the_long_run(tmp_path: Path) -
     metrics = [read_metrics(bench.folder / whole.configuration.hash) for bench in (one, two)]
     assert metrics[0] == metrics[1]
     assert looks(two, shorter[0]) == looks(one, whole)[:5]
+
+
+def test_progress_says_how_many_updates_are_done_and_when_all_will_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[tuple[str, int, int]] = []
+    clock = iter([1000.0, 1060.0])
+    monkeypatch.setattr(runs.time, "time", lambda: next(clock))
+    watch = runs._Watch(Bench({}, tmp_path, None, 0, lambda *what: said.append(what)))
+
+    def swept(*done: int | None) -> list[SweptRun]:
+        states = ["waiting" if one is None else "finished" if one == 100 else "running" for one in done]
+        pairs = [None if one is None else (one, 100) for one in done]
+        return [
+            SweptRun(tmp_path, {"updates": 100}, state, pair, 1)  # type: ignore[arg-type]
+            for state, pair in zip(states, pairs, strict=True)
+        ]
+
+    watch(swept(100, 20, None))  # of an earlier call
+    watch(swept(100, 80, None))
+    ends = time.strftime("%d %b %H:%M", time.localtime(1060.0 + 120.0))
+    assert said == [
+        ("training, 1 of 3 runs", 120, 300),
+        (f"training, 1 of 3 runs, ends about {ends}", 180, 300),
+    ]
 
 
 def _interrupting(flag: Path, state: State) -> Sequence[float]:
