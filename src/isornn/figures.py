@@ -47,12 +47,17 @@ class Histogram:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """``values[j][i]`` over x_i and y_j; ``None`` where there is no number."""
+    """``values[j][i]`` over x_i and y_j; ``None`` where there is no number.
+
+    Args:
+        value_range: what the colours span, so that maps can be compared; all values if ``None``.
+    """
 
     x: Numbers
     y: Numbers
     values: Sequence[Sequence[float | None]]
     label: str
+    value_range: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,7 @@ class Panel:
         log: axes that are logarithmic.
         x_range, y_range: what the axes take in; all that is drawn if ``None``.
         percent: axes of shares, shown in percent.
+        names: of places on the x-axis, where it has names instead of numbers.
         caption: what is seen, in words and numbers, or why nothing is drawn.
     """
 
@@ -87,6 +93,7 @@ class Panel:
     x_range: tuple[float, float] | None = None
     y_range: tuple[float, float] | None = None
     percent: Sequence[Literal["x", "y"]] = ()
+    names: Sequence[tuple[float, str]] = ()
     caption: str = ""
 
     @property

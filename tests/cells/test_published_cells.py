@@ -14,6 +14,7 @@ from isornn.cells.ind_rnn import IndRNN
 from isornn.cells.linear import LRU, RGLRU
 from isornn.cells.mgu import MGU
 from isornn.cells.min_rnn import MinGRU, MinLSTM
+from isornn.cells.mut1 import MUT1
 from isornn.cells.refine import URGRU, URLSTM
 from isornn.cells.sru import SRU
 from isornn.cells.typed import TMR, TRNN
@@ -76,6 +77,18 @@ def test_mgu_is_equations_6a_to_6c() -> None:
         f = sigmoid(lines.f(x_t, h))
         candidate = tanh(lines.n(x_t, f * h))
         h = (1 - f) * h + f * candidate
+        out.append(h)
+    assert_is(layer, x, out)
+
+
+def test_mut1_is_that_of_the_search() -> None:
+    layer, x, h, out = layer_of(MUT1(), N), sequence(N), zeros(), []
+    lines, own = Lines(layer), layer.gate_parameters("n")
+    assert own.input is None and own.recurrent is not None
+    for x_t in x:
+        z, r = sigmoid(lines.z(x_t)), sigmoid(lines.r(x_t, h))  # type: ignore[operator]
+        candidate = tanh((r * h) @ own.recurrent.T + sum(own.biases) + tanh(x_t))
+        h = candidate * z + h * (1 - z)
         out.append(h)
     assert_is(layer, x, out)
 

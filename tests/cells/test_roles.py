@@ -48,6 +48,7 @@ BY_HAND: dict[str, tuple[str | None, str | None, tuple[str, ...], tuple[str, ...
     "lru": (None, None, ("re", "im"), ()),
     "rg_lru": ("r", "r", (), ()),
     "mgu": ("f", "f", ("n",), ()),
+    "mut1": ("z", "z", ("n",), ()),
     "min_gru": ("z", "z", ("n",), ()),
     "min_lstm": ("f", "f", ("n",), ()),
     "ur_lstm": ("f", "f", ("z",), ("o",)),
@@ -57,7 +58,7 @@ BY_HAND: dict[str, tuple[str | None, str | None, tuple[str, ...], tuple[str, ...
     "scrn": (None, None, ("z",), ()),
 }
 # By cell, the gates with which the state is retained less as they open.
-FORGETS = {"rg_lru": ("r",), "mgu": ("f",), "min_gru": ("z",), "min_lstm": ("i",)}
+FORGETS = {"rg_lru": ("r",), "mgu": ("f",), "mut1": ("z",), "min_gru": ("z",), "min_lstm": ("i",)}
 HARD = [name for name in BY_HAND if "gate" in getattr((CELLS | FURTHER_CELLS)[name], "__dataclass_fields__", {})]
 
 

@@ -45,12 +45,24 @@ def test_all_goes_on_past_targets_whose_data_are_missing(tmp_path: Path, monkeyp
     assert result.stderr.count("not measured") == len(target_ids())
 
 
+def test_in_a_log_progress_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 0.0, 30.0, 61.0, 61.0])
+    said: list[str] = []
+    monkeypatch.setattr(command.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(command, "say", said.append)
+    progress = command._lines("a-target")
+    for done in (1, 2, 3):
+        progress("training, ends about 01 Jan 12:00", done, 9)
+    assert said == [f"a-target: training, ends about 01 Jan 12:00, {done} of 9" for done in (1, 3)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
         (("gilboa-fig99",), "target: 'gilboa-fig99'"),
         (("gilboa-fig3", "--scale", "huge"), "scale: 'huge'"),
         (("gilboa-fig3", "--seed", "-1"), "seed: -1"),
+        (("gilboa-fig3", "--jobs", "0"), "jobs: 0"),
     ],
 )
 def test_refusals_are_one_line(arguments: tuple[str, ...], why: str) -> None:

@@ -113,7 +113,7 @@ def test_the_record_that_is_kept_gives_its_verdict_and_its_figure(file: Path, tm
     target = target_named(kept.target)
     assert kept.scale == file.parent.name
     assert kept.settings == target.settings[kept.scale]  # type: ignore[index]
-    assert target.judge(kept.measured) == kept.verdict
+    assert target.verdict(kept.scale, kept.measured) == kept.verdict  # type: ignore[arg-type]
     assert target.panels(kept.measured)
     assert file.with_suffix(".png").exists()
 

@@ -233,3 +233,27 @@ def test_a_penalty_on_no_matrix_is_refused() -> None:
     learner = built(model={"name": "t_rnn", "hidden": 4})
     with pytest.raises(ConfigurationError, match="penalty.name: 'decay' is not allowed; the model has no recurrent"):
         build_penalty(configured(penalty={"name": "decay", "strength": 1}).penalty, learner)
+
+
+def test_a_uniform_start_draws_all_parameters_within_its_bound() -> None:
+    model = built(start={"name": "uniform", "bound": 0.05})
+    largest = [float(parameter.detach().abs().max()) for parameter in model.parameters()]
+    assert max(largest) <= 0.05 and min(largest) > 0.01
+
+
+@pytest.mark.parametrize("model", [{"name": "spectral", "hidden": 4, "margin": 1.0}, {"name": "vanilla", "hidden": 4}])
+def test_a_scaled_start_multiplies_recurrent_matrices_and_has_no_biases(model: dict[str, Any]) -> None:
+    plain, scaled = (
+        built(model=model, start=start).recurrent for start in ({"name": "torch"}, {"name": "scaled", "gain": 1.5})
+    )
+    values = [torch.linalg.svdvals(one.weight_hh_l0.detach()) for one in (plain, scaled)]
+    torch.testing.assert_close(values[1], 1.5 * values[0], rtol=1e-4, atol=1e-5)
+    biases = [parameter for name, parameter in scaled.named_parameters() if name.startswith("bias")]
+    assert biases and not any(bias.any() for bias in biases)
+
+
+def test_a_held_start_is_an_orthogonal_matrix_times_its_gain_that_is_not_trained() -> None:
+    model = built(model={"name": "spectral", "hidden": 4}, start={"name": "held", "gain": 1.05})
+    values = torch.linalg.svdvals(model.recurrent.weight_hh_l0.detach())
+    torch.testing.assert_close(values, torch.full((4,), 1.05))
+    assert [p.requires_grad for p in spectral.factors(model.recurrent, "weight_hh_l0")[1]] == [True, False, True]

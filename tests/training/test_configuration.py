@@ -80,6 +80,10 @@ def changed(**changes: Any) -> dict[str, Any]:
             "start.name: 'standard' is not allowed; it is torch",
         ),
         (
+            changed(model={"name": "spectral", "hidden": 2, "margin": 0.1}, start={"name": "held", "gain": 1.1}),
+            "start.name: 'held' is not allowed; it is for a spectral model without a margin",
+        ),
+        (
             changed(model={"name": "torch.nn.GRU", "hidden": 2}, start={"name": "spec", "gates": {"f": {}}}),
             "start.gates: .* gru has r, z",
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from isornn.experiments.target import Progress, Scale, Target
 
 RESULTS = Path("results")
+_SECONDS_BETWEEN_LINES = 60.0
 
 
 def reproduce(
@@ -25,7 +28,12 @@ def reproduce(
         typer.Argument(metavar="TARGET", help="A target; all; list: what there is; report: the records, in Markdown."),
     ],
     scale: Annotated[
-        str, typer.Option("--scale", metavar="SCALE", help="small (ten minutes on two cores) or paper.")
+        str,
+        typer.Option(
+            "--scale",
+            metavar="SCALE",
+            help="small (ten minutes on two cores), medium (three hours at most, can decide) or paper.",
+        ),
     ] = "small",
     seed: Annotated[int, typer.Option("--seed", metavar="S", parser=whole, help="Of everything random.")] = 0,
     out: Annotated[
@@ -36,6 +44,7 @@ def reproduce(
         Path | None,
         typer.Option("--data", metavar="DIR", help="Data files; else ISORNN_DATA's, else the package's digits."),
     ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", parser=whole, help="Processes that train.")] = 2,
     json: AsJson = False,
 ) -> None:
     """Reproduce a figure, table or statement of the papers, and report whether its claim holds."""
@@ -53,14 +62,16 @@ def reproduce(
         raise TargetError(f"scale: {scale!r} is not allowed; it is one of {', '.join(SCALES)}")
     if seed < 0:
         raise TargetError(f"seed: {seed} is not allowed; it is at least 0")
+    if jobs < 1:
+        raise TargetError(f"jobs: {jobs} is not allowed; it is at least 1")
     chosen = [target_named(name) for name in (target_ids() if target == "all" else [target])]
     folder = RESULTS / scale if out is None else out
     if target == "all":
-        found = _all([one for one in chosen if scale in one.settings], scale, seed, folder, data)
+        found = _all([one for one in chosen if scale in one.settings], scale, seed, folder, data, jobs)
     else:
-        found = [_reproduced(one, scale, seed, folder, data) for one in chosen]
+        found = [_reproduced(one, scale, seed, folder, data, jobs) for one in chosen]
     if json:
-        print_json({"reproductions": [vars(one) | {"verdict": vars(one.verdict)} for one in found]})
+        print_json({"reproductions": [vars(one) | {"verdict": one.verdict.to_mapping()} for one in found]})
     else:
         rows = [(one.target, one.verdict.answer, one.verdict.why, f"{one.seconds:.0f}") for one in found]
         print_table(f"Reproductions at scale {scale}", ("target", "verdict", "why", "seconds"), rows, lines=True)
@@ -85,25 +96,27 @@ def _list(targets: list[Target], json: bool) -> None:
     print_table("Targets", ("target", "source", "claim", "scales"), rows, lines=True)
 
 
-def _all(targets: list[Target], scale: Scale, seed: int, folder: Path, data: Path | None) -> list[Reproduction]:
+def _all(
+    targets: list[Target], scale: Scale, seed: int, folder: Path, data: Path | None, jobs: int
+) -> list[Reproduction]:
     """Reproduce the targets whose data are available; print the reason for the others."""
     from isornn.tasks import DataError
 
     found = []
     for target in targets:
         try:
-            found.append(_reproduced(target, scale, seed, folder, data))
+            found.append(_reproduced(target, scale, seed, folder, data, jobs))
         except DataError as error:
             say(f"{target.id}: not measured: {error}")
     return found
 
 
-def _reproduced(target: Target, scale: Scale, seed: int, folder: Path, data: Path | None) -> Reproduction:
+def _reproduced(target: Target, scale: Scale, seed: int, folder: Path, data: Path | None, jobs: int) -> Reproduction:
     from isornn.experiments.reproduce import reproduce as measure
     from isornn.present import draw_panels
 
     with _progress(target.id) as progress:
-        found = measure(target, scale, folder, data=data, seed=seed, progress=progress)
+        found = measure(target, scale, folder, data=data, seed=seed, jobs=jobs, progress=progress)
     draw_panels(f"{target.id}: {target.source}", target.panels(found.measured), folder / f"{target.id}.png")
     return found
 
@@ -112,7 +125,23 @@ def _reproduced(target: Target, scale: Scale, seed: int, folder: Path, data: Pat
 def _progress(name: str) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    if not errors().is_terminal:
+        yield _lines(name)
+        return
     text = TextColumn("{task.description}")
     with Progress(text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors()) as bars:
         task = bars.add_task(name, total=None)
         yield lambda what, done, of: bars.update(task, description=f"{name}: {what}", completed=done, total=of)
+
+
+def _lines(name: str) -> Progress:
+    """A line a minute, for a log."""
+    last = -math.inf
+
+    def progress(what: str, done: int, of: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            say(f"{name}: {what}, {done} of {of}")
+
+    return progress

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ class Reproduction:
 
     Args:
         target: its name.
-        scale: ``"small"`` or ``"paper"``.
+        scale: ``"small"``, ``"medium"`` or ``"paper"``.
         settings: what it was measured with.
         seed: of everything random.
         data: the name of what it was measured on; ``None`` where nothing but random numbers is needed.
@@ -32,6 +34,11 @@ class Reproduction:
         command: the command line that reproduces it; ``DATA`` is the folder of data, where one was used.
         seconds: that the measurement took, with the parts before interrupts; but for those that were killed.
         hardware, versions: what it ran on.
+        processor_seconds: of all processes that worked for it; training runs that another target had made count too.
+        date: of its end, in UTC.
+        commit: of the source, ``-dirty`` if it was changed since.
+
+        Records of earlier versions have ``None`` for the last three.
     """
 
     target: str
@@ -45,10 +52,13 @@ class Reproduction:
     seconds: float
     hardware: Mapping[str, Any]
     versions: Mapping[str, str]
+    processor_seconds: float | None = None
+    date: str | None = None
+    commit: str | None = None
 
     def save(self, file: Path) -> None:
         """Write as JSON, atomically."""
-        write_record(file, {"record": _KIND, **vars(self), "verdict": vars(self.verdict)})
+        write_record(file, {"record": _KIND, **vars(self), "verdict": self.verdict.to_mapping()})
 
     @staticmethod
     def load(file: Path) -> Reproduction:
@@ -61,7 +71,7 @@ class Reproduction:
         if not isinstance(found, dict) or found.pop("record", None) != _KIND:
             raise RecordError(f"{file}: not a reproduction")
         try:
-            return Reproduction(**{**found, "verdict": Verdict(**found["verdict"])})
+            return Reproduction(**{**found, "verdict": Verdict.from_mapping(found["verdict"])})
         except (KeyError, TypeError) as error:
             raise RecordError(f"{file}: not a reproduction of this version ({error})") from None
 
@@ -73,6 +83,7 @@ def reproduce(
     *,
     data: Path | None = None,
     seed: int = 0,
+    jobs: int = 2,
     progress: Progress = lambda text, done, of: None,
 ) -> Reproduction:
     """Measure a target and judge its claim; the record goes to ``out/<target>.json``.
@@ -82,10 +93,12 @@ def reproduce(
 
     Args:
         target: what to reproduce.
-        scale: ``"small"``: ten minutes at most on two cores; ``"paper"``: the published sizes.
+        scale: ``"small"``: ten minutes at most on two cores; ``"medium"``: three hours at most, sizes that can decide
+            the claim; ``"paper"``: the published sizes.
         out: folder of the record, made if needed.
         data: folder of data files, for targets on real data; the package's digits stand in where it has none.
         seed: of everything random, from 0.
+        jobs: how many processes train at a time; the numbers do not depend on it.
         progress: called as `Progress` has it.
 
     Raises:
@@ -99,8 +112,11 @@ def reproduce(
     known = _known(file, asked)
     if known is not None:
         return known
-    with _watch(out / "runs" / f"{target.id}.interrupted.json", asked) as seconds:
-        measured = target.measure(Bench(settings, out / "runs" / target.id, data, seed, progress))
+    others: list[float] = []
+    with _watch(out / "runs" / f"{target.id}.interrupted.json", asked) as taken:
+        bench = Bench(settings, out / "runs" / target.id, data, seed, progress, jobs, others.append)
+        measured = target.measure(bench)
+        seconds, processor_seconds = taken()
     found = Reproduction(
         target=target.id,
         scale=scale,
@@ -108,11 +124,14 @@ def reproduce(
         seed=seed,
         data=source,
         measured=measured,
-        verdict=target.judge(measured),
+        verdict=target.verdict(scale, measured),
         command=_command(target, scale, data, seed),
-        seconds=seconds(),
+        seconds=seconds,
         hardware=hardware(),
         versions=versions(),
+        processor_seconds=processor_seconds + sum(others),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=_commit(),
     )
     found.save(file)
     return found
@@ -123,20 +142,35 @@ def _command(target: Target, scale: Scale, data: Path | None, seed: int) -> str:
     return f"isornn reproduce {target.id} --scale {scale} --seed {seed}{' --data DATA' if from_files else ''}"
 
 
-@contextmanager
-def _watch(file: Path, asked: tuple[object, ...]) -> Iterator[Callable[[], float]]:
-    """Seconds that this measurement has taken, with those of interrupted calls, which ``file`` keeps until its end."""
-    kept = read_record(file) if file.exists() else {}
-    before = float(kept["seconds"]) if kept.get("of") == list(asked) else 0.0
-    begun = time.perf_counter()
+def _commit() -> str | None:
+    """Of the repository that holds this file; ``None`` where none does."""
+    here = Path(__file__)
+    try:
+        subprocess.run(
+            ["git", "ls-files", "--error-unmatch", here.name], cwd=here.parent, check=True, capture_output=True
+        )
+        described = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+        return subprocess.run(described, cwd=here.parent, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
-    def seconds() -> float:
-        return before + time.perf_counter() - begun
+
+@contextmanager
+def _watch(file: Path, asked: tuple[object, ...]) -> Iterator[Callable[[], tuple[float, float]]]:
+    """Seconds that this measurement has taken, by the clock and of this processor, with those of interrupted calls,
+    which ``file`` keeps until its end."""
+    kept = read_record(file) if file.exists() else {}
+    before = [float(kept[name]) if kept.get("of") == list(asked) else 0.0 for name in ("seconds", "processor_seconds")]
+    begun = time.perf_counter(), time.process_time()
+
+    def taken() -> tuple[float, float]:
+        return before[0] + time.perf_counter() - begun[0], before[1] + time.process_time() - begun[1]
 
     try:
-        yield seconds
+        yield taken
     except BaseException:
-        write_record(file, {"of": asked, "seconds": seconds()})
+        seconds, processor_seconds = taken()
+        write_record(file, {"of": asked, "seconds": seconds, "processor_seconds": processor_seconds})
         raise
     file.unlink(missing_ok=True)
 

@@ -117,8 +117,10 @@ def _draw(axes: Axes, panel: Panel, canvas: Figure) -> None:
     for axis in panel.percent:
         getattr(axes, f"{axis}axis").set_major_formatter(PercentFormatter(1.0))
     axes.set(xlim=panel.x_range, ylim=panel.y_range)
+    if panel.names:
+        axes.set_xticks(*map(list, zip(*panel.names, strict=True)), rotation=35, ha="right", fontsize="small")
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, fontsize="small")
+        axes.legend(frameon=panel.heat is not None, framealpha=0.85, fontsize="small")
 
 
 def _draw_curve(axes: Axes, curve: Curve, colour: str) -> None:
@@ -126,7 +128,10 @@ def _draw_curve(axes: Axes, curve: Curve, colour: str) -> None:
     axes.plot(x, y, color=colour, label=curve.label or None, **_STYLES[curve.style])
     if curve.error is not None:
         error = np.asarray(curve.error, dtype=float)
-        axes.fill_between(x, y - error, y + error, color=colour, alpha=0.2, lw=0)
+        if curve.style == "points":  # between which there is nothing
+            axes.errorbar(x, y, yerr=error, fmt="none", ecolor=colour, capsize=2)
+        else:
+            axes.fill_between(x, y - error, y + error, color=colour, alpha=0.2, lw=0)
     if curve.x_error is not None:
         axes.errorbar(x, y, xerr=2 * np.asarray(curve.x_error, dtype=float), fmt="none", ecolor=colour)
     if curve.filled:
@@ -137,5 +142,6 @@ def _draw_curve(axes: Axes, curve: Curve, colour: str) -> None:
 def _draw_heat(axes: Axes, heat: HeatMap, canvas: Figure) -> None:
     values = np.array([[np.nan if v is None else v for v in row] for row in heat.values], dtype=float)
     axes.set_facecolor(NOTHING)
-    mesh = axes.pcolormesh(heat.x, heat.y, values, shading="nearest", cmap="viridis")
+    low, high = (None, None) if heat.value_range is None else heat.value_range
+    mesh = axes.pcolormesh(heat.x, heat.y, values, shading="nearest", cmap="viridis", vmin=low, vmax=high)
     canvas.colorbar(mesh, ax=axes, label=heat.label)

@@ -40,6 +40,9 @@ def figure_of(panel: Panel) -> go.Figure:
             dtick=1 if log and _decades(span) >= 1 else None,
             tickformat=".0%" if axis in panel.percent else None,
         )
+    if panel.names:
+        places, names = zip(*panel.names, strict=True)
+        drawn.update_xaxes(tickmode="array", tickvals=places, ticktext=names)
     for mark in panel.marks:
         _mark(drawn, mark, mark.axis in panel.log)
     return drawn

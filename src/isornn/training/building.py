@@ -114,6 +114,12 @@ def _start(model: SequenceModel, configuration: Configuration, problem: Problem)
     if start.name in PRESETS:
         hidden, inputs = int(recurrent.hidden_size), int(recurrent.input_size)  # type: ignore[arg-type]
         return init.apply_(recurrent, preset(start.name, hidden, inputs))
+    if start.name == "uniform":
+        return _uniform_(model, start["bound"])
+    if start.name == "scaled":
+        return _scaled_(recurrent, start["gain"])
+    if start.name == "held":
+        return _held_(recurrent, start["gain"])
     if start.name == "spec":
         return init.apply_(recurrent, spec_of_start(configuration.model, start))
     if start.name in (*_TIMED, "critical", "isometric"):
@@ -128,6 +134,40 @@ def _start(model: SequenceModel, configuration: Configuration, problem: Problem)
         draw = init.critical_ if start.name == "critical" else init.isometric_
         return draw(recurrent, length, input=Input.of(x))
     return _UNTIMED[start.name](recurrent)
+
+
+@torch.no_grad()
+def _uniform_(model: nn.Module, bound: float) -> nn.Module:
+    for parameter in model.parameters():
+        parameter.uniform_(-bound, bound)
+    return model
+
+
+@torch.no_grad()
+def _scaled_(recurrent: nn.Module, gain: float) -> nn.Module:
+    for name in _recurrent_matrices(recurrent):
+        if spectral.is_spectral(recurrent, name):
+            setattr(recurrent, name, gain * getattr(recurrent, name))
+        else:
+            getattr(recurrent, name).mul_(gain)
+    for name, parameter in recurrent.named_parameters():
+        if name.startswith("bias"):
+            parameter.zero_()
+    return recurrent
+
+
+@torch.no_grad()
+def _held_(recurrent: nn.Module, gain: float) -> nn.Module:
+    for name in _recurrent_matrices(recurrent):
+        _, (_, p, _) = spectral.factors(recurrent, name)
+        p.fill_(gain)
+        p.requires_grad_(False)
+    return recurrent
+
+
+def _recurrent_matrices(recurrent: nn.Module) -> list[str]:
+    layers = range(int(recurrent.num_layers))  # type: ignore[arg-type]
+    return [name for layer in layers if hasattr(recurrent, name := f"weight_hh_l{layer}")]
 
 
 @torch.no_grad()
@@ -209,8 +249,7 @@ def build_penalty(penalty: Choice | None, model: SequenceModel) -> Callable[[], 
     if penalty is None:
         return None
     measure, strength, recurrent = getattr(soft_constraints, penalty.name), penalty["strength"], model.recurrent
-    layers = range(int(recurrent.num_layers))  # type: ignore[arg-type]
-    matrices = [name for layer in layers if hasattr(recurrent, name := f"weight_hh_l{layer}")]
+    matrices = _recurrent_matrices(recurrent)
     if not matrices:
         raise ConfigurationError("penalty.name", penalty.name, "the model has no recurrent matrices")
     return lambda: strength * torch.stack([measure(recurrent, name) for name in matrices]).sum()

@@ -91,6 +91,9 @@ STARTS: Mapping[str, Fields] = {
         "gates": anything("it is a table of gates by name, as in a spec file", {}),
         "biases": one_of("redrawn", "fixed", default="redrawn"),
     },
+    "uniform": {"bound": positive()},
+    "scaled": {"gain": positive()},
+    "held": {"gain": positive()},
 }
 _RATE: Fields = {"rate": positive()}
 _MOMENTUM: Fields = {"momentum": number(0, 1, default=0.0)}
@@ -167,8 +170,11 @@ class Configuration:
             or ``GRU``, or ``spectral``, the factorised network; with ``hidden``, ``layers``, and ``embedding`` for
             symbols (one-hot where it is absent); ``own_steps``: the number of steps, each of which then has parameters
             of its own.
-        start: a start of `isornn.init`, a preset, or ``spec`` with ``gates`` as in a spec file; ``length`` is the
-            task's where it is absent, and ``critical`` is drawn for a batch of the task.
+        start: a start of `isornn.init`, a preset, or ``spec`` with ``gates`` as in a spec file, ``uniform``: all
+            parameters, those of embedding and readout too, from U(-bound, bound), or ``scaled``: torch's, or the
+            factorised matrices' own, with recurrent matrices times ``gain`` and biases 0, or ``held``: factorised
+            matrices without a margin at ``gain`` times an orthogonal one, which they stay; ``length`` is the task's
+            where it is absent, and ``critical`` is drawn for a batch of the task.
         optimiser: with its learning ``rate``; ``geodesic`` trains the bases and spectra of ``spectral``, each at
             its own rate where that is given, and the ``rest`` by another, by which ``spectrum`` may go too.
         schedule: torch's learning-rate schedules; they count updates, ``plateau`` validations.
@@ -318,8 +324,11 @@ def _choice(where: str, data: Any, kinds: Mapping[str, Fields]) -> Choice:
 def _check_cell(configuration: Configuration) -> None:
     """What the cells and specs check themselves, before anything is run."""
     model, start = configuration.model, configuration.start
-    if model.name == "spectral" and start.name != "torch":
-        raise ConfigurationError("start.name", start.name, "it is torch: model.start says how spectral starts")
+    if model.name == "spectral" and start.name not in ("torch", "scaled", "held"):
+        allowed = "it is torch, scaled or held: model.start says how spectral starts"
+        raise ConfigurationError("start.name", start.name, allowed)
+    if start.name == "held" and (model.name != "spectral" or model["margin"] is not None):
+        raise ConfigurationError("start.name", start.name, "it is for a spectral model without a margin")
     if model.name in CELL_OPTIONS:
         try:
             cell_named(model.name, cell_options(model))

@@ -38,7 +38,9 @@ def test_chens_ranges() -> None:
         (longest,) = (m for m in (4, 7, 11) if factors == [decay ** max(k + 1 - m, 0) for k in range(13)])
         assert run["model"]["layers"] > 1  # between which dropout acts
         seen.add((rate, longest, decay, run["model"]["dropout"]))
-    axes = ({0.1, 0.2, 0.3, 0.5, 1, 2}, {4, 7, 11}, {0.5, 0.65, 0.8}, {0.0, 0.2, 0.3, 0.5})
+    # Of a loss summed over 20 steps, where this library's is a mean: 0.1, 0.2, 0.3, 0.5, 1, 2, and clip 5.
+    assert {run["clip"] * 20 for run in plan} == {5.0}
+    axes = ({2, 4, 6, 10, 20, 40}, {4, 7, 11}, {0.5, 0.65, 0.8}, {0.0, 0.2, 0.3, 0.5})
     assert len(seen) == 216 and tuple(map(set, zip(*seen, strict=True))) == axes
 
 

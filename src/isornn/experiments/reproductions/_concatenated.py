@@ -21,6 +21,20 @@ SMALL: Mapping[str, Any] = {
     "clip": 1.0,
     "seeds": 3,
 }
+MEDIUM: Mapping[str, Any] = {
+    "sizes": [1, 2, 3, 4, 6],
+    "repeats": 10,
+    "inputs": 112,
+    "held_out": 1000,
+    "hidden": 64,
+    "batch": 64,
+    "updates": 4000,
+    "rungs": [1000, 2000, 4000],
+    "validate_every": 100,
+    "rates": two.RATES[:6],
+    "clip": 1.0,
+    "seeds": 3,
+}
 PAPER: Mapping[str, Any] = {
     "repeats": 10,
     "inputs": 112,
@@ -29,7 +43,7 @@ PAPER: Mapping[str, Any] = {
     "batch": 128,
     "updates": 8000,
     "validate_every": 500,
-    "rates": [1e-3, 1e-2, 1e-1],
+    "rates": two.RATES,
     "clip": 1.0,
     "seeds": 3,
 }

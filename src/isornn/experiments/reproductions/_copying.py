@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from scipy.stats import kendalltau
 
+from isornn.experiments.reproductions import _by_seeds as by_seeds
+from isornn.experiments.reproductions._followed import DECAY
 from isornn.experiments.runs import train_all
-from isornn.experiments.target import Bench
+from isornn.experiments.target import Bench, Effect
 from isornn.figures import Curve, Mark, Panel
 from isornn.training import RunRecord
 from isornn.training.metrics import read_metrics
@@ -23,9 +25,9 @@ LEARNED = 0.1  # of the loss without memory
 _SURE = 0.05  # of an order by chance
 # As in this library's copy benchmark.
 RATES = {"name": "geodesic", "rate": 1e-3, "geodesic_rate": 1e-2, "spectrum_rate": 1.0, "rest": "rmsprop"}
-PAPER_RATES = {"name": "geodesic", "rate": 1e-4, "geodesic_rate": 1e-6, "spectrum_rate": 1e-4, "rest": "rmsprop"}
 SMALL = {"hidden": 128, "held_out": 100, "validate_every": 25, "clip": 1.0}
-PAPER = {"hidden": 128, "held_out": 1000, "validate_every": 500, "clip": 100.0}
+MEDIUM = {"hidden": 128, "held_out": 100, "validate_every": 25, "clip": 1.0, "penalty": DECAY}
+PAPER = {"hidden": 128, "held_out": 1000, "validate_every": 500, "clip": 100.0, "penalty": DECAY}
 
 Row = Mapping[str, Any]
 """Of a network: ``losses`` of each seed ``every`` so many updates, and why it ``diverged``, if it did."""
@@ -35,6 +37,7 @@ def configuration(bench: Bench, length: int, updates: int, **fields: Any) -> dic
     """Of a run on copy(length), but for its seed, with ``model``, ``optimiser`` and what else there is."""
     settings = bench.settings
     model = {"hidden": settings["hidden"], **fields.pop("model")}
+    decay = {"penalty": settings["penalty"]} if "penalty" in settings else {}
     return {
         "task": {"name": "copy", "length": length, "held_out": settings["held_out"]},
         "model": model,
@@ -42,26 +45,49 @@ def configuration(bench: Bench, length: int, updates: int, **fields: Any) -> dic
         "batch_size": 50,
         "validate_every": settings["validate_every"],
         "clip": settings["clip"],
+        **decay,
         **fields,
     }
 
 
-def trained(bench: Bench, networks: Mapping[str, Mapping[str, Any]]) -> dict[str, list[RunRecord]]:
-    """The records of every network's seeds, by its name."""
+def trained(
+    bench: Bench, networks: Mapping[str, Mapping[str, Any]], *, to_the_end: Container[str] = ()
+) -> dict[str, list[RunRecord]]:
+    """The records of every network's seeds, by its name.
+
+    With the settings' ``stop_learned`` a run ends at the first quarter of its updates by which it has learned, but for
+    those of the networks ``to_the_end``.
+    """
     seeds = range(1000 * bench.seed, 1000 * bench.seed + bench.settings["seeds"])
-    runs = iter(train_all(bench, [{**fields, "seed": seed} for fields in networks.values() for seed in seeds]))
-    return {name: [next(runs) for _ in seeds] for name in networks}
+    planned = {(name, seed): {**fields, "seed": seed} for name, fields in networks.items() for seed in seeds}
+    runs: dict[tuple[str, int], RunRecord] = {}
+    for quarter in range(1, 5) if bench.settings.get("stop_learned") else [4]:
+        waiting = [place for place in planned if place not in runs or place[0] in to_the_end or not _ended(runs[place])]
+        cut = [{**planned[place], "updates": planned[place]["updates"] * quarter // 4} for place in waiting]
+        shorter = [runs[place] for place in waiting] if runs else None
+        runs |= dict(zip(waiting, train_all(bench, cut, after=shorter), strict=True))
+    return {name: [runs[name, seed] for seed in seeds] for name in networks}
+
+
+def _ended(run: RunRecord) -> bool:
+    """Whether it has learned by its best validation, or can learn no more."""
+    if run.diverged is not None:
+        return True
+    assert run.baseline is not None
+    return run.best is not None and run.best["loss"] < LEARNED * run.baseline
 
 
 def row(bench: Bench, runs: Sequence[RunRecord]) -> Row:
     """The held-out loss of every seed at every validation, over the loss without memory."""
-    curves = []
+    curves, accuracies = [], []
     for run in runs:
         assert run.baseline is not None
         rows = read_metrics(bench.folder / run.configuration.hash)
         curves.append([round(one["validation"]["loss"] / run.baseline, 6) for one in rows])
+        accuracies.append([round(one["validation"]["accuracy"], 6) for one in rows])
     every = runs[0].configuration.validate_every
-    return {"every": every, "losses": curves, "diverged": [run.diverged for run in runs]}
+    ended = [run.diverged for run in runs]
+    return {"every": every, "losses": curves, "accuracies": accuracies, "diverged": ended}
 
 
 def learned_at(row: Row) -> list[float]:
@@ -93,12 +119,23 @@ def median_range(row: Row) -> str:
     return low if low == high else f"{'never' if math.isinf(middle) else f'{middle:.0f}'} ({low} to {high})"
 
 
+def effects(title: str, rows: Mapping[str, Row], published: str = "") -> list[Effect]:
+    """Of each row, the update at which it is learned; no number where a seed never does."""
+    return [
+        by_seeds.effect(f"{title}{name}: update at which it is learned", learned_at(one), published)
+        for name, one in rows.items()
+    ]
+
+
 def panel(title: str, rows: Mapping[str, Row]) -> Panel:
-    """Every seed's loss over the updates, a colour for each row."""
+    """Every seed's accuracy over the updates, as the paper's, a colour for each row; the loss of earlier records."""
+    part = "accuracies" if all("accuracies" in one for one in rows.values()) else "losses"
     curves = []
     for colour, (name, one) in enumerate(rows.items()):
-        for number, losses in enumerate(one["losses"]):
-            updates = [one["every"] * k for k in range(1, len(losses) + 1)]
-            curves.append(Curve(updates, losses, "" if number else name, colour=colour))
+        for number, values in enumerate(one[part]):
+            updates = [one["every"] * k for k in range(1, len(values) + 1)]
+            curves.append(Curve(updates, values, "" if number else name, colour=colour))
+    if part == "accuracies":
+        return Panel(title, "update", "held-out accuracy, all steps", curves, y_range=(0.0, 1.02))
     marks = [Mark("y", 1.0, "without memory"), Mark("y", LEARNED, "learned")]
     return Panel(title, "update", "held-out loss over that without memory", curves, marks=marks, log=("y",))

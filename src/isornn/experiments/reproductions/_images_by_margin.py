@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from isornn.experiments.reproductions import _by_seeds as by_seeds
+from isornn.experiments.reproductions._followed import DECAY
 from isornn.experiments.runs import train_all
 from isornn.experiments.target import Bench, Measured, Scale, Verdict
 from isornn.figures import Curve, Panel, Style
@@ -14,7 +15,7 @@ from isornn.tasks import load_digits
 from isornn.training import RunRecord
 from isornn.training.metrics import read_metrics
 
-_LSTM = "LSTM"
+LSTM = "LSTM"
 ROWS: Mapping[str, Mapping[str, Any]] = {
     "m = 0": {"margin": 0.0},
     "m = .001": {"margin": 0.001},
@@ -27,11 +28,14 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
 }
 _ORTHOGONAL = [name for name, options in ROWS.items() if "start" not in options]
 CHOICES = (
-    "At scale small MNIST is averaged over squares of 2x2 pixels, 14x14 and 196 steps for 784, or the package's 8x8 "
-    "digits stand in; 64 units, tanh, batches of 50. The rates are those that an earlier trial on the 8x8 digits had, "
+    "At scales small and medium MNIST is averaged over squares of 2x2 pixels, 14x14 and 196 steps for 784, or the "
+    "package's 8x8 "
+    "digits stand in; 64 units at scale small, tanh, batches of 50. The rates are those that an earlier trial on the "
+    "8x8 digits had, "
     "not tuned here: bases 0.0001 (geodesic), all else 0.001 (RMSprop), the spectrum's over 2m as eq. 11 has it. The "
     "gradient is clipped at norm 100, the LSTM's at 1, as in the paper, which does not say whether it means the norm; "
-    "no weight decay. The LSTM has peepholes, forget bias 1 and orthogonal blocks, and as many updates as the others "
+    "weight decay 0.0001 on the matrix, at scale small none. The LSTM has peepholes, forget bias 1 and orthogonal "
+    "blocks, and as many updates as the others "
     "(the paper's has a quarter more): at scale small they end long before it is trained. Test accuracy at the best "
     "validation loss. One row is above another if all its seeds are."
 )
@@ -45,7 +49,7 @@ def data_name(folder: Path | None) -> str:
 def measure(bench: Bench, permutation: int | None) -> Measured:
     """Test accuracy of every seed, and the curves of the training loss."""
     seeds = range(bench.settings["seeds"])
-    names = [*ROWS, _LSTM]
+    names = [*ROWS, LSTM]
     runs = iter(train_all(bench, [_configuration(bench, name, permutation, seed) for name in names for seed in seeds]))
     rows = {name: [next(runs) for _ in seeds] for name in names}
     return {
@@ -74,7 +78,7 @@ def _configuration(bench: Bench, name: str, permutation: int | None, seed: int) 
         "spectrum": "rest",
         "rest": "rmsprop",
     }
-    lstm = name == _LSTM
+    lstm = name == LSTM
     return {
         "task": task,
         "model": {"name": "lstm_gers" if lstm else "spectral", "hidden": settings["hidden"], **ROWS.get(name, {})},
@@ -84,6 +88,7 @@ def _configuration(bench: Bench, name: str, permutation: int | None, seed: int) 
         "batch_size": 50,
         "validate_every": settings["validate_every"],
         "clip": 1.0 if lstm else 100.0,
+        **({"penalty": settings["penalty"]} if "penalty" in settings and not lstm else {}),
         "seed": 1000 * bench.seed + seed,
     }
 
@@ -93,7 +98,7 @@ def _losses(bench: Bench, run: RunRecord) -> list[float]:
     return [row["training"]["loss"] for row in rows]
 
 
-def judge(measured: Measured) -> Verdict:
+def judge(measured: Measured, published: Mapping[str, float]) -> Verdict:
     """m = 0 below the wider margins, the best of these with a margin; identity and Glorot below orthogonal starts."""
     rows = {name: [a or 0.0 for a in row["accuracy"]] for name, row in measured["rows"].items()}
     bounded = max((name for name in ROWS if name.startswith("m")), key=lambda name: by_seeds.mean(rows[name]))
@@ -102,7 +107,7 @@ def judge(measured: Measured) -> Verdict:
         "m = 0 below m = 1": by_seeds.below(rows["m = 0"], rows["m = 1"]),
         "Glorot below orthogonal": by_seeds.below(rows["none, Glorot"], rows["none"]),
         "identity below orthogonal": by_seeds.below(rows["none, identity"], rows["none"]),
-        "the best margin below the LSTM": by_seeds.below(rows[bounded], rows[_LSTM]),
+        "the best margin below the LSTM": by_seeds.below(rows[bounded], rows[LSTM]),
     }
     details = ", ".join(f"{name} {by_seeds.mean_range(each, '.1%')}" for name, each in rows.items())
     lost = [name for name, row in measured["rows"].items() if any(row["diverged"])]
@@ -111,18 +116,26 @@ def judge(measured: Measured) -> Verdict:
         by_seeds.answer_of(parts),
         f"mean test accuracy and range over seeds: {details}{ended}. "
         + "; ".join(f"{name}: {by_seeds.WORDS[part]}" for name, part in parts.items()),
+        tuple(
+            by_seeds.effect(f"test accuracy %, {name}", [100 * one for one in each], f"{published[name]:.2f}")
+            for name, each in rows.items()
+        ),
     )
 
 
-def panels(measured: Measured) -> list[Panel]:
-    """Accuracies by row; the training loss over the updates, mean over seeds."""
-    names = [f"{k} {name}" for k, name in enumerate(measured["rows"], 1)]
+def panels(measured: Measured, published: Mapping[str, float]) -> list[Panel]:
+    """Accuracies by row, with the published ones; the training loss over the updates, mean over seeds."""
     values = [[a or 0.0 for a in row["accuracy"]] for row in measured["rows"].values()]
+    places = list(range(1, len(values) + 1))
     table = Panel(
         "test accuracy, half the range",
-        "\n".join(", ".join(names[k : k + 3]) for k in range(0, len(names), 3)),
+        "",
         "accuracy",
-        [by_seeds.points(list(range(1, len(names) + 1)), values, "")],
+        [
+            by_seeds.points(places, values, "here"),
+            Curve(places, [published[name] / 100 for name in measured["rows"]], "published", "points"),
+        ],
+        names=list(enumerate(measured["rows"], 1)),
     )
     curves = []
     for name, row in measured["rows"].items():
@@ -133,6 +146,10 @@ def panels(measured: Measured) -> list[Panel]:
     return [table, Panel("training loss (figure 6)", "update", "mean loss", curves, log=("y",))]
 
 
+UNTESTED: Mapping[Scale, str] = {
+    "small": "600 updates where the paper has 120,000 or more: most rows, and the LSTM first of all, are not trained "
+    "yet"
+}
 SETTINGS: Mapping[Scale, Mapping[str, Any]] = {
     "small": {
         "block": 2,
@@ -144,8 +161,20 @@ SETTINGS: Mapping[Scale, Mapping[str, Any]] = {
         "rate": 1e-3,
         "geodesic_rate": 1e-4,
     },
+    "medium": {
+        "block": 2,
+        "held_out": 2000,
+        "hidden": 128,
+        "updates": 10_000,
+        "seeds": 3,
+        "validate_every": 500,
+        "rate": 1e-3,
+        "geodesic_rate": 1e-4,
+        "penalty": DECAY,
+    },
     "paper": {
         "block": 1,
+        "penalty": DECAY,
         "held_out": 10_000,
         "hidden": 128,
         "updates": 120_000,

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from scipy.stats import spearmanr
+from scipy.stats import linregress, spearmanr
 
 from isornn.cells import Gate, Input, Spec, cell_named
 from isornn.cells.roles import roles_of
-from isornn.experiments.runs import train_all
-from isornn.experiments.target import Bench, Measured
+from isornn.experiments.reproductions import _by_seeds as by_seeds
+from isornn.experiments.runs import train_all, training_accuracy
+from isornn.experiments.target import Bench, Effect, Measured
 from isornn.figures import Curve, HeatMap, Panel, Style
 from isornn.tasks import load_digits
 from isornn.theory import analyze, phase_diagram
@@ -24,6 +26,7 @@ from isornn.theory import analyze, phase_diagram
 CELLS = ("gru_cho", "peephole", "lstm")
 NAMES = {"gru_cho": "GRU", "peephole": "peephole LSTM", "lstm": "LSTM"}
 _TIMES: tuple[tuple[str, str, Style], ...] = (("xi", "xi", "line"), ("tied_xi", "xi, tied", "dashed"))
+_FEWEST = 3  # columns, through which a line says something
 LOW, HIGH = 3, 6  # the papers' border is between so many xi
 SMALL: Mapping[str, Any] = {
     "hidden": 32,
@@ -34,6 +37,19 @@ SMALL: Mapping[str, Any] = {
     "lengths": [3, 6, 12, 24],
     "bias_means": [0.0, 0.75, 1.5, 2.25, 3.0],
     "seeds": 3,
+}
+MEDIUM: Mapping[str, Any] = {
+    "block": 2,
+    "held_out": 1000,
+    "training_images": 1000,
+    "hidden": 64,
+    "batch": 64,
+    "updates": 1000,
+    "rate": 1e-3,
+    "clip": 1.0,
+    "lengths": [5, 10, 20, 40, 80],
+    "bias_means": [0.0, 1.0, 2.0, 3.0, 4.0],
+    "seeds": 5,
 }
 PAPER: Mapping[str, Any] = {
     "hidden": 128,
@@ -48,15 +64,18 @@ PAPER: Mapping[str, Any] = {
 }
 CHOICES = (
     "The directions are unsaid: the remember gate's bias_mean, all weight_var and input_var 1. Width, optimiser "
-    "(Adam), batch and rate are unsaid; updates are fewer at scale small, alike for all cells. The paper shows "
-    "training accuracy, this that on held-out digits after the last update. The noise of two sequences is independent, "
-    "so xi is at Sigma_z = 0. A column's border is the length at which the seeds' mean accuracy, over log T, crosses "
-    "the midpoint of the cell's range."
+    "(Adam), batch and rate are unsaid; updates are fewer at scale small, alike for all cells. Accuracy is "
+    "after the last update, at scale medium on training digits with fresh noise, as in the paper, at scale small on "
+    "held-out digits. The noise of two sequences is independent, "
+    "so xi is at Sigma_z = 0. A column's border is the length at which a seed's accuracy, over log T, crosses the "
+    "midpoint of the cell's range of means. Its bar is the paper's band from 3 xi to 6 xi: the geometric mean of "
+    "border / xi lies in it, and ln border over ln xi has a slope that does not leave a band twice as high as low over "
+    "the measured range of xi."
 )
 
 
 def data_name(folder: Path | None) -> str:
-    return load_digits(folder).name
+    return load_digits(folder, pooled=False).name
 
 
 def measure(bench: Bench, *, tied: bool) -> Measured:
@@ -72,12 +91,17 @@ def measure(bench: Bench, *, tied: bool) -> Measured:
         ],
     )
     # A run that diverged has learned nothing that counts.
-    accuracies = iter(0.1 if run.diverged or run.last is None else run.last["accuracy"] for run in runs)
-    by_place = {place: [next(accuracies) for _ in range(settings["seeds"])] for place in grid}
+    of_parts = {"accuracy": [0.1 if run.diverged or run.last is None else run.last["accuracy"] for run in runs]}
+    if "training_images" in settings:
+        of_parts["training"] = [training_accuracy(bench, run, settings["training_images"]) for run in runs]
+    seeds = settings["seeds"]
     cells = []
     for cell in CELLS:
-        accuracy = [[by_place[cell, T, bias] for bias in settings["bias_means"]] for T in settings["lengths"]]
-        cells.append({"cell": cell, **_time_scales(settings, cell, tied), "accuracy": accuracy})
+        found = {"cell": cell, **_time_scales(settings, cell, tied)}
+        for part, values in of_parts.items():
+            by_place = {place: values[seeds * k : seeds * (k + 1)] for k, place in enumerate(grid)}
+            found[part] = [[by_place[cell, T, bias] for bias in settings["bias_means"]] for T in settings["lengths"]]
+        cells.append(found)
     return {
         "lengths": settings["lengths"],
         "bias_means": settings["bias_means"],
@@ -97,7 +121,11 @@ def _configuration(
     own = {} if tied else {"own_steps": length}
     updates = settings["updates"] if cell == "gru_cho" else settings.get("lstm_updates", settings["updates"])
     return {
-        "task": {"name": "noise_padded", "length": length},
+        "task": {
+            "name": "noise_padded",
+            "length": length,
+            **{name: settings[name] for name in ("block", "held_out") if name in settings},
+        },
         "model": {"name": cell, "hidden": settings["hidden"], **own},
         "start": {"name": "spec", "gates": gates},
         "optimiser": {"name": "adam", "rate": settings["rate"]},
@@ -131,7 +159,23 @@ def mean(values: Sequence[float]) -> float:
 
 def mean_accuracy(case: Mapping[str, Any]) -> list[list[float]]:
     """Over seeds, by length and bias."""
-    return [[mean(seeds) for seeds in row] for row in case["accuracy"]]
+    return [[mean(seeds) for seeds in row] for row in _accuracy(case)]
+
+
+def accuracy_of(case: Mapping[str, Any], seed: int) -> list[list[float]]:
+    """Of one seed, by length and bias."""
+    return [[seeds[seed] for seeds in row] for row in _accuracy(case)]
+
+
+def _accuracy(case: Mapping[str, Any]) -> Sequence[Sequence[Sequence[float]]]:
+    """On training digits, as the paper's, where they were measured."""
+    found: Sequence[Sequence[Sequence[float]]] = case.get("training", case["accuracy"])
+    return found
+
+
+def seeds_of(case: Mapping[str, Any]) -> range:
+    """The seeds, by number."""
+    return range(len(_accuracy(case)[0][0]))
 
 
 def midpoint(case: Mapping[str, Any]) -> float:
@@ -140,10 +184,11 @@ def midpoint(case: Mapping[str, Any]) -> float:
     return (min(flat) + max(flat)) / 2
 
 
-def borders(measured: Measured, case: Mapping[str, Any]) -> list[float]:
-    """By bias the length where the accuracy falls below the midpoint; 0 where it never was above, infinite where it
-    never falls."""
-    accuracy, middle, lengths = mean_accuracy(case), midpoint(case), measured["lengths"]
+def borders(measured: Measured, case: Mapping[str, Any], seed: int | None = None) -> list[float]:
+    """By bias the length where a seed's accuracy, or the mean, falls below the midpoint; 0 where it never was above,
+    infinite where it never falls."""
+    accuracy = mean_accuracy(case) if seed is None else accuracy_of(case, seed)
+    middle, lengths = midpoint(case), measured["lengths"]
     return [_crossing(lengths, [row[column] for row in accuracy], middle) for column in range(len(accuracy[0]))]
 
 
@@ -158,9 +203,56 @@ def _crossing(lengths: Sequence[int], accuracy: Sequence[float], middle: float) 
     return float(lengths[before] * (lengths[after] / lengths[before]) ** share)
 
 
-def inside(border: float, xi: float | None, slack: float = 1.0) -> bool:
-    """Whether the border is between 3 xi and 6 xi, or within a factor ``slack`` of that."""
-    return xi is not None and LOW * xi / slack <= border <= HIGH * xi * slack
+@dataclass(frozen=True)
+class Follows:
+    """How a cell's border lies to a time scale.
+
+    Args:
+        slope: of ln border over ln xi; 1 is proportion.
+        ratio: geometric mean of border / xi over the columns.
+        reach: ln of the largest over the smallest xi of these columns.
+    """
+
+    slope: Effect
+    ratio: Effect
+    reach: float
+
+    @property
+    def within(self) -> bool | None:
+        """Whether the border keeps to the band from 3 xi to 6 xi: the intervals of the mean ratio and of the slope are
+        within it, where a slope that is off by more than ln 2 over the reach leaves a band that is 2 wide; false where
+        one is wholly outside, ``None`` where one is across its edge."""
+        room = math.log(HIGH / LOW) / self.reach
+        return by_seeds.all_known([_inside(self.ratio, LOW, HIGH), _inside(self.slope, 1 - room, 1 + room)])
+
+
+def follows(measured: Measured, case: Mapping[str, Any], times: str = "xi") -> Follows | None:
+    """The fit over the columns that have a border with every seed; ``None`` with fewer than three of them."""
+    by_seed = [borders(measured, case, seed) for seed in seeds_of(case)]
+    columns = [
+        k for k, xi in enumerate(case[times]) if xi is not None and all(0 < one[k] < math.inf for one in by_seed)
+    ]
+    if len(columns) < _FEWEST:
+        return None
+    xi = [math.log(case[times][k]) for k in columns]
+    fits = [linregress(xi, [math.log(one[k]) for k in columns]) for one in by_seed]
+    ratios = [math.exp(mean([math.log(one[k]) for k in columns]) - mean(xi)) for one in by_seed]
+    name = NAMES[case["cell"]]
+    return Follows(
+        by_seeds.effect(
+            f"{name}: slope of ln border over ln xi", [float(fit.slope) for fit in fits], "1, by the curves"
+        ),
+        by_seeds.effect(f"{name}: border over xi, geometric mean", ratios, "3 to 6, by the curves"),
+        max(xi) - min(xi),
+    )
+
+
+def _inside(one: Effect, low: float, high: float) -> bool | None:
+    if one.low is None or one.high is None:
+        return None
+    if low <= one.low and one.high <= high:
+        return True
+    return False if one.high < low or one.low > high else None
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float | None]) -> float | None:

@@ -2,49 +2,55 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from isornn.experiments.reproductions import _by_seeds as by_seeds
 from isornn.experiments.runs import train_all
-from isornn.experiments.target import Bench
+from isornn.experiments.target import Bench, Effect
+from isornn.training import RunRecord
 
+_CHANCE = 0.1
 Row = Mapping[str, Any]
 """A row's ``model`` and ``start``, as configurations have them."""
 
 
 def rows_trained(bench: Bench, task: Mapping[str, Any], rows: Mapping[str, Row]) -> dict[str, Any]:
-    """By row: the rate with the best mean accuracy on validation, and each seed's test accuracy at it."""
+    """By row: the rate with the best mean accuracy on validation, and each seed's accuracies at it.
+
+    With the settings' ``rungs``, numbers of updates, the worse half of each row's rates ends at each of them.
+    """
     settings = bench.settings
-    grid = [(name, rate) for name in rows for rate in settings["rates"]]
-    runs = iter(
-        train_all(
-            bench,
-            [
-                _configuration(settings, task, rows[name], rate, 1000 * bench.seed + seed)
-                for name, rate in grid
-                for seed in range(settings["seeds"])
-            ],
-        )
-    )
-    by_place = {place: [next(runs) for _ in range(settings["seeds"])] for place in grid}
+    seeds, kept = range(settings["seeds"]), {name: list(settings["rates"]) for name in rows}
+    runs: dict[tuple[str, float, int], RunRecord] = {}
+    for rung in settings.get("rungs", [settings["updates"]]):
+        places = [(name, rate, seed) for name in rows for rate in kept[name] for seed in seeds]
+        configurations = [
+            _configuration({**settings, "updates": rung}, task, rows[name], rate, 1000 * bench.seed + seed)
+            for name, rate, seed in places
+        ]
+        shorter = [runs[place] for place in places] if runs else None
+        runs |= dict(zip(places, train_all(bench, configurations, after=shorter), strict=True))
+        for name, rates in kept.items():
+            scores = {rate: statistics.fmean(_valid(runs[name, rate, seed]) for seed in seeds) for rate in rates}
+            kept[name] = sorted(rates, key=lambda rate: scores[rate], reverse=True)[: -(-len(rates) // 2)]
     found = {}
     for name in rows:
-        # A run without weights to test has diverged at once, and guesses.
-        scores = {
-            rate: [0.1 if run.best is None else run.best["accuracy"] for run in by_place[name, rate]]
-            for rate in settings["rates"]
-        }
-        best = max(scores, key=lambda rate: statistics.fmean(scores[rate]))
-        tests = [0.1 if run.test is None else run.test["accuracy"] for run in by_place[name, best]]
+        best = [runs[name, kept[name][0], seed] for seed in seeds]
         found[name] = {
-            "rate": best,
-            "test": tests,
-            "length": by_place[name, best][0].length,
-            "diverged": sum(run.diverged is not None for run in by_place[name, best]),
+            "rate": kept[name][0],
+            "valid": [_valid(run) for run in best],
+            "test": [_CHANCE if run.test is None else run.test["accuracy"] for run in best],
+            "length": best[0].length,
+            "diverged": sum(run.diverged is not None for run in best),
         }
     return found
+
+
+def _valid(run: RunRecord) -> float:
+    """A run without weights to test has diverged at once, and guesses."""
+    return _CHANCE if run.best is None else run.best["accuracy"]
 
 
 def _configuration(
@@ -64,17 +70,17 @@ def _configuration(
 
 
 def summary(name: str, row: Mapping[str, Any]) -> str:
-    """Per cent, with the standard error over seeds."""
-    mean, error = mean_and_error(row["test"])
-    return f"{name} {100 * mean:.1f} +- {100 * error:.1f} % (rate {row['rate']})"
+    """Per cent, mean and range over seeds."""
+    return f"{name} {by_seeds.mean_range([100 * value for value in row['test']], '.1f')} % (rate {row['rate']})"
 
 
-def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and its standard error."""
-    return statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
-
-
-def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[float, float]:
-    """Of the mean test accuracies, and its standard error."""
-    (ours, our_error), (theirs, their_error) = mean_and_error(first["test"]), mean_and_error(second["test"])
-    return ours - theirs, math.hypot(our_error, their_error)
+def effects(rows: Mapping[str, Any], published: Mapping[str, float]) -> list[Effect]:
+    """Of each row the test accuracy in per cent, with a 95 % interval."""
+    return [
+        by_seeds.effect(
+            f"test accuracy %, {name}",
+            [100 * value for value in row["test"]],
+            f"{100 * published[name]:.1f}" if name in published else "",
+        )
+        for name, row in rows.items()
+    ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.experiments.target import UNTESTED, Bench, Measured, Target, Verdict
 from isornn.figures import Curve, Panel
 from isornn.nn import RNN, TGRU, TLSTM, ChoGRU, CoupledLSTM
 
@@ -55,7 +55,7 @@ def judge(measured: Measured) -> Verdict:
         if high < 1:
             answer = "does not hold"
         elif low <= 1 and answer == "holds":
-            answer = "cannot tell"
+            answer = UNTESTED
     return Verdict(
         answer, f"the classical cell's time over the typed one's, forward and backward: {'; '.join(details)}"
     )
@@ -84,4 +84,5 @@ TARGET = Target(
     measure=measure,
     judge=judge,
     panels=panels,
+    kind="timing",
 )

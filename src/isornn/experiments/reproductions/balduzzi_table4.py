@@ -9,25 +9,36 @@ from typing import Any
 
 from isornn.experiments.reproductions import _by_seeds as seeds
 from isornn.experiments.reproductions._few_words import CHOICE, with_few_words
+from isornn.experiments.reproductions._summed_loss import of_mean
 from isornn.experiments.reproductions._typed_pairs import MODELS, PAIRS, matched_units, parameters, row
 from isornn.experiments.runs import train_all
 from isornn.experiments.target import Bench, Measured, Target, Verdict
-from isornn.figures import Panel
+from isornn.figures import Curve, Panel
 from isornn.tasks import Text, Words, load_ptb
 
 _LAYERS = 2
 _REGULARISED = ("LSTM", "T-LSTM")
-_AS_GOOD = 1.1  # times the LSTM's perplexity
-_FAR = 1.25  # times the T-RNN's perplexity, that the RNN's is at least where it is far worse
+_PUBLISHED: Mapping[str, Mapping[str, tuple[float, float]]] = {
+    "small": {
+        "RNN": (416.5, 432.0),
+        "T-RNN": (58.7, 169.3),
+        "LSTM": (36.7, 117.3),
+        "T-LSTM": (28.2, 200.4),
+        "GRU": (31.1, 173.3),
+        "T-GRU": (28.6, 195.8),
+    },
+    "medium": {"LSTM": (48.5, 82.7), "T-LSTM": (50.2, 82.7)},
+}
 
 
 def measure(bench: Bench) -> Measured:
     """Losses of all seeds by model, without dropout, and of LSTM and T-LSTM with it."""
     bench, text = with_few_words(bench)
-    places = [("small", name) for name in MODELS] + [("medium", name) for name in _REGULARISED]
+    places = [("small", name) for name in MODELS]
+    places += [("medium", name) for name in _REGULARISED if "medium" in bench.settings]
     plans = [_by_dropout(bench, text, name, bench.settings[size]) for size, name in places]
     runs = iter(train_all(bench, [one for plan in plans for each in plan.values() for one in each]))
-    found: dict[str, Any] = {"small": {}, "medium": {}}
+    found: dict[str, Any] = {size: {} for size in ("small", "medium") if size in bench.settings}
     for (size, name), plan in zip(places, plans, strict=True):
         found[size][name] = row(bench, {dropout: [next(runs) for _ in each] for dropout, each in plan.items()})
     return {"symbols": Words(text).inputs, **found}
@@ -38,18 +49,20 @@ def _by_dropout(bench: Bench, text: Text, name: str, size: Mapping[str, Any]) ->
     task = Words(text, columns=size["batch"], unroll=size["unroll"])
     symbols, epoch, epochs = task.inputs, task.batches, size["epochs"]
     units = matched_units(name, _LAYERS, symbols, True, parameters("LSTM", size["units"], _LAYERS, symbols, True))
+    rate, clip = of_mean(size["unroll"])
     halvings = [epoch * k for k in range(size["constant_epochs"], epochs)]
     return {
         dropout: [
             {
                 "task": {"name": "words", "unroll": size["unroll"], "held_out_columns": 20},
                 "model": {**MODELS[name], "hidden": units, "embedding": units, "layers": _LAYERS, "dropout": dropout},
-                "optimiser": {"name": "sgd", "rate": 1.0},
+                "start": {"name": "uniform", "bound": size["bound"]},
+                "optimiser": {"name": "sgd", "rate": rate},
                 "schedule": {"name": "milestones", "factor": size["factor"], "at": halvings},
                 "updates": epochs * epoch,
                 "batch_size": size["batch"],
                 "validate_every": epoch,
-                "clip": 5.0,
+                "clip": clip,
                 "seed": 1000 * bench.seed + seed,
             }
             for seed in range(bench.settings["seeds"])
@@ -60,7 +73,8 @@ def _by_dropout(bench: Bench, text: Text, name: str, size: Mapping[str, Any]) ->
 
 def judge(measured: Measured) -> Verdict:
     """Each part of the claim, by all seeds."""
-    small, medium = _perplexities(measured, "small"), _perplexities(measured, "medium")
+    small = _perplexities(measured, "small")
+    sizes = {"small": small} | ({"medium": _perplexities(measured, "medium")} if "medium" in measured else {})
     parts = {
         f"{typed} lower than {classical} in training": seeds.below(small[typed]["train"], small[classical]["train"])
         for classical, typed in PAIRS
@@ -69,20 +83,26 @@ def judge(measured: Measured) -> Verdict:
         f"{typed} higher than {classical} on the test part": seeds.below(small[classical]["test"], small[typed]["test"])
         for classical, typed in PAIRS[1:]
     }
-    near = [_FAR * value for value in small["T-RNN"]["test"]]
-    parts[f"RNN at least {_FAR} times T-RNN on the test part"] = seeds.below(near, small["RNN"]["test"])
-    bound = [_AS_GOOD * value for value in medium["LSTM"]["test"]]
-    parts[f"with dropout T-LSTM at most {_AS_GOOD} times LSTM on the test part"] = seeds.below(
-        medium["T-LSTM"]["test"], bound
-    )
+    parts["T-RNN lower than RNN on the test part"] = seeds.below(small["T-RNN"]["test"], small["RNN"]["test"])
+    if "medium" in sizes:
+        lower = seeds.below(sizes["medium"]["LSTM"]["test"], sizes["medium"]["T-LSTM"]["test"])
+        unsure = lower and len(small["RNN"]["test"]) == 1  # one seed is no evidence of a small difference
+        parts["with dropout LSTM not lower than T-LSTM on the test part"] = None if unsure else not lower
     details = "; ".join(
         f"{size} {name} train {seeds.mean_range(row['train'], '.1f')}, test {seeds.mean_range(row['test'], '.1f')}"
-        for size, rows in (("small", small), ("medium", medium))
+        for size, rows in sizes.items()
         for name, row in rows.items()
+    )
+    effects = tuple(
+        seeds.effect(f"{part} perplexity, {size} {name}", row[part], f"{_PUBLISHED[size][name][number]:.1f}")
+        for size, rows in sizes.items()
+        for name, row in rows.items()
+        for number, part in enumerate(("train", "test"))
     )
     return Verdict(
         seeds.answer_of(parts),
         f"perplexity: {details}. " + "; ".join(f"{name}: {seeds.SAID[part]}" for name, part in parts.items()),
+        effects,
     )
 
 
@@ -97,14 +117,19 @@ def _perplexities(measured: Measured, size: str) -> dict[str, dict[str, list[flo
 def panels(measured: Measured) -> list[Panel]:
     """Perplexities by model."""
     found = []
-    for size in ("small", "medium"):
+    for size in [size for size in ("small", "medium") if size in measured]:
         rows = _perplexities(measured, size)
-        label = ", ".join(f"{k} {name}" for k, name in enumerate(rows, 1))
+        names = list(enumerate(rows, 1))
         curves = [
             seeds.points(range(1, len(rows) + 1), [row[part] for row in rows.values()], part)
             for part in ("train", "test")
         ]
-        found.append(Panel(f"{size}, mean and half the range", label, "perplexity", curves, log=("y",)))
+        curves += [
+            Curve(range(1, len(rows) + 1), [_PUBLISHED[size][name][k] for name in rows], f"{part}, published", "points")
+            for k, part in enumerate(("train", "test"))
+        ]
+        title = f"{size}, mean and half the range"
+        found.append(Panel(title, "", "perplexity", curves, log=("y",), names=names))
     return found
 
 
@@ -117,6 +142,7 @@ _SMALL = {  # Zaremba et al.'s small network, in all but its width; and their me
     "units": 200,
     "batch": 20,
     "unroll": 20,
+    "bound": 0.1,
     "epochs": 13,
     "constant_epochs": 4,
     "factor": 0.5,
@@ -126,6 +152,7 @@ _MEDIUM = {
     "units": 650,
     "batch": 20,
     "unroll": 35,
+    "bound": 0.05,
     "epochs": 39,
     "constant_epochs": 6,
     "factor": 1 / 1.2,
@@ -135,31 +162,37 @@ TARGET = Target(
     id="balduzzi-table4",
     source="Balduzzi & Ghifary 2016, table 4",
     claim="On words, small strongly typed networks reach lower training perplexities than classical ones of the same "
-    "size; T-LSTM and T-GRU have higher test perplexities, while T-RNN is far better than the RNN; with dropout a "
+    "size; T-LSTM and T-GRU have higher test perplexities, and T-RNN a lower one; with dropout a "
     "T-LSTM is as good as an LSTM.",
     published="perplexity (train, test): RNN (416.5, 432.0), T-RNN (58.7, 169.3), LSTM (36.7, 117.3), T-LSTM (28.2, "
     "200.4), GRU (31.1, 173.3), T-GRU (28.6, 195.8); medium, with dropout: LSTM (48.5, 82.7), T-LSTM (50.2, 82.7)",
     choices=f"{CHOICE} Cells as printed: the RNN is logistic, the LSTM has coupled gates and a tanh at its output. "
     "Two layers, embeddings as wide, and as many parameters as the LSTM, in all. Zaremba et al.'s setting, named "
-    "without numbers, is taken as SGD at rate 1, halved after each epoch from the fourth on (medium: divided by 1.2 "
-    "from the sixth on), unrolled 20 steps (medium: 35) and clipped at norm 5. All weights start as torch's. At scale "
+    "without numbers, is taken from their code: SGD at rate 1, halved after each epoch from the fourth on (medium: "
+    "divided by 1.2 from the sixth on), unrolled 20 steps (medium: 35), clipped at norm 5, all weights from U(-0.1, "
+    "0.1) (medium: 0.05). Their loss is a sum over the unrolled steps, this library's a mean, so that 1 and 5 are 20 "
+    "and 0.25 here (medium: 35 and 0.14). At scale "
     "small batches of 10, and medium is small with dropout 0.5 between layers; the number of epochs is the published "
-    "13. Train: the mean over the last epoch. As good: at most 1.1 times the perplexity, far: at least 1.25 times. "
-    "Three-layer networks and the medium GRU and T-GRU are left out. All seeds must say the same, else one cannot "
-    "tell.",
+    "13. Train: the mean over the last epoch. Scale medium has the small networks on all "
+    "of the text, one seed, as published, and no network with dropout. "
+    "Three-layer networks and the medium GRU and T-GRU are left out. All seeds must say the same, else a "
+    "part is not decided.",
     settings={
         "small": {
-            "lines": 1000,
-            "held_out_lines": 600,
-            "words": 2000,
+            "lines": 300,
+            "held_out_lines": 200,
+            "words": 1000,
             "small": {**_SMALL, "units": 60, "batch": 10},
             "medium": {**_SMALL, "units": 60, "batch": 10, "dropouts": [0.5]},
             "seeds": 2,
         },
+        "medium": {"small": _SMALL, "seeds": 1},
         "paper": {"small": _SMALL, "medium": _MEDIUM, "seeds": 1},
     },
     measure=measure,
     judge=judge,
     panels=panels,
     data=data_name,
+    kind="training",
+    untested={"small": "60 units on Penn Treebank's first 300 lines, where the paper has 200 on all of it"},
 )

@@ -21,6 +21,7 @@ _PUBLISHED = {
     "scrn": "strongly",
     "lstm_coupled": "weakly",
     "gru_cho": "weakly",
+    "mut1": "weakly",
     "vanilla": "not",
 }
 
@@ -80,8 +81,8 @@ def panels(measured: Measured) -> list[Panel]:
 TARGET = Target(
     id="balduzzi-types",
     source="Balduzzi & Ghifary 2016, sections 2 and 3, eqs. 10-13",
-    claim="T-RNN, T-LSTM, T-GRU, T-MR and SCRN's state layer are strongly typed, LSTM and GRU weakly, the vanilla RNN "
-    "not; V and V^2 end in different bases, while all powers of P D P^T share one.",
+    claim="T-RNN, T-LSTM, T-GRU, T-MR and SCRN's state layer are strongly typed, LSTM, GRU and MUT1 weakly, the "
+    "vanilla RNN not; V and V^2 end in different bases, while all powers of P D P^T share one.",
     published="the statements, in words",
     choices="A checker that calls a cell's update with symbols that carry types; LSTM and GRU as printed there. A "
     "random V of 50 units for the bases.",

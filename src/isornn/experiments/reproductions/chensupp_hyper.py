@@ -19,11 +19,11 @@ _RANGES = {
 
 
 def measure(bench: Bench) -> Measured:
-    """Every run of the file, each checked by what a run is read by."""
+    """Every run of the file, each checked by what a run is read by; rates are of the loss summed over the steps."""
     plan = load_sweep(Path(bench.settings["file"]))
     points = [
         {
-            "rate": run["optimiser"]["rate"],
+            "rate": round(run["optimiser"]["rate"] / run["task"]["unroll"], 6),
             "max_epoch": _EPOCHS - len(run["schedule"]["at"]),
             "decay": run["schedule"]["factor"],
             "dropout": run["model"]["dropout"],
@@ -57,7 +57,8 @@ def panels(measured: Measured) -> list[Panel]:
 TARGET = Target(
     id="chensupp-hyper",
     source="Chen, Pennington & Schoenholz 2018, supplement F",
-    claim="The search grid of all models is a sweep file: six rates, three max-epochs, three decays, four dropouts.",
+    claim="The package's sweep file has the search grid of all models: six rates, three max-epochs, three decays, four "
+    "dropouts.",
     published="the ranges: 216 points",
     choices="Task and optimiser are unsaid; word-level Penn Treebank by SGD, as the file says. It is read, not run: "
     "chensupp-words trains a subset.",
@@ -65,4 +66,5 @@ TARGET = Target(
     measure=measure,
     judge=judge,
     panels=panels,
+    kind="file",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isornn.cells import Peephole
 from isornn.cells.random_specs import random_spec
-from isornn.experiments.target import Bench, Measured, Target, Verdict
+from isornn.experiments.target import UNTESTED, Bench, Measured, Target, Verdict
 from isornn.figures import Curve, Mark, Panel
 from isornn.theory import analyze
 
@@ -32,7 +32,7 @@ def judge(measured: Measured) -> Verdict:
     apart = [row for row in measured["rows"] if row["correlation"] < _APART]
     against = [row for row in apart if not (row["m1"] > 1 > row["chi"])]
     if not apart:
-        return Verdict("cannot tell", "no spec with C* < 1 was drawn")
+        return Verdict(UNTESTED, "no spec with C* < 1 was drawn")
     closest = min(max(abs(row["m1"] - 1), abs(row["chi"] - 1)) for row in apart)
     why = (
         f"{len(apart)} of {len(measured['rows'])} specs have C* < 1; {len(against)} of them have m1 <= 1 or chi >= 1; "

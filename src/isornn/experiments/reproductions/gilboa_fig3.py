@@ -37,7 +37,8 @@ def measure(bench: Bench) -> Measured:
         )
         assert networks.spectrum is not None
         squared = networks.spectrum.singular_values.square().flatten()
-        edges = torch.linspace(0, float(squared.max()) * 1.02, _BINS + 1, dtype=torch.float64)
+        low, high = float(squared.min()), float(squared.max())
+        edges = torch.linspace(low - 0.02 * (high - low), high + 0.02 * (high - low), _BINS + 1, dtype=torch.float64)
         counts = torch.histogram(squared.double(), edges).hist
         moments, law = analyze(spec).jacobian, spectrum(spec)
         cases.append(
@@ -84,7 +85,10 @@ def panels(measured: Measured) -> list[Panel]:
     for case in measured["cases"]:
         mean, std = case["theory_mean"], case["theory_std"]
         marks = [Mark("x", mean, "theory: mean, +- std"), Mark("x", mean - std), Mark("x", mean + std)]
-        shown = [(x, y) for x, y in zip(case["x"], case["density"], strict=True) if x <= case["edges"][-1]]
+        measured_lines = (case["mean"], case["mean"] - case["std"], case["mean"] + case["std"])
+        marks += [Mark("x", x, "" if k else "networks: mean, +- std", "dashed") for k, x in enumerate(measured_lines)]
+        first, *_, last = case["edges"]
+        shown = [(x, y) for x, y in zip(case["x"], case["density"], strict=True) if first <= x <= last]
         density = Curve([x for x, _ in shown], [y for _, y in shown], "theory: density", colour=1)
         bars = Histogram(case["edges"], case["heights"], "networks")
         found.append(Panel(case["name"], "squared singular value", "density", [density], [bars], marks=marks))

@@ -15,10 +15,16 @@ TARGET = Target(
     choices=f"{concatenated.CHOICES} The runs are those of figure 1: measured after it, this takes no time.",
     settings={
         "small": {"sizes": [1, 2, 4], **concatenated.SMALL},
+        "medium": concatenated.MEDIUM,
         "paper": {"sizes": [1, 4, 8], **concatenated.PAPER},
     },
     measure=concatenated.measure,
     judge=two.judge,
     panels=two.curves_over_updates,
     data=two.data_name,
+    kind="training",
+    untested={
+        "small": "600 updates of 64 units, at rates of which the critical start does best with the lowest, so that "
+        "lower ones of D.5.1 may do better yet"
+    },
 )

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from isornn.experiments.reproductions import _by_seeds as by_seeds
 from isornn.experiments.reproductions import _table2 as table
 from isornn.experiments.target import Bench, Measured, Target, Verdict
 from isornn.figures import Curve, Panel
 from isornn.tasks import load_digits
 
-_WORSE = 0.01  # of accuracy, that counts as worse
-_LEARNED = 0.4
+_LEAD = 0.3  # points, of critical over standard as printed
 _STANDARD = {"name": "gilboa-standard"}
 _H_DETACH = "h-detach LSTM"
 _ROWS: Mapping[str, table.Row] = {
@@ -26,40 +26,39 @@ _PUBLISHED = {"standard LSTM": 0.986, _H_DETACH: 0.988, "critical peephole LSTM"
 
 def measure(bench: Bench) -> Measured:
     """Test accuracy of each row."""
-    task = {"name": "sequential_images", "pooled": bench.settings["pooled"], "held_out": bench.settings["held_out"]}
+    settings = bench.settings
+    task = {"name": "sequential_images", **{k: settings[k] for k in ("pooled", "block", "held_out") if k in settings}}
     scanned = table.rows_trained(bench, task, {name: row for name, row in _ROWS.items() if name != _H_DETACH})
-    settings = {**bench.settings, "rates": [scanned["standard LSTM"]["rate"]]}
-    like_standard = table.rows_trained(replace(bench, settings=settings), task, {_H_DETACH: _ROWS[_H_DETACH]})
-    found = scanned | like_standard
+    like_standard = {**settings, "rates": [scanned["standard LSTM"]["rate"]], "rungs": [settings["updates"]]}
+    found = scanned | table.rows_trained(replace(bench, settings=like_standard), task, {_H_DETACH: _ROWS[_H_DETACH]})
     return {"rows": {name: found[name] for name in _ROWS}}
 
 
 def judge(measured: Measured) -> Verdict:
-    """Critical is not worse than the standard LSTM by more than a point, beyond one standard error."""
+    """Critical is not below the standard LSTM by as much as the paper has it above."""
     rows = measured["rows"]
-    gap, error = table.difference(rows["critical peephole LSTM"], rows["standard LSTM"])
-    length = rows["standard LSTM"]["length"]
-    why = (
-        f"T = {length}: {', '.join(table.summary(name, row) for name, row in rows.items())}; critical ahead of the "
-        + (f"standard LSTM by {100 * gap:.1f} +- {100 * error:.1f} points")
+    gap = by_seeds.difference(
+        "test accuracy, points, critical peephole LSTM less standard LSTM",
+        [100 * value for value in rows["critical peephole LSTM"]["test"]],
+        [100 * value for value in rows["standard LSTM"]["test"]],
+        f"{_LEAD:.1f}",
     )
-    best = max(table.mean_and_error(row["test"])[0] for row in rows.values())
-    if best < _LEARNED or abs(gap + _WORSE) < error:
-        return Verdict("cannot tell", why)
-    return Verdict("holds" if gap > -_WORSE else "does not hold", why)
+    why = f"T = {rows['standard LSTM']['length']}: {', '.join(table.summary(name, row) for name, row in rows.items())}"
+    parts = {"critical less standard above -0.3 points": by_seeds.above(gap, -_LEAD)}
+    return Verdict(by_seeds.answer_of(parts), why, (gap, *table.effects(rows, _PUBLISHED)))
 
 
 def panels(measured: Measured) -> list[Panel]:
-    """Each seed's test accuracy, and what was published."""
+    """Each seed's test accuracy by model, and what was published."""
     rows = measured["rows"]
-    places = {name: float(place) for place, name in enumerate(rows)}
+    places = {name: float(place) for place, name in enumerate(rows, 1)}
     curves = [
-        Curve([places[name]] * len(row["test"]), row["test"], f"{places[name]:.0f}: {name}", "points")
-        for name, row in rows.items()
+        Curve([places[name]] * len(row["test"]), row["test"], "", "points", colour=0) for name, row in rows.items()
     ]
     published = [*_PUBLISHED.values()]
-    curves.append(Curve([places[name] for name in _PUBLISHED], published, "published", "points", colour=6))
-    return [Panel(f"T = {rows['standard LSTM']['length']}", "model", "test accuracy", curves)]
+    curves.append(Curve([places[name] for name in _PUBLISHED], published, "published, T = 784", "points", colour=1))
+    names = [(place, name) for name, place in places.items()]
+    return [Panel(f"T = {rows['standard LSTM']['length']}, each seed", "", "test accuracy", curves, names=names)]
 
 
 def _data(folder: Path | None) -> str:
@@ -72,9 +71,10 @@ TARGET = Target(
     claim="Pixel by pixel, the critical peephole LSTM is not worse than the standard LSTM.",
     published="98.6 % standard LSTM and 98.8 % h-detach (both after Arpit et al. 2018), 98.9 % critical",
     choices="Optimiser, batch, iterations and repeats are unsaid: Adam, gradient clipped at norm 1, the best of the "
-    "rates stated by validation, for h-detach (probability 0.25) the standard LSTM's. A point of accuracy less counts "
-    "as worse; less than one standard error from that, and all models below 40 %, is 'cannot tell'. At scale small "
-    "images are pooled to 7x7, 49 steps for 784, and the updates end before any model is trained to its best.",
+    "rates stated by validation, for h-detach (probability 0.25) the standard LSTM's. Not worse: the 95 % interval "
+    "of the difference is above -0.3 points, as far below as the paper prints it above. At scale small images are "
+    "pooled to 7x7, 49 steps for 784; at scale medium to 14x14, 196 steps, where the worse half of each model's rates "
+    "ends at a fifth and at half of the updates.",
     settings={
         "small": {
             "pooled": True,
@@ -84,6 +84,19 @@ TARGET = Target(
             "updates": 2000,
             "validate_every": 500,
             "rates": [1e-3, 3e-3, 1e-2],
+            "clip": 1.0,
+            "seeds": 3,
+        },
+        "medium": {
+            "pooled": True,
+            "block": 2,
+            "held_out": 1000,
+            "hidden": 128,
+            "batch": 64,
+            "updates": 10_000,
+            "rungs": [2000, 5000, 10_000],
+            "validate_every": 500,
+            "rates": [3e-4, 1e-3, 3e-3],
             "clip": 1.0,
             "seeds": 3,
         },
@@ -103,4 +116,8 @@ TARGET = Target(
     judge=judge,
     panels=panels,
     data=_data,
+    kind="training",
+    untested={
+        "small": "T = 49 is shorter than the critical start's xi of 74.5 steps, so that nothing here needs that start"
+    },
 )

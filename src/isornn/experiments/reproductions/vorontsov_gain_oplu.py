@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from isornn.experiments.reproductions import _by_seeds as by_seeds
-from isornn.experiments.runs import RunFailed
+from isornn.experiments.reproductions._followed import DECAY
+from isornn.experiments.runs import train_all
 from isornn.experiments.target import Bench, Measured, Target, Verdict
 from isornn.figures import Panel
-from isornn.nn import spectral
-from isornn.tasks import load_digits, loader, one_pass
-from isornn.training import Configuration, NonFiniteLoss, SequenceModel, State, evaluate, train
-from isornn.training.building import build_model, build_optimiser
-from isornn.training.problems import problem_named
-from isornn.training.sweep import LocalWorkers, SweptRun, run_sweep
+from isornn.tasks import load_digits
 
 _ORDERS: Mapping[str, Mapping[str, int]] = {"ordered": {}, "permuted": {"permutation": 0}}
 # Margin, transition, gain: with a gain, all singular values are held at it.
@@ -37,94 +30,43 @@ _OPLU: Mapping[str, tuple[float | None, str, float | None]] = {
 }
 _ROWS_OF = {"ordered": _ROWS, "permuted": {**_ROWS, **_OPLU}}
 _GAIN, _BOUNDED = "m = 0, gain 1.05", ("m = .1", "m = 1")
-_NEAR = 0.02  # of accuracy
-_WORKERS = 2
+_NEAR = 0.02  # of accuracy; the paper's table 2 calls rows 0.3 and 0.6 points apart alike
+_PUBLISHED = dict.fromkeys(_OPLU, "above 90") | {"m = 0, gain 1.05": "'nearly match the top performance'"}
 
 
 def data_name(folder: Path | None) -> str:
-    """MNIST is pooled here."""
-    return load_digits(folder).name
+    """How it is pooled is in the settings."""
+    return load_digits(folder, pooled=False).name
 
 
 def measure(bench: Bench) -> Measured:
-    """Test accuracy of every seed after the last update; OPLU on the permuted order alone."""
+    """Test accuracy of every seed with the weights that validate best; OPLU on the permuted order alone."""
     settings = bench.settings
     seeds = range(1000 * bench.seed, 1000 * bench.seed + settings["seeds"])
     places = [(order, name) for order in _ORDERS for name in _ROWS_OF[order]]
-    plan = [_fields(settings, order, name, seed) for order, name in places for seed in seeds]
-    swept = run_sweep(
-        {f"{Configuration.from_mapping(one['run']).hash}-{one['gain']}": one for one in plan},
-        bench.folder,
-        partial(_run, bench.data),
-        LocalWorkers(_WORKERS),
-        watch=partial(_watch, bench),
-    )
-    accuracies = iter([_accuracy(one) for one in swept])
+    runs = iter(train_all(bench, [_configuration(settings, *place, seed) for place in places for seed in seeds]))
     orders: dict[str, Any] = {order: {} for order in _ORDERS}
     for order, name in places:
-        orders[order][name] = [next(accuracies) for _ in seeds]
+        orders[order][name] = [0.0 if run.test is None else run.test["accuracy"] for run in islice(runs, len(seeds))]
     return {"orders": orders}
 
 
-def _fields(settings: Mapping[str, Any], order: str, name: str, seed: int) -> dict[str, Any]:
+def _configuration(settings: Mapping[str, Any], order: str, name: str, seed: int) -> dict[str, Any]:
     margin, transition, gain = _ROWS_OF[order][name]
     bound = {} if margin is None else {"margin": margin}
-    run = {
-        "task": {
-            "name": "sequential_images",
-            "pooled": settings["pooled"],
-            "held_out": settings["held_out"],
-            **_ORDERS[order],
-        },
+    images = {option: settings[option] for option in ("pooled", "block", "held_out") if option in settings}
+    return {
+        "task": {"name": "sequential_images", **images, **_ORDERS[order]},
         "model": {"name": "spectral", "hidden": settings["hidden"], "nonlinearity": transition, **bound},
+        **({} if gain is None else {"start": {"name": "held", "gain": gain}}),
         "optimiser": settings["optimiser"],
+        **({"penalty": settings["penalty"]} if "penalty" in settings else {}),
         "updates": settings["updates"],
+        "validate_every": settings["validate_every"],
         "batch_size": 50,
         "clip": settings["clip"],
         "seed": seed,
     }
-    return {"run": run, "gain": gain}
-
-
-def _watch(bench: Bench, runs: Sequence[SweptRun]) -> None:
-    done = sum(one.state in ("finished", "failed") for one in runs)
-    bench.progress("training", done, len(runs))
-
-
-def _run(data: Path | None, fields: Mapping[str, Any], folder: Path, progress: Any) -> dict[str, Any]:
-    """A configuration has no gain, so the model is built, given its gain and trained here."""
-    configuration = Configuration.from_mapping(fields["run"])
-    seed, size = configuration.seed, configuration.batch_size
-    problem = problem_named(configuration.task.name, configuration.task.options, size, data)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = build_model(configuration, problem)
-    if fields["gain"] is not None:
-        hold_gain(model, fields["gain"])
-    state = State(model, build_optimiser(configuration.optimiser, model))
-    batches = iter(loader(problem.training, size, seed))
-
-    def after_update(state: State) -> None:
-        progress(state.update, configuration.updates)
-
-    try:
-        train(state, batches, configuration.updates, clip=configuration.clip, on_update=[after_update])
-    except NonFiniteLoss as error:
-        return {"accuracy": 0.0, "diverged": str(error)}
-    return {"accuracy": evaluate(model, one_pass(problem.test, 1000))["accuracy"], "diverged": None}
-
-
-def hold_gain(model: SequenceModel, gain: float) -> None:
-    """W is ``gain`` times an orthogonal matrix, and stays so."""
-    _, (_, p, _) = spectral.factors(model.recurrent, "weight_hh_l0")
-    p.data.fill_(gain)
-    p.requires_grad_(False)
-
-
-def _accuracy(run: SweptRun) -> float:
-    if run.record is None:
-        raise RunFailed(f"{run.folder}: {run.reason or run.state}")
-    return float(run.record["accuracy"])
 
 
 def judge(measured: Measured) -> Verdict:
@@ -133,7 +75,7 @@ def judge(measured: Measured) -> Verdict:
     for order, rows in measured["orders"].items():
         best = max(_BOUNDED, key=lambda name: by_seeds.mean(rows[name]))
         parts[f"{order}: m = 0 below its gain 1.05"] = by_seeds.below(rows["m = 0"], rows[_GAIN])
-        parts[f"{order}: gain 1.05 within 2 points of {best}, or above"] = _near(rows[_GAIN], rows[best])
+        parts[f"{order}: gain 1.05 nearer to {best} than to m = 0"] = _nearer(rows[_GAIN], rows[best], rows["m = 0"])
     oplu = [measured["orders"]["permuted"][name] for name in _OPLU]
     alike = [_near(a, b) for pair in combinations(oplu, 2) for a, b in (pair, pair[::-1])]
     parts["OPLU's margins within 2 points"] = False if False in alike else None if None in alike else True
@@ -142,7 +84,18 @@ def judge(measured: Measured) -> Verdict:
         for order, rows in measured["orders"].items()
     )
     judged = "; ".join(f"{part}: {by_seeds.SAID[yes]}" for part, yes in parts.items())
-    return Verdict(by_seeds.answer_of(parts), f"{judged}. Test accuracy, mean and range over seeds: {details}")
+    effects = tuple(
+        by_seeds.effect(f"test accuracy %, {order}, {name}", [100 * one for one in values], _PUBLISHED.get(name, ""))
+        for order, rows in measured["orders"].items()
+        for name, values in rows.items()
+    )
+    return Verdict(by_seeds.answer_of(parts), f"{judged}. Test accuracy, mean and range over seeds: {details}", effects)
+
+
+def _nearer(values: Sequence[float], to: Sequence[float], than: Sequence[float]) -> bool | None:
+    """Whether each seed is nearer to the one mean than to the other, or beyond it; ``None`` where seeds differ."""
+    middle = (by_seeds.mean(to) + by_seeds.mean(than)) / 2
+    return by_seeds.of_all([value >= middle for value in values])
 
 
 def _near(low: Sequence[float], high: Sequence[float]) -> bool | None:
@@ -156,10 +109,10 @@ def panels(measured: Measured) -> list[Panel]:
     """Accuracies by row, a panel for each order."""
     found = []
     for order, rows in measured["orders"].items():
-        names = [f"{place} {name}" for place, name in enumerate(rows, 1)]
-        label = "\n".join(", ".join(names[k : k + 3]) for k in range(0, len(names), 3))
-        curve = by_seeds.points(list(range(1, len(rows) + 1)), list(rows.values()), "")
-        found.append(Panel(f"{order}: test accuracy, half the range", label, "accuracy", [curve]))
+        places = list(range(1, len(rows) + 1))
+        curve = by_seeds.points(places, list(rows.values()), "")
+        names = list(enumerate(rows, 1))
+        found.append(Panel(f"{order}: test accuracy, half the range", "", "accuracy", [curve], names=names))
     return found
 
 
@@ -169,18 +122,21 @@ TARGET = Target(
     claim="On digits pixel by pixel, ordered and permuted, a pre-activation gain of 1.05 lifts a tanh network with "
     "margin 0 nearly to the best margin; with OPLU all margins do equally well on permuted ones.",
     published="no numbers for the gain ('nearly match the top performance'); OPLU above 90 % on permuted MNIST",
-    choices="MNIST pooled to 7x7 or the package's digits, 64 units, and far fewer updates. The gain multiplies W; that "
-    "of the input's weights and the biases is in what is trained. Rates as in an earlier trial of table 1 on 8x8 "
-    "digits, not tuned: bases 0.0001, the rest and the spectrum (over 2m) 0.001 by RMSprop, clip 100, without weight "
-    "decay. Accuracy is on the first held-out images of the test part, after the last update. Of margins, .1 and 1 "
-    "are compared with; nearly: at most 2 points below in the mean; below: all seeds; not nearly: more than 2 points, "
-    "and all seeds below. Whether OPLU is above 90 % depends on the training's length, and is not judged.",
+    choices="At scale small MNIST pooled to 7x7 or the package's digits, 64 units, and far fewer updates; at scale "
+    "medium 14x14 pixels, 128 units. The gain multiplies W; that of the input's weights and the biases is in what is "
+    "trained. Rates as in an earlier trial of table 1 on 8x8 digits, not tuned: bases 0.0001, the rest and the "
+    "spectrum (over 2m) 0.001 by RMSprop, clip 100, without weight decay at scale small. Accuracy is on the first "
+    "held-out images of the test part, with the weights that validate best. Of margins, .1 and 1 are compared with; "
+    "nearly: every seed nearer to the better one's mean than to m = 0's; below: all seeds. OPLU's margins are alike if "
+    "their means are within 2 points, and not if in addition all seeds are below. Whether OPLU is above 90 % depends "
+    "on the training's length, and is not judged.",
     settings={
         "small": {
             "pooled": True,
             "held_out": 2000,
             "hidden": 64,
-            "updates": 400,
+            "updates": 200,
+            "validate_every": 100,
             "seeds": 2,
             "clip": 100.0,
             "optimiser": {
@@ -191,11 +147,31 @@ TARGET = Target(
                 "rest": "rmsprop",
             },
         },
+        "medium": {
+            "pooled": True,
+            "block": 2,
+            "held_out": 2000,
+            "hidden": 128,
+            "updates": 10_000,
+            "validate_every": 500,
+            "seeds": 2,
+            "clip": 100.0,
+            "penalty": DECAY,
+            "optimiser": {
+                "name": "geodesic",
+                "rate": 1e-3,
+                "geodesic_rate": 1e-4,
+                "spectrum": "rest",
+                "rest": "rmsprop",
+            },
+        },
         "paper": {
+            "penalty": DECAY,
             "pooled": False,
             "held_out": 10_000,
             "hidden": 128,
             "updates": 120_000,
+            "validate_every": 1000,
             "seeds": 1,
             "clip": 100.0,
             "optimiser": {
@@ -211,4 +187,6 @@ TARGET = Target(
     judge=judge,
     panels=panels,
     data=data_name,
+    kind="training",
+    untested={"small": "200 updates of 64 units on 7x7 pixels, without the paper's weight decay"},
 )

@@ -7,6 +7,9 @@ from functools import partial
 from isornn.experiments.reproductions import _images_by_margin as by_margin
 from isornn.experiments.target import Target
 
+_PUBLISHED = dict(
+    zip((*by_margin.ROWS, by_margin.LSTM), (77.18, 79.26, 85.47, 94.1, 93.84, 93.24, 66.71, 53.53, 97.3), strict=True)
+)
 TARGET = Target(
     id="vorontsov-table1",
     source="Vorontsov et al. 2017, table 1, figure 6 (left)",
@@ -17,7 +20,9 @@ TARGET = Target(
     choices=by_margin.CHOICES,
     settings=by_margin.SETTINGS,
     measure=partial(by_margin.measure, permutation=None),
-    judge=by_margin.judge,
-    panels=by_margin.panels,
+    judge=partial(by_margin.judge, published=_PUBLISHED),
+    panels=partial(by_margin.panels, published=_PUBLISHED),
     data=by_margin.data_name,
+    kind="training",
+    untested=by_margin.UNTESTED,
 )

@@ -7,6 +7,9 @@ from functools import partial
 from isornn.experiments.reproductions import _images_by_margin as by_margin
 from isornn.experiments.target import Target
 
+_PUBLISHED = dict(
+    zip((*by_margin.ROWS, by_margin.LSTM), (83.56, 84.59, 89.63, 91.44, 90.83, 90.51, 79.33, 42.72, 92.62), strict=True)
+)
 TARGET = Target(
     id="vorontsov-table2",
     source="Vorontsov et al. 2017, table 2, figure 6 (right)",
@@ -17,7 +20,9 @@ TARGET = Target(
     choices=f"{by_margin.CHOICES} One permutation for all runs.",
     settings=by_margin.SETTINGS,
     measure=partial(by_margin.measure, permutation=0),
-    judge=by_margin.judge,
-    panels=by_margin.panels,
+    judge=partial(by_margin.judge, published=_PUBLISHED),
+    panels=partial(by_margin.panels, published=_PUBLISHED),
     data=by_margin.data_name,
+    kind="training",
+    untested=by_margin.UNTESTED,
 )

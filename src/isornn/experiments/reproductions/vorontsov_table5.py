@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from isornn.experiments.target import Answer, Bench, Measured, Target, Verdict
+from isornn.experiments.target import UNTESTED, Answer, Bench, Measured, Target, Verdict
 from isornn.figures import Curve, Panel
 from isornn.nn import SpectralRNN, VanillaRNN, spectral
 from isornn.optim import GeodesicSGD
@@ -101,7 +101,7 @@ def judge(measured: Measured) -> Verdict:
         answers.append("holds" if rising and after > before else "does not hold" if medians[-1] <= medians[0] else "?")
         details = ", ".join(f"{n}: {mid:.2f} ({low:.2f} to {high:.2f})" for n, (low, mid, high) in quartiles.items())
         parts.append(f"{'eq. 9 by a linear solve' if kind == 'solve' else 'this library'}: {details}")
-    answer: Answer = "cannot tell" if "?" in answers else "holds" if set(answers) == {"holds"} else "does not hold"
+    answer: Answer = UNTESTED if "?" in answers else "holds" if set(answers) == {"holds"} else "does not hold"
     return Verdict(answer, f"median ratio (quartiles) by units; {'; '.join(parts)}")
 
 
@@ -134,4 +134,5 @@ TARGET = Target(
     measure=measure,
     judge=judge,
     panels=panels,
+    kind="timing",
 )
