@@ -46,9 +46,9 @@ def test_losses_are_of_each_start_and_labelled(tmp_path: Path, monkeypatch: pyte
     losses, _ = drawn(monkeypatch, saved(tmp_path, {})).axes
     assert losses.get_legend_handles_labels()[1] == [
         "torch's default",
-        "textbook",
+        "standard",
         "chrono",
-        "critical (ours)",
+        "critical",
         "chance",
     ]
     chance = losses.get_lines()[-1].get_ydata()

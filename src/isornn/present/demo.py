@@ -13,7 +13,7 @@ from isornn.present.matplotlib import Drawing, save
 
 _CHANCE = 0.1
 _COLOURS = ("#777777", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7")  # apart for colour-blind eyes too
-_NAMES = {"torch": "torch's default", "standard": "textbook", "chrono": "chrono", "critical": "critical (ours)"}
+_NAMES = {"torch": "torch's default", "standard": "standard", "chrono": "chrono", "critical": "critical"}
 
 
 def draw_demo(record: Path, figure: Path) -> None:
