@@ -29,7 +29,20 @@ _HOMES = {
     "spectrum": "theory",
     "typing_of": "cells",
 }
-_MODULES = ("cells", "diagnosis", "init", "lookback", "nn", "optim", "simulation", "tasks", "theory", "training")
+_MODULES = (
+    "cells",
+    "diagnosis",
+    "init",
+    "lookback",
+    "nn",
+    "optim",
+    "present",
+    "reports",
+    "simulation",
+    "tasks",
+    "theory",
+    "training",
+)
 
 __all__ = [
     "Gate",
@@ -50,6 +63,8 @@ __all__ = [
     "memory",
     "nn",
     "optim",
+    "present",
+    "reports",
     "simulate",
     "simulation",
     "spectrum",

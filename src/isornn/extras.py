@@ -11,6 +11,7 @@ EXTRAS = {
     "tensorboard": "train",
     "safetensors": "train",
     "joblib": "train",
+    "filelock": "train",
     "ray": "cluster",
     "plotly": "report",
     "jinja2": "report",

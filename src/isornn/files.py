@@ -41,7 +41,11 @@ def replacing(file: Path) -> Iterator[Path]:
     ...     file.read_text(), len(list(file.parent.iterdir()))
     ('whole', 1)
     """
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=file.suffix)
+    try:
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=file.suffix)
+    except OSError as error:
+        error.filename = str(file)
+        raise
     os.close(handle)
     try:
         yield Path(name)

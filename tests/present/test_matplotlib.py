@@ -10,10 +10,12 @@ from torch import nn
 from isornn import Gate, Spec, analyze, memory, spectrum
 from isornn.cells import TRNN, Vanilla
 from isornn.diagnosis import Monitor
+from isornn.figures import Panel
 from isornn.present import (
     draw_analysis,
     draw_gradients,
     draw_memory,
+    draw_panels,
     draw_phase,
     draw_singular_values,
     draw_spectrum,
@@ -52,3 +54,16 @@ def test_a_notebook_shows_it_and_no_file_is_needed(name: str, tmp_path: Path) ->
     assert DRAWN[name](None)._repr_png_().startswith(PNG)
     file = tmp_path / "figure.png"
     assert DRAWN[name](str(file)).axes and file.read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize("name", ["picture", "picture.txt", ""])
+def test_other_endings_are_refused_and_leave_nothing(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"file: .* is not allowed; its name ends in \.png, \.pdf, \.svg"):
+        draw_panels("", [Panel("", "", "")], tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as raised:
+        draw_panels("", [Panel("", "", "")], tmp_path / "missing" / "picture.png")
+    assert raised.value.filename == str(tmp_path / "missing" / "picture.png")

@@ -69,6 +69,7 @@ def test_a_comparison_has_both_reports() -> None:
     Balanced(page)
     shown = text_of(page)
     assert compared.headline in shown and "only in before" in shown
+    assert "before: LSTM, T = 60; 1 finding" in shown and "after: LSTM, T = 60; no findings" in shown
     assert all(cell in shown for row in compared.rows() for cell in row)
 
 

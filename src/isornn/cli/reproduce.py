@@ -13,6 +13,7 @@ import typer
 
 from isornn.cli.options import AsJson, whole
 from isornn.cli.show import errors, print_json, print_table, say
+from isornn.extras import require
 
 if TYPE_CHECKING:
     from isornn.experiments.reproduce import Reproduction
@@ -50,6 +51,7 @@ def reproduce(
     """Reproduce a figure, table or statement of the papers, and report whether its claim holds."""
     from isornn.experiments.target import SCALES, TargetError, target_ids, target_named
 
+    require("train")
     if target == "list":
         _list([target_named(name) for name in target_ids()], json)
         return

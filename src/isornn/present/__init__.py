@@ -1,4 +1,4 @@
-"""Figures of results and saved records, by matplotlib; ``isornn.present.draw_...`` return one or write it to a file."""
+"""Figures of results and saved records. ``isornn.present.draw_...`` return one, or write it to a file; matplotlib."""
 
 from __future__ import annotations
 

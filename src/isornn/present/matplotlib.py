@@ -16,6 +16,7 @@ from matplotlib.ticker import PercentFormatter
 from isornn.figures import Curve, HeatMap, Panel
 from isornn.files import replacing
 
+ENDINGS = (".png", ".pdf", ".svg")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 NOTHING = "#cccccc"  # seen where a map has no number
 _STYLES: dict[str, dict[str, Any]] = {
@@ -72,8 +73,15 @@ def grid(panels: int, columns: int, size: tuple[float, float]) -> tuple[Drawing,
 
 
 def save(canvas: Drawing, file: str | Path | None) -> Drawing:
-    """The figure, written atomically where a file is given."""
+    """The figure, written atomically where a file is given.
+
+    Raises:
+        ValueError: the file's name has another ending than `ENDINGS`.
+        OSError: the folder is missing or cannot be written to.
+    """
     if file is not None:
+        if Path(file).suffix.lower() not in ENDINGS:
+            raise ValueError(f"file: {str(file)!r} is not allowed; its name ends in {', '.join(ENDINGS)}")
         with replacing(Path(file)) as new:
             canvas.savefig(new, dpi=150)
     return canvas

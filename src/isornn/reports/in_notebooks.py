@@ -46,6 +46,11 @@ def comparison_html(comparison: Comparison, columns: Sequence[str]) -> str:
         for title, findings in lists
         if findings
     ]
+    reports = (
+        f"{name}: {report.diagnosis.model}, T = {report.diagnosis.length:,}; {headline(report.findings)}"
+        for name, report in comparison.reports.items()
+    )
+    found = [*(tag("p", line) for line in reports), *found]
     rows = table(columns, comparison.rows())
     return "".join([tag("h4", comparison.headline), *found, rows, tag("small", summary.MEANING)])
 
