@@ -11,7 +11,8 @@ import pytest
 import isornn.theory
 
 MAP = (Path(__file__).parents[2] / "docs" / "theory_map.md").read_text(encoding="utf-8")
-ROWS = [line for line in MAP.splitlines() if line.startswith("| ") and not line.startswith("| symbol")]
+HEADS = ("| symbol", "| equation")
+ROWS = [line for line in MAP.splitlines() if line.startswith("| ") and not line.startswith(HEADS)]
 NAMES = sorted(set(re.findall(r"`(isornn\.[\w.]+)`", "".join(ROWS))))
 
 
@@ -22,7 +23,15 @@ def test_every_function_exists(name: str) -> None:
 
 def test_every_row_has_a_function() -> None:
     assert len(ROWS) >= 25
-    assert [row for row in ROWS if not re.search(r"`isornn\.[\w.]+`|as chi", row.rsplit("|", 2)[1])] == []
+    place, checked = None, []
+    for line in MAP.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith(HEADS):
+            place = next(column for column, head in enumerate(cells) if head in ("function", "computed by"))
+        elif line in ROWS:
+            assert place is not None and re.search(r"`isornn\.[\w.]+`|as chi", cells[place]), line
+            checked.append(line)
+    assert checked == ROWS
 
 
 def test_every_quantity_of_an_analysis_is_named() -> None:
