@@ -11,7 +11,6 @@ EXTRAS = {
     "tensorboard": "train",
     "safetensors": "train",
     "joblib": "train",
-    "filelock": "train",
     "ray": "cluster",
     "plotly": "report",
     "jinja2": "report",
