@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from isornn.cells import ChoGRU, Gate, Spec
 from isornn.experiments.target import Bench, Measured, Target, Verdict
 from isornn.figures import Curve, Panel
-from isornn.simulation import simulate
+from isornn.simulation import Simulation, simulate
 from isornn.theory import moment_dynamics
 
 _ALIKE_FROM = 10  # the step from which both copies see the same input
@@ -30,15 +31,7 @@ def measure(bench: Bench) -> Measured:
         untied = moment_dynamics(spec, len(sigma), input_correlation=sigma)
         for tied, name in _WEIGHTS.items():
             bench.progress(f"bias {bias}, {name}", 2 * number + tied, 2 * len(settings["biases"]))
-            networks = simulate(
-                spec,
-                width=settings["width"],
-                steps=len(sigma),
-                networks=settings["networks"],
-                tied=tied,
-                input_correlation=sigma,
-                generator=bench.generator(2 * number + tied),
-            )
+            networks = _networks(bench, spec, sigma, tied, 2 * number + tied)
             own = moment_dynamics(spec, len(sigma), tied=True, input_correlation=sigma) if tied else untied
             for quantity in _QUANTITIES:
                 measured = getattr(networks, quantity)
@@ -61,6 +54,18 @@ def _spec(bias: float, candidate_weight_var: float) -> Spec:
     return Spec(ChoGRU(), gates)
 
 
+def _networks(bench: Bench, spec: Spec, sigma: Tensor, tied: bool, stream: int) -> Simulation:
+    return simulate(
+        spec,
+        width=bench.settings["width"],
+        steps=len(sigma),
+        networks=bench.settings["networks"],
+        tied=tied,
+        input_correlation=sigma,
+        generator=bench.generator(stream),
+    )
+
+
 def _fixed_points(bench: Bench) -> list[dict[str, Any]]:
     """The bottom row: where Q and C end, over the bias, with inputs of one correlation below 1 throughout."""
     settings, found = bench.settings, []
@@ -71,15 +76,7 @@ def _fixed_points(bench: Bench) -> list[dict[str, Any]]:
         theory = moment_dynamics(spec, len(sigma), input_correlation=sigma)
         for tied, name in _WEIGHTS.items():
             bench.progress(f"fixed point, bias {bias}, {name}", 2 * number + tied, 2 * len(biases))
-            networks = simulate(
-                spec,
-                width=settings["width"],
-                steps=len(sigma),
-                networks=settings["networks"],
-                tied=tied,
-                input_correlation=sigma,
-                generator=bench.generator(1000 + 2 * number + tied),
-            )
+            networks = _networks(bench, spec, sigma, tied, 1000 + 2 * number + tied)
             for quantity in _QUANTITIES:
                 measured = getattr(networks, quantity)
                 found.append(
