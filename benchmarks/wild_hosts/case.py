@@ -58,12 +58,12 @@ def caught(kind: type[nn.Module], train: Callable[[], object], *, stop: bool = T
                 raise Caught
         return original(self, *positional, **named)
 
-    kind.forward = forward  # type: ignore[method-assign]
+    kind.forward = forward
     try:
         with contextlib.suppress(Caught):
             train()
     finally:
-        kind.forward = original  # type: ignore[method-assign]
+        kind.forward = original
     model, batch = found[0]
     return model, batch
 

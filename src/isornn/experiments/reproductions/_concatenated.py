@@ -27,13 +27,7 @@ MEDIUM: Mapping[str, Any] = {
     "inputs": 112,
     "held_out": 1000,
     "hidden": 64,
-    "batch": 64,
-    "updates": 4000,
-    "rungs": [1000, 2000, 4000],
-    "validate_every": 100,
-    "rates": two.RATES[:6],
-    "clip": 1.0,
-    "seeds": 3,
+    **two.MEDIUM,
 }
 PAPER: Mapping[str, Any] = {
     "repeats": 10,

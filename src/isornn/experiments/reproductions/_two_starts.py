@@ -18,6 +18,16 @@ STARTS = {"standard": "gilboa-peephole-standard", "critical": "gilboa-peephole-c
 _ORDER = 10.0  # times as many updates
 RATES = [round(10 ** (-2 - 3 * k / 7), 6) for k in range(8)]
 """Eight from 1e-2 to 1e-5, evenly on a logarithmic axis: the scan of D.5.1, whose spacing is unsaid."""
+MEDIUM: Mapping[str, Any] = {
+    "batch": 64,
+    "updates": 4000,
+    "rungs": [1000, 2000, 4000],
+    "validate_every": 100,
+    "rates": RATES[:6],
+    "clip": 1.0,
+    "seeds": 3,
+}
+"""How both starts of figures 1 and 4 are trained at scale medium."""
 CHOICES = (
     "Lengths, width, optimiser beyond 'SGD with momentum', rate and number of iterations are unsaid: momentum 0.9, "
     "batches of the size stated; at each length each start has the best of the rates stated, by its first seed's last "
