@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
@@ -100,6 +101,14 @@ def test_every_name_of_the_reference_exists_and_has_a_docstring() -> None:
     for name, page in listed().items():
         if not name.startswith("isornn.integrations."):
             assert imported(name).__doc__ or page.stem == "constants", name
+
+
+def test_every_exported_class_and_function_has_an_example() -> None:
+    things = {f"{module.__name__}.{name}": getattr(module, name) for module in packages() for name in module.__all__}
+    for name, thing in things.items():
+        # A protocol is for who writes another one of its kind, not for who calls it.
+        if inspect.isfunction(thing) or (inspect.isclass(thing) and not getattr(thing, "_is_protocol", False)):
+            assert ">>> " in (thing.__doc__ or ""), name
 
 
 def test_no_name_of_the_reference_has_two_pages() -> None:

@@ -36,8 +36,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch, record: Path) -> Figure:
 
 
 def test_a_picture_is_written(tmp_path: Path) -> None:
-    draw_demo(saved(tmp_path, REACH), tmp_path / "new" / "demo.png")
-    pixels = matplotlib.image.imread(tmp_path / "new" / "demo.png")
+    draw_demo(saved(tmp_path, REACH), tmp_path / "demo.png")
+    pixels = matplotlib.image.imread(tmp_path / "demo.png")
     assert pixels.shape[:2] == (600, 1500)
     assert pixels[..., :3].std() > 0.01
 

@@ -77,7 +77,14 @@ PAIRED_TRANSITIONS: dict[str, Callable[[Any], Any]] = {"oplu": oplu}
 
 
 class OptionError(ValueError):
-    """A cell option outside what the cell offers."""
+    """A cell option outside what the cell offers.
+
+    >>> from isornn.cells import Vanilla
+    >>> Vanilla("sine")
+    Traceback (most recent call last):
+    ...
+    isornn.cells.activations.OptionError: options.nonlinearity: 'sine' is not one of ...
+    """
 
 
 def choose(table: dict[str, Pointwise], option: str, value: object) -> Pointwise:

@@ -13,7 +13,12 @@ from torch import Tensor
 
 
 class Values:
-    """Values by name, `s.h`, `u.f`: tensors in a layer, symbols where the theory reads the structure."""
+    """Values by name, `s.h`, `u.f`: tensors in a layer, symbols where the theory reads the structure.
+
+    >>> s = Values(h=1.0, c=2.0)
+    >>> s.h + s.c
+    3.0
+    """
 
     # Not types.SimpleNamespace, which torch.compile cannot trace.
     def __init__(self, **values: Any) -> None:
@@ -199,7 +204,14 @@ def initial_parameters(cell: Cell) -> dict[str, Tensor]:
 
 
 class ParametersSpread(ValueError):
-    """A single value was requested of a parameter that differs from unit to unit."""
+    """A single value was requested of a parameter that differs from unit to unit.
+
+    >>> from isornn.cells.linear import LRU
+    >>> initial_parameters(LRU())
+    Traceback (most recent call last):
+    ...
+    isornn.cells.cell.ParametersSpread: lru: units start with different nu_log, so it has no single value
+    """
 
 
 def spread_parameters(cell: Cell) -> dict[str, ParameterLaw]:

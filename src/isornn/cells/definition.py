@@ -9,7 +9,16 @@ from isornn.cells.cell import Cell, ParameterLaw, Reads, undeclared_attributes
 
 
 class CellError(TypeError):
-    """A cell whose definition has a mistake; names the cell, the method and what is wrong."""
+    """A cell whose definition has a mistake; names the cell, the method and what is wrong.
+
+    >>> from isornn.cells import LSTM
+    >>> class Ours(LSTM):
+    ...     states = ("output",)
+    >>> check_definition(Ours())
+    Traceback (most recent call last):
+    ...
+    isornn.cells.definition.CellError: ...
+    """
 
 
 def check_definition(cell: object) -> None:

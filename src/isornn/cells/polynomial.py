@@ -22,7 +22,15 @@ from isornn.cells.trace import CellGraph, Leaf, graph_of, values_in
 
 
 class NotPolynomial(ValueError):
-    """A cell's structure does not allow the deterministic engine; the message says why."""
+    """A cell's structure does not allow the deterministic engine; the message says why.
+
+    >>> from isornn.cells import LSTM, Gate, Spec
+    >>> from isornn.theory import analyze
+    >>> analyze(Spec(LSTM(), {name: Gate(1.0, 1.0) for name in "ifgo"}), engine="quadrature")
+    Traceback (most recent call last):
+    ...
+    isornn.cells.polynomial.NotPolynomial: ...
+    """
 
 
 _serial = itertools.count()

@@ -26,7 +26,14 @@ LARGEST = 1e12
 
 
 class SpecError(ValueError):
-    """An invalid specification; the message names the field, the value and what is allowed."""
+    """An invalid specification; the message names the field, the value and what is allowed.
+
+    >>> from isornn.cells import Gate, Vanilla
+    >>> Spec(Vanilla(), {"h": Gate(weight_var=-1.0)})
+    Traceback (most recent call last):
+    ...
+    isornn.cells.spec.SpecError: gates.h.weight_var: -1.0 is not allowed; it is a finite number from 0 to 1e+12
+    """
 
     def __init__(self, where: str, value: object, allowed: str) -> None:
         super().__init__(f"{where}: {brief(value)} is not allowed; {allowed}")

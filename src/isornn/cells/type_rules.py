@@ -35,6 +35,11 @@ class Typing:
         carried: states whose new value reads the old one coordinatewise, not through a matrix.
         affine: whether the new states are affine in the old ones at given pre-activations.
         reason: why the verdict is undetermined.
+
+    >>> from isornn.cells import LSTM
+    >>> found = typing_of(LSTM())
+    >>> found.verdict, found.carried
+    ('weakly', ('c',))
     """
 
     cell: str

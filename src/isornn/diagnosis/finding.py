@@ -33,6 +33,10 @@ class Finding:
         evidence: by what was measured: its value, with its error unless it is exact, and the bar it is held to.
         fix: a correction of the layer that `fix_` can make, or code for the user to place; ``None`` where only other
             data or a look at the model helps.
+
+    >>> finding = Finding("vanishing", "LSTM l0", "LSTM l0: gradients vanish.", {"xi": "1.01(7) steps"})
+    >>> finding.sentence
+    'LSTM l0: gradients vanish.'
     """
 
     kind: str

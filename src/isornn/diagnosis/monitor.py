@@ -52,6 +52,14 @@ class LayerRecord:
         xi, xi_error: (I,), time scale fitted to ``last``, ``||dL_T/ds_t||^2 ~ exp(-(T - t)/xi)``, and its standard
             error.
         reasons: why an iteration has no gradients or no xi; empty where it has both.
+
+    >>> rnn = nn.GRU(3, 8)
+    >>> with Monitor(rnn, every=1) as monitor:
+    ...     rnn(torch.randn(20, 5, 3))[0][-1].square().sum().backward()
+    ...     monitor.step()
+    >>> layer = monitor.record.layers[0]
+    >>> layer.name, layer.xi.shape
+    ('GRU l0', (1,))
     """
 
     name: str

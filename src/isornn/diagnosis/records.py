@@ -106,6 +106,11 @@ class LayerInfo(Record):
         mean_steps: mean length of its sequences.
         packed: whether sequences had lengths of their own.
         reads_data: whether it is the first layer of a module that ran before any other recurrent module of the model.
+
+    >>> from isornn.diagnosis import measure
+    >>> layer = measure(torch.nn.LSTM(1, 8), torch.randn(20, 4, 1)).layers[0]
+    >>> layer.info.name, layer.info.hidden, layer.info.steps
+    ('LSTM l0', 8, 20)
     """
 
     derived = ("name",)
@@ -150,6 +155,11 @@ class ReplayCheck(Record):
             thousand times what rounding has done until that step.
         rounding: distance of a second replay, in the module's own dtype, from the first: more than the tolerance in
             chaotic networks and behind gates that are almost closed. 0 where it was not needed.
+
+    >>> from isornn.diagnosis import measure
+    >>> layer = measure(torch.nn.LSTM(1, 8), torch.randn(20, 4, 1)).layers[0]
+    >>> layer.check.residual < layer.check.tolerance
+    True
     """
 
     residual: float
@@ -168,6 +178,11 @@ class Use(Record):
         restarts: how many calls began at state 0 although they read consecutive parts of one sequence; 0 where none.
         carried: whether a second run on the same batch starts from the state in which the first ended.
         attached: whether that state then still has the graph of the first run.
+
+    >>> from isornn.diagnosis import measure
+    >>> layer = measure(torch.nn.LSTM(1, 8), torch.randn(20, 4, 1)).layers[0]
+    >>> layer.use.reached, layer.use.windows
+    (True, (20,))
     """
 
     reached: bool | None
@@ -192,6 +207,11 @@ class InputFacts(Record):
         padding: share of steps that only repeat a sequence's last one, exactly: what padding with a constant looks
             like. 0 where sequences have lengths of their own.
         leading_padding: the same of steps that are followed by their equals from the first step on.
+
+    >>> from isornn.diagnosis import measure
+    >>> facts = measure(torch.nn.GRU(2, 8), torch.ones(20, 4, 2)).layers[0].inputs
+    >>> facts.mean, facts.std, facts.law.variance
+    (1.0, 0.0, 0.0)
     """
 
     mean: float
@@ -229,6 +249,13 @@ class GateWeights(Record):
         singular_values: of the gate's recurrent matrix, from the largest; empty without one.
         bias_means, bias_vars: over units of each bias vector by itself: torch's ``bias_ih`` and ``bias_hh``, which add.
         bias_mean, bias_var: of their sum.
+
+    >>> from isornn.diagnosis import measure
+    >>> model = torch.nn.RNN(1, 8)
+    >>> _ = torch.nn.init.eye_(model.weight_hh_l0)
+    >>> gate = measure(model, torch.randn(20, 4, 1)).layers[0].weights.gates["h"]
+    >>> gate.weight_var, gate.singular_values.tolist()
+    (1.0, [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
     """
 
     weight_var: float
@@ -249,6 +276,9 @@ class DefaultDraw(Record):
         distance: Kolmogorov and Smirnov's, largest gap between the two distribution functions.
         p_value: how often a true draw is at least as far away.
         entries: how many there are.
+
+    >>> DefaultDraw(within=True, distance=0.05, p_value=0.58, entries=256).likely
+    True
     """
 
     derived = ("likely",)
@@ -274,6 +304,11 @@ class WeightFacts(Record):
         recurrent_default, input_default, bias_default: whether these look like torch's default draw; ``None`` where
             the layer has no such tensor.
         gates_without_input: gates whose input matrix is 0 in all entries.
+
+    >>> from isornn.diagnosis import measure
+    >>> layer = measure(torch.nn.LSTM(1, 8), torch.randn(20, 4, 1)).layers[0]
+    >>> sorted(layer.weights.gates), layer.weights.stacked_singular_values.shape
+    (['f', 'g', 'i', 'o'], torch.Size([8]))
     """
 
     gates: Mapping[str, GateWeights]
@@ -293,6 +328,9 @@ class KnownStart(Record):
             for any number in place of the 3; or ``"other"``.
         law: of matrices and biases, as a clause.
         used: where it is used, as a clause; may be empty.
+
+    >>> print(KnownStart("zero", "all weights 0", ""))
+    zero: all weights 0
     """
 
     name: str
@@ -314,6 +352,11 @@ class GateActivity(Record):
             is below 4 % of its largest, so hardly any gradient reaches the gate's weights.
         pre_activation_mean, pre_activation_std: of u.
         unit_means: (N,), of the values over steps and sequences for each unit.
+
+    >>> from isornn.diagnosis import measure
+    >>> layer = measure(torch.nn.LSTM(1, 8), torch.randn(20, 4, 1)).layers[0]
+    >>> 0 < layer.gates["f"].mean < 1, layer.gates["f"].unit_means.shape
+    (True, torch.Size([8]))
     """
 
     derived = ("saturated",)
@@ -348,6 +391,11 @@ class Memory(Record):
             matrix passed any on: the root mean square over units and sequences of ``prod_t A_t``, exact for this batch,
             its error over sequences. Beyond the sequence's end at the mean rate of each unit. ``None`` without
             a gate.
+
+    >>> from isornn.diagnosis import measure
+    >>> layer = measure(torch.nn.LSTM(1, 8), torch.randn(20, 4, 1)).layers[0]
+    >>> layer.memory.state, layer.memory.gate, layer.memory.time_constants.shape
+    ('c', 'f', torch.Size([8]))
     """
 
     nulls = {"time_constants": math.inf}
@@ -375,6 +423,11 @@ class StateMoments(Record):
         correlation: ``(E[h_a h_b] - mu^2) / (Q - mu^2)`` over pairs of different sequences; NaN where fewer than two
             sequences are left or no unit varies.
         spread: standard deviation over sequences of a sequence's own mean square over units; NaN for one sequence.
+
+    >>> from isornn.diagnosis import measure
+    >>> layer = measure(torch.nn.LSTM(1, 8), torch.randn(20, 4, 1)).layers[0]
+    >>> sorted(layer.moments), layer.moments["h"].second_moment.shape
+    (['c', 'h'], torch.Size([20]))
     """
 
     times: Tensor
@@ -399,6 +452,11 @@ class Profile(Record):
         window: first and last lag of the fit: from 1 to where the norm has fallen by 1e7, or to the end.
         misfit: root mean square of ln norm about the line: the profile is no exponential where it is large.
         reach: steps after the first until the mean squared norm has fallen to 1/e of its value after the first.
+
+    >>> from isornn.diagnosis import measure
+    >>> layer = measure(torch.nn.LSTM(1, 8), torch.randn(20, 4, 1)).layers[0]
+    >>> layer.backward.lags[-1], layer.backward.xi.number() < 20  # torch's default start
+    (tensor(20), True)
     """
 
     nulls = {"log_norm": -math.inf}
@@ -425,6 +483,11 @@ class Amplification(Record):
             with the standard error over sequences (0 for a single one).
         lag: steps from there to the sequence's end.
         of_loss: whether the gradient is that of the user's loss.
+
+    >>> from isornn.diagnosis import measure
+    >>> layer = measure(torch.nn.LSTM(1, 8), torch.randn(20, 4, 1)).layers[0]
+    >>> layer.amplification.log.number() < 1, layer.amplification.of_loss
+    (True, False)
     """
 
     log: Quantity
@@ -439,6 +502,9 @@ class JacobianAt(Record):
     Args:
         time: t, in the layer's own order of steps.
         singular_values: from the largest, exact.
+
+    >>> JacobianAt(time=5, singular_values=torch.tensor([2.0, 0.0])).mean_square
+    2.0
     """
 
     derived = ("mean_square",)
@@ -461,6 +527,11 @@ class Lyapunov(Record):
             mean over sequences of ``sum_t ln r_ii / T``.
         window: times from and to which growth is taken.
         sequences: how many, the longest.
+
+    >>> from isornn.diagnosis import measure
+    >>> layer = measure(torch.nn.LSTM(1, 8), torch.randn(20, 4, 1)).layers[0]
+    >>> layer.lyapunov.exponents[0].number() < 0  # nearby states approach each other
+    True
     """
 
     exponents: tuple[Quantity, ...]
@@ -475,6 +546,9 @@ class TiedPrediction(Record):
     Args:
         steps, width: how many steps, and units of each network: N rounded to a power of two.
         lyapunov: growth of ``ln |ds|`` per step over the later half of the steps; the mean over networks.
+
+    >>> TiedPrediction(steps=20, width=32, lyapunov=single(-0.2, 0.01))
+    TiedPrediction(steps=20, width=32, lyapunov=Quantity(-0.200 ± 0.010))
     """
 
     steps: int
@@ -490,6 +564,11 @@ class Predicted(Record):
         untied: infinite width, weights fresh at every step; ``None`` where there is no answer.
         tied: one draw of weights; likewise.
         reason: why there is none.
+
+    >>> from isornn.diagnosis import measure
+    >>> layer = measure(torch.nn.GRU(1, 8), torch.randn(20, 4, 1), theory=True).layers[0]
+    >>> layer.predicted.untied.reach.number() < 20, layer.predicted.reason
+    (True, None)
     """
 
     untied: Analysis | None
@@ -509,6 +588,10 @@ class Denormals(Record):
         sequences, steps: B and T of it.
         device: the CPU.
         flushed: whether the mode was on already.
+
+    >>> found = Denormals(0.4, 0.0, 2.0, 0.2, sequences=64, steps=200, device="x86", flushed=False)
+    >>> found.costly
+    True
     """
 
     MANY: ClassVar[float] = 0.01
@@ -569,6 +652,11 @@ class LayerDiagnosis(Record):
         denormals: of its module's pass; ``None`` where there are none, or the device computes with them at full speed.
         start: which of the known starts its weights have; ``None`` where they look trained or drawn otherwise.
         use: what the model does with its module's results.
+
+    >>> from isornn.diagnosis import measure
+    >>> layer = measure(torch.nn.LSTM(1, 8), torch.randn(20, 4, 1)).layers[0]
+    >>> layer.info.name, sorted(layer.gates), layer.loss
+    ('LSTM l0', ['f', 'i', 'o'], None)
     """
 
     info: LayerInfo
@@ -600,6 +688,10 @@ class Unmeasured(Record):
         reason: why not.
         finite: false where NaN or infinite numbers are the reason.
         called: false where the run did not call it.
+
+    >>> from isornn.diagnosis import measure
+    >>> measure(torch.nn.GRU(1, 8), torch.full((20, 4, 1), math.nan)).unmeasured[0].finite
+    False
     """
 
     module: str
@@ -619,6 +711,11 @@ class Diagnosis(Record):
         layers: in the order of ``model.named_modules``, then by layer and direction.
         unmeasured: recurrent modules that were not called, or could not be replayed.
         loss: its value on the batch, where a target was given.
+
+    >>> from isornn.diagnosis import measure
+    >>> found = measure(torch.nn.LSTM(1, 8), torch.randn(20, 4, 1))
+    >>> found.model, found.length, len(found.layers), sorted(found.to_json())
+    ('LSTM', 20, 1, ['layers', 'length', 'loss', 'model', 'unmeasured'])
     """
 
     model: str

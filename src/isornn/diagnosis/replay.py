@@ -34,7 +34,19 @@ _SLACK = 1000
 
 
 class ReplayError(RuntimeError):
-    """The replay does not reproduce the module's outputs, so measurements on it would not describe the user's model."""
+    """The replay does not reproduce the module's outputs, so measurements on it would not describe the user's model.
+
+    >>> from torch import nn
+    >>> from isornn.diagnosis import measure
+    >>> class Halved(nn.GRU):
+    ...     def forward(self, x, hx=None):
+    ...         output, last = super().forward(x, hx)
+    ...         return output / 2, last
+    >>> measure(Halved(1, 8), torch.randn(20, 4, 1))
+    Traceback (most recent call last):
+    ...
+    isornn.diagnosis.replay.ReplayError: ...
+    """
 
 
 @dataclass(frozen=True)

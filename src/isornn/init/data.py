@@ -30,7 +30,16 @@ _RIDGE = 1e-9  # of the features' mean square, so that a constant feature has a 
 
 
 class StandardisedInput(UserWarning):
-    """A start drawn without a batch or law of the input, as if every layer's input had mean 0 and variance 1."""
+    """A start drawn without a batch or law of the input, as if every layer's input had mean 0 and variance 1.
+
+    >>> import warnings
+    >>> from isornn.init import critical_
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = critical_(nn.GRU(1, 8), length=100)
+    >>> caught[0].category.__name__
+    'StandardisedInput'
+    """
 
 
 @dataclass(frozen=True)
@@ -124,6 +133,12 @@ class LayerStart:
         input: what it receives; ``None`` where the batch did not reach it, and it was set as if for input with mean 0
             and variance 1.
         spec: the law that its weights and biases were drawn by, for the input less its mean.
+
+    >>> from isornn.init import critical_
+    >>> starts = []
+    >>> _ = critical_(nn.LSTM(1, 8), length=100, batch=torch.randn(20, 4, 1), report=starts.append)
+    >>> starts[0].where, starts[0].length
+    ('LSTM l0', 100)
     """
 
     where: str

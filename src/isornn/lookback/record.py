@@ -30,6 +30,13 @@ class Memory:
         sequences, rows: of how many sequences, and how many targets of them, it is the result.
         detectable: the smallest share of the target that one sample far back must explain to be found for sure.
         whole: whether the longest length is that of the sequences, so that there is nothing before.
+
+    >>> import torch
+    >>> from isornn.lookback import memory
+    >>> x = torch.randn(300, 20, 1, generator=torch.Generator().manual_seed(0))
+    >>> found = memory(x, x[:, -4, 0])  # the target is the sample 3 steps before the last
+    >>> found.needed
+    4
     """
 
     lengths: tuple[int, ...]

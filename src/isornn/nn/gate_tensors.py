@@ -24,7 +24,14 @@ _GRID, _RARE = 4096, 1e-6  # of a law's distribution function; the probability a
 
 
 class ModuleError(ValueError):
-    """A module that cannot be read or set; the message names it and gives the reason."""
+    """A module that cannot be read or set; the message names it and gives the reason.
+
+    >>> from isornn.init import critical_
+    >>> critical_(torch.nn.Linear(2, 2), length=10)
+    Traceback (most recent call last):
+    ...
+    isornn.nn.gate_tensors.ModuleError: ...
+    """
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,11 @@ class GateTensors:
     Shapes: ``recurrent`` (N, P), P = N unless the module projects its state; ``input`` and ``previous_input`` (N, D);
     each of ``biases`` (N,). ``None``, or no biases, where the module has no such tensor. The pre-activation adds all
     ``biases``.
+
+    >>> from isornn.nn.gate_tensors import recurrent_layers
+    >>> forget = recurrent_layers(torch.nn.LSTM(3, 8))[0].gates["f"]
+    >>> forget.recurrent.shape, len(forget.biases)
+    (torch.Size([8, 8]), 2)
     """
 
     recurrent: Tensor | None

@@ -29,6 +29,12 @@ def draw_analysis(analysis: Analysis, figure: str | Path | None = None, length: 
 
     Raises:
         OSError: the figure cannot be written there.
+
+    >>> from isornn.cells import Gate, Spec, Vanilla
+    >>> from isornn.theory import analyze
+    >>> drawing = draw_analysis(analyze(Spec(Vanilla(), {"h": Gate(weight_var=1.0, input_var=0.1)})), length=20)
+    >>> len(drawing.axes)
+    1
     """
     tied = [] if analysis.tied is None else [tied_panel(analysis.tied)]
     return draw_panels("", [response_panel(analysis, length), *tied], figure)

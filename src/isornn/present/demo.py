@@ -16,17 +16,28 @@ _COLOURS = ("#777777", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7")  #
 _NAMES = {"torch": "torch's default", "standard": "standard", "chrono": "chrono", "critical": "critical"}
 
 
-def draw_demo(record: Path, figure: Path) -> None:
+def draw_demo(record: Path, figure: str | Path | None = None) -> Drawing:
     """Left the loss of each start against updates; right the accuracy against the reach predicted before training.
 
     Where the record lacks the reach of a start, the right half shows bars instead.
 
     Args:
         record: the file that `isornn.experiments.demo.run_demo` wrote; it holds at least one run.
-        figure: where to; the ending (.png, .pdf, .svg) says the format.
+        figure: also written there, atomically; the ending (.png, .pdf, .svg) says the format.
+
+    Returns:
+        The figure, which a notebook shows.
 
     Raises:
         RecordError: not such a record, or one without runs.
+        OSError: the figure cannot be written there.
+
+    >>> import tempfile
+    >>> from isornn.experiments.demo import RECORD, run_demo
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = run_demo(length=5, updates=1, out=Path(folder))
+    ...     len(draw_demo(Path(folder) / RECORD).axes)
+    2
     """
     result = DemoResult.load(record)
     # A figure of its own, without pyplot: nothing global, and no display needed.
@@ -41,8 +52,7 @@ def draw_demo(record: Path, figure: Path) -> None:
     canvas.suptitle(
         f"nn.LSTM of {settings.hidden} units, {settings.data} at t = 1, noise up to T = {settings.length}", fontsize=11
     )
-    figure.parent.mkdir(parents=True, exist_ok=True)
-    save(canvas, figure)
+    return save(canvas, figure)
 
 
 def _losses(axes: Axes, result: DemoResult) -> None:

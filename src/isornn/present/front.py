@@ -28,12 +28,12 @@ def draw_front(
     front: ParetoFront,
     x: str,
     y: str,
-    figure: Path,
+    figure: str | Path | None = None,
     *,
     show: str = SCORE,
     objective: Objective | None = None,
     taken: int | None = None,
-) -> None:
+) -> Drawing:
     """The points of a front's subspace over two of its fields, coloured by cost.
 
     Points whose reach is at least T, beyond its error, are coloured (or, without any such point, all that have
@@ -41,12 +41,23 @@ def draw_front(
 
     Args:
         x, y: paths of two of the front's ranges; points differ in the other fields too.
-        figure: where to; the ending (.png, .pdf, .svg) says the format. Written atomically.
+        figure: also written there, atomically; the ending (.png, .pdf, .svg) says the format.
         show: ``"score"`` or a name of `isornn.theory.COSTS` that the cell has.
         objective: whose score; with equal weights where none is given.
 
+    Returns:
+        The figure, which a notebook shows.
+
     Raises:
         OSError: the figure cannot be written there.
+
+    >>> from isornn.cells import Gate, Peephole, Spec
+    >>> from isornn.theory import Range, pareto_front
+    >>> base = Spec(Peephole(), {"i": Gate(input_var=0.1), "g": Gate(input_var=1.0)})
+    >>> ranges = [Range("f.bias_mean", 2.0, 7.0), Range("f.weight_var", 1e-3, 1.0, log=True)]
+    >>> drawing = draw_front(pareto_front(base, 50, ranges, specs=16), "f.bias_mean", "f.weight_var")
+    >>> drawing.axes[0].get_xlabel()
+    'f.bias_mean'
     """
     ranges = {r.path: (r, column.numpy()) for r, column in zip(front.ranges, front.points.T, strict=True)}
     (across, xs), (upward, ys) = ranges[x], ranges[y]
@@ -74,7 +85,7 @@ def draw_front(
     axes.set_xscale("log" if across.log else "linear")
     axes.set_yscale("log" if upward.log else "linear")
     canvas.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
-    save(canvas, figure)
+    return save(canvas, figure)
 
 
 def _scale(value: np.ndarray) -> tuple[Normalize, float]:

@@ -52,6 +52,10 @@ def draw_panels(title: str, panels: Sequence[Panel], figure: str | Path | None =
 
     Raises:
         OSError: the figure cannot be written there.
+
+    >>> curve = Curve([0, 1, 2], [1.0, 0.5, 0.25], "measured")
+    >>> [axes.get_xlabel() for axes in draw_panels("", [Panel("decay", "steps", "norm", [curve])]).axes]
+    ['steps']
     """
     columns = 2 if len(panels) == 4 else min(len(panels), _ACROSS)
     canvas, axes = grid(len(panels), columns, (4.2, 3.4) if len(panels) > 1 else (5.5, 3.6))

@@ -21,6 +21,12 @@ def draw_memory(found: Memory, figure: str | Path | None = None) -> Drawing:
 
     Raises:
         OSError: the figure cannot be written there.
+
+    >>> import torch
+    >>> from isornn.lookback import memory
+    >>> x = torch.randn(300, 20, 1, generator=torch.Generator().manual_seed(0))
+    >>> len(draw_memory(memory(x, x[:, -4, 0])).axes)
+    1
     """
     return draw_panels("", [memory_panel(found)], figure)
 

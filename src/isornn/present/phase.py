@@ -46,6 +46,13 @@ def draw_phase(
 
     Raises:
         OSError: the figure cannot be written there.
+
+    >>> from isornn.cells import Gate, Spec, Vanilla
+    >>> from isornn.theory import phase_diagram
+    >>> base = Spec(Vanilla(), {"h": Gate(weight_var=1.0, input_var=0.1)})
+    >>> diagram = phase_diagram(base, ("h.weight_var", [0.5, 1.0, 1.5]), ("h.bias_var", [0.0, 0.1, 0.2]))
+    >>> len(draw_phase(diagram, "xi").axes)  # the map and its scale
+    2
     """
     canvas = Drawing(figsize=(7, 5), layout="constrained")
     axes = canvas.subplots()

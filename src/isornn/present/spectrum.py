@@ -26,6 +26,12 @@ def draw_spectrum(found: SpectralDensity, figure: str | Path | None = None) -> D
 
     Raises:
         OSError: the figure cannot be written there.
+
+    >>> from isornn.cells import Gate, Spec, Vanilla
+    >>> from isornn.theory import spectrum
+    >>> found = spectrum(Spec(Vanilla("identity"), {"h": Gate(0.5, 1.0, ensemble="orthogonal")}))
+    >>> len(draw_spectrum(found).axes)
+    1
     """
     return draw_panels("", [spectrum_panel(found)], figure)
 

@@ -34,6 +34,16 @@ def draw_watch(record: TrainingRecord, file: str | Path | None = None) -> Drawin
     Raises:
         ValueError: the record has no layer.
         OSError: the figure cannot be written there.
+
+    >>> import torch
+    >>> from isornn.diagnosis import Monitor
+    >>> rnn = torch.nn.GRU(3, 8)
+    >>> with Monitor(rnn, every=1) as monitor:
+    ...     for _ in range(2):
+    ...         rnn(torch.randn(20, 5, 3))[0][-1].square().sum().backward()
+    ...         monitor.step()
+    >>> [axes.get_xlabel() for axes in draw_watch(monitor.record).axes[:2]]
+    ['iteration', 'iteration']
     """
     panels = [panel for layer in record.layers for panel in (_gradients(record, layer), _spectra(record, layer))]
     return _draw(panels, 2, file, record.summary)
@@ -56,6 +66,16 @@ def draw_gradients(records: Mapping[str, TrainingRecord], file: str | Path | Non
         OSError: the figure cannot be written there.
 
     Source: Vorontsov et al. 2017, figure 2.
+
+    >>> import torch
+    >>> from isornn.diagnosis import Monitor
+    >>> rnn = torch.nn.GRU(3, 8)
+    >>> with Monitor(rnn, every=1) as monitor:
+    ...     for _ in range(2):
+    ...         rnn(torch.randn(20, 5, 3))[0][-1].square().sum().backward()
+    ...         monitor.step()
+    >>> [axes.get_title() for axes in draw_gradients({"gru": monitor.record}).axes]  # and its scale
+    ['gru', '']
     """
     return _draw([_gradients(record, layer, title) for title, record, layer in _each(records)], _ACROSS, file)
 
@@ -74,6 +94,16 @@ def draw_singular_values(records: Mapping[str, TrainingRecord], file: str | Path
         OSError: the figure cannot be written there.
 
     Source: Vorontsov et al. 2017, figure 3.
+
+    >>> import torch
+    >>> from isornn.diagnosis import Monitor
+    >>> rnn = torch.nn.GRU(3, 8)
+    >>> with Monitor(rnn, every=1) as monitor:
+    ...     for _ in range(2):
+    ...         rnn(torch.randn(20, 5, 3))[0][-1].square().sum().backward()
+    ...         monitor.step()
+    >>> [axes.get_title() for axes in draw_singular_values({"gru": monitor.record}).axes]
+    ['gru']
     """
     return _draw([_spectra(record, layer, title) for title, record, layer in _each(records)], _ACROSS, file)
 

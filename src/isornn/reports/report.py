@@ -40,6 +40,12 @@ class Report:
         findings: the gravest first.
         model, batch: what `fix_` changes, and what it was measured on.
         notes: sentences about how it was measured, printed first.
+
+    >>> import torch
+    >>> from isornn import diagnose
+    >>> report = diagnose(torch.nn.LSTM(1, 8), torch.randn(200, 4, 1))
+    >>> [finding.kind for finding in report.findings]
+    ['default_start']
     """
 
     def __init__(

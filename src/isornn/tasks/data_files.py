@@ -20,11 +20,30 @@ MOST_BYTES = 1 << 30
 
 
 class DataError(ValueError):
-    """A data file that is missing or is not what it should be: names the file, what was found and what is expected."""
+    """A data file that is missing or is not what it should be: names the file, what was found and what is expected.
+
+    >>> from isornn.tasks import load_series
+    >>> load_series("ECG200", "no-such-folder")
+    Traceback (most recent call last):
+    ...
+    isornn.tasks.data_files.DataError: ...
+    """
 
 
 class DataWarning(UserWarning):
-    """A data file that can be read but is not, by its checksum, the published one."""
+    """A data file that can be read but is not, by its checksum, the published one.
+
+    >>> import tempfile
+    >>> import warnings
+    >>> from isornn.tasks import load_ptb
+    >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     for part in ("train", "valid", "test"):
+    ...         _ = (Path(folder) / f"ptb.{part}.txt").write_text("not the treebank\\n")
+    ...     text = load_ptb(folder)
+    >>> caught[0].category.__name__
+    'DataWarning'
+    """
 
 
 @dataclass(frozen=True)
@@ -57,6 +76,11 @@ def data_folder(folder: Path | str | None) -> Path | None:
 
     Raises:
         DataError: it is not a folder.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     data_folder(folder) == Path(folder)
+    True
     """
     named = folder if folder is not None else os.environ.get(VARIABLE) or None
     if named is not None and not Path(named).is_dir():

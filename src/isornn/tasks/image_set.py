@@ -26,6 +26,11 @@ class ImageSet:
         valid: how many of the training images, the last ones, are ``part("valid")``.
         channels: 1, or 3 for red, green and blue.
         mirrors: whether a mirror image shows the same class.
+
+    >>> from isornn.tasks import load_digits
+    >>> digits = load_digits()
+    >>> digits.side, digits.part("test")[0].shape[1]
+    (8, 64)
     """
 
     name: str

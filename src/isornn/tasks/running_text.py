@@ -31,6 +31,11 @@ class RunningText(Task):
 
     Raises:
         ValueError: an argument that is not allowed, or a text of fewer symbols than columns.
+
+    >>> from isornn.tasks import Words
+    >>> task = Words(Text("a rose", "here", "a rose is\\na rose is\\na rose", "a rose", "is a"), columns=2, unroll=3)
+    >>> isinstance(task, RunningText), task[0][0].tolist()
+    (True, [...])
     """
 
     symbolic = per_step = True

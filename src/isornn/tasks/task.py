@@ -40,6 +40,15 @@ class Task(Dataset[Item]):
         columns: None, or the batch size that items are laid out for: item i + columns goes on where item i ends.
         baseline: the loss (mean cross-entropy in nats, or mean squared error) of the best answer without memory,
             where it is known in closed form.
+
+    >>> class Copy(Task):
+    ...     name = "copy"
+    ...     def draw(self, index, generator):
+    ...         x = torch.rand(5, 1, generator=generator)
+    ...         return x, x
+    >>> task = Copy(size=100, seed=0)
+    >>> len(task), torch.equal(task[3][0], task[3][0])
+    (100, True)
     """
 
     name: str

@@ -25,6 +25,10 @@ class Text:
         name: which text, as records name it.
         source: where it is from, one line.
         train, valid, test: the parts.
+
+    >>> text = Text("letters", "made here", "abcabca", "b", "c")
+    >>> text.part("valid")
+    'b'
     """
 
     name: str
@@ -59,6 +63,16 @@ def load_ptb(folder: Path | str | None = None) -> Text:
         DataWarning: the files are not the published ones, by their checksums.
 
     Source: Marcus et al. 1993, as preprocessed by Mikolov et al. 2010.
+
+    >>> import tempfile
+    >>> import warnings
+    >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")  # these are not the treebank's files
+    ...     for part in ("train", "valid", "test"):
+    ...         _ = (Path(folder) / f"ptb.{part}.txt").write_text(f"{part} words\\n")
+    ...     text = load_ptb(folder)
+    >>> text.valid
+    'valid words\\n'
     """
     place = _needed(folder, "Penn Treebank", _PTB_FILES.values())
     files = found(place, list(_PTB_FILES.values()), PTB.endings, (PTB.folder,), PTB.title)

@@ -29,6 +29,11 @@ class SeriesSet:
         name: which data, as records name it.
         classes: the labels of the training file, sorted; a label's place here is its number.
         train, test: series (T, D) float32, and labels.
+
+    >>> import torch
+    >>> part = [torch.zeros(3, 1), torch.ones(4, 1)], torch.tensor([0, 1])
+    >>> SeriesSet("two", ["flat", "high"], part, part)
+    <two; 2 + 2 series of 2 classes>
     """
 
     name: str
@@ -57,6 +62,13 @@ class Series(Task):
         ValueError: another part, or a part without series.
 
     Source: Dau et al. 2019 (UCR); Bagnall et al. 2018 (UEA).
+
+    >>> import torch
+    >>> part = [torch.zeros(3, 1), torch.ones(4, 1)], torch.tensor([0, 1])
+    >>> task = Series(SeriesSet("two", ["flat", "high"], part, part), "test")
+    >>> x, y = task[1]
+    >>> x.shape, int(y)
+    (torch.Size([4, 1]), 1)
     """
 
     name = "series"
@@ -87,6 +99,13 @@ def load_series(name: str, folder: Path | str | None = None) -> SeriesSet:
 
     Raises:
         DataError: a file that is missing or damaged, values that are missing, or no folder.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for part in ("TRAIN", "TEST"):
+    ...         _ = (Path(folder) / f"Two_{part}.tsv").write_text("1\\t0.0\\t0.5\\n2\\t1.0\\t0.5\\n")
+    ...     load_series("Two", folder)
+    <Two; 2 + 2 series of 2 classes>
     """
     place = data_folder(folder)
     if place is None:

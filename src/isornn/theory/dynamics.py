@@ -31,6 +31,11 @@ class Trajectory:
     ``mean`` = E[h], ``second_moment`` = E[h^2], ``correlation`` = (E[h_a h_b] - mu^2)/(Q - mu^2), 1 where
     ``correlation_defined`` is False (Q = mu^2); ``stderr`` by name, 0 by quadrature. From the step on at which it
     exceeds 1e60 the second moment is infinite, the correlation not defined, and the mean of no meaning.
+
+    >>> from isornn.cells import Gate, Vanilla
+    >>> found = moment_dynamics(Spec(Vanilla(), {"h": Gate(weight_var=0.5, input_var=1.0)}), 10)
+    >>> found.second_moment.shape, float(found.second_moment[0])
+    (torch.Size([11]), 0.0)
     """
 
     mean: Tensor

@@ -31,6 +31,10 @@ class KernelEstimate:
     Args:
         value: ``(B, B2)``.
         stderr: standard error of each entry, over 8 independent replicates; 0 where the kernel is exact.
+
+    >>> from isornn.cells import Vanilla
+    >>> kernel_estimate(Vanilla(), torch.ones(1, 3, 2)).stderr.item()  # exact
+    0.0
     """
 
     value: Tensor

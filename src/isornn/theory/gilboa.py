@@ -19,7 +19,13 @@ BATCHES = 16
 
 @dataclass(frozen=True)
 class ApproximateLSTM:
-    """Gilboa et al. 2019's A.3.3: chi at C = 1, which by their Lemma 1 is also m1, and the variance m2 - m1^2."""
+    """Gilboa et al. 2019's A.3.3: chi at C = 1, which by their Lemma 1 is also m1, and the variance m2 - m1^2.
+
+    >>> from isornn.cells import Gate
+    >>> found = lstm_approximation(Spec(LSTM(), {name: Gate(weight_var=1.0, input_var=0.5) for name in "ifgo"}))
+    >>> found.chi.number() < 1, found.variance.number() > 0
+    (True, True)
+    """
 
     chi: Quantity
     variance: Quantity

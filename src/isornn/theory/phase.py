@@ -74,7 +74,11 @@ Line = tuple[str, "Tensor | list[float]"]
 
 @dataclass(frozen=True)
 class Axis:
-    """A hyper-parameter by its path in a spec and the values it takes, float64, at least one."""
+    """A hyper-parameter by its path in a spec and the values it takes, float64, at least one.
+
+    >>> Axis("h.weight_var", torch.tensor([0.5, 1.0], dtype=torch.float64)).path
+    'h.weight_var'
+    """
 
     path: str
     values: Tensor
@@ -92,6 +96,12 @@ class PhaseDiagram:
         residual, converged: of the fixed points, as in `FixedPoint`.
         asked: how often the theory was asked about a spec: again, with more units, where an answer did not stand.
         answered: where an answer stands; all true once a diagram is finished.
+
+    >>> from isornn.cells import Gate, Vanilla
+    >>> base = Spec(Vanilla(), {"h": Gate(weight_var=1.0, input_var=0.1)})
+    >>> found = phase_diagram(base, ("h.weight_var", [0.5, 1.0, 1.5]), ("h.bias_var", [0.0, 0.1]))
+    >>> found.finished, found.quantities["chi"].value.shape
+    (True, torch.Size([2, 3]))
     """
 
     spec: Spec

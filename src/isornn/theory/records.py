@@ -43,7 +43,15 @@ SIGN_UNSURE = "what two sequences' displacements have in common is too little to
 
 
 class TheoryMissing(ValueError):
-    """No theory is known for what was asked; the message says which assumption fails."""
+    """No theory is known for what was asked; the message says which assumption fails.
+
+    >>> from isornn.cells import Gate, Spec, Vanilla
+    >>> from isornn.theory import lstm_approximation
+    >>> lstm_approximation(Spec(Vanilla(), {"h": Gate(1.0, 1.0)}))
+    Traceback (most recent call last):
+    ...
+    isornn.theory.records.TheoryMissing: the papers' approximation is for an LSTM ...
+    """
 
 
 ROUNDING = 1e-12  # a factor per step this near 1 counts as 1

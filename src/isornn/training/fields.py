@@ -20,7 +20,14 @@ LARGEST = 3.4e38
 
 
 class ConfigurationError(ValueError):
-    """A configuration that cannot be: names the field, the value, or that it is `NEEDED`, and what is allowed."""
+    """A configuration that cannot be: names the field, the value, or that it is `NEEDED`, and what is allowed.
+
+    >>> from isornn.training import Configuration
+    >>> Configuration.from_mapping({"task": {"name": "chess"}})
+    Traceback (most recent call last):
+    ...
+    isornn.training.fields.ConfigurationError: ...
+    """
 
     def __init__(self, where: str, value: object, allowed: str) -> None:
         wrong = " is needed" if value is NEEDED else f": {brief(value)} is not allowed"

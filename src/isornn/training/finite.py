@@ -15,6 +15,9 @@ class NonFiniteLoss(ArithmeticError):
     Attributes:
         update: the number of the update, from 1.
         tensor: ``"batch"``, ``"output"``, ``"loss"``, ``"gradient of readout.weight"``, ``"parameter readout.weight"``.
+
+    >>> print(NonFiniteLoss(12, "loss", "the loss is NaN"))
+    update 12: the loss is NaN
     """
 
     def __init__(self, update: int, tensor: str, what: str) -> None:

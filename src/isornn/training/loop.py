@@ -28,6 +28,11 @@ class State:
         update: how many updates were made.
         loss: of the last update's batch, before that update.
         gradient_norm: of the last update's gradient, before it was clipped.
+
+    >>> import torch
+    >>> model = nn.Linear(2, 2)
+    >>> State(model, torch.optim.SGD(model.parameters(), 0.1)).update
+    0
     """
 
     model: nn.Module

@@ -50,6 +50,15 @@ class RunRecord:
         diverged: why training could not go on, in words; ``None`` if it ended well.
         seconds: of all of it, resumed parts together.
         device, hardware, versions: what it ran on, and what it did with denormal numbers.
+
+    >>> import tempfile
+    >>> from isornn.training.run import run
+    >>> given = {"task": {"name": "adding", "length": 5}, "model": {"name": "lstm", "hidden": 4}, "updates": 2}
+    >>> configuration = Configuration.from_mapping({**given, "optimiser": {"name": "adam", "rate": 1e-3}})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = run(configuration, Path(folder))
+    ...     RunRecord.load(Path(folder) / "record.json").length
+    5
     """
 
     configuration: Configuration

@@ -84,6 +84,14 @@ def run(
         ValueError: what the task, the model or the start do not allow; names the field.
         CheckpointError: the checkpoint is damaged.
         DataError: a file of the task's.
+
+    >>> import tempfile
+    >>> given = {"task": {"name": "adding", "length": 5}, "model": {"name": "lstm", "hidden": 4}, "updates": 2}
+    >>> configuration = Configuration.from_mapping({**given, "optimiser": {"name": "adam", "rate": 1e-3}})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     record = run(configuration, Path(folder))
+    >>> record.length, record.diverged
+    (5, None)
     """
     denormals = denormal_mode()  # before all else that torch computes, so that its threads flush too
     check_installed()

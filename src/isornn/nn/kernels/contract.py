@@ -19,6 +19,11 @@ class RecurrenceArgs:
         x: (T, B, N) where the input enters pointwise.
         units: the cell's own parameters, (N,) each, in their order.
         initial: the states before the first step, (B, N) each.
+
+    >>> import torch
+    >>> given = RecurrenceArgs(torch.zeros(4 * 8, 8), None, None, (), (torch.zeros(2, 8), torch.zeros(2, 8)))
+    >>> [state.shape for state in given.initial]  # of an LSTM of 8 units, for 2 sequences
+    [torch.Size([2, 8]), torch.Size([2, 8])]
     """
 
     weight: Tensor | None
@@ -30,7 +35,13 @@ class RecurrenceArgs:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Gradients of a recurrence: of its ``drive`` (T, B, K N) and of its `RecurrenceArgs`, ``None`` where these are."""
+    """Gradients of a recurrence: of its ``drive`` (T, B, K N) and of its `RecurrenceArgs`, ``None`` where these are.
+
+    >>> import torch
+    >>> found = Gradients(torch.zeros(5, 2, 32), torch.zeros(32, 8), None, None, [], [torch.zeros(2, 8)])
+    >>> found.offset is None
+    True
+    """
 
     drive: Tensor
     weight: Tensor | None

@@ -87,6 +87,14 @@ def chosen(front: ParetoFront, objective: Objective, generator: torch.Generator 
 
     Raises:
         SpecError: the front is empty.
+
+    >>> from isornn.cells import Gate, Peephole, Spec
+    >>> from isornn.theory import Range, pareto_front
+    >>> base = Spec(Peephole(), {"i": Gate(input_var=0.1), "g": Gate(input_var=1.0)})
+    >>> front = pareto_front(base, 50, [Range("f.bias_mean", 2.0, 7.0)], specs=16)
+    >>> place, analysis = chosen(front, Objective())
+    >>> bool(front.front[place])
+    True
     """
     ranked = front.ranked(objective)
     if not ranked:

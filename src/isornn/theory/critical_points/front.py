@@ -136,6 +136,12 @@ class ParetoFront:
             is dominated (constrained domination, Deb 2000); otherwise one dominates another if it costs no more in
             anything and less in something. Less, and lacking more, is what differs by more than two standard errors of
             the difference. Points that lack a number that others have are not compared and never on the front.
+
+    >>> from isornn.cells import Gate, Peephole
+    >>> base = Spec(Peephole(), {"i": Gate(input_var=0.1), "g": Gate(input_var=1.0)})
+    >>> found = pareto_front(base, 50, [Range("f.bias_mean", 2.0, 7.0)], specs=16)
+    >>> found.points.shape, bool(found.front.any())
+    (torch.Size([16, 1]), True)
     """
 
     spec: Spec

@@ -34,7 +34,12 @@ _UNIT_INPUT = Input()
 
 @dataclass(frozen=True)
 class Condition:
-    """One thing asked of a start: what was wanted, what was found, and whether it holds."""
+    """One thing asked of a start: what was wanted, what was found, and whether it holds.
+
+    >>> from isornn.cells import GRU
+    >>> [condition.name for condition in critical(GRU(), 100).conditions]
+    [...]
+    """
 
     name: str
     wanted: str

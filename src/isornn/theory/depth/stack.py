@@ -106,6 +106,12 @@ class ImpulseResponse:
         xi: ``-1/ln chi`` steps.
         reach: steps from the change until the profile has fallen to 1/e of its largest value, which in a stack comes
             some steps after the change; xi where it is exponential from the start.
+
+    >>> from isornn.cells import Gate, Vanilla
+    >>> from isornn.theory import analyze_stack
+    >>> found = analyze_stack([Spec(Vanilla(), {"h": Gate(weight_var=0.5, input_var=1.0)})] * 2, length=20)
+    >>> found.forward.profile.value.shape
+    torch.Size([21])
     """
 
     profile: Quantity
@@ -130,6 +136,12 @@ class TiedLayer:
     Args:
         mean, second_moment, correlation: of the state that is read, at times 1 .. steps (last axis) of its own
             direction: a backward layer's time 1 is the last step.
+
+    >>> from isornn.cells import Gate, Vanilla
+    >>> from isornn.theory import analyze_stack
+    >>> found = analyze_stack([Spec(Vanilla(), {"h": Gate(0.5, 1.0)})] * 2, length=20, tied=True)
+    >>> found.tied[1][0].second_moment.value.shape
+    torch.Size([60])
     """
 
     mean: Quantity
@@ -151,6 +163,12 @@ class StackAnalysis:
         forward: the output at and after the step at which the input is changed.
         backward: the output at and before it, where a layer is bidirectional; else ``None``.
         tied: the layers with one draw of weights, by direction too, where that was asked for.
+
+    >>> from isornn.cells import Gate, Vanilla
+    >>> from isornn.theory import analyze_stack
+    >>> found = analyze_stack([Spec(Vanilla(), {"h": Gate(weight_var=0.5, input_var=1.0)})] * 2, length=20)
+    >>> len(found.layers), found.chi.number() < 1
+    (2, True)
     """
 
     layers: tuple[tuple[Analysis, ...], ...]

@@ -52,7 +52,11 @@ _ROUNDING = 1e-12
 
 
 class NotSolved(ArithmeticError):
-    """The equation was not solved to its tolerance."""
+    """The equation was not solved to its tolerance.
+
+    >>> issubclass(NotSolved, ArithmeticError)
+    True
+    """
 
 
 @dataclass(frozen=True)

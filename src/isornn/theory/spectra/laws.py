@@ -15,7 +15,11 @@ from isornn.cells import Spec
 
 @dataclass(frozen=True)
 class Atom:
-    """A share ``mass`` of the squared singular values lies at ``place`` exactly."""
+    """A share ``mass`` of the squared singular values lies at ``place`` exactly.
+
+    >>> Atom(place=0.5, mass=0.25)  # a quarter of the singular values are sqrt(.5)
+    Atom(place=0.5, mass=0.25)
+    """
 
     place: float
     mass: float
@@ -59,6 +63,12 @@ class SpectralDensity:
         residual: the largest of what is missing from or beyond mass 1, and the relative deviations of m1 and m2 from
             those known apart, or else from what the same equation has by Cauchy's formula; and, above 0.006, by how
             much the distribution function moves where the law is resolved four times as finely.
+
+    >>> from isornn.cells import Gate, Vanilla
+    >>> from isornn.theory import spectrum
+    >>> found = spectrum(Spec(Vanilla("identity"), {"h": Gate(0.5, 1.0, ensemble="orthogonal")}))
+    >>> found.atoms, found.mean, found.variance
+    ((Atom(place=0.5, mass=1.0),), 0.5, 0.0)
     """
 
     spec: Spec

@@ -39,7 +39,11 @@ likes. Any exception is the run's failure; `RunFailed` is one that has a record 
 
 
 class RunFailed(Exception):
-    """A run came to its end, but not to what it was for: why, and what came out."""
+    """A run came to its end, but not to what it was for: why, and what came out.
+
+    >>> RunFailed("diverged: the loss is NaN", {"updates": 12}).record
+    {'updates': 12}
+    """
 
     def __init__(self, reason: str, record: dict[str, Any]) -> None:
         super().__init__(reason)
@@ -66,6 +70,15 @@ class SweptRun:
         takes: how often a worker took it.
         record: what the run returned, once finished; what it has to tell of its failure, if anything.
         reason: why it failed.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from isornn.training.sweep import LocalWorkers, run_sweep
+    >>> def square(configuration, folder, progress):
+    ...     return {"square": configuration["x"] ** 2}
+    >>> with TemporaryDirectory() as folder:
+    ...     (one,) = run_sweep({"a": {"x": 2}}, Path(folder), square, LocalWorkers(1))
+    >>> one.folder.name, one.state, one.takes, one.record
+    ('a', 'finished', 1, {'square': 4})
     """
 
     folder: Path
@@ -100,6 +113,15 @@ def collect(folder: Path) -> list[SweptRun]:
     Raises:
         SweepError: no run lies there.
         RecordError: a file of a run is damaged.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from isornn.training.sweep import LocalWorkers, run_sweep
+    >>> def square(configuration, folder, progress):
+    ...     return {"square": configuration["x"] ** 2}
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = run_sweep({"a": {"x": 2}, "b": {"x": 3}}, Path(folder), square, LocalWorkers(1))
+    ...     [(run.configuration["x"], run.record["square"]) for run in collect(Path(folder))]
+    [(2, 4), (3, 9)]
     """
     runs = [read_run(file.parent) for file in sorted(folder.glob(f"*/{CONFIGURATION}"))]
     if not runs:

@@ -34,7 +34,13 @@ _PARTS = ("base", "grid", "runs")
 
 
 class SweepError(ValueError):
-    """A sweep that cannot be read or begun; names the field, its value and what is allowed."""
+    """A sweep that cannot be read or begun; names the field, its value and what is allowed.
+
+    >>> expand({"base": {"seed": 0}, "grids": {}})
+    Traceback (most recent call last):
+    ...
+    isornn.training.sweep.plan.SweepError: ...
+    """
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         super().__init__(f"{field}: {brief(value)} is not allowed; {allowed}")
@@ -45,6 +51,12 @@ def load_sweep(file: Path) -> list[Fields]:
 
     Raises:
         SweepError: the file is missing, not TOML, or not a sweep.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "rates.toml").write_text("[base]\\nseed = 0\\n[grid]\\nrate = [0.1, 0.2]")
+    ...     load_sweep(Path(folder) / "rates.toml")
+    [{'seed': 0, 'rate': 0.1}, {'seed': 0, 'rate': 0.2}]
     """
     try:
         table = read_toml(file)

@@ -50,6 +50,13 @@ def train_run(
 
     Raises:
         RunFailed: training diverged.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> given = {"model": {"name": "lstm", "hidden": 4}, "task": {"name": "adding", "length": 9}, "updates": 1}
+    >>> given["optimiser"] = {"name": "adam", "rate": 0.1}
+    >>> with TemporaryDirectory() as folder:
+    ...     train_run(given, Path(folder), lambda done, of: None)["length"]
+    9
     """
     record = run(Configuration.from_mapping(configuration, allow=allow), folder, data=data, progress=progress)
     if record.diverged is not None:

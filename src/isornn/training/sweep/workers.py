@@ -22,7 +22,11 @@ except ModuleNotFoundError as error:
 
 
 class WorkerLost(ChildProcessError):
-    """A worker process ended before its work did."""
+    """A worker process ended before its work did.
+
+    >>> print(WorkerLost("a worker ended with signal 9"))
+    a worker ended with signal 9
+    """
 
 
 class Workers(Protocol):
@@ -47,6 +51,16 @@ class LocalWorkers:
         jobs: how many. 1 is the calling process itself, which then is the one that a kill ends; more end within a
             second of the calling process.
         threads: of torch, each.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from isornn.training.sweep import run_sweep
+    >>> def square(configuration, folder, progress):
+    ...     return {"square": configuration["x"] ** 2}
+    >>> with TemporaryDirectory() as folder:
+    ...     runs = run_sweep({"a": {"x": 2}}, Path(folder), square, LocalWorkers(jobs=1))
+    >>> runs[0].record
+    {'square': 4}
     """
 
     jobs: int
@@ -82,6 +96,9 @@ class RayWorkers:
 
     Raises:
         SweepError: Ray is not installed, or no cluster answers at the address.
+
+    >>> RayWorkers(jobs=8, threads=2)  # started by run_sweep
+    RayWorkers(jobs=8, threads=2, ...)
     """
 
     jobs: int | None = None
