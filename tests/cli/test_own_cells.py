@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from joblib.externals.loky import get_reusable_executor
 from typer.testing import CliRunner, Result
 
 from isornn.cells import Gate, Spec
@@ -263,6 +264,7 @@ def test_a_configuration_with_a_mistake(mine: Path, tmp_path: Path, change: str,
 
 
 def test_a_sweep_on_processes(mine: Path, tmp_path: Path) -> None:
+    get_reusable_executor().shutdown()  # workers of an earlier test's sweep import from where that one ran
     lines = "\n".join(f"{line}" for line in TRAINING.strip().splitlines())
     (tmp_path / "sweep.toml").write_text(f"[base]\n{lines}\n[grid]\nseed = [0, 1]\n")
     calls = ("sweep", "sweep.toml", "-o", "runs", "--jobs", 2)

@@ -23,6 +23,10 @@ def test_of_the_input():
     assert "first at step 13 of 30 (sequence 2 of 2)" in first(nn.GRU(3, 5), x)
 
 
+def test_the_steps_are_those_of_the_sequence():
+    assert measure(nn.GRU(3, 5), torch.full((30, 2, 3), math.nan)).length == 30
+
+
 def test_of_a_cell_called_step_by_step():
     class ByHand(nn.Module):
         def __init__(self):

@@ -39,7 +39,8 @@ def test_fields_that_are_their_defaults_are_left_out_and_batches_are_shown() -> 
 def test_an_analysis_prints_a_line_for_each_quantity() -> None:
     answer = analyze(Spec(Vanilla(), {"h": Gate(weight_var=0.5, input_var=1.0)}), tied=True, steps=4)
     lines = str(answer).splitlines()
-    assert lines[0] == "vanilla, engine quadrature"
+    residual = float(answer.fixed_point.residual)
+    assert lines[0] == f"vanilla, engine quadrature; fixed point settled (residual {residual:.2g})"
     shown = dict(line.split(maxsplit=1) for line in lines[1:])
     assert shown["xi"] == f"{answer.xi.number():.6g}"
     assert answer.tied is not None
@@ -54,6 +55,14 @@ def test_a_batch_prints_ranges() -> None:
     answer = analyze(Spec(Vanilla(), {"h": Gate(2.0, bias_mean=GRADES)}), length=5)
     assert "tensor(" not in str(answer)
     assert len(str(answer).splitlines()) == 12
+    assert f"; {len(GRADES)} of {len(GRADES)} fixed points settled" in str(answer)
+
+
+def test_a_batch_has_no_single_number() -> None:
+    several = Quantity.of(GRADES)
+    for single in (several.number, several.error, several.reason):
+        with pytest.raises(ValueError, match=r"a batch of specs, shape \(3,\), has no single number"):
+            single()
 
 
 def test_quantities_print_their_reason() -> None:

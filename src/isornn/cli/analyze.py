@@ -114,10 +114,8 @@ def _print(analysis: Analysis, length: int | None) -> None:
     from isornn.cli.reading import sentence
     from isornn.cli.tied import print_tied
 
-    settled = "settled" if bool(analysis.fixed_point.converged) else "did not settle"
     residual = float(analysis.fixed_point.residual)
-    title = f"{analysis.spec.cell.name}, by {analysis.engine}; fixed point {settled} (residual {residual:.2g})"
-    print_table(title, ("quantity", "value", "uncertainty", "why not"), _rows(analysis, residual))
+    print_table(analysis.heading, ("quantity", "value", "uncertainty", "why not"), _rows(analysis, residual))
     print(sentence(analysis, length))
     if analysis.tied is not None:
         print_tied(analysis.tied)

@@ -85,6 +85,7 @@ app = typer.Typer(
     name="isornn",
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
 
 

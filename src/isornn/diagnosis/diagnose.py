@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from isornn.capture.calls import Captured, RecurrentModule, as_called, capture, recurrent_modules
+from isornn.capture.calls import Call, Captured, RecurrentModule, as_called, capture, recurrent_modules
 from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
 from isornn.capture.use import restarts
 from isornn.cells import Cell, Spec, SpecError, full_name
@@ -129,8 +129,8 @@ def measure(
             else:
                 sequences.append((module, found))
                 uses[module.module] = _use(module, captured, found, restarted)
-        steps = max((int(found.lengths.max()) for _, found in sequences), default=2)
-        wanted = max(steps, 2) if length is None else length
+        steps = [int(found.lengths.max()) for _, found in sequences] or [one.steps for one in unmeasured]
+        wanted = max([*steps, 2]) if length is None else length
         first = captured.order[0] if captured.order else None
         layers: list[LayerDiagnosis] = []
         while sequences:  # each is released when it has been measured
@@ -152,11 +152,19 @@ def _sequence(module: RecurrentModule, captured: Captured) -> CapturedSequence |
         return Unmeasured(module.name, module.kind, reason, called=reason != NEVER_CALLED)
     broken = non_finite(module, calls)
     if broken is not None:
-        return Unmeasured(module.name, module.kind, broken, finite=False)
+        return Unmeasured(module.name, module.kind, broken, finite=False, steps=_steps(module, calls))
     try:
         return longest_sequence(module, calls)
     except CaptureError as error:
         return Unmeasured(module.name, module.kind, str(error))
+
+
+def _steps(module: RecurrentModule, calls: Sequence[Call]) -> int:
+    """Of the longest sequence, of numbers that are not finite too; 0 where the calls do not show it."""
+    try:
+        return int(longest_sequence(module, calls).lengths.max())
+    except CaptureError:
+        return 0
 
 
 def _unreadable(model: nn.Module) -> list[Unmeasured]:

@@ -688,10 +688,12 @@ class Unmeasured(Record):
         reason: why not.
         finite: false where NaN or infinite numbers are the reason.
         called: false where the run did not call it.
+        steps: of its longest sequence; 0 where that is not known.
 
     >>> from isornn.diagnosis import measure
-    >>> measure(torch.nn.GRU(1, 8), torch.full((20, 4, 1), math.nan)).unmeasured[0].finite
-    False
+    >>> found = measure(torch.nn.GRU(1, 8), torch.full((20, 4, 1), math.nan)).unmeasured[0]
+    >>> found.finite, found.steps
+    (False, 20)
     """
 
     module: str
@@ -699,6 +701,7 @@ class Unmeasured(Record):
     reason: str
     finite: bool = True
     called: bool = True
+    steps: int = 0
 
 
 @dataclass(frozen=True)

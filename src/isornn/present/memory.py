@@ -40,7 +40,10 @@ def memory_panel(found: Memory) -> Panel:
     y = f"{found.score}, held-out sequences"
     if not found.lengths:
         return Panel(title, x, y, caption=str(found))
-    curve = Curve(found.lengths, found.scores, error=found.errors, hover="last %{x} steps: %{y:.3g}")
+    curves = [
+        Curve(found.lengths, found.scores, error=found.errors, colour=0, hover="last %{x} steps: %{y:.3g}"),
+        Curve(found.lengths, found.scores, style="points", colour=0, hover="last %{x} steps: %{y:.3g}"),  # those tried
+    ]
     marks = [Mark("y", 0.0)]
     if found.needed is not None:
         marks.append(Mark("x", found.needed, f"enough: {steps(found.needed)}", "dashed"))
@@ -49,7 +52,7 @@ def memory_panel(found: Memory) -> Panel:
         title,
         x,
         y,
-        [curve],
+        curves,
         marks=marks,
         log=["x"],
         x_range=(0.9, 1.1 * found.lengths[-1]),

@@ -100,11 +100,17 @@ class Quantity:
         return ~torch.stack(masks).any(0) if masks else torch.ones_like(self.value, dtype=torch.bool)
 
     def number(self) -> float | None:
-        """The value of a single spec; ``None`` where there is none or it is infinite."""
+        """The value of a single spec; ``None`` where there is none or it is infinite.
+
+        Raises:
+            ValueError: a batch, also of `error` and `reason`.
+        """
+        self._check_single()
         return float(self.value) if bool(self.defined) else None
 
     def error(self) -> float | None:
         """The standard error of a single spec."""
+        self._check_single()
         return float(self.stderr) if bool(self.defined) else None
 
     def listed(self) -> Any:
@@ -117,7 +123,13 @@ class Quantity:
 
     def reason(self) -> str | None:
         """Why a single spec's value is missing or infinite."""
+        self._check_single()
         return next((reason for reason, where in self.reasons if bool(where)), None)
+
+    def _check_single(self) -> None:
+        if self.value.numel() != 1:
+            shape = tuple(self.value.shape)
+            raise ValueError(f"a batch of specs, shape {shape}, has no single number: read value, stderr, reasons")
 
     def __str__(self) -> str:
         """The value and its standard error, or the reason why there is none; of a batch its shape and range."""
@@ -416,11 +428,24 @@ class Analysis:
           ...
         """
         lines = [f"  {name:<25}  {quantity}" for name, quantity in self._lines()]
-        return "\n".join([f"{self.spec.cell.name}, engine {self.engine}", *lines])
+        return "\n".join([self.heading, *lines])
+
+    @property
+    def heading(self) -> str:
+        """The cell, the engine, and how well the fixed point is solved."""
+        name = f"{self.spec.cell.name}, engine {self.engine}"
+        if self.engine == "none":
+            return name
+        settled, residual = self.fixed_point.converged, float(self.fixed_point.residual.max())
+        if settled.dim():
+            return (
+                f"{name}; {int(settled.sum())} of {settled.numel()} fixed points settled (residual <= {residual:.2g})"
+            )
+        return f"{name}; fixed point {'settled' if bool(settled) else 'did not settle'} (residual {residual:.2g})"
 
     def _repr_html_(self) -> str:
         rows = ((name, str(quantity)) for name, quantity in self._lines())
-        return tag("h4", f"{self.spec.cell.name}, engine {self.engine}") + table(("", "value"), rows)
+        return tag("h4", self.heading) + table(("", "value"), rows)
 
     def _lines(self) -> Iterator[tuple[str, Quantity]]:
         yield from self.quantities()

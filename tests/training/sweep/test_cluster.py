@@ -1,10 +1,11 @@
 """Ray where there is none; a real cluster is in `benchmarks/ray_cluster.py`."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
-from isornn.training.sweep import RayWorkers, SweepError
+from isornn.training.sweep import RayWorkers, SweepError, run_sweep
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:port"])
@@ -14,11 +15,12 @@ def test_an_address_where_nothing_answers(address: str) -> None:
         workers.__enter__()
 
 
-def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "isornn.training.sweep.cluster", raising=False)
     with pytest.raises(SweepError, match=r"backend: 'ray' .* pip install 'isornn\[cluster\]'"):
-        RayWorkers().start().__enter__()
+        run_sweep({"a": {}}, tmp_path / "new", lambda *_: {}, RayWorkers())
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("jobs", [0, 1])

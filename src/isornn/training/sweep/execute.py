@@ -66,11 +66,12 @@ def run_sweep(
     [('finished', {'square': 4}), ('finished', {'square': 9})]
     """
     folders = [folder.absolute() / name for name in configurations]
-    for place, configuration in zip(folders, configurations.values(), strict=True):
-        ask(place, configuration, retry_failed=retry_failed)
-    with interrupts_kept() as interrupts, workers.start(), _watched(folders, watch, interrupts):
-        interrupts.check()
-        _finish(folders, run, workers)
+    with interrupts_kept() as interrupts, workers.start():  # first, for nothing is written where they cannot start
+        for place, configuration in zip(folders, configurations.values(), strict=True):
+            ask(place, configuration, retry_failed=retry_failed)
+        with _watched(folders, watch, interrupts):
+            interrupts.check()
+            _finish(folders, run, workers)
     return [read_run(place) for place in folders]
 
 
