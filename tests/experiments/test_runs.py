@@ -15,7 +15,7 @@ import torch
 from isornn.experiments import runs
 from isornn.experiments.reproductions._followed import DECAY
 from isornn.experiments.reproductions._summed_loss import of_mean
-from isornn.experiments.runs import Look, _rows, looks, train_all, training_accuracy
+from isornn.experiments.runs import Look, RunFailed, _rows, looks, train_all, training_accuracy
 from isornn.experiments.target import SCALES, UNTESTED, Bench, target_ids, target_named
 from isornn.training import State
 from isornn.training.metrics import read_metrics
@@ -77,18 +77,21 @@ def test_progress_says_how_many_updates_are_done_and_when_all_will_be(
     ]
 
 
-def _interrupting(flag: Path, state: State) -> Sequence[float]:
+def _ending(flag: Path, error: type[BaseException], state: State) -> Sequence[float]:
     if state.update == 12 and not flag.exists():
         flag.touch()
-        raise KeyboardInterrupt
+        raise error
     return [state.gradient_norm]
 
 
-def test_an_interrupted_run_ends_as_one_that_was_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("error", "raised"), [(KeyboardInterrupt, KeyboardInterrupt), (MemoryError, RunFailed)])
+def test_a_run_that_was_cut_short_ends_as_one_that_was_not(
+    tmp_path: Path, error: type[BaseException], raised: type[BaseException]
+) -> None:
     whole, cut = _bench(tmp_path / "a", jobs=1), _bench(tmp_path / "b", jobs=1)
     (expected,) = train_all(whole, [{**RUN, "updates": 20}], look=Look(1, _norm))
-    look = Look(1, partial(_interrupting, tmp_path / "flag"))
-    with pytest.raises(KeyboardInterrupt):
+    look = Look(1, partial(_ending, tmp_path / "flag", error))
+    with pytest.raises(raised):
         train_all(cut, [{**RUN, "updates": 20}], look=look)
     (found,) = train_all(cut, [{**RUN, "updates": 20}], look=look)
     assert (found.best, found.last, found.test) == (expected.best, expected.last, expected.test)

@@ -77,6 +77,7 @@ def train_all(
         partial(_run, bench.data, look, os.getpid()),
         LocalWorkers(bench.jobs),
         watch=_Watch(bench),
+        retry_failed=True,  # a measurement asked for again is tried again
     )
     for one in swept:
         if one.state != "finished":
