@@ -6,6 +6,7 @@ import base64
 import gzip
 import importlib.resources
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def page(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]
 
 def rendered(template: str, shown: Sequence[Panel], **values: Any) -> str:
     """A template with its figures, ``shown`` by their numbers, and what every page needs."""
-    figures = [None if panel.figure is None else _single_precision(as_json(panel.figure)) for panel in shown]
+    figures = [None if panel.figure is None else _short(as_json(panel.figure)) for panel in shown]
     environment = Environment(
         loader=PackageLoader("isornn.reports", "assets"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -74,27 +75,41 @@ def rendered(template: str, shown: Sequence[Panel], **values: Any) -> str:
         style=Markup(_asset("report.css")),
         script=Markup(_asset("report.js")),
         plotly=Markup(packed(get_plotlyjs())),
-        # In a script element only "<" could end it.
-        figures=Markup(json.dumps(figures, allow_nan=False).replace("<", "\\u003c")),
+        figures=Markup(packed(json.dumps(figures, allow_nan=False))),
         **values,
     )
 
 
-def packed(script: str) -> str:
-    """A script compressed by gzip, in base 85 without "<": report.js unpacks it. 4.8 MB of plotly.js become 1.8 MB."""
-    return base64.b85encode(gzip.compress(script.encode(), 9, mtime=0)).decode().replace("<", "'")
+def packed(text: str) -> str:
+    """Text compressed by gzip, in base 85 without "<": report.js unpacks it. 4.8 MB of plotly.js become 1.8 MB."""
+    return base64.b85encode(gzip.compress(text.encode(), 9, mtime=0)).decode().replace("<", "'")
 
 
-def _single_precision(value: Any) -> Any:
-    """A figure's arrays, which plotly writes in base 64, at half their size: 7 digits are more than can be seen."""
+def _short(figure: dict[str, Any]) -> dict[str, Any]:
+    """A figure whose numbers have 4 digits, more than can be seen: a third of the bytes. Whole ones stay as they are."""
+    return {**figure, "data": _rounded(figure["data"])}
+
+
+def _rounded(value: Any) -> Any:
+    """What a figure's JSON has, arrays that plotly writes in base 64 as lists.
+
+    >>> figure = {"x": [1, 12345.0], "y": [0.123456, math.nan], "z": {"dtype": "i1", "bdata": "BwgJ", "shape": "1, 3"}}
+    >>> _rounded(figure)
+    {'x': [1, 12345.0], 'y': [0.1235, None], 'z': [[7, 8, 9]]}
+    """
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        return value if value.is_integer() else float(f"{value:.4g}")
     if isinstance(value, list):
-        return [_single_precision(one) for one in value]
+        return [_rounded(one) for one in value]
     if not isinstance(value, dict):
         return value
-    if value.get("dtype") != "f8":
-        return {name: _single_precision(one) for name, one in value.items()}
-    numbers = np.frombuffer(base64.b64decode(value["bdata"]), "<f8").astype("<f4")
-    return {**value, "dtype": "f4", "bdata": base64.b64encode(numbers.tobytes()).decode()}
+    if "bdata" not in value:
+        return {name: _rounded(one) for name, one in value.items()}
+    numbers = np.frombuffer(base64.b64decode(value["bdata"]), np.dtype(value["dtype"]))
+    shape = [int(size) for size in value.get("shape", "-1").split(",")]
+    return _rounded(numbers.reshape(shape).tolist())
 
 
 def _asset(name: str) -> str:

@@ -1,8 +1,7 @@
-// A figure is drawn when it comes near to the view: a deep model has hundreds.
-const figures = JSON.parse(document.getElementById("figures").textContent);
-// plotly.js by gzip, in base 85: Python's alphabet, but ' for <, which could end the script element.
+// plotly.js and the figures by gzip, in base 85: Python's alphabet, but ' for <, which could end the script element.
 const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;'=>?@^_`{|}~";
-const unpacked = async (text) => {
+const unpacked = async (id) => {
+  const text = document.getElementById(id).textContent.trim();
   const digits = new Uint8Array(128);
   [...DIGITS].forEach((digit, value) => (digits[digit.charCodeAt(0)] = value));
   const whole = text.padEnd(Math.ceil(text.length / 5) * 5, "~");
@@ -15,17 +14,19 @@ const unpacked = async (text) => {
   const zipped = new Blob([bytes.buffer.slice(0, Math.floor((text.length * 4) / 5))]);
   return new Response(zipped.stream().pipeThrough(new DecompressionStream("gzip"))).text();
 };
-const ready = unpacked(document.getElementById("plotly").textContent.trim()).then((source) => {
+const plotly = unpacked("plotly").then((source) => {
   const script = document.createElement("script");
   script.textContent = source;
   document.head.append(script);
 });
+const figures = unpacked("figures").then(JSON.parse);
+// A figure is drawn when it comes near to the view: a deep model has hundreds.
 const places = [...document.querySelectorAll("[data-figure]")];
 const draw = async (place) => {
   if (place.dataset.drawn) return;
   place.dataset.drawn = "yes";
-  await ready;
-  const { data, layout } = figures[Number(place.dataset.figure)];
+  await plotly;
+  const { data, layout } = (await figures)[Number(place.dataset.figure)];
   Plotly.newPlot(place, data, layout, { displayModeBar: false, responsive: true });
 };
 const near = new IntersectionObserver(
