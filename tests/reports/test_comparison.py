@@ -1,8 +1,8 @@
 """Two reports side by side."""
 
-import io
 import base64
 import gzip
+import io
 import json
 
 import pytest

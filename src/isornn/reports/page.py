@@ -86,7 +86,7 @@ def packed(text: str) -> str:
 
 
 def _short(figure: dict[str, Any]) -> dict[str, Any]:
-    """A figure whose numbers have 4 digits, more than can be seen: a third of the bytes. Whole ones stay as they are."""
+    """A figure whose numbers have 4 digits, more than can be seen; whole ones stay as they are."""
     return {**figure, "data": _rounded(figure["data"])}
 
 
