@@ -14,15 +14,16 @@ import torch
 from typer.testing import CliRunner, Result
 
 import isornn
-from isornn.cells import CELLS, LSTM, Gate, Peephole, Spec, Vanilla
+from isornn.cells import CELLS, GRU, LSTM, Gate, Input, Peephole, Spec, SpecError, Vanilla
 from isornn.cells.catalogue import OF_TORCH
 from isornn.cells.starts import IN_USE, STARTS, TEXTBOOK, start
 from isornn.cli import app, ask
-from isornn.cli.reading import left_after, sentence, verdict
+from isornn.cli.reading import sentence
 from isornn.formatting import with_error_of
 from isornn.nn.kernels.numba_source import source_of
 from isornn.nn.kernels.schedule import schedule_of
 from isornn.theory.analysis import analyze
+from isornn.theory.starts import compare, left_after, verdict
 
 SIZES = ("--hidden", "128", "--inputs", "49")
 KEYS = {"cell", "engine", "fixed_point", "chi", "xi", "chi_1", "reach", "jacobian", "stderr", "undefined", "spec"}
@@ -349,6 +350,24 @@ def test_compare_puts_the_closest_reach_first() -> None:
     first, last = found["starts"][0], found["starts"][-1]
     assert first["reach"] == pytest.approx(100, rel=0.01) and first["verdict"] == "fits"
     assert last["reach"] is None and "identity" in last["reason"]
+
+
+def test_compare_from_python_is_the_command() -> None:
+    found = compare(GRU(), 30, hidden=64, inputs=32, input=Input(2.0, 0.5))
+    law = ("--input-variance", "2", "--input-correlation", ".5")
+    assert found.to_json() == answer(
+        "compare", "--cell", "gru", "--hidden", "64", "--inputs", "32", "--length", "30", *law
+    )
+    shown = str(found).splitlines()
+    assert shown[0] == "gru, N = 64, D = 32, T = 30" and len(shown) == 2 + len(found.starts)
+    assert all(line.split()[0] == one.name for line, one in zip(shown[2:], found.starts, strict=True))
+    assert found._repr_html_().count("<tr>") == 1 + len(found.starts)
+
+
+@pytest.mark.parametrize(("changed", "said"), [({"length": 0}, "length: 0"), ({"hidden": 0}, "hidden: 0")])
+def test_compare_from_python_refuses(changed: dict[str, int], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        compare(Vanilla(), **{"length": 10, "hidden": 8, "inputs": 1, **changed})
 
 
 def test_compare_lists_starts_that_a_cell_does_not_have() -> None:

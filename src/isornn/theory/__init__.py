@@ -21,6 +21,7 @@ from isornn.theory.gilboa import ApproximateLSTM, lstm_approximation
 from isornn.theory.phase import Axis, PhaseDiagram, phase_diagram
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity, TheoryMissing
 from isornn.theory.spectra import SpectralDensity, spectrum
+from isornn.theory.starts import ComparedStart, ComparedStarts, compare
 
 __all__ = [
     "COSTS",
@@ -28,6 +29,8 @@ __all__ = [
     "ApproximateLSTM",
     "Axis",
     "Bidirectional",
+    "ComparedStart",
+    "ComparedStarts",
     "Condition",
     "Critical",
     "FixedPoint",
@@ -48,6 +51,7 @@ __all__ = [
     "analyze",
     "analyze_stack",
     "chosen",
+    "compare",
     "correlation_map",
     "costs",
     "critical",
