@@ -168,7 +168,7 @@ def quadrature_is_population(cell: Cell) -> None:
         (exact.fixed_point.second_moment, found.fixed_point.second_moment),
         (exact.chi_1, found.chi_1),
     ):
-        assert abs(one.number() - other.number()) <= 5 * float(other.stderr) + 0.002 * one.number()  # type: ignore
+        assert abs(one.number() - other.number()) <= 5 * float(other.stderr) + 0.002 * one.number()
 
 
 @functools.cache
@@ -214,11 +214,11 @@ def layer_is_loop(cell: Cell) -> None:
             own = layer.gate_parameters(gate)
             total = sum(own.biases)
             if reads.input:
-                total = total + x_t @ own.input.T  # type: ignore[union-attr]
+                total = total + x_t @ own.input.T
             if reads.previous_input:
-                total = total + before @ own.previous_input.T  # type: ignore[union-attr]
+                total = total + before @ own.previous_input.T
             if reads.state:
-                total = total + cell.read(gate, Values(**states), u) @ own.recurrent.T  # type: ignore[union-attr]
+                total = total + cell.read(gate, Values(**states), u) @ own.recurrent.T
             setattr(u, gate, total)
         states, before = cell.update(Values(**states), u, x_t), x_t
         out.append(cell.output(Values(**states), u))
@@ -324,9 +324,11 @@ def gradient_by_step(layer: RNN) -> Tensor:
 def kept_at_start(cell: Cell, layer: RNN) -> list[Tensor]:
     """By retained state, what each unit keeps of it in a step by its biases alone."""
     states = roles_of(cell).gated
-    biases = {gate: sum(layer.gate_parameters(gate).biases) for state in states for gate in set_by(state)}
+    biases = {
+        gate: torch.stack(layer.gate_parameters(gate).biases).sum(0) for state in states for gate in set_by(state)
+    }
     return [
-        state.coefficient(at_start(cell, {gate: biases[gate].detach().double() for gate in set_by(state)}))  # type: ignore[union-attr]
+        state.coefficient(at_start(cell, {gate: biases[gate].detach().double() for gate in set_by(state)}))
         for state in states
     ]
 
@@ -533,7 +535,8 @@ def exceptions() -> dict[tuple[str, str], type[Exception]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _process_group() -> Iterator[None]:
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    store = torch.distributed.HashStore()  # type: ignore[attr-defined]
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     yield
     torch.distributed.destroy_process_group()
 

@@ -4,7 +4,9 @@ import json
 import re
 import subprocess
 import sys
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import pytest
 import torch
@@ -74,7 +76,7 @@ def default_dtype(dtype):
         torch.set_default_dtype(before)
 
 
-MODES = {
+MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "inference": torch.inference_mode,
     "no grad": torch.no_grad,
     "autocast": lambda: torch.autocast("cpu"),

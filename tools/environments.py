@@ -33,7 +33,7 @@ def made(folder: Path, *installed: str, python: str = sys.executable, constraint
     run(python, "-m", "venv", folder)
     own = folder / "bin" / "python"
     constrained = [] if constraints is None else ["-c", str(constraints)]
-    install = [own, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    install = [str(own), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     run(*install, *os.environ.get("PIP_ARGS", "").split(), *constrained, *installed)
     return own
 

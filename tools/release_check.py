@@ -76,7 +76,7 @@ def check_all(wheel: Path, folder: Path) -> None:
     python = made(folder / "all", f"{wheel}[all]", "pytest", constraints=CONSTRAINTS)
     package = Path(run(python, "-c", "import isornn; print(isornn.__path__[0])", at=folder).strip())
     assert package.is_relative_to(folder), f"{package} is not the installed library"
-    options = ["-q", "-c", REPOSITORY / "pyproject.toml", "-o", "pythonpath=", "-p", "no:cacheprovider"]
+    options = ["-q", "-c", str(REPOSITORY / "pyproject.toml"), "-o", "pythonpath=", "-p", "no:cacheprovider"]
     # Run beside the package, where the files that pyproject.toml leaves out are found.
     print("examples:", run(python, "-m", "pytest", *options, package, at=package.parent).splitlines()[-1])
     print("\n".join(line for line in smoke(python, folder / "at-all", "all").splitlines() if line.endswith("works")))

@@ -70,11 +70,11 @@ def core() -> None:
 
 def commands() -> None:
     """Each command once. Fails where one fails, prints nothing, or is not listed above."""
-    from typer.main import get_command
+    from typer.main import get_group
 
     from isornn.cli import app
 
-    known = set(get_command(app).commands) - {"explore"}
+    known = set(get_group(app).commands) - {"explore"}
     assert known == set(COMMANDS), f"commands without a line here, or lines without a command: {known ^ set(COMMANDS)}"
     generator = np.random.default_rng(0)
     inputs = generator.normal(size=(64, 12, 1))

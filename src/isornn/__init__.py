@@ -9,7 +9,30 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what `__getattr__` gives, for type checkers and editors
+    from isornn import (
+        cells,
+        diagnosis,
+        init,
+        lookback,
+        nn,
+        optim,
+        present,
+        reports,
+        simulation,
+        tasks,
+        theory,
+        training,
+    )
+    from isornn.cells import Gate, Input, Spec, typing_of
+    from isornn.lookback import memory
+    from isornn.reports import diagnose
+    from isornn.simulation import simulate
+    from isornn.theory import Objective, analyze, analyze_stack, critical, isometric, kernel, kernel_estimate, spectrum
+
+    __version__: str
 
 # Where public names live; loaded on first use, so that the command line starts without torch.
 _HOMES = {
@@ -77,14 +100,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return importlib.import_module("importlib.metadata").version("isornn")
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"isornn.{_HOMES[name]}"), name)
-    if name in _MODULES:
-        return importlib.import_module(f"isornn.{name}")
-    raise AttributeError(f"module 'isornn' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker that sees it takes every name, misspelt ones too, for Any
+
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            return importlib.import_module("importlib.metadata").version("isornn")
+        if name in _HOMES:
+            return getattr(importlib.import_module(f"isornn.{_HOMES[name]}"), name)
+        if name in _MODULES:
+            return importlib.import_module(f"isornn.{name}")
+        raise AttributeError(f"module 'isornn' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import isornn
 from isornn.capture.calls import capture, recurrent_modules
-from isornn.init import critical_
+from isornn.init import LayerStart, critical_
 
 T, B, D, N = 40, 3, 2, 16
 
@@ -26,12 +26,14 @@ def test_a_function_runs_the_model():
     model, x = Forecaster(), torch.randn(T, B, D)
     captured = capture(model, recurrent_modules(model), lambda model: model.predict(x, 3.0), torch.sum)
     (call,) = captured.calls[model.rnn]
-    assert torch.equal(call.inputs, 3 * x) and call.of_output.abs().sum() > 0
+    assert isinstance(call.inputs, Tensor) and torch.equal(call.inputs, 3 * x)
+    assert isinstance(call.of_output, Tensor) and call.of_output.abs().sum() > 0
     assert captured.loss == pytest.approx(float(model.predict(x, 3.0).sum().detach()))
 
 
 def test_starts_reports_and_fixes_take_it():
-    x, found = torch.randn(T, B, D), []
+    found: list[LayerStart] = []
+    x = torch.randn(T, B, D)
     model = critical_(Forecaster(), batch=lambda model: model.predict(x, 3.0), report=found.append)
     assert found[0].input.variance == pytest.approx(float((3 * x).var((0, 1), correction=0).mean()), rel=1e-5)
     model = Forecaster()

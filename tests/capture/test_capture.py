@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,7 +99,7 @@ class Noisy(nn.Module):
     def __init__(self):
         super().__init__()
         self.rnn, self.torchs, self.pythons = nn.GRU(3, 5), torch.Generator(), random.Random(0)
-        self.numpys = [np.random.default_rng(0), np.random.RandomState(0)]
+        self.numpys: list[Any] = [np.random.default_rng(0), np.random.RandomState(0)]
 
     def drawn(self):
         first = torch.rand(1, generator=self.torchs).item()
@@ -138,18 +139,18 @@ def test_a_users_hook_may_return_one_thing():
 class Unpadded(nn.LSTM):
     """Returns the steps of the longest sequence."""
 
-    def forward(self, x, lengths):
+    def forward(self, x, lengths):  # type: ignore[override]
         out, state = super().forward(pack_padded_sequence(x, lengths, enforce_sorted=False))
         return pad_packed_sequence(out)[0], state
 
 
 class Outputs(nn.LSTM):
-    def forward(self, x):
+    def forward(self, x):  # type: ignore[override]
         return super().forward(x)[0]
 
 
 class Summed(nn.LSTM):
-    def forward(self, x):
+    def forward(self, x):  # type: ignore[override]
         out, state = super().forward(x)
         return out.sum(0), state
 
@@ -180,7 +181,7 @@ def test_a_dict_is_the_keyword_arguments_or_the_argument():
             return self.rnn(batch["tokens"])[0]
 
     class OfKeywords(OfDict):
-        def forward(self, *, tokens):
+        def forward(self, *, tokens):  # type: ignore[override]
             return self.rnn(tokens)[0]
 
     for model in (OfDict(), OfKeywords()):
@@ -196,7 +197,7 @@ class Wrapper:
 
 @pytest.mark.parametrize(("name", "said"), [("model", "model"), ("policy", "policy"), ("models", "models[0]")])
 def test_of_a_wrapper_the_attribute_is_named_that_is_the_module(name, said):
-    wrapper = Wrapper(nn.Sequential(nn.GRU(3, 5)), name)
+    wrapper: Any = Wrapper(nn.Sequential(nn.GRU(3, 5)), name)
     for call in (lambda: measure(wrapper, torch.randn(9, 2, 3)), lambda: Monitor(wrapper)):
         with pytest.raises(ModuleError, match="Wrapper is no torch.nn.Module") as refused:
             call()
@@ -357,7 +358,7 @@ def test_random_state_of_python_is_restored():
 
 
 def test_progress_names_the_parts_of_the_work():
-    lines = []
+    lines: list[str] = []
     isornn.diagnose(nn.GRU(3, 5, num_layers=2), torch.randn(9, 2, 3), progress=lines.append)
     assert lines[0] == "running the model" and [line.partition(":")[0] for line in lines[2:4]] == ["GRU l0", "GRU l1"]
     assert "(GRU l0: xi = " in lines[3] and "(GRU l1: xi = " in lines[4]

@@ -50,7 +50,7 @@ class OneState(Plain):
 class NoNumber(Plain):
     """A parameter without a start."""
 
-    parameters = {"leak": "0.1"}  # type: ignore[assignment]
+    parameters = {"leak": "0.1"}  # type: ignore[dict-item]
 
 
 @dataclass(frozen=True)

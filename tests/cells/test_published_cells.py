@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -48,7 +49,7 @@ class Lines:
     def __init__(self, layer: RNN) -> None:
         self._layer = layer
 
-    def __getattr__(self, gate: str) -> object:
+    def __getattr__(self, gate: str) -> Callable[..., Tensor]:
         own = self._layer.gate_parameters(gate)
 
         def line(x: Tensor, h: Tensor | None = None) -> Tensor:
@@ -72,7 +73,7 @@ def zeros() -> Tensor:
 
 def test_mgu_is_equations_6a_to_6c() -> None:
     layer, x, h, out = layer_of(MGU()), sequence(), zeros(), []
-    lines: object = Lines(layer)
+    lines = Lines(layer)
     for x_t in x:
         f = sigmoid(lines.f(x_t, h))
         candidate = tanh(lines.n(x_t, f * h))
@@ -86,7 +87,7 @@ def test_mut1_is_that_of_the_search() -> None:
     lines, own = Lines(layer), layer.gate_parameters("n")
     assert own.input is None and own.recurrent is not None
     for x_t in x:
-        z, r = sigmoid(lines.z(x_t)), sigmoid(lines.r(x_t, h))  # type: ignore[operator]
+        z, r = sigmoid(lines.z(x_t)), sigmoid(lines.r(x_t, h))
         candidate = tanh((r * h) @ own.recurrent.T + sum(own.biases) + tanh(x_t))
         h = candidate * z + h * (1 - z)
         out.append(h)
@@ -95,7 +96,7 @@ def test_mut1_is_that_of_the_search() -> None:
 
 def test_cifg_is_greffs_lstm_with_one_gate_for_two() -> None:
     layer, x, y, c, out = layer_of(CIFG()), sequence(), zeros(), zeros(), []
-    lines: object = Lines(layer)
+    lines = Lines(layer)
     for x_t in x:
         f = sigmoid(lines.f(x_t, y))
         i = 1 - f
@@ -112,7 +113,7 @@ def effective(f: Tensor, r: Tensor) -> Tensor:
 
 def test_ur_lstm() -> None:
     layer, x, h, c, out = layer_of(URLSTM()), sequence(), zeros(), zeros(), []
-    lines: object = Lines(layer)
+    lines = Lines(layer)
     for x_t in x:
         g = effective(sigmoid(lines.f(x_t, h)), sigmoid(lines.r(x_t, h)))
         c = g * c + (1 - g) * tanh(lines.z(x_t, h))
@@ -123,7 +124,7 @@ def test_ur_lstm() -> None:
 
 def test_ur_gru() -> None:
     layer, x, h, out = layer_of(URGRU()), sequence(), zeros(), []
-    lines: object = Lines(layer)
+    lines = Lines(layer)
     for x_t in x:
         g = effective(sigmoid(lines.f(x_t, h)), sigmoid(lines.r(x_t, h)))
         candidate = tanh(lines.n(x_t, sigmoid(lines.q(x_t, h)) * h))
@@ -134,7 +135,7 @@ def test_ur_gru() -> None:
 
 def test_min_gru() -> None:
     layer, x, h, out = layer_of(MinGRU()), sequence(), zeros(), []
-    lines: object = Lines(layer)
+    lines = Lines(layer)
     for x_t in x:
         z = sigmoid(lines.z(x_t))
         h = (1 - z) * h + z * lines.n(x_t)
@@ -144,7 +145,7 @@ def test_min_gru() -> None:
 
 def test_min_lstm() -> None:
     layer, x, h, out = layer_of(MinLSTM()), sequence(), zeros(), []
-    lines: object = Lines(layer)
+    lines = Lines(layer)
     for x_t in x:
         f, i = sigmoid(lines.f(x_t)), sigmoid(lines.i(x_t))
         h = f / (f + i) * h + i / (f + i) * lines.n(x_t)
@@ -156,7 +157,7 @@ def test_min_lstm() -> None:
 def test_the_parallel_form(cell: Cell) -> None:
     """``h_t = sum_k (prod_(j>k) a_j) b_k``: the paper's parallel scan of ``h = a h + b``."""
     layer, x = layer_of(cell), sequence()
-    lines: object = Lines(layer)
+    lines = Lines(layer)
     if isinstance(cell, MinGRU):
         keep = 1 - sigmoid(lines.z(x))
     else:
@@ -182,7 +183,7 @@ def test_min_gru_is_the_t_rnn_with_the_gates_sign_turned() -> None:
 
 def test_sru_is_equations_1_to_4() -> None:
     layer, x, c, out = layer_of(SRU()), sequence(), zeros(), []
-    lines: object = Lines(layer)
+    lines = Lines(layer)
     v_f, v_r = layer.v_f_l0, layer.v_r_l0
     for x_t in x:
         f, r = sigmoid(lines.f(x_t) + v_f * c), sigmoid(lines.r(x_t) + v_r * c)
@@ -193,7 +194,7 @@ def test_sru_is_equations_1_to_4() -> None:
 
 def test_rg_lru() -> None:
     layer, x, h, out = layer_of(RGLRU(), N), sequence(N), zeros(), []
-    lines: object = Lines(layer)
+    lines = Lines(layer)
     for x_t in x:
         r, i = sigmoid(lines.r(x_t)), sigmoid(lines.i(x_t))
         a = torch.exp(-8 * torch.log1p(layer.Lambda_l0.exp()) * r)
@@ -204,7 +205,7 @@ def test_rg_lru() -> None:
 
 def test_ind_rnn_is_equation_3_and_the_minimal_typed_cell() -> None:
     layer, x, h, out = layer_of(IndRNN()), sequence(), zeros(), []
-    lines: object = Lines(layer)
+    lines = Lines(layer)
     for x_t in x:
         h = torch.relu(lines.z(x_t) + layer.w_l0 * h)
         out.append(h)
@@ -296,7 +297,7 @@ class Blown(LRU):
     name = "blown"
 
     @property
-    def parameters(self):  # type: ignore[no-untyped-def]
+    def parameters(self):
         return {**super().parameters, "gamma_log": 0.0}
 
 

@@ -58,7 +58,7 @@ def test_what_is_refused(
 ) -> None:
     with np.load(data) as arrays:
         kept = {name: value for name, value in ({**arrays} | change).items() if value is not None}
-    np.savez(data, **kept)  # type: ignore[arg-type]
+    np.savez(data, **kept)
     result = run(data, *arguments)
     assert result.exit_code == 2 and result.stdout == "", result.output
     assert all(part in result.stderr for part in parts), result.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def test_all_goes_on_past_targets_whose_data_are_missing(tmp_path: Path, monkeyp
 def test_in_a_log_progress_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 0.0, 30.0, 61.0, 61.0])
     said: list[str] = []
-    monkeypatch.setattr(command.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(command, "say", said.append)
     progress = command._lines("a-target")
     for done in (1, 2, 3):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from dataclasses import replace
 
 import pytest
@@ -34,7 +35,7 @@ def slow_cpu(monkeypatch, seconds):
         now[0] += seconds[flushes_denormals()] / 2
         return now[0]
 
-    monkeypatch.setattr(denormals_file.time, "perf_counter", clock)
+    monkeypatch.setattr(time, "perf_counter", clock)
 
 
 def test_the_share_is_that_of_autograds_own_gradient():
@@ -93,7 +94,12 @@ def test_passes_are_repeated_where_the_first_differ(monkeypatch, seconds, passes
     slow_cpu(monkeypatch, seconds)
     made = []
     run = denormals_file._Pass.__call__
-    monkeypatch.setattr(denormals_file._Pass, "__call__", lambda own: made.append(flushes_denormals()) or run(own))
+
+    def counted(own):
+        made.append(flushes_denormals())
+        return run(own)
+
+    monkeypatch.setattr(denormals_file._Pass, "__call__", counted)
     measure(model, x, target=last_step, theory=False)
     assert len(made) == passes and sum(made) == passes / 2
 
@@ -162,7 +168,7 @@ def watched(model, x, **options):
 def test_a_monitor_says_so_once(monkeypatch, tmp_path):
     model, x = default_lstm()
     slow_cpu(monkeypatch, (2.0, 0.25))
-    rows = []
+    rows: list[dict[str, float]] = []
     record = watched(model, x, log=rows.append)
     (finding,) = record.findings
     assert finding.startswith("LSTM l0: ") and "takes 1 s, and 0.125 s" in finding

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -19,9 +20,9 @@ from isornn.nn.gate_tensors import recurrent_layers
 
 
 def told(patient):
-    found = findings(measure(patient.model, patient.batch, patient.length, theory=False))
+    said = findings(measure(patient.model, patient.batch, patient.length, theory=False))
     # What denormal numbers cost is the machine's, not the patient's; see below.
-    found = [finding for finding in found if finding.kind != "denormals"]
+    found = [finding for finding in said if finding.kind != "denormals"]
     for finding in found:
         json.dumps(finding.to_json(), allow_nan=False)
         assert any(sign.isdigit() for sign in finding.sentence)
@@ -190,7 +191,7 @@ def test_orthogonal_by_gate_keeps_all_else():
 
 def test_remedies_of_data():
     packing, scaling = patients.padded_gru(), patients.raw_sensor()
-    known = {}
+    known: dict[str, Any] = {}
     exec(told(packing)[0].remedy, known)
     packed = known["packed"](packing.batch, torch.tensor([100, 95, 60, 50, 50, 40, 30, 25]))
     whole = patients.LastOfPacked(packing.model.recurrent, 64)

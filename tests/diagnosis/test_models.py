@@ -49,7 +49,7 @@ def everything(model):
     grads = {name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
     flags = {name: p.requires_grad for name, p in model.named_parameters()}
     modules = {n: (m.training, len(m._forward_hooks), len(m._forward_pre_hooks)) for n, m in model.named_modules()}
-    numbers = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
+    numbers = torch.get_rng_state(), np.random.get_state(legacy=False)["state"]["key"].copy(), random.getstate()  # noqa: NPY002
     cudnn = torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark, torch.is_grad_enabled()
     return tensors, grads, flags, modules, numbers, cudnn, model.last
 
@@ -88,7 +88,7 @@ def test_the_model_is_left_as_it_was_by_an_error_too():
     model, batch = Busy(), {"tokens": torch.randn(3, 30, 4)}
     before = everything(model)
     with pytest.raises(ZeroDivisionError):
-        measure(model, batch, target=lambda output: 1 / 0)
+        measure(model, batch, target=lambda output: 1 / 0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="tokens"):
         measure(model, {})
     assert_same(before, everything(model))
@@ -218,7 +218,7 @@ def test_bad_questions_are_refused():
     with pytest.raises(ValueError, match="length: 1"):
         measure(nn.GRU(2, 2), torch.randn(3, 1, 2), length=1)
     with pytest.raises(ValueError, match="generator: 5 is not allowed; it is a torch.Generator"):
-        measure(nn.GRU(2, 2), torch.randn(3, 1, 2), generator=5)
+        measure(nn.GRU(2, 2), torch.randn(3, 1, 2), generator=5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"target: shape \(2,\) does not fit"):
         measure(nn.GRU(2, 2), torch.randn(3, 1, 2), target=torch.zeros(2))
     with pytest.raises(ValueError, match=r"target: 1 of its 6 numbers are NaN or infinite"):

@@ -273,7 +273,7 @@ def test_what_cannot_be_measured_has_a_reason():
             return self.used(x)[0].sum() + self.untied(x)[0].sum() + self.frozen(x)[0].sum()
 
     model = Two()
-    rows = []
+    rows: list[dict[str, float]] = []
     with Monitor(model, every=1, log=rows.append) as monitor:
         for scale in (0.0, 1.0, torch.inf):
             loss = model(torch.randn(T, B, D))
@@ -357,7 +357,7 @@ def test_the_summary_names_the_layer_that_fades_soonest_first_of_all():
     rnn = nn.RNN(D, N, num_layers=2)
     with torch.no_grad():
         rnn.weight_hh_l1.mul_(0.1)
-    rows = []
+    rows: list[dict[str, float]] = []
     with Monitor(rnn, every=1, log=rows.append) as monitor:
         for steps in (T, T + 3):
             rnn(torch.randn(steps, B, D))[0][-1].sum().backward()
@@ -372,7 +372,7 @@ def test_the_summary_names_the_layer_that_fades_soonest_first_of_all():
 
 
 def test_tensorboard_is_told_what_log_is(tmp_path: Path):
-    told, rows = {}, []
+    told, rows = {}, list[dict[str, float]]()
 
     class Writer:
         def add_scalar(self, tag, value, step):

@@ -1,5 +1,7 @@
 """Modules around a recurrent module are seen through, or refused in a line that says what to give."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import distributed, nn
@@ -192,7 +194,7 @@ def test_a_host_that_has_made_none_yet_is_refused_with_what_to_do(attribute):
     class Host:
         pass
 
-    host = Host()
+    host: Any = Host()
     setattr(host, attribute, None)
     with pytest.raises(
         ModuleError, match=rf"Host is no torch.nn.Module; its attribute {attribute} is None: fit it first"
@@ -205,7 +207,7 @@ def test_a_host_is_refused_with_its_attribute(attribute):
     class Host:
         pass
 
-    host = Host()
+    host: Any = Host()
     setattr(host, attribute, Net())
     for use in (lambda: diagnose(host, X), lambda: isornn.init.critical_(host, 50), lambda: Monitor(host)):
         with pytest.raises(ModuleError, match=rf"its attribute {attribute} \(Net\) is one with recurrent layers: give"):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +20,7 @@ from isornn.tasks import DataError, load_digits
 tiny = partial(run_demo, length=4, updates=3, command="demo")
 
 
-def told_by(out: Path, **options: object) -> tuple[DemoResult, list[str]]:
+def told_by(out: Path, **options: Any) -> tuple[DemoResult, list[str]]:
     """The result, and the start of each update that was told."""
     told: list[str] = []
     result = tiny(out=out, progress=lambda start, update, loss: told.append(start), **options)
@@ -122,7 +124,7 @@ def test_a_folder_without_data_is_named(tmp_path: Path) -> None:
 
 def test_a_large_test_set_is_thinned_evenly() -> None:
     digits = load_digits()
-    large = demo.replace(digits, test_images=digits.test_images.repeat(5, 1), test_labels=torch.arange(2550))
+    large = replace(digits, test_images=digits.test_images.repeat(5, 1), test_labels=torch.arange(2550))
     thinned = demo._thinned(large)
     assert torch.equal(thinned.test_labels, torch.arange(0, 2550, 3))
     assert len(thinned.test_images) == 850

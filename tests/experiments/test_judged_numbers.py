@@ -20,7 +20,7 @@ from isornn.training import SequenceModel
 SYMBOLS = 100
 
 
-def _clipped(**changed: tuple[bool, ...]) -> dict[str, Any]:
+def _clipped(**changed: tuple[bool, bool, bool]) -> dict[str, Any]:
     """Of three rates, with two seeds each, which end useless: as claimed, the LSTM at the two larger ones."""
     lost = {"LSTM": (False, True, True), "T-LSTM": (False, False, True), "T-GRU": (False, False, False)}
     lost |= {name.replace("_", "-"): each for name, each in changed.items()}
@@ -46,7 +46,7 @@ def _clipped(**changed: tuple[bool, ...]) -> dict[str, Any]:
         ({"LSTM": (False, False, False), "T_LSTM": (False, False, False)}, UNTESTED),
     ],
 )
-def test_training_without_clipping(changed: dict[str, tuple[bool, ...]], answer: str) -> None:
+def test_training_without_clipping(changed: dict[str, tuple[bool, bool, bool]], answer: str) -> None:
     assert target_named("balduzzi-clipping").judge(_clipped(**changed)).answer == answer
 
 

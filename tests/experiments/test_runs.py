@@ -57,7 +57,7 @@ def test_progress_says_how_many_updates_are_done_and_when_all_will_be(
 ) -> None:
     said: list[tuple[str, int, int]] = []
     clock = iter([1000.0, 1060.0])
-    monkeypatch.setattr(runs.time, "time", lambda: next(clock))
+    monkeypatch.setattr(time, "time", lambda: next(clock))
     watch = runs._Watch(Bench({}, tmp_path, None, 0, lambda *what: said.append(what)))
 
     def swept(*done: int | None) -> list[SweptRun]:

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 import isornn
 from isornn.cells import Input, SpecError, cell_named
 from isornn.cells.roles import roles_of
-from isornn.init import ModuleError, StandardisedInput, critical_
+from isornn.init import LayerStart, ModuleError, StandardisedInput, critical_
 from isornn.init.data import LayerInput
 
 T = 60
@@ -104,7 +104,7 @@ def test_rare_symbols_are_large_where_they_come():
 
 def test_layers_above_are_set_for_what_the_ones_below_give():
     torch.manual_seed(0)
-    model, batch, lines = Tower(), offset_batch(), []
+    model, batch, lines = Tower(), offset_batch(), list[LayerStart]()
     critical_(model, batch=batch, generator=seeded(), report=lines.append)
     assert [line.where for line in lines] == [
         "rnn (LSTM) l0",
@@ -121,8 +121,8 @@ def test_layers_above_are_set_for_what_the_ones_below_give():
         second = below(received(model, rnn, batch).float())[0].double()
     inputs = {"weight_ih_l1": second, "weight_ih_l1_reverse": second}
     for name, x in inputs.items():
-        biases = [getattr(rnn, name.replace("weight_ih", bias)) for bias in ("bias_ih", "bias_hh")]
-        g = pre_activations(getattr(rnn, name), *biases, x, 2)
+        bias_ih, bias_hh = (getattr(rnn, name.replace("weight_ih", bias)) for bias in ("bias_ih", "bias_hh"))
+        g = pre_activations(getattr(rnn, name), bias_ih, bias_hh, x, 2)
         assert g.mean((0, 1)).abs().max() < 1e-4
         assert 2 < g.var((0, 1)).mean() < 7  # of 8 units
     n = pre_activations(top.weight_ih_l0, top.bias_ih_l0, 0 * top.bias_hh_l0, received(model, top, batch), 2, 3)
@@ -166,7 +166,7 @@ def test_standardised_inputs_give_the_start_without_a_batch():
 
 
 def test_padding_is_not_measured():
-    x, lengths, lines = offset_batch(), torch.arange(20, 20 + 12), []
+    x, lengths, lines = offset_batch(), torch.arange(20, 20 + 12), list[LayerStart]()
     inside = torch.cat([x[k, :length] for k, length in enumerate(lengths)]).double()
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     critical_(nn.GRU(5, 3, batch_first=True), batch=packed, report=lines.append)
@@ -193,7 +193,7 @@ class Loop(nn.Module):
 
 
 def test_cells_stepped_by_hand_and_tuples():
-    lines, batch = [], offset_batch()
+    lines, batch = list[LayerStart](), offset_batch()
     critical_(Loop(), batch=(batch, torch.zeros(12, 6)), report=lines.append)
     assert [line.length for line in lines] == [T]
     assert lines[0].input.means.shape == (5,)
@@ -220,7 +220,7 @@ def test_what_the_batch_does_not_reach():
         def forward(self, x):
             return self.used(x)[0]
 
-    lines = []
+    lines: list[LayerStart] = []
     with pytest.warns(StandardisedInput, match="unused: the batch does not reach it") as caught:
         critical_(Partly(), batch=offset_batch(), report=lines.append)
     assert caught[0].filename == __file__

@@ -253,7 +253,7 @@ def test_chrono_has_its_law_and_its_mirror() -> None:
 @pytest.mark.parametrize("cell", [URLSTM(), URGRU()], ids=lambda cell: cell.name)
 def test_uniform_gate_mirrors_the_refine_gate_unit_by_unit(cell: Cell) -> None:
     layer = uniform_gate_(RNN(cell, 2, 64), generator=seeded())
-    f, r = (sum(layer.gate_parameters(gate).biases).detach() for gate in ("f", "r"))
+    f, r = (torch.stack(layer.gate_parameters(gate).biases).sum(0).detach() for gate in ("f", "r"))
     assert torch.equal(r, -f) and 0.4 < float(f.sigmoid().mean()) < 0.6
 
 
@@ -453,7 +453,7 @@ def test_a_users_own_cell_is_set_and_read() -> None:
         name = "mgu"
         gates = {"f": Reads(), "n": Reads()}
 
-        def update(self, s, u, x):  # type: ignore[no-untyped-def]
+        def update(self, s, u, x):
             f = torch.sigmoid(u.f)
             return {"h": (1 - f) * s.h + f * torch.tanh(u.n)}
 
@@ -575,7 +575,7 @@ def test_a_cell_that_is_not_pointwise_has_no_critical_start(set_: Callable[..., 
         set_(RNN(cell, D, 4), length=20)
 
 
-@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRUCell, lambda *sizes, device: RNN(LSTM(), *sizes, device=device)])
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRUCell, lambda D, N, device: RNN(LSTM(), D, N, device=device)])
 def test_a_module_on_the_meta_device_has_no_spec(layer: Callable[..., nn.Module]) -> None:
     with pytest.raises(ModuleError, match="on the meta device.*no values.*to_empty"):
         spec_of(layer(2, 3, device="meta"))

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch
 import pytest
@@ -29,7 +30,9 @@ T, B, D, N = 30, 4, 3, 16
 
 
 def network_of(package):
-    class Network(package.LightningModule):
+    base: Any = package.LightningModule
+
+    class Network(base):
         def __init__(self, layers=2):
             super().__init__()
             self.rnn = nn.LSTM(D, N, layers, batch_first=True)
@@ -55,7 +58,7 @@ def network_of(package):
     return Network
 
 
-Network = network_of(lightning.pytorch)
+Network: Any = network_of(lightning.pytorch)
 
 
 class Kept(Logger):
@@ -122,7 +125,7 @@ class AtFirstBatch(lightning.pytorch.Callback):
 @pytest.mark.parametrize("package", [lightning.pytorch, pytorch_lightning])
 def test_recurrent_layers_alone_are_set_for_the_trainers_own_first_batch(tmp_path, loader, package):
     started, first, logger = CriticalStart(generator=torch.Generator().manual_seed(0)), AtFirstBatch(), Kept()
-    assert started.start is None
+    assert CriticalStart().start is None
     model = network_of(package)()
     fitted(tmp_path, model, loader, started, first, package=package, logger=logger)
     changed = differing(first.before, first.state)
@@ -171,7 +174,7 @@ def test_resumed_reloaded_and_continued_fits_are_left_alone(tmp_path, loader):
     trained = weights(model)
     trainer.fit_loop.max_epochs = 2
     trainer.fit(model, loader)
-    assert "updates were made before" in started.start.left_alone
+    assert "updates were made before" in str(started.start.left_alone)
 
     resumed, first = CriticalStart(), AtFirstBatch()
     fitted(tmp_path, Network(), loader, resumed, first, ckpt_path=tmp_path / "saved.ckpt", max_epochs=3)
@@ -251,7 +254,9 @@ def test_what_cannot_be_measured_does_not_end_the_fit(tmp_path, loader, caplog):
 def test_an_error_of_the_step_in_eval_mode_does_not_end_the_fit(tmp_path, loader, caplog):
     class TrainsOnly(Network):
         def training_step(self, batch, batch_idx):
-            return {"loss": super().training_step(batch, batch_idx)} if self.training else {}["loss"]
+            if not self.training:
+                raise KeyError("loss")
+            return {"loss": super().training_step(batch, batch_idx)}
 
     trainer = fitted(tmp_path, TrainsOnly(), loader, Diagnose(), max_steps=2)
     assert trainer.global_step == 2 and "step 0: no diagnosis: KeyError" in caplog.text
@@ -266,18 +271,18 @@ def test_a_report_that_cannot_be_written_does_not_end_the_fit(tmp_path, loader, 
 
 
 def test_a_training_step_of_any_arguments_gets_what_the_trainer_gives_it(tmp_path, loader):
-    class Any(Network):
+    class OfAnything(Network):
         def training_step(self, *arguments):
             batch, batch_idx = arguments
             return super().training_step(batch, batch_idx)
 
     started = CriticalStart()
-    fitted(tmp_path, Any(), loader, started, max_steps=1)
+    fitted(tmp_path, OfAnything(), loader, started, max_steps=1)
     assert started.start.left_alone is None
 
 
 def test_a_batch_that_cannot_be_copied_is_named(tmp_path):
-    loader = DataLoader(torch.randn(B, T, D), batch_size=B)
+    loader: Any = DataLoader(torch.randn(B, T, D), batch_size=B)  # type: ignore[arg-type]
     loader.collate_fn = lambda rows: (torch.stack(rows), (row for row in rows))
     with pytest.raises(ValueError, match=r"^batch: .*cannot pickle 'generator' object"):
         fitted(tmp_path, Network(), loader, CriticalStart(), max_steps=1)
@@ -302,7 +307,7 @@ def hooks(model):
 
 def test_monitor(tmp_path, loader):
     logger, watching = Kept(), MonitorCallback(every=2)
-    assert watching.record is None
+    assert MonitorCallback().record is None
     model = Network(layers=1)
     # Two batches are one update. The start and the reports are not watched.
     fitted(tmp_path, model, loader, watching, CriticalStart(), Diagnose(), logger=logger, accumulate_grad_batches=2)

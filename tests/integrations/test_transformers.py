@@ -110,9 +110,9 @@ def test_trained_weights_are_left_alone(trained):
 
 
 def test_reports_and_a_monitor_beside_them(trained, tmp_path, caplog):
-    rows, written = [], Diagnose(every=3)
+    rows, written = list[dict[str, float]](), Diagnose(every=3)
     watching = MonitorCallback(every=4, log=rows.append)
-    assert watching.record is None and written.reports == {}
+    assert MonitorCallback().record is None and written.reports == {}
     model = Model()
     caplog.set_level("INFO", "isornn.integrations.transformers")
     trained(model, watching, written, CriticalStart())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,11 @@ import torch
 from torch import Tensor
 
 import isornn
-from isornn.lookback.measure import LEVEL, _finding
+from isornn.lookback.measure import _finding
 from isornn.lookback.record import GROWING, NOTHING, TOO_FEW
 from isornn.lookback.rows import DataError
 from isornn.lookback.scoring import Scored
+from isornn.lookback.sparse import LEVEL
 
 
 def drawn(seed: int = 0) -> torch.Generator:
@@ -185,7 +187,7 @@ def test_what_is_refused(change: dict[str, object], message: str) -> None:
 @pytest.mark.parametrize(("ratio", "reason"), [(31.0, TOO_FEW), (33.0, ""), (1.4, NOTHING)])
 def test_few_sequences_need_a_score_of_more_standard_errors(ratio, reason):
     # Student's t with 2 degrees of freedom exceeds 31.6 once in 2,000 times: one side, at .0005.
-    rows = SimpleNamespace(sequences=3, whole=True)
+    rows: Any = SimpleNamespace(sequences=3, whole=True)
     level = LEVEL / 0.0005
     assert level == pytest.approx(round(level))
     scored = [Scored(torch.zeros(1, 1), 0.01 * ratio, 0.01, 1)] * round(level)

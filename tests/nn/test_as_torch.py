@@ -51,8 +51,8 @@ def output_of(layer: Any) -> Callable[[Tensor], Tensor]:
 @with_peer
 def test_positional_arguments_are_torchs(ours: Any, theirs: Any) -> None:
     names = ["input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional"]
-    values = {"input_size": 2, "hidden_size": 3, "num_layers": 2, "bias": False, "batch_first": True, "dropout": 0.25}
-    values["bidirectional"] = True
+    values: dict[str, Any] = {"input_size": 2, "hidden_size": 3, "num_layers": 2, "bias": False}
+    values |= {"batch_first": True, "dropout": 0.25, "bidirectional": True}
     if ours is nn.VanillaRNN:
         names.insert(3, "nonlinearity")
         values["nonlinearity"] = "relu"
@@ -71,20 +71,20 @@ def test_positional_arguments_are_torchs(ours: Any, theirs: Any) -> None:
 
 @pytest.mark.parametrize("name", ["bias", "batch_first", "bidirectional", "untied"])
 @pytest.mark.parametrize("value", ["False", 1, None])
-def test_switches_are_true_or_false(name: str, value: object) -> None:
+def test_switches_are_true_or_false(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{name}: {value!r} is not allowed; it is True or False"):
         nn.GRU(D, N, **{name: value})
 
 
 @pytest.mark.parametrize("name", ["dropout", "h_detach"])
 @pytest.mark.parametrize("value", [True, "0.5", None, float("nan"), -0.1])
-def test_probabilities_are_numbers_from_0_to_1(name: str, value: object) -> None:
+def test_probabilities_are_numbers_from_0_to_1(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{name}: {value!r} is not allowed; it is a probability"):
         nn.GRU(D, N, 2, **{name: value})
 
 
 @pytest.mark.parametrize("value", [True, "2", 1.0, -1, N])
-def test_proj_size_is_a_whole_number_below_hidden_size(value: object) -> None:
+def test_proj_size_is_a_whole_number_below_hidden_size(value: Any) -> None:
     with pytest.raises(ValueError, match=f"proj_size: {value!r} is not allowed"):
         nn.LSTM(D, N, proj_size=value)
 
@@ -92,7 +92,7 @@ def test_proj_size_is_a_whole_number_below_hidden_size(value: object) -> None:
 def test_nonlinearity_is_the_fourth_argument() -> None:
     assert nn.SpectralRNN(D, N, 1, "relu").nonlinearity == "relu"
     with pytest.raises(ValueError, match="nonlinearity: False"):
-        nn.VanillaRNN(D, N, 1, False)
+        nn.VanillaRNN(D, N, 1, False)  # type: ignore[arg-type]
 
 
 @every_kind

@@ -17,7 +17,7 @@ LAYERS: dict[str, Any] = {
     "lstm": LSTM,
     "gru": GRU,
     "tanh": VanillaRNN,
-    "relu": lambda *sizes, **options: VanillaRNN(*sizes, nonlinearity="relu", **options),
+    "relu": lambda D, N, **options: VanillaRNN(D, N, nonlinearity="relu", **options),
 }
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 

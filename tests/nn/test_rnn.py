@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from isornn import analyze, init, nn
 from isornn.cells import Gate, OptionError, Peephole, Spec, Vanilla
+from isornn.nn.rnn import Features
 from isornn.nn.untied import ShuffledUnits, shuffled_matrices
 
 B, D, N = 3, 4, 5
@@ -33,7 +34,9 @@ KINDS = (
     nn.TMR,
     nn.SCRN,
 )
+Made = Callable[..., nn.RNN]
 every_kind = pytest.mark.parametrize("kind", KINDS)
+PEERS: list[tuple[Made, Any, dict[str, int]]]
 PEERS = [(nn.LSTM, torch.nn.LSTM, {}), (nn.GRU, torch.nn.GRU, {}), (nn.VanillaRNN, torch.nn.RNN, {})]
 PEERS += [(nn.LSTM, torch.nn.LSTM, {"proj_size": 2})]
 with_peer = pytest.mark.parametrize(
@@ -49,7 +52,7 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def made(kind: type[nn.RNN], **options: Any) -> nn.RNN:
+def made(kind: Made, **options: Any) -> nn.RNN:
     torch.manual_seed(0)
     return kind(D, N, **({"dtype": torch.float64} | options))
 
@@ -74,7 +77,7 @@ def sequence(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
 @quiet
 @with_peer
 @pytest.mark.parametrize("depth", [{}, {"num_layers": 3, "bidirectional": True, "batch_first": True}, {"bias": False}])
-def test_torchs_layer_with_the_same_state_dict(ours: type[nn.RNN], theirs: Any, options: dict, depth: dict) -> None:
+def test_torchs_layer_with_the_same_state_dict(ours: Made, theirs: Any, options: dict, depth: dict) -> None:
     mine, peer = ours(D, N, **options, **depth), theirs(D, N, **options, **depth)
     for first, second in ((mine, peer), (peer, mine)):
         for parameter in first.parameters():
@@ -98,7 +101,7 @@ def test_torchs_layer_with_the_same_state_dict(ours: type[nn.RNN], theirs: Any, 
 
 
 @with_peer
-def test_equal_seeds_give_torchs_own_start(ours: type[nn.RNN], theirs: Any, options: dict) -> None:
+def test_equal_seeds_give_torchs_own_start(ours: Made, theirs: Any, options: dict) -> None:
     torch.manual_seed(3)
     mine = ours(D, N, 2, bidirectional=True, **options)
     torch.manual_seed(3)
@@ -171,7 +174,7 @@ def test_the_other_direction_reads_backwards(kind: type[nn.RNN]) -> None:
 
 
 @every_kind
-def test_layers_are_stacked(kind: type[nn.RNN]) -> None:
+def test_layers_are_stacked(kind: Made) -> None:
     deep = made(kind, num_layers=2)
     torch.manual_seed(0)
     parts = [made(kind), kind(N, N, dtype=torch.float64)]
@@ -269,7 +272,7 @@ def test_gates_exactly_open_or_shut(kind: type[nn.RNN], size: float) -> None:
 @every_kind
 def test_an_empty_batch(kind: type[nn.RNN]) -> None:
     layer = made(kind)
-    for lengths in (None, []):
+    for lengths in (None, list[int]()):
         out, last = layer(torch.zeros(4, 0, D, dtype=torch.float64), lengths=lengths)
         assert out.shape == (4, 0, N)
         assert flat(last)[0].shape == (1, 0, N)
@@ -335,7 +338,8 @@ def test_shuffled_matrices_keep_singular_values_and_biases_their_partners() -> N
 
 
 def test_the_feature_map_of_minimal_rnn() -> None:
-    for features, function in (("linear", lambda value: value), ("tanh", torch.tanh)):
+    maps: dict[Features, Callable[[Tensor], Tensor]] = {"linear": lambda value: value, "tanh": torch.tanh}
+    for features, function in maps.items():
         torch.manual_seed(0)
         layer = nn.MinimalRNN(D, N, dtype=torch.float64, features=features)
         inner = nn.MinimalRNN(N, N, dtype=torch.float64)
@@ -356,7 +360,7 @@ def test_the_first_previous_input(kind: type[nn.RNN]) -> None:
 
 
 @every_kind
-def test_copies_pickles_and_saved_weights(kind: type[nn.RNN]) -> None:
+def test_copies_pickles_and_saved_weights(kind: Made) -> None:
     layer, x = made(kind, num_layers=2), sequence(4, B, D)
     expected = layer(x)[0]
     for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
@@ -381,7 +385,7 @@ def test_jacobians_and_vmap(kind: type[nn.RNN]) -> None:
     torch.testing.assert_close(jacobian, torch.autograd.functional.jacobian(out, x), rtol=0, atol=1e-12)
     many = sequence(6, 4, D)
     torch.testing.assert_close(torch.func.vmap(out)(many), torch.stack([out(one) for one in many]), rtol=0, atol=1e-12)
-    weights = dict(layer.named_parameters())
+    weights: dict[str, Tensor] = dict(layer.named_parameters())
 
     def loss(weights: dict[str, Tensor], x: Tensor) -> Tensor:
         return torch.func.functional_call(layer, weights, (x,))[0].square().sum()
@@ -495,7 +499,7 @@ def test_data_parallel_wrappers(kind: type[nn.RNN]) -> None:
     gradients = [parameter.grad.clone() for parameter in layer.parameters()]
     torch.testing.assert_close(torch.nn.DataParallel(layer, dim=1)(x)[0], expected)
     layer.zero_grad()
-    store = torch.distributed.HashStore()
+    store = torch.distributed.HashStore()  # type: ignore[attr-defined]
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         out, _ = torch.nn.parallel.DistributedDataParallel(layer)(x)

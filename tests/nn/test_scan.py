@@ -27,7 +27,7 @@ def _by_doubling(a: Tensor, b: Tensor, initial: Tensor, reverse: bool) -> Tensor
     return scan_by_doubling(a, b, initial, reverse=reverse)
 
 
-def looped(a: Tensor, b: Tensor, initial: Tensor, reverse: bool = False) -> Tensor:
+def looped(a: Tensor, b: Tensor, initial: Tensor, *, reverse: bool = False) -> Tensor:
     a, b = torch.broadcast_tensors(a, b)
     h, record = initial, []
     for a_t, b_t in zip(*(values.flip(0) if reverse else values for values in (a, b)), strict=True):
@@ -53,7 +53,7 @@ def test_scan_is_the_loop(steps: int, dtype: torch.dtype, tolerance: float, reve
     a, b, initial = sample(steps, 2, 3, dtype=dtype)
     found = linear_scan(a, b, initial, reverse=reverse)
     assert found.dtype == dtype
-    torch.testing.assert_close(found, looped(a, b, initial, reverse), rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(found, looped(a, b, initial, reverse=reverse), rtol=tolerance, atol=tolerance)
 
 
 def test_other_devices_go_by_doubling() -> None:
@@ -84,7 +84,7 @@ def test_doubling_is_the_loop_over_a_long_sequence() -> None:
 def test_time_at_any_dimension(dim: int, reverse: bool) -> None:
     a, b, initial = sample(4, 2, 3)
     found = linear_scan(a.movedim(0, dim), b.movedim(0, dim), initial, dim=dim, reverse=reverse)
-    torch.testing.assert_close(found.movedim(dim, 0), looped(a, b, initial, reverse))
+    torch.testing.assert_close(found.movedim(dim, 0), looped(a, b, initial, reverse=reverse))
 
 
 def test_shapes_broadcast_and_gradients_are_summed_back() -> None:
@@ -160,7 +160,7 @@ def test_vmap(in_dims: tuple[int | None, ...], reverse: bool) -> None:
             value if axis is None else value.select(axis, k)
             for value, axis in zip((a, b, initial), in_dims, strict=True)
         ]
-        torch.testing.assert_close(found[k], looped(*one, reverse))
+        torch.testing.assert_close(found[k], looped(*one, reverse=reverse))
 
 
 @pytest.mark.parametrize("argnum", [0, 1, 2])
@@ -188,7 +188,7 @@ def test_compiled_as_one_graph(reverse: bool) -> None:
     given = sample(4, 2, requires_grad=True)
     compiled = torch.compile(linear_scan, fullgraph=True, backend="aot_eager")
     found = torch.autograd.grad(compiled(*given, reverse=reverse).square().sum(), given)
-    expected = torch.autograd.grad(looped(*given, reverse).square().sum(), given)
+    expected = torch.autograd.grad(looped(*given, reverse=reverse).square().sum(), given)
     torch.testing.assert_close(found, expected)
 
 

@@ -157,7 +157,7 @@ def test_a_resumed_run_is_the_same_to_the_bit() -> None:
     train(*whole, 20)
     train(*first, 7)
     for part, state in zip(second, [copy.deepcopy(part.state_dict()) for part in first], strict=True):
-        part.load_state_dict(state)
+        part.load_state_dict(state)  # type: ignore[attr-defined]
     train(*second, 13)
     assert all(map(torch.equal, whole[0].parameters(), second[0].parameters()))
 

@@ -166,7 +166,9 @@ def test_the_bound_is_one_that_a_sum_breaks() -> None:
 
 
 @pytest.mark.parametrize(("kind", "scale"), [(nn.RNN, 3.0), (nn.LSTM, 20.0)])
-def test_gradients_of_classical_cells_exceed_the_bound_of_the_typed(kind: type[nn.RNNBase], scale: float) -> None:
+def test_gradients_of_classical_cells_exceed_the_bound_of_the_typed(
+    kind: Callable[..., nn.RNNBase], scale: float
+) -> None:
     torch.manual_seed(0)
     module = kind(D, 32, dtype=torch.float64)
     x = normal(400, D)

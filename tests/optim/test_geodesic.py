@@ -150,18 +150,18 @@ def test_a_quadratic_loss_falls_and_the_basis_stays() -> None:
 # -- the optimiser ----------------------------------------------------------------------------------------------------
 
 
-def model_of(margin: float | None = 0.2, **options: Any) -> nn.Module:
+def model_of(margin: float | None = 0.2, **options: Any) -> nn.ModuleDict:
     torch.manual_seed(0)
     recurrent = SpectralRNN(3, 8, margin=margin, generator=generator(), **options)
     return nn.ModuleDict({"recurrent": recurrent, "readout": nn.Linear(8, 2)})
 
 
-def loss_of(model: nn.Module, seed: int = 0) -> Tensor:
+def loss_of(model: nn.ModuleDict, seed: int = 0) -> Tensor:
     x = torch.randn(6, 4, 3, generator=generator(seed))
     return (model["readout"](model["recurrent"](x)[0]) - 1).square().mean()
 
 
-def backward(model: nn.Module, seed: int = 0) -> None:
+def backward(model: nn.ModuleDict, seed: int = 0) -> None:
     model.zero_grad()
     loss_of(model, seed).backward()
 
@@ -254,7 +254,7 @@ def test_a_scheduler_acts_on_all_groups(rest: Callable[..., Any] | None) -> None
 
 @EACH_REST
 def test_a_resumed_run_is_the_same_to_the_bit(rest: Callable[..., Any] | None) -> None:
-    def made() -> tuple[nn.Module, GeodesicSGD, torch.optim.lr_scheduler.ExponentialLR]:
+    def made() -> tuple[Any, ...]:
         model = model_of()
         optimizer = GeodesicSGD(spectral.groups(model), 0.1, momentum=0.5, rest=rest)
         return model, optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
@@ -316,7 +316,7 @@ def test_stacked_gates_and_a_closure() -> None:
         loss.backward()
         return loss
 
-    losses = [float(optimizer.step(closure).detach()) for _ in range(50)]
+    losses = [float(optimizer.step(closure).detach()) for _ in range(50)]  # type: ignore[arg-type, attr-defined]
     assert losses[-1] < 0.8 * losses[0]
     _, (left, _, right) = factors(lstm, NAME)
     assert max(error_of(left), error_of(right)) < 1e-5
@@ -358,7 +358,8 @@ def test_groups_that_cannot_be(group: dict[str, Any], message: str) -> None:
 
 
 def test_other_mistakes() -> None:
-    for rates in ({"lr": -1.0}, {"lr": float("nan")}, {"lr": 0.1, "geodesic_lr": float("inf")}):
+    wrong: list[dict[str, Any]] = [{"lr": -1.0}, {"lr": float("nan")}, {"lr": 0.1, "geodesic_lr": float("inf")}]
+    for rates in wrong:
         with pytest.raises(ValueError, match="lr: .* is not allowed"):
             GeodesicSGD([torch.ones(1)], **rates)
     with pytest.raises(ValueError, match="momentum: 1.0 is not allowed; it is from 0 to below 1"):

@@ -87,5 +87,5 @@ def test_the_band_of_singular_values_is_within_their_extremes() -> None:
     axes = Figure().subplots()
     draw(axes)
     (band,) = axes.collections
-    edges = band.get_paths()[0].vertices[:, 1]
+    edges = np.asarray(band.get_paths()[0].vertices)[:, 1]
     assert (edges.min(), edges.max()) == (0.1, 1.0)

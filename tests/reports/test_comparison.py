@@ -50,9 +50,9 @@ def test_two_rows_a_layer_with_the_numbers_of_both(reports):
     xi = [float(row[COLUMNS.index("ξ")].split()[0]) for row in rows]
     measured = [one.diagnosis.layers[layer].backward.xi.number() for layer in (0, 1) for one in (before, after)]
     assert xi == pytest.approx(measured, rel=0.02)
-    console = Console(width=200, file=io.StringIO())
-    console.print(compared)
-    text = console.file.getvalue()
+    printed = io.StringIO()
+    Console(width=200, file=printed).print(compared)
+    text = printed.getvalue()
     assert "only in a" in text and "a: Sequential, T = 60; 2 findings" in text and "b: Sequential, T = 50" in text
     assert str(compared).startswith(compared.headline) and "only in a" in str(compared)
     assert repr(compared) == "<Comparison of a and b: 2 findings gone>"

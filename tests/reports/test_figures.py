@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from isornn.reports.overview import overview
 from isornn.reports.panel import Panel, log_axis
 
 
-def panels_of(layer: nn.Module, batch: torch.Tensor, **options: object) -> dict[str, Panel]:
+def panels_of(layer: nn.Module, batch: torch.Tensor, **options: Any) -> dict[str, Panel]:
     found = measure(layer, batch, theory=False, **options)
     return {panel.title: panel for panel in panels(found.layers[0], found.length)}
 

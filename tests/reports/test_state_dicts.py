@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -35,7 +37,7 @@ def test_every_module_comes_back(wrapped) -> None:
 
 
 @pytest.mark.parametrize(("kind", "cell"), [(nn.GRU, "gru"), (nn.RNN, "vanilla")])
-def test_a_bare_module_is_itself(kind: type[nn.RNNBase], cell: str) -> None:
+def test_a_bare_module_is_itself(kind: Callable[..., nn.RNNBase], cell: str) -> None:
     module = kind(3, 4, dtype=torch.float64)
     found = layers_of(module.state_dict(), cell)
     x = torch.randn(5, 2, 3, dtype=torch.float64)

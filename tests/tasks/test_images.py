@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
+from typing import get_args
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from isornn.tasks import (
 )
 from isornn.tasks.image_set import ImageTask
 from isornn.tasks.noise_padded import standardised
+from isornn.tasks.task import Part
 
 DIGITS = load_digits()
 
@@ -61,10 +63,10 @@ def test_the_parts_of_a_set_are_all_of_it_once() -> None:
         lambda part: UnrolledColour(load_cifar(), part),
     ],
 )
-def test_tasks_have_the_images_of_their_part_and_say_which_data(make: Callable[[str], ImageTask]) -> None:
-    for part in ("train", "valid", "test"):
+def test_tasks_have_the_images_of_their_part_and_say_which_data(make: Callable[[Part], ImageTask]) -> None:
+    for part in get_args(Part):
         task = make(part)
-        assert [int(y) for _, y in task] == DIGITS.part(part)[1].tolist()  # type: ignore[arg-type]
+        assert [int(y) for _, y in task] == DIGITS.part(part)[1].tolist()
         assert "UCI digits 8x8" in task.source and "UCI digits 8x8" in repr(task)
         assert task[0][0].shape[1] == task.inputs
 

@@ -113,6 +113,8 @@ def test_torchs_global_generator_is_left_alone() -> None:
 
 def test_endless_tasks_have_no_length_and_finite_ones_end() -> None:
     assert len(Copy(3, size=4)) == 4 and len(list(Copy(3, size=4))) == 4
+    drawn = list(islice(Copy(3), 6))
+    assert len(drawn) == 6 and all(torch.equal(x, Copy(3)[k][0]) for k, (x, _) in enumerate(drawn))
     with pytest.raises(TypeError, match="without end"):
         len(Copy(3))
     with pytest.raises(ValueError, match="it has no end, give it a size"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -127,6 +128,6 @@ def test_characters_are_of_the_alphabet_of_all_parts() -> None:
 
 
 @pytest.mark.parametrize("options", [{"columns": 0}, {"unroll": 0}])
-def test_what_is_not_allowed_is_named(options: dict[str, int]) -> None:
+def test_what_is_not_allowed_is_named(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(options))}: 0"):
         Characters(Text("made", "here", "abcab", "xa", "ay"), **options)

@@ -91,7 +91,7 @@ def test_every_fifth_training_series_is_for_validation(tmp_path: Path) -> None:
     rows = "".join(f"{i % 2}\t{i}\n" for i in range(12))
     write(tmp_path, rows, rows, ".tsv")
     found = load_series("Made", tmp_path)
-    values = {part: [float(x) for x, _ in Series(found, part)] for part in ("train", "valid")}  # type: ignore[arg-type]
+    values = {part: [float(x) for x, _ in Series(found, part)] for part in ("train", "valid")}
     assert values == {"valid": [4, 9], "train": [0, 1, 2, 3, 5, 6, 7, 8, 10, 11]}
 
 

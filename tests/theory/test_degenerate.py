@@ -20,7 +20,7 @@ from isornn.theory.records import FROZEN, IDENTITY, KEEPS_ANY, MARGINAL, NO_SPRE
 NAMES = pytest.mark.parametrize("name", CELLS)
 
 
-def ordinary(cell: Cell, **changes: float) -> Spec:
+def ordinary(cell: Cell, **changes: Any) -> Spec:
     """weight_var .5, input_var .5 wherever they are read, with changes to every gate."""
     gates = {}
     for name, reads in cell.gates.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -199,7 +199,7 @@ def test_the_erf_network_has_yangs_kernel(readout: str) -> None:
     agrees(Spec(ErfRNN(), law(h=(1.5, 0.8, 0.2, 0))), x, exact, readout)
 
 
-def gaussian_expectation(covariance: Tensor, factors: list[Callable[[Tensor], Tensor]], nodes: int) -> float:
+def gaussian_expectation(covariance: Tensor, factors: Sequence[Callable[[Tensor], Tensor]], nodes: int) -> float:
     """``E[prod_i f_i(u_i)]`` of a centred Gaussian u, by a product of Gauss-Hermite rules."""
     z, w = (torch.from_numpy(part) for part in np.polynomial.hermite_e.hermegauss(nodes))
     values, vectors = torch.linalg.eigh(covariance)

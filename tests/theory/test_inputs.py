@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
@@ -74,7 +75,7 @@ def test_white_input_gives_what_it_always_gave(spec: Spec, known: list[float], s
 
 
 @pytest.mark.parametrize("engine", ["quadrature", "population"])
-def test_beside_fixed_biases_a_mean_is_a_larger_bias_variance(engine: str) -> None:
+def test_beside_fixed_biases_a_mean_is_a_larger_bias_variance(engine: Literal["quadrature", "population"]) -> None:
     spec = fixed(Vanilla(), {"h": Gate(0.8, 0.5, bias_var=0.1)}, Input(1.0, 0.3, mean=0.7))
     other = spec.replace("input.mean", 0.0).replace("h.bias_var", 0.1 + 0.5 * 0.7**2)
     assert numbers(analyze(spec, engine=engine)) == numbers(analyze(other, engine=engine))
@@ -100,7 +101,7 @@ def test_where_all_is_redrawn_a_mean_adds_to_the_second_moments() -> None:
 
 @pytest.mark.parametrize("biases", ["fixed", "redrawn"])
 @pytest.mark.parametrize("tied", [False, True])
-def test_a_mean_that_is_read_pointwise_too_is_that_of_networks(biases: str, tied: bool) -> None:
+def test_a_mean_that_is_read_pointwise_too_is_that_of_networks(biases: Literal["fixed", "redrawn"], tied: bool) -> None:
     spec = Spec(Minimal(), {"u": Gate(0.5, 1.0, bias_mean=1.0)}, Input(1.0, 0.5, mean=1.0), biases)
     assert_like_networks(spec, 10, tied=tied)
 

@@ -99,7 +99,7 @@ def _in_a_checkpoint(draw: random.Random) -> Callable[[], None]:
         return write(file, data)
 
     def arm() -> None:
-        Path.write_bytes = some  # type: ignore[method-assign]
+        Path.write_bytes = some  # type: ignore[assignment, method-assign]
 
     return arm
 

@@ -101,8 +101,8 @@ def test_critical_scales_by_how_far_symbols_lie_from_their_mean() -> None:
     moved = nn.functional.one_hot(x.flatten(), 10).double()
     moved = moved - moved.mean(0)
     gaussian = moved.T @ moved / len(moved)
-    size = moved.square().sum(1).square().mean() / (gaussian.trace() ** 2 + 2 * gaussian.square().sum())
-    size = float(size * gaussian.trace() / 10)
+    far = moved.square().sum(1).square().mean() / (gaussian.trace() ** 2 + 2 * gaussian.square().sum())
+    size = float(far * gaussian.trace() / 10)
     assert 0.05 < size < 0.1  # 1/10 is the mean square, .05 the variance about the mean
     # Variance 1 at the write gate, 4 at the candidate: E u^2 = 10 E U_ij^2 size.
     assert float(10 * write.mean()) * size == pytest.approx(1.0, rel=0.05)
@@ -111,7 +111,7 @@ def test_critical_scales_by_how_far_symbols_lie_from_their_mean() -> None:
 
 def test_a_preset_is_of_its_cell() -> None:
     model = built(model={"name": "lstm", "hidden": 5, "gate": "hard_sigmoid"}, start={"name": "gilboa-lstm-critical"})
-    assert model.recurrent.bias_ih_l0.chunk(4)[1].tolist() == [1.0] * 5  # type: ignore[union-attr, operator]
+    assert model.recurrent.bias_ih_l0.chunk(4)[1].tolist() == [1.0] * 5
     with pytest.raises(ValueError, match="cell"):
         built(start={"name": "gilboa-peephole-critical"})
 
@@ -200,7 +200,7 @@ def test_schedules(schedule: dict[str, Any], expected: list[float]) -> None:
         rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         if made is not None:
-            made.step()  # type: ignore[call-arg]
+            made.step()
     assert rates == pytest.approx(expected, abs=1e-4)
 
 
@@ -218,7 +218,7 @@ def test_a_penalty_acts_on_the_weights_and_not_on_the_loss_that_is_told() -> Non
     losses: list[float] = []
     learner = built(model={"name": "torch.nn.RNN", "hidden": 4})
     nn.init.zeros_(learner.readout.weight)
-    before = learner.recurrent.weight_hh_l0.detach().clone()  # type: ignore[union-attr, operator]
+    before = learner.recurrent.weight_hh_l0.detach().clone()
     penalty = build_penalty(configured(penalty={"name": "decay", "strength": 3}).penalty, learner)
     learner.readout.weight.requires_grad_(False)
     state = State(learner, SGD(learner.parameters(), 0.01))

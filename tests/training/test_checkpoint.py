@@ -7,13 +7,14 @@ import os
 import pickle
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from isornn.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 
-CONTENT = {
+CONTENT: dict[str, Any] = {
     "update": 7,
     "model": {"weight": torch.arange(6.0).reshape(2, 3)},
     "at": Counter([3, 5]),

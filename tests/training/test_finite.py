@@ -65,8 +65,8 @@ def test_a_loss_alone() -> None:
 def test_a_gradient(where: int) -> None:
     """sqrt has an infinite slope at 0, so the gradient breaks below it and not above."""
     layers: list[nn.Module] = [nn.Linear(3, 3), nn.Linear(3, 3)]
-    nn.init.zeros_(layers[where].weight)  # type: ignore[arg-type]
-    nn.init.zeros_(layers[where].bias)  # type: ignore[arg-type]
+    nn.init.zeros_(layers[where].weight)
+    nn.init.zeros_(layers[where].bias)
     layers.insert(where + 1, _Pointwise(lambda x: x.abs().sqrt()))
     model = nn.Sequential(*layers, nn.Linear(3, 2))
     stop = stopped(model, batches())

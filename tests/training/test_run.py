@@ -338,10 +338,11 @@ def test_shares_of_a_batch_have_the_gradient_of_the_whole(name: str) -> None:
     batch = next(iter(loader(problem.training, 8)))
 
     def gradient(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return torch.cat([part.flatten() for part in torch.autograd.grad(task_loss(model(x), y), model.parameters())])
+        found = torch.autograd.grad(task_loss(model(x), y), list(model.parameters()))
+        return torch.cat([part.flatten() for part in found])
 
-    shares = [gradient(*share(batch, problem.training, rank, 2)) for rank in (0, 1)]  # type: ignore[arg-type]
-    torch.testing.assert_close((shares[0] + shares[1]) / 2, gradient(*batch), rtol=1e-4, atol=1e-6)  # type: ignore[arg-type]
+    shares = [gradient(*share(batch, problem.training, rank, 2)) for rank in (0, 1)]
+    torch.testing.assert_close((shares[0] + shares[1]) / 2, gradient(*batch), rtol=1e-4, atol=1e-6)
     assert share(batch, problem.training, 0, 1)[0].equal(batch[0])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -28,7 +29,7 @@ class Panel:
     rows: tuple[tuple[str, ...], ...] = ()
 
 
-def log_axis(low: float, high: float) -> dict[str, object]:
+def log_axis(low: float, high: float) -> dict[str, Any]:
     """Ticks of an axis that shows log10 of something on a linear scale, so that 1e-1000 has a place on it too.
 
     >>> log_axis(-200, 0)["ticktext"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from itertools import count
 from typing import Literal, get_args
 
 import torch
@@ -74,6 +76,9 @@ class Task(Dataset[Item]):
         if index < 0 or (self.size is not None and index >= self.size):
             raise IndexError(f"index: {index} is not allowed; {self.name} has {self.size or 'endless'} items, from 0")
         return self.draw(index, _generator(self.seed, _ITEM, index))
+
+    def __iter__(self) -> Iterator[Item]:
+        return map(self.__getitem__, count() if self.size is None else range(self.size))
 
     def __len__(self) -> int:
         if self.size is None:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numba
 import numpy as np
@@ -65,7 +66,7 @@ def computed(name: str, u: np.ndarray) -> np.ndarray:
     return row
 
 
-def arguments(dtype: type) -> np.ndarray:
+def arguments(dtype: Any) -> np.ndarray:
     """Of either sign, from the smallest normal numbers to where sigmoid(-u) is no longer one."""
     largest = {np.float32: 87.0, np.float64: 708.0}[dtype]
     sizes = np.concatenate([np.geomspace(np.finfo(dtype).tiny, 1.0, 20_001), np.linspace(0.0, largest, 200_001)])
@@ -74,7 +75,7 @@ def arguments(dtype: type) -> np.ndarray:
 
 @functions
 @dtypes
-def test_right_to_a_few_units_in_the_last_place(name: str, dtype: type) -> None:
+def test_right_to_a_few_units_in_the_last_place(name: str, dtype: Any) -> None:
     u = arguments(dtype)
     wanted = exactly(name, u)
     unit = np.spacing(np.abs(wanted).astype(dtype)).astype(np.longdouble)
@@ -84,7 +85,7 @@ def test_right_to_a_few_units_in_the_last_place(name: str, dtype: type) -> None:
 
 @functions
 @dtypes
-def test_not_much_worse_than_torch(name: str, dtype: type) -> None:
+def test_not_much_worse_than_torch(name: str, dtype: Any) -> None:
     u = np.random.default_rng(0).normal(size=10_000, scale=5).astype(dtype)
     function: Callable[[torch.Tensor], torch.Tensor] = FUNCTIONS[name][1]
     np.testing.assert_allclose(computed(name, u), function(torch.from_numpy(u)).numpy(), rtol=8 * np.finfo(dtype).eps)
@@ -92,7 +93,7 @@ def test_not_much_worse_than_torch(name: str, dtype: type) -> None:
 
 @functions
 @dtypes
-def test_saturates(name: str, dtype: type) -> None:
+def test_saturates(name: str, dtype: Any) -> None:
     u = np.array([-np.inf, -np.finfo(dtype).max, -1000, 1000, np.finfo(dtype).max, np.inf], dtype)
     lowest = {"sigmoid": 0, "tanh": -1}[name]
     np.testing.assert_array_equal(computed(name, u), [lowest] * 3 + [1] * 3)
@@ -100,12 +101,12 @@ def test_saturates(name: str, dtype: type) -> None:
 
 @functions
 @dtypes
-def test_not_a_number_stays_that(name: str, dtype: type) -> None:
+def test_not_a_number_stays_that(name: str, dtype: Any) -> None:
     assert np.isnan(computed(name, np.full(33, np.nan, dtype))).all()
 
 
 @dtypes
-def test_logarithms_and_exponentials_are_right_to_a_few_units_in_the_last_place(dtype: type) -> None:
+def test_logarithms_and_exponentials_are_right_to_a_few_units_in_the_last_place(dtype: Any) -> None:
     x = np.concatenate([arguments(dtype), np.geomspace(1e-3, np.finfo(dtype).max / 2, 5_001, dtype=dtype)])
     x = np.concatenate([x[x > -1], -np.geomspace(np.finfo(dtype).tiny, 0.999, 5_001, dtype=dtype)])
     for compiled, exact in ((log1p_over, np.log1p), (exp_over, np.exp), (expm1_over, np.expm1)):
@@ -118,7 +119,7 @@ def test_logarithms_and_exponentials_are_right_to_a_few_units_in_the_last_place(
 
 
 @dtypes
-def test_logarithms_and_exponentials_at_the_ends(dtype: type) -> None:
+def test_logarithms_and_exponentials_at_the_ends(dtype: Any) -> None:
     row = np.array([-1, np.inf, -2, np.nan, 0], dtype)
     log1p_over(row)
     np.testing.assert_array_equal(row, np.array([-np.inf, np.inf, np.nan, np.nan, 0], dtype))
@@ -131,7 +132,7 @@ def test_logarithms_and_exponentials_at_the_ends(dtype: type) -> None:
 
 
 @dtypes
-def test_zero(dtype: type) -> None:
+def test_zero(dtype: Any) -> None:
     np.testing.assert_array_equal(computed("tanh", np.zeros(3, dtype)), 0)
     np.testing.assert_array_equal(computed("sigmoid", np.zeros(3, dtype)), 0.5)
 
@@ -142,7 +143,8 @@ def test_numba_is_imported_only_where_a_kernel_runs() -> None:
 
 
 @dtypes
-def test_every_function_becomes_vector_instructions(dtype: type) -> None:
+def test_every_function_becomes_vector_instructions(dtype: Any) -> None:
+    compiled: Any
     for compiled in (sigmoid_over, tanh_over, log1p_over, exp_over, expm1_over):
         compiled(np.zeros(1, dtype))
         text = compiled.inspect_llvm((numba.typeof(np.empty(1, dtype)),))

@@ -231,7 +231,7 @@ class OnGPU(Kernel):
         self, given: RecurrenceArgs, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
     ) -> Gradients:
         moved = [[None if value is None else value.cuda() for value in values] for values in (results, kept, grads)]
-        found = self.kernel.backward(self._moved(given), *moved)  # type: ignore[arg-type]
+        found = self.kernel.backward(self._moved(given), *moved)
         return Gradients(**_each(lambda value: None if value is None else value.cpu(), vars(found)))
 
     def _moved(self, given: RecurrenceArgs) -> RecurrenceArgs:

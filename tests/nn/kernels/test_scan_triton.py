@@ -72,7 +72,7 @@ def sample(*shape: int, dtype: torch.dtype = torch.float64, requires_grad: bool 
     return tuple(tensor.to(DEVICE, dtype).requires_grad_(requires_grad) for tensor in (a, b, initial))
 
 
-def looped(a: Tensor, b: Tensor, initial: Tensor, reverse: bool = False) -> Tensor:
+def looped(a: Tensor, b: Tensor, initial: Tensor, *, reverse: bool = False) -> Tensor:
     h, record = initial, []
     for a_t, b_t in zip(*(values.flip(0) if reverse else values for values in (a, b)), strict=True):
         h = a_t * h + b_t
@@ -98,7 +98,7 @@ def test_there_and_back_are_the_loops(shape: tuple[int, ...], dtype: torch.dtype
     found = scan_triton.scan_backward(a, initial, h, grad, reverse)
     assert {tensor.dtype for tensor in (h, *found)} == {dtype}
     exact = [tensor.double().requires_grad_() for tensor in (a, b, initial)]
-    expected = looped(*exact, reverse)
+    expected = looped(*exact, reverse=reverse)
     assert_close(h, expected)
     for value, of_loop in zip(found, torch.autograd.grad(expected, exact, grad.double()), strict=True):
         assert_close(value, of_loop)

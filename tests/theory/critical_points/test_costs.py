@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 def agree(cost: Quantity, samples: list[float], part: float) -> None:
     """Within three standard errors of both, or a part that finite width may be off."""
-    value, error = np.mean(samples), np.std(samples, ddof=1) / math.sqrt(len(samples))
+    value, error = float(np.mean(samples)), float(np.std(samples, ddof=1)) / math.sqrt(len(samples))
     allowed = max(3 * math.hypot(error, cost.error()), part * abs(value))
     assert abs(cost.number() - value) <= allowed, (cost.number(), value, error)
 
@@ -115,7 +116,7 @@ def test_chrono_is_at_no_distance() -> None:
 
 
 @pytest.mark.parametrize("biases", ["fixed", "redrawn"])
-def test_statistics_of_gates_against_drawn_ones(biases: str) -> None:
+def test_statistics_of_gates_against_drawn_ones(biases: Literal["fixed", "redrawn"]) -> None:
     """The gate's pre-activations drawn by hand, the state's moment taken from networks."""
     spec = Spec(Peephole(), law(i=(0.5, 1, 0, -2), f=(1, 0.5, 0.5, 2), g=(1, 1, 0, 0)), biases=biases)
     found = costs(spec, 60, generator=seeded())

@@ -186,7 +186,8 @@ def test_the_weights_decide() -> None:
     sees = found.costs["sight"].value == 0
     places = set()
     for name in ("isometry", "variance", "time_scales", "saturation"):
-        only = Objective(**{n: float(n == name) for n in Objective().weights})
+        weights: dict[str, Any] = {n: float(n == name) for n in Objective().weights}
+        only = Objective(**weights)
         place, analysis = chosen(found, only)
         cost = found.costs[name].value
         assert float(cost[place]) == pytest.approx(float(cost[sees].min())) and analysis.xi.number() >= 100

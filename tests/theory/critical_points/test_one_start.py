@@ -59,10 +59,10 @@ def seeded() -> torch.Generator:
 def specs_everywhere(cell: Cell, length: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, Spec]:
     """The spec by which each place sets or shows the start `critical`."""
     found: list[Spec] = []
+    layer = recurrent_layers(RNN(cell, 3, 8))[0]
     monkeypatch.setattr(
         starts, "set_layers", lambda module, spec_of_layer, generator: found.append(spec_of_layer(layer))
     )
-    layer = recurrent_layers(RNN(cell, 3, 8))[0]
     init.critical_(RNN(cell, 3, 8), length)
     text = work.to_text(Spec(cell))
     return {

@@ -27,6 +27,7 @@ from isornn.cells import (
 from isornn.theory import analyze, isometric
 
 EXACT = ("vanilla", "peephole", "gru_cho", "minimal", "t_rnn", "t_lstm", "t_gru")
+CASES: list[tuple[str, dict[str, str], int]]
 CASES = [(name, {}, length) for name in EXACT for length in (10, 100, 1000)]
 CASES += [(name, {"gate": "hard_sigmoid"}, length) for name in EXACT[1:4] for length in (10, 1000)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -189,8 +189,11 @@ def network_layer(spec: Spec, x: Tensor, width: int, tied: bool, generator: torc
         if t > 0 and not tied:
             network = network.redrawn(generator)
         drive = {name: network.biases[name] + _product(network.inputs[name], now, width) for name in spec.gates}
-        matrices = network.recurrent
-        states, u = step(spec.cell, states, drive, lambda name, r, m=matrices: _product(m[name], r, width))
+
+        def read(name: str, value: Tensor, matrices: Mapping[str, Any] = network.recurrent) -> Tensor:
+            return _product(matrices[name], value, width)
+
+        states, u = step(spec.cell, states, drive, read)
         squares.append(getattr(states, spec.cell.states[0]).square().mean())
         outputs.append(spec.cell.output(states, u))
     return torch.stack(squares), torch.stack(outputs)

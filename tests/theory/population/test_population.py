@@ -207,7 +207,7 @@ def test_a_finite_network_of_its_own_code_agrees() -> None:
         weights = rng.standard_normal((4, width, width)) / np.sqrt(width)
         u = weights @ h + np.sqrt(0.5) * rng.standard_normal((4, width)) + bias
         du = weights @ dh
-        i, f, o, g = *(1 / (1 + np.exp(-u[[0, 1, 3]]))), np.tanh(u[2])
+        (i, f, o), g = 1 / (1 + np.exp(-u[[0, 1, 3]])), np.tanh(u[2])
         dc = f * dc + f * (1 - f) * du[1] * c + i * (1 - i) * du[0] * g + i * (1 - g**2) * du[2]
         c = f * c + i * g
         dh = o * (1 - o) * du[3] * np.tanh(c) + o * (1 - np.tanh(c) ** 2) * dc

@@ -298,19 +298,18 @@ def test_units_with_their_own_bias_forget_at_their_own_rate() -> None:
 
 def test_the_profile_without_weights_is_the_average_of_powers() -> None:
     answer = analyze(Spec(TRNN(), {"f": Gate(bias_mean=2, bias_var=1), "z": Gate(0, 1)}, biases="fixed"), length=300)
+
+    def kept(steps: float) -> float:
+        return _normal_mean(lambda u: expit(u) ** (2 * steps), 2.0, 1.0)
+
     for lag in (1, 10, 300):
-        expected = _normal_mean(lambda u, t=lag: expit(u) ** (2 * t), 2.0, 1.0)
-        assert float(answer.profile[lag]) == pytest.approx(expected, rel=1e-9)
-
-    def left(steps: float) -> float:
-        return _normal_mean(lambda u: expit(u) ** (2 * (1 + steps)), 2.0, 1.0)
-
+        assert float(answer.profile[lag]) == pytest.approx(kept(lag), rel=1e-9)
     reach = answer.reach.number()
     assert reach is not None
     whole = math.floor(reach)
-    low, high = math.log(left(whole)), math.log(left(whole + 1))
+    low, high = math.log(kept(whole + 1)), math.log(kept(whole + 2))
     interpolated = low + (high - low) * (reach - whole)
-    assert interpolated == pytest.approx(math.log(left(0)) - 1, abs=1e-8)
+    assert interpolated == pytest.approx(math.log(kept(1)) - 1, abs=1e-8)
 
 
 @pytest.mark.parametrize(

@@ -288,9 +288,9 @@ def test_spellings_make_no_difference_to_the_theory() -> None:
 
 def test_an_opaque_factor_names_all_that_it_depends_on() -> None:
     new = structure_of(tried(lambda s, u, x: torch.tanh(u.f * s.h) * torch.sigmoid(u.g))).update["h"]
-    assert (new.gates, new.variables) == ({"f", "g"}, {"h"})
+    assert new.gates == {"f", "g"} and new.variables == {"h"}
     ((opaque,),) = (term.opaque for term in new.terms)
-    assert (opaque.gates, opaque.variables) == ({"f"}, {"h"})
+    assert opaque.gates == {"f"} and opaque.variables == {"h"}
     assert new.obstacle("h") is not None and new.obstacle(INPUT) is None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ MGU_SPEC = Spec(MGU(), law(f=(2, 1, 0.2, 0), n=(3, 0.5, 0, 0)))
 STEPS = 24
 
 
-def linear(weight_var: float, **options: object) -> Spec:
+def linear(weight_var: float, **options: Any) -> Spec:
     return Spec(Vanilla(nonlinearity="identity"), {"h": Gate(weight_var, 0.5, **options)})
 
 
@@ -169,7 +170,7 @@ def test_a_settled_state_without_input_is_drawn_by_a_singular_covariance() -> No
         ({"tied": False, "input_covariance": torch.eye(5)}, "tied=True"),
     ],
 )
-def test_a_covariance_that_is_none_is_refused(arguments: dict[str, object], message: str) -> None:
+def test_a_covariance_that_is_none_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         moment_dynamics(linear(0.5), 5, **{"tied": True, **arguments})
 
@@ -194,7 +195,7 @@ def test_a_common_response_of_unsure_sign_is_no_number() -> None:
 def test_a_displacement_that_is_gone_in_one_network_at_an_end_of_the_window_has_no_growth(time):
     log_response = torch.zeros(1, 4, 7, 2, dtype=torch.float64)
     log_response[0, 2, time, 0] = -math.inf
-    followed = SimpleNamespace(start=3, log_response=log_response, unbounded=torch.zeros(1, dtype=torch.bool))
+    followed: Any = SimpleNamespace(start=3, log_response=log_response, unbounded=torch.zeros(1, dtype=torch.bool))
     followed.growth = lambda response: (response[..., -1, :] - response[..., 3, :]) / 3
     reason = lyapunov_exponent(followed, torch.Size([])).reason()
     assert reason == (NOTHING_LEFT if time in (3, 6) else None)

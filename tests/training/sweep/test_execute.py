@@ -42,7 +42,7 @@ def states(runs: list[SweptRun]) -> list[str]:
 
 
 def test_a_failed_run_stops_no_other_and_is_not_repeated(tmp_path: Path) -> None:
-    plan = {"a": {"to": 2}, "b": {"to": 3, "fails_at": 1}, "c": {"to": 1}, "d": {"to": "x"}}
+    plan: dict[str, dict[str, Any]] = {"a": {"to": 2}, "b": {"to": 3, "fails_at": 1}, "c": {"to": 1}, "d": {"to": "x"}}
     runs = run_sweep(plan, tmp_path, count, LocalWorkers(1))
     assert states(runs) == ["finished", "failed", "finished", "failed"]
     assert runs[0].record == {"reached": 2} and runs[1].reason == "ArithmeticError: step 1"
@@ -165,7 +165,7 @@ def test_a_killed_sweep_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
 
 def test_watching(tmp_path: Path) -> None:
     seen: list[list[str]] = []
-    plan = {"a": {"to": 3, "pause": 0.5}, "b": {"to": 1}}
+    plan: dict[str, dict[str, Any]] = {"a": {"to": 3, "pause": 0.5}, "b": {"to": 1}}
     run_sweep(plan, tmp_path, count, LocalWorkers(1), watch=lambda runs: seen.append(states(runs)))
     assert seen[0] == ["running", "waiting"] and seen[-1] == ["finished", "finished"]
 
