@@ -364,10 +364,10 @@ def test_compare_from_python_is_the_command() -> None:
     assert found._repr_html_().count("<tr>") == 1 + len(found.starts)
 
 
-@pytest.mark.parametrize(("changed", "said"), [({"length": 0}, "length: 0"), ({"hidden": 0}, "hidden: 0")])
-def test_compare_from_python_refuses(changed: dict[str, int], said: str) -> None:
+@pytest.mark.parametrize(("length", "hidden", "said"), [(0, 8, "length: 0"), (10, 0, "hidden: 0")])
+def test_compare_from_python_refuses(length: int, hidden: int, said: str) -> None:
     with pytest.raises(SpecError, match=said):
-        compare(Vanilla(), **{"length": 10, "hidden": 8, "inputs": 1, **changed})
+        compare(Vanilla(), length, hidden=hidden, inputs=1)
 
 
 def test_compare_lists_starts_that_a_cell_does_not_have() -> None:

@@ -30,7 +30,17 @@ if TYPE_CHECKING:  # what `__getattr__` gives, for type checkers and editors
     from isornn.lookback import memory
     from isornn.reports import diagnose
     from isornn.simulation import simulate
-    from isornn.theory import Objective, analyze, analyze_stack, critical, isometric, kernel, kernel_estimate, spectrum
+    from isornn.theory import (
+        Objective,
+        analyze,
+        analyze_stack,
+        compare,
+        critical,
+        isometric,
+        kernel,
+        kernel_estimate,
+        spectrum,
+    )
 
     __version__: str
 
