@@ -526,9 +526,21 @@ class Listed(Cell):
         return {"h": torch.stack([s.h, u.h]).sum(0)}
 
 
+@dataclass(frozen=True)
+class Rounded(Cell):
+    """A state in another precision than the layer's."""
+
+    name = "rounded"
+    gates = {"h": Reads()}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": u.h.float()}
+
+
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
+        (Rounded(), "gives torch.float32; kernels compute in the layer's precision"),
         (Vanilla("oplu"), "vanilla is not pointwise"),
         (Branching(), "branching.update cannot be traced"),
         (Unknown(), "bessel_j0"),
