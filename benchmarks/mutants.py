@@ -5,7 +5,8 @@
 A mutant has one operator replaced (+ and -, * and /, < and <=, > and >=, == and !=, and and or, a minus sign dropped)
 in a file drawn with the chance of its number of operators. Its own tests are the doctests of the file, the test files
 that import its module or are named after it, and those of the nearest folder of tests, in this order, of each the
-smallest file first, until one fails or the minutes of processor time are spent. They run in a copy of the repository.
+smallest file first, until one fails or the minutes of processor time are spent. Where none fails, the other tests of
+its package have as many minutes. They run in a copy of the repository.
 A test that fails has noticed the mutant if it passes without it, which is tried for all of them at the end. A mutant
 that no test notices survives and is printed, to be looked at: some change nothing. One whose tests do not end is
 printed too and not counted as noticed. With ``-o`` an interrupted call goes on where it was, and those that did not
@@ -82,8 +83,9 @@ def mutants(file: Path) -> Iterator[Mutant]:
                 yield Mutant(name, line, start + between.index(operator), operator, SWAPS[operator])
 
 
-def own_tests(file: str) -> list[str]:
-    """The file itself, for its doctests, test files by import or by name, and by folder; of each the smallest first."""
+def own_tests(file: str) -> tuple[list[str], list[str]]:
+    """The file itself, for its doctests, test files by import or by name, and by folder; the others of its package. Of
+    each the smallest first."""
     path = Path(file).relative_to("src")
     module = ".".join(path.with_suffix("").parts)
     tests = sorted((ROOT / "tests").rglob("test_*.py"), key=lambda test: test.stat().st_size)
@@ -92,8 +94,11 @@ def own_tests(file: str) -> list[str]:
     while not any(test.parent == folder for test in tests):
         folder = folder.parent
     beside = [test for test in tests if test.parent == folder and test not in found]
+    package = ROOT / "tests" / path.parts[1]
+    further = [test for test in tests if package in test.parents and test not in (*found, *beside)]
     examples = [file] if ">>>" in (ROOT / file).read_text() else []
-    return [*examples, *(str(test.relative_to(ROOT)) for test in (*found, *beside))]
+    own, others = ([str(test.relative_to(ROOT)) for test in part] for part in ((*found, *beside), further))
+    return [*examples, *own], others
 
 
 @dataclass(frozen=True)
@@ -162,11 +167,14 @@ class Copy:
 
     def tried(self, mutant: Mutant, minutes: float) -> Result:
         with self.changed(mutant):
-            try:
-                failed = self.failing(own_tests(mutant.file), minutes, "-x")
-            except subprocess.TimeoutExpired:
-                return Result(None, False, minutes)
-        return Result(failed[0] if failed else None, True, minutes)
+            for tests in filter(None, own_tests(mutant.file)):
+                try:
+                    failed = self.failing(tests, minutes, "-x")
+                except subprocess.TimeoutExpired:
+                    return Result(None, False, minutes)
+                if failed:
+                    return Result(failed[0], True, minutes)
+        return Result(None, True, minutes)
 
 
 def read(file: Path) -> dict[Mutant, Result]:

@@ -1,6 +1,7 @@
 """``isornn spectrum``, as the shell calls it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,16 @@ def test_json_holds_the_density_and_its_moments(folder: Path) -> None:
 def test_the_table_names_the_atoms(folder: Path) -> None:
     result = run(folder / "typed.json", "--plot", folder / "figure.svg")
     assert result.exit_code == 0 and "mass at 1" in result.stdout and "99.9 % are below" in result.stdout
+
+
+def test_the_table_says_where_the_density_ends(folder: Path) -> None:
+    ends = {}
+    for name in ("haar", "gaussian"):
+        result = run(folder / f"{name}.json")
+        assert result.exit_code == 0, result.output
+        (ends[name],) = re.findall(r"upper edge\W+(\d[.\d]*)", result.stdout)
+    assert float(ends["haar"]) == pytest.approx(1.2, rel=2e-3)
+    assert float(ends["gaussian"]) == pytest.approx(4 * 0.5, rel=2e-3)  # Marchenko and Pastur's, of a square matrix
 
 
 def test_products_of_several_steps(folder: Path) -> None:

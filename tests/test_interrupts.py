@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -24,6 +26,22 @@ def test_an_interrupt_in_a_finaliser_comes_again_while_nobody_checks() -> None:
         work()
     assert time.perf_counter() - begun < 5
     assert sys.unraisablehook is hook and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_that_somebody_swallows_comes_again_until_the_block_ends() -> None:
+    def work() -> None:
+        with interrupts_kept():
+            for _ in range(2):
+                with suppress(BaseException):  # as packages do around what they may import
+                    signal.raise_signal(signal.SIGINT)
+            for _ in range(1000):
+                time.sleep(0.01)
+
+    begun, threads = time.perf_counter(), threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert time.perf_counter() - begun < 5
+    assert threading.active_count() == threads and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_other_errors_in_finalisers_are_said_as_before(monkeypatch: pytest.MonkeyPatch) -> None:

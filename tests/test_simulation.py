@@ -11,7 +11,7 @@ from torch import Tensor
 
 from isornn.cells import CELLS, GRU, LSTM, TRNN, BiasLaw, Cell, Gate, Input, Minimal, Peephole, Reads, Spec, Vanilla
 from isornn.nn.random_network import RandomNetwork
-from isornn.simulation import Estimate, jacobian_singular_values, simulate
+from isornn.simulation import Estimate, _Trace, jacobian_singular_values, simulate
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -250,3 +250,12 @@ def test_errors_name_the_spec() -> None:
         simulate(Spec(Vanilla(), {"h": Gate(weight_var=torch.ones(2))}))
     with pytest.raises(ValueError, match="input_size: 3 .* the width, 5"):
         simulate(Spec(Minimal()), width=5, input_size=3)
+
+
+def test_the_correlation_of_two_states_is_about_their_common_mean() -> None:
+    a, b = torch.tensor([0.0, 2.0, 4.0]).double(), torch.tensor([3.0, 3.0, 9.0]).double()
+    trace = _Trace()
+    trace.record(a, b)
+    # the mean is 3.5; deviations -3.5, -1.5, 0.5 and -0.5, -0.5, 5.5
+    assert float(trace.mean[0]) == 3.5
+    assert float(trace.correlation[0]) == pytest.approx((1.75 + 0.75 + 2.75) / 3 / ((14.75 + 30.75) / 6))

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 _SECONDS_UNTIL_AGAIN = 0.01
+_SECONDS_WITHOUT_EFFECT = 1.0
 
 
 class Interrupts:
@@ -30,8 +31,11 @@ class Interrupts:
 
     @contextmanager
     def repeated(self) -> Iterator[None]:
-        """Within the block an interrupt that Python drops, and says so, comes again a moment later."""
+        """Within the block an interrupt comes again: a moment later where Python says that it dropped it, and every
+        second for as long as the block goes on."""
         before, again = sys.unraisablehook, list[threading.Timer]()
+        over = threading.Event()
+        insisting = threading.Thread(target=self._insist, args=(over,), daemon=True)
 
         def hook(dropped: sys.UnraisableHookArgs) -> None:
             if dropped.exc_type is not KeyboardInterrupt:
@@ -43,12 +47,19 @@ class Interrupts:
             again[-1].start()
 
         sys.unraisablehook = hook
+        insisting.start()
         try:
             yield
         finally:
+            over.set()
             sys.unraisablehook = before
             for timer in again:
                 timer.cancel()
+            insisting.join()
+
+    def _insist(self, over: threading.Event) -> None:
+        while not over.wait(_SECONDS_WITHOUT_EFFECT):
+            self.repeat()
 
     def repeat(self) -> None:
         """Interrupt the main thread again if there was an interrupt; called from another thread."""
@@ -61,10 +72,10 @@ def interrupts_kept() -> Iterator[Interrupts]:
     """Within the block an interrupt (SIGINT) is noted, and what is yielded raises it again where Python dropped it.
 
     Python raises KeyboardInterrupt wherever the program is at that moment, and drops it where that is a finaliser or a
-    callback of a weak reference, as there are many while modules are imported. It then comes again. Where Python does
-    not even say that it dropped it, whoever checks between steps ends after that step. A block within such a block has
-    the interrupts of the outer one. Where another handler than Python's own is in place, or outside the main thread, it
-    is left alone.
+    callback of a weak reference, as there are many while modules are imported; others swallow it, with an ``except:``
+    of what they try to import. It then comes again, at least every second until the block ends, and whoever checks
+    between steps ends after that step. A block within such a block has the interrupts of the outer one. Where another
+    handler than Python's own is in place, or outside the main thread, it is left alone.
     """
     ours = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if ours else None

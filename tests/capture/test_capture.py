@@ -184,7 +184,11 @@ def test_a_dict_is_the_keyword_arguments_or_the_argument():
         def forward(self, *, tokens):  # type: ignore[override]
             return self.rnn(tokens)[0]
 
-    for model in (OfDict(), OfKeywords()):
+    class OfEither(OfDict):
+        def forward(self, tokens):
+            return self.rnn(tokens)[0]
+
+    for model in (OfDict(), OfKeywords(), OfEither()):
         assert len(diagnosed(model, {"tokens": torch.randn(9, 2, 3)}).layers) == 1
 
 

@@ -2,12 +2,14 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from isornn.cli import app
+from isornn.cli.pareto import _number
 from isornn.theory import COSTS
 
 QUICK = ("--cell", "peephole", "--length", "50", "--biases", "redrawn", "--specs", "24")
@@ -18,10 +20,21 @@ def run(*arguments: object) -> Result:
 
 
 def test_shows_the_front_and_what_to_take() -> None:
+    begun = time.perf_counter()
     result = run("pareto", *QUICK)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "24 specs in" in result.stdout and "the chosen point" in result.stdout
+    taken = re.search(r"24 specs in (\d+\.\d) s", result.stdout)
+    assert taken is not None and float(taken[1]) <= time.perf_counter() - begun + 0.05
+    assert "the chosen point" in result.stdout
     assert all(f"{cost}: " in result.stdout for cost in COSTS)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "shown"),
+    [(2.0, 0.0011, "2.0000 ± 0.0011"), (2.0, 0.0009, "2"), (0.0, 0.1, "0 ± 0.10"), (0.5, 0.0, "0.5")],
+)
+def test_an_error_is_shown_where_it_reaches_the_digits_of_a_cost(value: float, error: float, shown: str) -> None:
+    assert _number(value, error) == shown
 
 
 def test_json() -> None:

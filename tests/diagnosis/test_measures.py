@@ -110,8 +110,12 @@ def test_what_is_kept_changes_no_number(kind, monkeypatch):
     kept = measure(layer, x, target=lambda output: output[0].square().sum()).to_json()
     assert replay_of(layer, x).gates is not None
     monkeypatch.setattr(linearised, "_KEPT", 0)
+    for span in (32, 149):
+        monkeypatch.setattr(replay, "_SPAN", span)
+        assert replay_of(layer, x).gates is None
+    monkeypatch.setattr(replay, "_SPAN", 150)
+    assert replay_of(layer, x).gates is not None
     monkeypatch.setattr(replay, "_SPAN", 32)
-    assert replay_of(layer, x).gates is None
     anew = measure(layer, x, target=lambda output: output[0].square().sum()).to_json()
     compare(kept, anew)
 

@@ -14,7 +14,7 @@ from isornn.lookback.dense import gaussian, linear, reservoir
 from isornn.lookback.ridge import PENALTIES, predictions_of_features, predictions_of_gram
 from isornn.lookback.rows import FOLDS, Rows, fold_rows
 from isornn.lookback.scoring import Candidates
-from isornn.lookback.sparse import LEVEL, _blocks, sparse
+from isornn.lookback.sparse import LEVEL, _blocks, _pair_sums, sparse
 
 LENGTHS = (1, 2, 4, 8, 16)
 KINDS: dict[str, Callable[[Rows], list[tuple[int, Tensor]]]] = {
@@ -78,6 +78,16 @@ def test_held_out_predictions_are_those_of_refits(size: int) -> None:
             torch.testing.assert_close(found[place, fold], design[fold] @ weights)
 
 
+def test_a_linear_fit_of_more_numbers_than_sequences_is_that_of_its_window() -> None:
+    rows = made(sequences=20)
+    found = dict(linear(rows, LENGTHS))
+    assert 2 * LENGTHS[-2] < 20 < 2 * LENGTHS[-1] and tuple(found) == LENGTHS
+    for length, predicted in found.items():
+        window = rows.history[:, :length].flatten(1)
+        expected = predictions_of_features(window, rows.targets, fold_rows(rows.folds))
+        torch.testing.assert_close(predicted, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_the_reservoir_is_a_network_that_starts_at_zero_before_the_window() -> None:
     from isornn.lookback.dense import _CANDIDATE, _SLOWEST, _WRITE, UNITS, _states
 
@@ -105,6 +115,27 @@ def test_the_search_finds_a_lag_and_a_product() -> None:
         left = (rows.targets - predicted[0]).square().mean() / rows.targets.var()
         scores[length] = round(float(1 - left), 2)
     assert scores[4] < 0.05 and 0.6 < scores[8] < 0.85 and scores[16] > 0.99
+
+
+def test_pairs_too_many_to_be_tried_are_those_of_lags_close_to_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums over products of all pairs may take a third of the operations that they need; lags 10 and 11 are found."""
+    rows = made(sequences=300)
+    every = 4 * 300 * 32**2 * 3  # of all rows and of each fold's own: with the target, alone, and squared
+    spent = 0
+
+    def counted(flat: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        nonlocal spent
+        spent += 2 * flat.shape[0] * flat.shape[1] * flat.shape[2] ** 2 * (targets.shape[1] + 2)
+        return _pair_sums(flat, targets)
+
+    monkeypatch.setattr("isornn.lookback.sparse._pair_sums", counted)
+    list(sparse(rows, rows.targets, LENGTHS))
+    assert spent == every
+    spent = 0
+    monkeypatch.setattr("isornn.lookback.sparse._OPERATIONS", every / 3)
+    *_, (_, predicted) = sparse(rows, rows.targets, LENGTHS)
+    assert 0 < spent <= every / 3
+    assert float((rows.targets - predicted[0]).square().mean() / rows.targets.var()) < 0.01
 
 
 def test_the_search_rarely_finds_anything_in_noise() -> None:

@@ -1,11 +1,15 @@
 """The picture of an analysis."""
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from isornn.cells import Gate, Peephole, Spec, Vanilla
 from isornn.present import draw_analysis
+from isornn.present.analysis import _response
 from isornn.theory.analysis import analyze
 
 SPECS = {
@@ -28,3 +32,12 @@ def test_leaves_nothing_else(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="its name ends in"):
         draw_analysis(analyze(SPECS["fades"], length=5), tmp_path / "figure.nonsense")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_response_of_one_step_is_one_point() -> None:
+    found = replace(analyze(SPECS["fades"], length=20), profile=torch.tensor([1.0, 0.5]).double())
+    times, values = _response(found)
+    assert times.tolist() == [1] and values.tolist() == [1.0]
+    for nothing in ([1.0], [1.0, 0.0], [1.0, math.nan, 0.5]):
+        times, values = _response(replace(found, profile=torch.tensor(nothing).double()))
+        assert len(times) == len(values) == 0

@@ -23,6 +23,7 @@ from isornn.reports.jacobian import lyapunov_panel
 from isornn.reports.layer import panels
 from isornn.reports.overview import overview
 from isornn.reports.panel import Panel, log_axis
+from isornn.reports.profiles import _fit_in_words
 
 
 def panels_of(layer: nn.Module, batch: torch.Tensor, **options: Any) -> dict[str, Panel]:
@@ -60,6 +61,12 @@ def test_a_known_decay_is_drawn(linear: nn.RNN) -> None:
     (growth,) = shown["Lyapunov exponents"].figure.data
     assert list(growth.y) == pytest.approx([math.log(0.8)], abs=1e-6)
     assert f"to 1/e every {-1 / math.log(0.8):.4g} steps" in shown["Lyapunov exponents"].caption
+
+
+def test_the_factor_of_a_step_has_the_error_of_its_logarithm(linear: nn.RNN) -> None:
+    profile = measure(linear, torch.randn(31, 3, 1), theory=False).layers[0].backward
+    words = _fit_in_words(replace(profile, rate=single(math.log(0.8), 0.05)), 31)
+    assert "a factor 0.800 ± 0.04 each step" in words  # 0.8 times 0.05
 
 
 @pytest.mark.parametrize(

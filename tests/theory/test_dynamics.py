@@ -135,6 +135,16 @@ def test_a_batch_and_one_number_for_all_steps() -> None:
             torch.testing.assert_close(path.second_moment[j, k], alone.second_moment, rtol=0, atol=1e-10)
 
 
+def test_a_batch_of_a_sampled_cell_and_one_number_for_all_steps() -> None:
+    spec = Spec(LSTM(), {name: Gate(1.0, 0.5) for name in "igo"} | {"f": Gate(1.0, 0.5, bias_mean=1.0)})
+    path = moment_dynamics(spec.replace("f.bias_mean", torch.tensor([0.0, 1.0]).double()), 4, input_correlation=0.5)
+    alone = moment_dynamics(spec, 4, input_correlation=0.5)
+    for name in ("second_moment", "correlation"):
+        error = torch.hypot(path.stderr[name][1], alone.stderr[name])
+        assert bool(((getattr(path, name)[1] - getattr(alone, name)).abs() <= 4 * error + 1e-9).all())
+    assert float(path.second_moment[0, 4]) < float(path.second_moment[1, 4])
+
+
 def test_gradients_flow_through_time() -> None:
     bias = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(

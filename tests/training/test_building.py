@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import SGD, Adam, Optimizer, RMSprop
 
 from isornn import init
-from isornn.cells import LSTM, Gate, Spec, Vanilla
+from isornn.cells import LSTM, Gate, Input, Spec, Vanilla
 from isornn.nn import RNN, OwnSteps, SpectralRNN, soft_constraints, spectral
 from isornn.optim import GeodesicSGD
 from isornn.tasks import loader
@@ -87,6 +87,24 @@ def test_critical_is_made_for_the_task_or_for_what_is_said(monkeypatch: pytest.M
     assert [length for length, _ in told] == [30, 70]
     # numbers from 0 to 1, of mean square 1/3, beside two marks in 30 steps
     assert told[0][1] == told[1][1] == pytest.approx((1 / 3 + 2 / 30) / 2, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"), [("isometric", {"name": "lstm"}), ("critical", {"name": "lstm", "own_steps": 30})]
+)
+def test_a_start_that_is_not_measured_is_drawn_for_the_law_of_the_first_inputs(
+    name: str, model: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[tuple[str, float, float]] = []
+    for each in ("isometric", "critical"):
+
+        def draw(layer: nn.Module, length: float, *, input: Input, each: str = each) -> None:
+            drawn.append((each, length, float(input.second_moment)))
+
+        monkeypatch.setattr(init, f"{each}_", draw)
+    built(model={**model, "hidden": 5}, start={"name": name, "length": 70})
+    ((each, length, second_moment),) = drawn
+    assert (each, length) == (name, 70) and second_moment == pytest.approx((1 / 3 + 2 / 30) / 2, rel=0.05)
 
 
 def test_critical_scales_by_how_far_symbols_lie_from_their_mean() -> None:

@@ -358,3 +358,11 @@ def test_a_missing_extra_is_named(missing: str, tmp_path: Path, monkeypatch: pyt
 def test_a_gpu_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="device: 'cuda' is not allowed; 0 of 1 GPUs are there"):
         run(configured(), tmp_path, device="cuda")
+
+
+def test_as_many_gpus_as_are_there_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    with pytest.raises(RunError, match="device: 'cuda' is not allowed; 3 of 4 GPUs are there"):
+        run(configured(), tmp_path, device="cuda", devices=4)
+    with pytest.raises(RunError, match="devices: 3 is not allowed; it divides the batch size, 8"):
+        run(configured(), tmp_path, device="cuda", devices=3)

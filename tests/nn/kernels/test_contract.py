@@ -25,6 +25,7 @@ from isornn.cells import (
     GRU,
     LSTM,
     TLSTM,
+    TRNN,
     Cell,
     ChoGRU,
     GersLSTM,
@@ -34,7 +35,7 @@ from isornn.cells import (
     Vanilla,
 )
 from isornn.cells.trace import graph_of
-from isornn.nn.kernels import device, kernel_of, threads, why_no_kernel
+from isornn.nn.kernels import device, generated, kernel_of, threads, why_no_kernel
 from isornn.nn.kernels.contract import Gradients, Kernel, RecurrenceArgs
 from isornn.nn.kernels.generated import GeneratedKernel
 from isornn.nn.kernels.numba_source import source_of
@@ -418,6 +419,26 @@ def test_other_devices_scan(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None
     assert [value.shape for value in own] == [value.shape for value in _tensors(given.values())]
 
 
+@pytest.mark.parametrize("way", ["compiled", "stepwise", "torch", "scan", None])
+def test_the_way_that_is_asked_for_is_taken_and_a_small_layer_is_compiled(
+    way: generated.Way | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+
+    def noting(name: str, before: Any) -> Any:
+        def noted(*given: Any) -> None:
+            taken.append(name)
+            before(*given)
+
+        return noted
+
+    for name, place in (("_compiled", generated._Run), ("_by_steps", generated._Run), ("run_by_scan", generated)):
+        monkeypatch.setattr(place, name, noting(name, getattr(place, name)))
+    drive, given = parted(arguments(TRNN(), (4, 2, 6), torch.float64))
+    GeneratedKernel(TRNN(), way).forward(drive, given, keep=False)
+    assert taken == [{"stepwise": "_by_steps", "torch": "_by_steps", "scan": "run_by_scan"}.get(way or "", "_compiled")]
+
+
 def test_what_is_carried_affinely() -> None:
     expected = {"t_rnn", "t_lstm", "t_gru", "min_gru", "min_lstm", "rg_lru", "scrn", "two_scans"}
     assert {cell.name for cell in SCANNED} == expected
@@ -505,9 +526,21 @@ class Listed(Cell):
         return {"h": torch.stack([s.h, u.h]).sum(0)}
 
 
+@dataclass(frozen=True)
+class Rounded(Cell):
+    """A state in another precision than the layer's."""
+
+    name = "rounded"
+    gates = {"h": Reads()}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": u.h.float()}
+
+
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
+        (Rounded(), "gives torch.float32; kernels compute in the layer's precision"),
         (Vanilla("oplu"), "vanilla is not pointwise"),
         (Branching(), "branching.update cannot be traced"),
         (Unknown(), "bessel_j0"),

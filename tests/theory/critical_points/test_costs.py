@@ -17,7 +17,7 @@ from isornn.cells.roles import NO_GATES, roles_of
 from isornn.nn.random_network import RandomNetwork
 from isornn.simulation import simulate
 from isornn.theory import COSTS, Quantity, costs
-from isornn.theory.critical_points.costs import NO_UNIT_TIME, UNBOUNDED, distance_from_uniform
+from isornn.theory.critical_points.costs import NO_UNIT_TIME, UNBOUNDED, GateStatistics, distance_from_uniform
 from isornn.theory.records import NOT_CONVERGED
 
 STRONG = Spec(LSTM(), law(i=(2, 1, 0, 0.5), f=(4, 0.5, 0.1, 2), g=(3, 0.5, 0, 0), o=(2, 0.5, 0, 0.5)))
@@ -137,6 +137,21 @@ def test_statistics_of_gates_against_drawn_ones(biases: Literal["fixed", "redraw
     slopes = [(4 * gate * (1 - gate)) ** 2 for gate in (draws("i", 2000, 200), kept, draws("o", 10, 10))]
     flatness = -np.mean([np.log(s.mean()) / 2 for s in slopes])
     assert found["saturation"].number() == pytest.approx(flatness, rel=0.03)
+
+
+def test_errors_of_statistics_are_those_of_a_mean_over_scrambles() -> None:
+    spec = Spec(Peephole(), law(i=(0.5, 1, 0.3, -2), f=(1, 0.5, 0.5, 2), g=(1, 1, 0, 0)), biases="fixed")
+    statistics = GateStatistics.of(spec, 60)
+    nodes, second = statistics.nodes, Quantity.of(torch.tensor(0.4).double(), torch.tensor(0.0).double())
+    for statistic in ("time_scales", "saturation"):
+        single = []
+        for place in range(nodes.replicates):
+            offset = {gate: value[place : place + 1] for gate, value in nodes.offset.items()}
+            alone = replace(statistics, nodes=replace(nodes, offset=offset))
+            single.append(getattr(alone, statistic)(second).number())
+        found = getattr(statistics, statistic)(second)
+        assert found.number() == pytest.approx(np.mean(single), rel=1e-9)
+        assert found.error() == pytest.approx(np.std(single, ddof=1) / math.sqrt(len(single)), rel=1e-6)
 
 
 # -- what does not exist ----------------------------------------------------------------------------------------------

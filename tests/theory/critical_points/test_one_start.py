@@ -209,6 +209,9 @@ def test_empirical_laws_list_the_same_units() -> None:
 def test_conditions_that_fixed_fields_break_are_warned_of() -> None:
     with pytest.warns(UserWarning, match="peephole at length 50 does not meet reach = T within a factor 2"):
         init.critical_(RNN(Peephole(), 3, 8), 50, fixed={"f.input_var": 4.0})
+    with pytest.warns(UserWarning, match="peephole at length 50 does not meet reach = T within a factor 2"):
+        # What the gates keep of a state near 0 meets it: that the state itself moves the gate takes the theory.
+        init.critical_(RNN(Peephole(), 3, 8), 50, fixed={"f.weight_var": 100.0}, input=Input())
     with pytest.warns(UserWarning, match="minimal at length 50 does not meet reach = T"):
         init.critical_(RNN(Minimal(), 3, 8), 50, input=Input(1.0, 0.0), fixed={"u.input_var": 25.0})
     with warnings.catch_warnings():

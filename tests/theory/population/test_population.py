@@ -370,6 +370,19 @@ def test_the_law_of_a_slow_state_is_that_of_its_perpetuity() -> None:
     assert float(moments.second_moment) == pytest.approx(expected, rel=0.002)
 
 
+def test_the_law_of_a_slow_state_is_that_of_its_perpetuity_where_two_gates_keep_biases_of_their_own() -> None:
+    # c = i sum_k f^k g, so E c^2 = E i^2 E g^2 E[1 / (1 - f^2)] over the biases of i and of f.
+    gates = {"i": Gate(bias_var=1.0), "f": Gate(bias_mean=4.0, bias_var=1.0), "g": Gate(input_var=1.0)}
+    settled = population(Spec(Peephole(), gates, biases="fixed")).settle("identical")
+    moments = settled.moments
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    mean = weights / weights.sum()
+    fed = float(mean @ (1 / (1 + np.exp(-nodes))) ** 2) * float(mean @ np.tanh(nodes) ** 2)
+    expected = fed * float(mean @ (1 / (1 - (1 / (1 + np.exp(-4 - nodes))) ** 2)))
+    assert settled.converged
+    assert close(moments.second_moment, moments.stderr["second_moment"], expected, 0.01)
+
+
 def test_correlation_is_undefined_without_variance_over_units() -> None:
     spec = Spec(Peephole(), {"i": Gate(1e-5), "f": Gate(1e-5, bias_mean=5), "g": Gate(bias_mean=1)})
     settled = population(spec).settle("apart")

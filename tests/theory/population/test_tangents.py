@@ -1,8 +1,9 @@
 """Late lags by the rates of units."""
 
+import pytest
 import torch
 
-from isornn.theory.population.tangents import binned, grid
+from isornn.theory.population.tangents import binned, falls, grid
 
 
 def test_sums_of_exponentials_are_those_of_the_units() -> None:
@@ -17,3 +18,11 @@ def test_nothing_is_lost_at_the_ends() -> None:
     loss = torch.tensor([0.0, 1e-12, 1e-9, 0.999, 1.0], dtype=torch.float64)
     shares = binned(torch.ones(5, 1, dtype=torch.float64), loss[:, None])
     assert torch.allclose(shares.sum(-1), torch.ones(5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("loss", "bins"),
+    [((0.0, 0.5, 1.0), True), ((-1e-15, 1 + 1e-15), True), ((-1e-6, 0.5), False), ((0.5, 1.001), False)],
+)
+def test_bins_take_what_falls_up_to_rounding(loss: tuple[float, ...], bins: bool) -> None:
+    assert falls(torch.tensor(loss, dtype=torch.float64)) is bins

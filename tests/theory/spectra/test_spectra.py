@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -28,11 +28,11 @@ from isornn.nn.random_network import RandomNetwork
 from isornn.simulation import simulate
 from isornn.theory import TheoryMissing, analyze
 from isornn.theory.spectra import SpectralDensity, spectrum
-from isornn.theory.spectra.blocks import chained, row_energy, sampled_path, thinned
-from isornn.theory.spectra.dyson import Dyson
-from isornn.theory.spectra.laws import integrals
-from isornn.theory.spectra.products import _of_margin
-from isornn.theory.spectra.scan import moments, upper_edge
+from isornn.theory.spectra.blocks import Source, Step, chained, row_energy, sampled_path, thinned
+from isornn.theory.spectra.dyson import Dyson, NotSolved, Solution
+from isornn.theory.spectra.laws import PiecewiseLaw, integrals
+from isornn.theory.spectra.products import _of_margin, product_law
+from isornn.theory.spectra.scan import _continued, _subset, moments, refined, upper_edge
 
 SPECS = {
     "gru_cho": CHO,
@@ -310,3 +310,52 @@ def test_a_margin_by_itself_has_the_moments_of_a_uniform_law(margin: float) -> N
     assert mass == pytest.approx(1, rel=2e-3)
     assert mean == pytest.approx(2, rel=2e-3)
     assert second == pytest.approx(4 * fourth / (1 + margin**2 / 3) ** 2, rel=2e-3)
+
+
+@pytest.mark.parametrize("margin", [0.05, 0.9])
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.2, 1.8)])
+def test_a_free_product_has_the_moments_that_follow_from_its_factors(margin: float, low: float, high: float) -> None:
+    # phi(a b a b) = phi(a^2) phi(b)^2 + phi(a)^2 phi(b^2) - phi(a)^2 phi(b)^2 for free a and b
+    uniform = PiecewiseLaw(torch.tensor([low, high]).double(), torch.tensor([0.0, 1.0]).double(), ())
+    one, two = (low + high) / 2, (low**2 + low * high + high**2) / 3
+    of_margin = ((1 + margin) ** 5 - (1 - margin) ** 5) / (10 * margin) / (1 + margin**2 / 3) ** 2
+    mass, mean, second = integrals(*product_law(uniform, margin))
+    assert mass == pytest.approx(1, rel=2e-3)
+    assert mean == pytest.approx(one, rel=1e-3)
+    assert second == pytest.approx(two + one**2 * (of_margin - 1), rel=1e-3)
+
+
+def test_where_points_are_put_does_not_depend_on_the_unit_of_density() -> None:
+    x = torch.logspace(-3, 1, 60, dtype=torch.float64)
+    xrho = (-(x.log() + 1).square()).exp()
+    torch.testing.assert_close(refined(x, 1000 * xrho, 100), refined(x, xrho, 100))
+
+
+def test_a_ray_that_is_solved_nowhere_is_given_up_after_some_halvings() -> None:
+    class Blocked:
+        """Solved down to an angle of 0.1, and no further."""
+
+        def __init__(self) -> None:
+            self.tried = 0
+
+        def solved(self, z: torch.Tensor, start: torch.Tensor) -> Solution:
+            self.tried += 1
+            if float(z.angle()) < 0.1:
+                raise NotSolved("an angle below 0.1")
+            return Solution(z, start, z, 0.0)
+
+    x, dyson = torch.ones(1, dtype=torch.float64), Blocked()
+    with pytest.raises(NotSolved, match="below"):
+        _continued(cast(Dyson, dyson), x, x[:, None], 1.0, 1e-3, depth=4)
+    assert dyson.tried < 2**5
+
+
+def test_a_few_units_have_the_moments_of_all() -> None:
+    energy = (1.5 * torch.randn(8000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).exp()
+    variance = energy.reshape(1, 1, -1)
+    blocks = chained([Step(1, 0 * variance, {Source(0): variance}, torch.full_like(energy, 1 / 8000))])
+    few = _subset(blocks)
+    assert len(few.energy) == 512
+    for power in (1, 2):
+        found = float((few.energy**power * few.weight).sum())
+        assert found == pytest.approx(float((blocks.energy**power * blocks.weight).sum()), rel=1e-3)

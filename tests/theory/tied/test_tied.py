@@ -18,6 +18,7 @@ from isornn.nn.random_network import RandomNetwork
 from isornn.theory import moment_dynamics
 from isornn.theory.records import NOTHING_LEFT, SIGN_UNSURE, TOO_LARGE
 from isornn.theory.tied.analysis import lyapunov_exponent
+from isornn.theory.tied.following import _resampled
 from isornn.theory.tied.paths import GaussianProcess, root
 
 LSTM_SPEC = Spec(LSTM(), law(i=(2, 1, 0, 0.5), f=(4, 0.5, 0.1, 2), g=(3, 0.5, 0, 0), o=(2, 0.5, 0, 0.5)))
@@ -138,6 +139,20 @@ def test_tied_and_untied_part_where_networks_do() -> None:
 
 
 # -- what does not exist ----------------------------------------------------------------------------------------------
+
+
+def test_resampled_units_have_the_weighted_means_of_all_and_replicates_their_own_draws() -> None:
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.rand(1, 3, 4000, generator=generator, dtype=torch.float64) + 0.5
+    value = torch.linspace(0, 1, 4000, dtype=torch.float64).expand(1, 3, -1)  # neighbours are alike: an error of 1/n
+    tilt = (1 + 4 * value) / 2
+    order, fresh = _resampled(weights, tilt, generator)
+    torch.testing.assert_close(fresh.mean(-1), torch.ones(1, 3, dtype=torch.float64))
+    for f in (value, value.square()):
+        expected = (weights * f).sum(-1) / weights.sum(-1)
+        torch.testing.assert_close((fresh * f.gather(-1, order)).mean(-1), expected, rtol=2e-3, atol=0)
+    alike, _ = _resampled(torch.ones_like(tilt), tilt, generator)
+    assert not torch.equal(alike[0, 0], alike[0, 1])
 
 
 def test_growth_beyond_doubles_is_said() -> None:

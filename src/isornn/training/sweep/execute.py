@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from isornn.interrupts import Interrupts, interrupts_kept
+from isornn.interrupts import interrupts_kept
 from isornn.training.sweep.ledger import OUTCOME, Run, SweptRun, ask, give_up, lost, read_run, take
 from isornn.training.sweep.plan import Fields
 from isornn.training.sweep.workers import WorkerLost, Workers
@@ -69,7 +69,7 @@ def run_sweep(
     with interrupts_kept() as interrupts, workers.start():  # first, for nothing is written where they cannot start
         for place, configuration in zip(folders, configurations.values(), strict=True):
             ask(place, configuration, retry_failed=retry_failed)
-        with _watched(folders, watch, interrupts):
+        with _watched(folders, watch):
             interrupts.check()
             _finish(folders, run, workers)
     return [read_run(place) for place in folders]
@@ -126,11 +126,8 @@ class _Losses:
 
 
 @contextmanager
-def _watched(folders: Sequence[Path], watch: Watch | None, interrupts: Interrupts) -> Iterator[None]:
-    """``watch`` is called from a thread until the block ends, and then once more if it ends well.
-
-    An interrupt that did not end the block until then is repeated.
-    """
+def _watched(folders: Sequence[Path], watch: Watch | None) -> Iterator[None]:
+    """``watch`` is called from a thread until the block ends, and then once more if it ends well."""
     if watch is None:
         yield
         return
@@ -144,7 +141,6 @@ def _watched(folders: Sequence[Path], watch: Watch | None, interrupts: Interrupt
     def keep_looking() -> None:
         while not over.wait(_SECONDS_BETWEEN_LOOKS):
             look()
-            interrupts.repeat()
 
     over, thread = threading.Event(), threading.Thread(target=keep_looking, daemon=True)
     thread.start()

@@ -1,0 +1,34 @@
+"""The papers' approximation of the LSTM, against matrices of its form."""
+
+import math
+
+import pytest
+import torch
+
+from isornn.cells import LSTM, Gate, Spec, Vanilla
+from isornn.theory import TheoryMissing
+from isornn.theory.gilboa import _variance, lstm_approximation
+
+
+def test_the_variance_is_that_of_a_diagonal_and_gaussian_rows() -> None:
+    n, generator = 600, torch.Generator().manual_seed(0)
+    a, v = torch.rand(2, n, generator=generator, dtype=torch.float64)
+    found = []
+    for _ in range(4):
+        rows = torch.randn(n, n, generator=generator, dtype=torch.float64) * (v / n).sqrt()[:, None]
+        values = torch.linalg.svdvals(a.sqrt().diag() + rows).square()
+        found.append(float(values.var(correction=0)))
+    assert float(_variance(a, v)) == pytest.approx(sum(found) / 4, rel=0.02)
+
+
+@pytest.mark.parametrize("spec", [Spec(Vanilla(), {"h": Gate(1.0)}), Spec(LSTM(), {"f": Gate(1.0)}, biases="fixed")])
+def test_it_is_of_an_lstm_with_biases_redrawn(spec: Spec) -> None:
+    with pytest.raises(TheoryMissing, match="LSTM with biases redrawn"):
+        lstm_approximation(spec)
+
+
+def test_without_recurrent_weights_it_is_the_forget_gate_alone() -> None:
+    gates = {name: Gate(input_var=1.0) for name in "igo"} | {"f": Gate(bias_mean=1.0)}
+    found = lstm_approximation(Spec(LSTM(), gates))
+    assert found.chi.number() == pytest.approx(1 / (1 + math.exp(-1)) ** 2)
+    assert found.variance.number() == pytest.approx(0, abs=1e-12)
