@@ -12,11 +12,11 @@ demo: .venv/.made
 	$(BIN)/isornn demo $(DEMO_ARGS)
 
 test: lint
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=
 
-# Not in `make test`, which it would make 1.3 times as long.
-coverage: .venv/.made-dev
-	$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term
+# What the last `make test` did not cover
+coverage:
+	$(BIN)/coverage report --skip-covered --sort=cover --show-missing
 
 # The recipes in docs/hosts, each in an environment of its own: make hosts HOSTS="darts gluonts"
 hosts:

@@ -14,7 +14,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 import isornn
-from isornn.cells import CELLS, GRU, LSTM, Gate, Input, Peephole, Spec, SpecError, Vanilla
+from isornn.cells import CELLS, LSTM, Gate, Input, Peephole, Spec, SpecError, Vanilla
 from isornn.cells.catalogue import OF_TORCH
 from isornn.cells.starts import IN_USE, STARTS, TEXTBOOK, start
 from isornn.cli import app, ask
@@ -353,13 +353,11 @@ def test_compare_puts_the_closest_reach_first() -> None:
 
 
 def test_compare_from_python_is_the_command() -> None:
-    found = compare(GRU(), 30, hidden=64, inputs=32, input=Input(2.0, 0.5))
-    law = ("--input-variance", "2", "--input-correlation", ".5")
-    assert found.to_json() == answer(
-        "compare", "--cell", "gru", "--hidden", "64", "--inputs", "32", "--length", "30", *law
-    )
+    found = compare(Vanilla(), 30, hidden=64, inputs=32, input=Input(2.0, 0.5))
+    sizes, law = ("--hidden", "64", "--inputs", "32"), ("--input-variance", "2", "--input-correlation", ".5")
+    assert found.to_json() == answer("compare", "--cell", "vanilla", *sizes, "--length", "30", *law)
     shown = str(found).splitlines()
-    assert shown[0] == "gru, N = 64, D = 32, T = 30" and len(shown) == 2 + len(found.starts)
+    assert shown[0] == "vanilla, N = 64, D = 32, T = 30" and len(shown) == 2 + len(found.starts)
     assert all(line.split()[0] == one.name for line, one in zip(shown[2:], found.starts, strict=True))
     assert found._repr_html_().count("<tr>") == 1 + len(found.starts)
 
