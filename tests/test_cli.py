@@ -362,10 +362,18 @@ def test_compare_from_python_is_the_command() -> None:
     assert found._repr_html_().count("<tr>") == 1 + len(found.starts)
 
 
-@pytest.mark.parametrize(("length", "hidden", "said"), [(0, 8, "length: 0"), (10, 0, "hidden: 0")])
-def test_compare_from_python_refuses(length: int, hidden: int, said: str) -> None:
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"length": 0}, "length: 0"),
+        ({"length": 9.5}, "length: 9.5 is not allowed; it is a whole number"),
+        ({"hidden": 0}, "hidden: 0"),
+        ({"input": Input(torch.ones(2))}, "input: .* one law, not a batch"),
+    ],
+)
+def test_compare_from_python_refuses(changed: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError, match=said):
-        compare(Vanilla(), length, hidden=hidden, inputs=1)
+        compare(Vanilla(), **{"length": 10, "hidden": 8, "inputs": 1, **changed})
 
 
 def test_compare_lists_starts_that_a_cell_does_not_have() -> None:

@@ -46,4 +46,13 @@ def test_the_map_covers_the_public_functions() -> None:
     assert [verb for verb in verbs if verb not in named] == []
 
 
-NOT_QUANTITIES = {"analyze", "analyze_stack", "chosen", "compare", "costs", "kernel_estimate", "pareto_front", "subspace"}
+NOT_QUANTITIES = {
+    "analyze",
+    "analyze_stack",
+    "chosen",
+    "compare",
+    "costs",
+    "kernel_estimate",
+    "pareto_front",
+    "subspace",
+}

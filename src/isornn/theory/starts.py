@@ -135,11 +135,12 @@ def compare(
     vanilla, N = 64, D = 8, T = 20
       start         reach, steps  xi     chi ...
     """
-    if not 1 <= length < math.inf:
-        raise SpecError("length", length, "it is a number of steps of at least 1")
+    if not isinstance(length, int) or isinstance(length, bool) or length < 1:
+        raise SpecError("length", length, "it is a whole number of steps, at least 1")
     law = Input() if input is None else input
     # Sizes and input are checked once, so that only what is peculiar to a start is left as its reason.
-    Spec(cell, input=law)
+    if Spec(cell, input=law).batch_shape:
+        raise SpecError("input", law, "it is one law, not a batch")
     start("torch", cell, hidden, inputs, length, law)
     found = []
     for name in (*TEXTBOOK, *(IN_USE if in_use else ()), "critical"):
