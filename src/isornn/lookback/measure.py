@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from isornn.lookback.dense import Predictions, gaussian, linear, reservoir
 from isornn.lookback.record import GROWING, NOTHING, TOO_FEW, Memory
@@ -136,7 +136,7 @@ def _finding(steps: Sequence[int], scored: Sequence[Scored], rows: Rows) -> tupl
     if not scored:
         return None, TOO_FEW
     best = max(scored, key=lambda one: one.score)
-    certain = float(student.isf(LEVEL / len(steps), rows.sequences - 1))
+    certain = -float(stdtrit(rows.sequences - 1, LEVEL / len(steps)))
     if best.score <= certain * best.error:
         return None, TOO_FEW if best.score > _POSSIBLE * best.error > 0 else NOTHING
     place = shortest(steps, [one.score for one in scored], [one.error for one in scored])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from scipy.stats import chi2
+from scipy.special import chdtri
 from torch import Tensor
 
 from isornn.lookback.dense import Predictions
@@ -27,7 +27,7 @@ def threshold(features: int, outputs: int) -> float:
     >>> round(threshold(1, 1), 2), round(threshold(2000, 1), 1)
     (6.63, 20.8)
     """
-    return float(chi2.isf(LEVEL / max(1, features), max(1, outputs)))
+    return float(chdtri(max(1, outputs), LEVEL / max(1, features)))
 
 
 @dataclass(frozen=True)

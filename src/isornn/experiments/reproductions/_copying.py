@@ -11,8 +11,6 @@ import statistics
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from scipy.stats import kendalltau
-
 from isornn.experiments.reproductions import _by_seeds as by_seeds
 from isornn.experiments.reproductions._followed import DECAY
 from isornn.experiments.runs import train_all
@@ -104,6 +102,8 @@ def sooner(rows: Sequence[Row]) -> bool | None:
 
     ``None``: chance would give as much of an order with a probability above 0.05.
     """
+    from scipy.stats import kendalltau  # half a second to import
+
     pairs = [(place, update) for place, one in enumerate(rows) for update in learned_at(one)]
     if len({update for _, update in pairs}) == 1:
         return None

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from scipy.stats import linregress, spearmanr
 
 from isornn.cells import Gate, Input, Spec, cell_named
 from isornn.cells.roles import roles_of
@@ -228,6 +227,8 @@ class Follows:
 
 def follows(measured: Measured, case: Mapping[str, Any], times: str = "xi") -> Follows | None:
     """The fit over the columns that have a border with every seed; ``None`` with fewer than three of them."""
+    from scipy.stats import linregress  # half a second to import
+
     by_seed = [borders(measured, case, seed) for seed in seeds_of(case)]
     columns = [
         k for k, xi in enumerate(case[times]) if xi is not None and all(0 < one[k] < math.inf for one in by_seed)
@@ -257,6 +258,8 @@ def _inside(one: Effect, low: float, high: float) -> bool | None:
 
 def rank_correlation(first: Sequence[float], second: Sequence[float | None]) -> float | None:
     """Spearman's, over the places where there are numbers; ``None`` if one of the two does not vary."""
+    from scipy.stats import spearmanr  # half a second to import
+
     pairs = [(a, b) for a, b in zip(first, second, strict=True) if b is not None]
     if len(pairs) < 3 or any(len(set(values)) < 2 for values in zip(*pairs, strict=True)):
         return None
