@@ -53,17 +53,17 @@ class ComparedStart:
 
     def to_json(self) -> dict[str, Any]:
         """One JSON object; what does not exist is null."""
-        numbers: dict[str, float | None] = dict.fromkeys(("reach", "reach_stderr", "xi", "chi"))
-        if self.analysis is not None:
-            reach, xi, chi = self.analysis.reach, self.analysis.xi, self.analysis.chi
-            numbers = {"reach": reach.number(), "reach_stderr": reach.error(), "xi": xi.number(), "chi": chi.number()}
+        numbers: dict[str, float | None] = {}
+        for name in ("reach", "xi", "chi"):
+            found = None if self.analysis is None else getattr(self.analysis, name)
+            numbers[name] = None if found is None else found.number()
+            numbers[f"{name}_stderr"] = None if found is None else found.error()
         return {"start": self.name, **numbers, "left": self.left, "verdict": self.verdict, "reason": self.reason}
 
     def row(self) -> tuple[str, ...]:
         """Its cells under `COLUMNS`."""
         found = self.to_json()
-        reach = with_error_of(found["reach"], found["reach_stderr"])
-        xi, chi = with_error_of(found["xi"]), with_error_of(found["chi"])
+        reach, xi, chi = (with_error_of(found[name], found[f"{name}_stderr"]) for name in ("reach", "xi", "chi"))
         return self.name, reach, xi, chi, share(self.left), self.verdict, self.reason or ""
 
 
@@ -119,6 +119,11 @@ def compare(
 ) -> ComparedStarts:
     """All starts of a cell side by side for sequences of T steps, the one whose reach is closest to T first.
 
+    For each start `analyze` gives the reach, the steps after the first until the mean square P_t of a small change of
+    the state has fallen to ``P_1 / e``, its rate ``chi`` a step and ``xi = -1/ln chi``, of infinitely many units with
+    weights redrawn at every step. Beside them stand ``sqrt(P_T / P_1)`` (`left_after`) and a word for reach / T
+    (`verdict`). Numbers have their standard error unless they are exact; ``sqrt(P_T / P_1)`` has none.
+
     Args:
         cell: the cell.
         length: T, the number of steps to bridge, at least 1.
@@ -129,6 +134,8 @@ def compare(
 
     Raises:
         SpecError: sizes, a length or an input law outside what is allowed.
+
+    Source: chi and xi: Gilboa et al. 2019, section 3; the starts: `isornn.cells.starts.start`.
 
     >>> from isornn.cells import Vanilla
     >>> print(compare(Vanilla(), 20, hidden=64, inputs=8))  # doctest: +ELLIPSIS
