@@ -63,7 +63,7 @@ def pre_activations(weight, bias_ih, bias_hh, x, gate, gates=4):
 
 
 def test_pre_activations_of_the_first_layer():
-    model, batch = nn.LSTM(5, 4000, batch_first=True), offset_batch()
+    model, batch = nn.LSTM(5, 2000, batch_first=True), offset_batch()
     critical_(model, batch=batch, generator=seeded())
     of_gate = [
         pre_activations(model.weight_ih_l0, model.bias_ih_l0, model.bias_hh_l0, batch.double(), gate)
@@ -77,7 +77,7 @@ def test_pre_activations_of_the_first_layer():
         covariance.trace() ** 2 + 2 * covariance.square().sum()
     )
     assert 1.1 < tails < 1.5
-    assert g.var((0, 1)).mean() == pytest.approx(4 / tails, rel=0.05)  # over 4000 units of 5 features
+    assert g.var((0, 1)).mean() == pytest.approx(4 / tails, rel=0.05)  # over 2000 units of 5 features
     assert i.var((0, 1)).mean() == pytest.approx(1 / tails, rel=0.05)
     assert f.var((0, 1)).max() < 1e-8 and o.abs().max() < 1e-8
     torch.testing.assert_close(f.mean((0, 1)), -i.mean((0, 1)), atol=1e-4, rtol=0)
