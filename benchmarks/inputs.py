@@ -4,10 +4,10 @@
 
 Recurrent matrices are drawn afresh at every step, input matrices once. Q = E h^2 and C of two sequences are averages
 over the steps; the reach and the growth per step of E|dh|^2 (over the second half of the steps) are of a change at the
-fixed point. Wanted: every number within 1 % of the theory's or within 3 standard errors, of both together. The standard
-error of 4 networks is itself uncertain (Student's t with 3 degrees of freedom is beyond 3 in 6 % of all cases), so a case
-with a number beyond is measured again with 16 other networks, and those decide. What is done is kept in
-results/inputs.json, and a later call goes on from there (delete it to start anew).
+fixed point. Wanted: every number within 1 % of the theory's or within 3 standard errors, of both together. The error of
+4 networks is itself uncertain (Student's t with 3 degrees of freedom is beyond 3 in 6 % of all cases), so a case with a
+number beyond is measured again with 16 other networks, and those decide. What is done is kept in results/inputs.json,
+and a later call goes on from there (delete it to start anew).
 """
 
 from __future__ import annotations
