@@ -496,15 +496,15 @@ def test_a_read_that_cannot_be_traced_is_a_gated_one() -> None:
     [
         (
             lambda s, u: {"h": torch.tanh(s.c) * torch.sigmoid(u.f), "c": torch.tanh(u.n)},
-            StateStructure(("c",), (), ("c",), {"c": ("n",)}, ()),
+            StateStructure(("c",), (), ("c",), ()),
         ),
         (
             lambda s, u: {"h": torch.sigmoid(u.f + u.n) * s.h + s.c, "c": 0.5 * s.c + u.n},
-            StateStructure(("h", "c"), ("h", "c"), ("c",), {"c": ("n",)}, ("f", "n")),
+            StateStructure(("h", "c"), ("h", "c"), ("c",), ("f", "n")),
         ),
         (
             lambda s, u: {"h": torch.tanh(u.f + s.h) + 0 * s.c, "c": s.h * u.n},
-            StateStructure(("h",), ("h",), (), {}, ("f",)),
+            StateStructure(("h",), ("h",), (), ("f",)),
         ),
     ],
 )
