@@ -70,7 +70,7 @@ class GateFunction:
                 value = call(u)
                 if not value.requires_grad:
                     return torch.zeros_like(u)
-                return torch.autograd.grad(value, u, torch.ones_like(value), create_graph=wanted)[0]
+                return torch.autograd.grad(value.sum(), u, create_graph=wanted)[0]
 
         return GateFunction(self.gate, slope, self.kinks)
 

@@ -20,6 +20,7 @@ from isornn.theory.population.units import (
     bounded,
     correlated,
     draw_gates,
+    ranks,
     redraws_law,
     variates,
 )
@@ -90,7 +91,7 @@ class SlowLaw:
 
     def of_units(self, units: Units) -> SlowLaw:
         """The law of the same units, in the order in which they are now."""
-        return self.taken(_own_bias(units).argsort(-1).argsort(-1)) if units.offsets else self
+        return self.taken(ranks(_own_bias(units))) if units.offsets else self
 
     def taken(self, order: Tensor) -> SlowLaw:
         """The units ``order`` ``(G, R, n)``, in that order."""
@@ -109,7 +110,7 @@ class SlowLaw:
         """
         uniform = draws.uniform(1 + units.copies)
         key = self.loss if self.loss.shape == draws.shape else draws.order(None)
-        place = uniform[0].argsort(-1).gather(-1, key.argsort(-1).argsort(-1))
+        place = uniform[0].argsort(-1).gather(-1, ranks(key))
         normal = torch.special.ndtri(uniform[1:].gather(-1, place.expand(units.copies, *place.shape)))
         value = self.mean + self.variance.sqrt() * correlated(normal, self.gap)
         states = {**units.states, name: torch.where(where, value, units.states[name])}
@@ -157,7 +158,7 @@ def loss_by_bias(laws: Laws, units: Units, held: Field, name: str) -> Tensor:
 
 def of_units(sorted_values: Tensor, units: Units) -> Tensor:
     """What is in the order of ``SlowLaw.of``, in the present order of units."""
-    return sorted_values.gather(-1, _own_bias(units).argsort(-1).argsort(-1))
+    return sorted_values.gather(-1, ranks(_own_bias(units)))
 
 
 def _by_nodes(laws: Laws, units: Units, held: Field, line: Line) -> SlowLaw:
@@ -252,13 +253,18 @@ def _averages(laws: Laws, units: Units, held: Field, line: Line, most: int) -> l
         points, weight = _Rule.of(laws, held, units.copies, group, most).points(variates(laws, units.copies))
         total: Means = {}
         for some, shares in zip(points.split(_TOGETHER, -1), weight.split(_TOGETHER), strict=True):
-            normal, w = some[..., None, None, None], shares[:, None, None, None]
+            normal = some[..., None, None, None]
             u, x = draw_gates(laws, crowd, held, normal, normal=normal.split(units.copies))
-            found = line.means_over(group, u, x, lambda value, w=w: (value * w).sum(1))
+            found = line.means_over(group, u, x, functools.partial(_over_first, shares[:, None, None, None]))
             total = {key: total.get(key, 0.0) + value for key, value in found.items()}
         means.append(total)
     shape = next(iter(units.offsets.values())).shape
     return [value.expand(shape) for value in line.moments(means)]
+
+
+def _over_first(weight: Tensor, value: Tensor) -> Tensor:
+    """From ``(copies, values of a rule, ..)`` to the part of the mean ``(copies, ..)`` that they make."""
+    return (value * weight).sum(1)
 
 
 @dataclass(frozen=True)

@@ -298,8 +298,17 @@ def arrangement(units: Units, persistent: Sequence[str]) -> Tensor | None:
     if len(state) == 1:
         return state[0]
     count = state.shape[-1]
-    group = state[0].argsort(-1).argsort(-1) // int(count**0.5)
-    return group * count + state[1].argsort(-1).argsort(-1)
+    return ranks(state[0]) // int(count**0.5) * count + ranks(state[1])
+
+
+def ranks(values: Tensor) -> Tensor:
+    """Of each value along the last axis, how many come before it in rising order.
+
+    >>> ranks(torch.tensor([0.3, 0.1, 0.2]))
+    tensor([2, 0, 1])
+    """
+    order = values.argsort(-1)
+    return torch.empty_like(order).scatter_(-1, order, torch.arange(order.shape[-1]).expand(order.shape))
 
 
 class Field:
@@ -388,7 +397,7 @@ def draw_gates(
         if not laws.fixed:
             variance = variance + laws.bias_var[gate]
         if gate in weighted:
-            own, pair = field.read(laws.read_name(gate), units, lambda name=gate: laws.cell.read(name, states, u))
+            own, pair = field.read(laws.read_name(gate), units, functools.partial(laws.cell.read, gate, states, u))
             variance, gap = variance + laws.weight[gate] * own, gap + laws.weight[gate] * (own - pair)
         mean = laws.bias_mean[gate] + known[gate] if gate in known else laws.bias_mean[gate]
         law = laws.bias_law[gate]
