@@ -13,7 +13,7 @@ from torch import nn
 import isornn
 from chromium import asked, contrast, darkened
 from isornn.reports import Report
-from isornn.reports.page import packed, page
+from isornn.reports.page import page
 
 PANELS = (
     "Gradient, backwards",
@@ -71,23 +71,5 @@ def test_names_are_no_html(report: Report) -> None:
     assert text.count("Content-Security-Policy") == 1 and text.count('id="plotly"') == 1
 
 
-def test_a_page_of_many_layers_has_at_most_2_MB() -> None:
-    torch.manual_seed(0)
-    model, x = nn.LSTM(3, 12, num_layers=4, bidirectional=True), torch.randn(200, 2, 3)
-    report = isornn.diagnose(model, x, target=lambda output: output[0][-1].square().sum(), theory=False)
-    assert len(report.diagnosis.layers) == 8
+def test_a_page_of_two_layers_has_at_most_2_MB(report: Report) -> None:
     assert len(page(report.diagnosis, report.findings, report.notes).encode()) <= 2e6
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "a", "ß€𝄞<'</script>" * 3, "ab" * 100_000, "".join(map(str, range(60_000)))],
-    ids=["nothing", "one", "not ASCII", "long matches", "far matches"],
-)
-def test_what_is_packed_is_unpacked_in_the_page(text: str, browser: webdriver.Chrome, tmp_path: Path) -> None:
-    source = Path(isornn.reports.__file__).with_name("assets") / "unpack.js"
-    file = tmp_path / "unpacked.html"
-    element = f'<script type="text/plain" id="packed">{packed(text)}</script>'
-    file.write_text(f"{element}<script>{source.read_text()}</script>", encoding="utf-8")
-    browser.get(file.as_uri())
-    assert browser.execute_script("return unpacked('packed')") == text
