@@ -167,13 +167,13 @@ def _each(function: Callable[[Tensor | None], Any], given: dict[str, Any]) -> di
 
 
 def run(kernel: Kernel, given: dict[str, Any], grads: Sequence[Tensor | None]) -> tuple[list[Tensor], Gradients]:
-    """Forward and backward, which write to nothing but the drive."""
+    """Forward and backward, which write to nothing but the drive and what is kept."""
     drive, fixed = parted(given)
     untouchable = _tensors(vars(fixed).values())
     copies = [value.clone() for value in untouchable]
     results, kept = kernel.forward(drive, fixed, keep=True)
-    untouchable += _tensors([results, kept, grads])
-    copies += [value.clone() for value in _tensors([results, kept, grads])]
+    untouchable += _tensors([results, grads])
+    copies += [value.clone() for value in _tensors([results, grads])]
     found = kernel.backward(fixed, results, kept, grads)
     for value, copy in zip(untouchable, copies, strict=True):
         assert torch.equal(value, copy)
