@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import isornn
-from isornn.cells import LSTM, Gate, Input, Peephole, Spec
+from isornn.cells import LSTM, Gate, Input, Peephole, Spec, Vanilla
 from isornn.modes import denormal_mode, denormals_flushed, flushes_denormals
 from isornn.nn.kernels import threads
 from isornn.training import State, train
@@ -100,7 +100,7 @@ QUESTIONS = {
     "quadrature": lambda: isornn.analyze(peephole()),
     "tied": lambda: isornn.analyze(peephole(), tied=True, steps=5),
     "critical": lambda: isornn.critical(LSTM(), 50).spec,
-    "spectrum": lambda: isornn.spectrum(peephole()),
+    "spectrum": lambda: isornn.spectrum(Spec(Vanilla(), {"h": Gate(1, 1)}, Input(1, 0.5))),
     "simulate": lambda: isornn.simulate(
         peephole(), width=32, networks=2, steps=5, generator=torch.Generator().manual_seed(0)
     ),

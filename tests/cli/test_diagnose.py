@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from typer.testing import CliRunner, Result
 
-from isornn.cli import app
+import shell
 from isornn.diagnosis import Predicted
 from isornn.diagnosis.diagnose import NOT_ASKED
 from isornn.training import Configuration, run
@@ -55,15 +55,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def called(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["diagnose", *map(str, arguments)], env={"COLUMNS": "200"})
-
-
-def refused(*arguments: object) -> str:
-    result = called(*arguments)
-    assert result.exit_code == 2 and result.stdout == "", result.output
-    assert result.stderr.startswith("isornn: ") and result.stderr.count("\n") == 1 and "Traceback" not in result.stderr
-    return result.stderr
+called = partial(shell.run, "diagnose")
+refused = partial(shell.refusal, "diagnose")
 
 
 def test_a_factory_of_model_and_batch(folder: Path) -> None:

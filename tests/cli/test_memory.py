@@ -3,19 +3,17 @@
 import io
 import json
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
 import isornn
 import isornn.files
-from isornn.cli import app
+import shell
 
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["memory", *map(str, arguments)], env={"COLUMNS": "200"})
+run = partial(shell.run, "memory")
 
 
 @pytest.fixture

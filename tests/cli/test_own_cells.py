@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 from joblib.externals.loky import get_reusable_executor
-from typer.testing import CliRunner, Result
 
 from isornn.cells import Gate, Spec
-from isornn.cli import app
 from isornn.nn import RNN
 from own_cells import MGU, Leaky
+from shell import refusal, run
 
 OWN = ("own_cells:MGU", "own_cells:Leaky(rate=0.25)")
 CELLS = {"own_cells:MGU": MGU(), "own_cells:Leaky(rate=0.25)": Leaky(0.25)}
@@ -57,21 +56,10 @@ optimiser = { name = "adam", rate = 0.01 }
 """
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
-
-
 def done(*arguments: object) -> str:
     result = run(*arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
-
-
-def refusal(*arguments: object) -> str:
-    result = run(*arguments)
-    assert (result.exit_code, result.stdout) == (2, ""), result.output
-    assert result.stderr.startswith("isornn: ") and result.stderr.count("\n") == 1
-    return result.stderr
 
 
 @pytest.fixture

@@ -6,17 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from isornn.cli import app
 from isornn.cli.pareto import _number
 from isornn.theory import COSTS
+from shell import run
 
 QUICK = ("--cell", "peephole", "--length", "50", "--biases", "redrawn", "--specs", "24")
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
 
 
 def test_shows_the_front_and_what_to_take() -> None:

@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
+import shell
 from dropped_interrupts import dropped_interrupt
-from isornn.cli import app
 from isornn.training import Configuration, RunRecord
 
 FILE = """
@@ -38,8 +38,7 @@ rate = 1e-2
 """
 
 
-def called(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["train", *map(str, arguments)], env={"COLUMNS": "200"})
+called = partial(shell.run, "train")
 
 
 @pytest.fixture

@@ -115,9 +115,18 @@ def test_what_is_kept_changes_no_number(kind, monkeypatch):
         assert replay_of(layer, x).gates is None
     monkeypatch.setattr(replay, "_SPAN", 150)
     assert replay_of(layer, x).gates is not None
-    monkeypatch.setattr(replay, "_SPAN", 32)
-    anew = measure(layer, x, target=lambda output: output[0].square().sum()).to_json()
-    compare(kept, anew)
+    for span, room in ((150, 0), (32, 2**29)):
+        monkeypatch.setattr(replay, "_SPAN", span)
+        monkeypatch.setattr(replay, "_KEPT", room)
+        assert replay_of(layer, x).gates is None
+        compare(kept, measure(layer, x, target=lambda output: output[0].square().sum()).to_json())
+
+
+def test_a_replay_of_up_to_1024_steps_loads_no_compiled_kernels(monkeypatch):
+    """Not even where its pre-activations are too many to be kept: loading takes longer than the steps."""
+    monkeypatch.setattr(replay, "_KEPT", 0)
+    monkeypatch.delattr(replay, "recurrence")
+    assert replay_of(nn.LSTM(2, 3), torch.randn(40, 2, 2)).gates is None
 
 
 def compare(one, other):

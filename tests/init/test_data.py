@@ -13,6 +13,7 @@ from isornn.cells import Input, SpecError, cell_named
 from isornn.cells.roles import roles_of
 from isornn.init import LayerStart, ModuleError, StandardisedInput, critical_
 from isornn.init.data import LayerInput
+from isornn.nn import MinimalRNN
 
 T = 60
 
@@ -62,7 +63,7 @@ def pre_activations(weight, bias_ih, bias_hh, x, gate, gates=4):
 
 
 def test_pre_activations_of_the_first_layer():
-    model, batch = nn.LSTM(5, 4000, batch_first=True), offset_batch()
+    model, batch = nn.LSTM(5, 2000, batch_first=True), offset_batch()
     critical_(model, batch=batch, generator=seeded())
     of_gate = [
         pre_activations(model.weight_ih_l0, model.bias_ih_l0, model.bias_hh_l0, batch.double(), gate)
@@ -76,7 +77,7 @@ def test_pre_activations_of_the_first_layer():
         covariance.trace() ** 2 + 2 * covariance.square().sum()
     )
     assert 1.1 < tails < 1.5
-    assert g.var((0, 1)).mean() == pytest.approx(4 / tails, rel=0.05)  # over 4000 units of 5 features
+    assert g.var((0, 1)).mean() == pytest.approx(4 / tails, rel=0.05)  # over 2000 units of 5 features
     assert i.var((0, 1)).mean() == pytest.approx(1 / tails, rel=0.05)
     assert f.var((0, 1)).max() < 1e-8 and o.abs().max() < 1e-8
     torch.testing.assert_close(f.mean((0, 1)), -i.mean((0, 1)), atol=1e-4, rtol=0)
@@ -400,3 +401,27 @@ def test_statistics_of_an_input_have_its_units(scale):
     assert found.variance == pytest.approx(2 * scale**2, rel=0.03)
     assert found.tails == pytest.approx(1, abs=0.03)
     assert found.correlation_in_time == pytest.approx(0.7, abs=0.02)
+
+
+@pytest.mark.parametrize("features", ["linear", "tanh"])
+def test_features_get_the_size_of_a_candidate(features):
+    """minimalRNN writes Phi(x) as it is, so Phi starts with mean 0 and the mean square of tanh at variance 4."""
+    layer = MinimalRNN(40, 1000, features=features, batch_first=True)
+    sizes, offsets = torch.linspace(0.5, 2.0, 40), torch.linspace(-2.0, 9.0, 40)
+    batch = torch.randn(50, T, 40, generator=seeded(2)) * sizes + offsets
+    critical_(layer, batch=batch, generator=seeded())
+    phi = batch @ layer.weight_phi_l0.T + layer.bias_phi_l0
+    phi = phi if features == "linear" else phi.tanh()
+    assert float(phi.detach().square().mean()) == pytest.approx(0.64, abs=0.03)
+    assert float(phi.detach().mean((0, 1)).abs().max()) < (1e-4 if features == "linear" else 0.05)
+    gate = phi @ layer.weight_ih_l0.T
+    assert float(gate.detach().var()) == pytest.approx(1.0, rel=0.1)
+
+
+def test_upper_layers_have_no_features_and_keep_their_law():
+    """A layer whose width is that of its input takes it as it is: nothing is mapped, gates have variance 1."""
+    model, batch = MinimalRNN(5, 400, num_layers=2, batch_first=True), offset_batch()
+    starts: list[LayerStart] = []
+    critical_(model, batch=batch, generator=seeded(), report=starts.append)
+    assert not hasattr(model, "weight_phi_l1")
+    assert float(starts[1].spec.gates["u"].input_var) * starts[1].input.size == pytest.approx(1.0)

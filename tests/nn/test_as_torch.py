@@ -154,6 +154,29 @@ def test_batched_gradients_are_those_one_by_one(kind: Any) -> None:
 
 
 @every_kind
+def test_a_retained_graph_gives_the_same_gradients_again(kind: Any) -> None:
+    layer, x = made(kind, **DEEP), sequence().requires_grad_()
+    out, sources = layer(x)[0], [x, *layer.parameters()]
+    arriving = torch.randn(out.shape, dtype=out.dtype, generator=seeded(2))
+    first, *others = [torch.autograd.grad(out, sources, arriving, retain_graph=True) for _ in range(3)]
+    assert all(torch.equal(a, b) for other in others for a, b in zip(first, other, strict=True))
+
+
+def test_the_operations_write_to_nothing() -> None:
+    layer, x = made(nn.LSTM), sequence()
+    tensors = [x, layer.weight_ih_l0, layer.bias_ih_l0, layer.weight_hh_l0, None, None]
+    tensors = [None if tensor is None else tensor.detach() for tensor in tensors]
+    initial = [x.new_zeros(B, N), x.new_zeros(B, N)]
+    with torch.no_grad():
+        h, c, *kept = torch.ops.isornn.recurrence(layer.layout.key, *tensors, None, [], initial, True)
+        copies = [value.clone() for value in kept]
+        given = (layer.layout.key, *tensors, [], initial, [h, c], kept, [torch.ones_like(h)], [0], True)
+        first, again = (torch.ops.isornn.recurrence_backward(*given) for _ in range(2))
+    assert all(torch.equal(value, copy) for value, copy in zip(kept, copies, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+@every_kind
 def test_vectorised_jacobians_and_hessians(kind: Any) -> None:
     layer, x = made(kind), sequence(3, 1, D)
     functional, out = torch.autograd.functional, output_of(layer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -69,12 +70,13 @@ class GateFunction:
                 value = call(u)
                 if not value.requires_grad:
                     return torch.zeros_like(u)
-                return torch.autograd.grad(value, u, torch.ones_like(value), create_graph=wanted)[0]
+                return torch.autograd.grad(value.sum(), u, create_graph=wanted)[0]
 
         return GateFunction(self.gate, slope, self.kinks)
 
 
 Factors = tuple[GateFunction, ...]
+Numbers = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -82,12 +84,13 @@ class Opaque:
     """A factor that mixes several pre-activations, or is curved in a state.
 
     ``reason`` names the operation, ``variables`` the states and input that it depends on, ``gates`` the
-    pre-activations.
+    pre-activations; ``call`` is its value by those of the pre-activations, and of states and input.
     """
 
     reason: str
     variables: frozenset[str]
     gates: frozenset[str]
+    call: Callable[[Numbers, Numbers], Any]
     serial: int = field(default_factory=lambda: next(_serial))
 
 
@@ -115,6 +118,18 @@ class Term:
     def variables(self) -> frozenset[str]:
         """States and input that it depends on."""
         return frozenset(self.powers).union(*(o.variables for o in self.opaque))
+
+    def at(self, gates: Numbers, variables: Numbers) -> Any:
+        """The value, by those of the pre-activations and of states and input; a number where it depends on none."""
+        value: Any = self.coefficient
+        for gate, functions in self.factors.items():
+            for function in functions:
+                value = value * function.call(gates[gate])
+        for name, power in self.powers.items():
+            value = value * variables[name] ** power
+        for opaque in self.opaque:
+            value = value * opaque.call(gates, variables)
+        return value
 
     def times(self, other: Term) -> Term:
         factors = dict(self.factors)
@@ -160,6 +175,16 @@ class Polynomial:
 
     def __pow__(self, power: int) -> Polynomial:
         return math.prod([self] * power, start=Polynomial.constant(1.0))
+
+    def at(self, gates: Numbers, variables: Numbers) -> Any:
+        """The value, by those of the pre-activations and of states and input.
+
+        >>> from isornn.cells import GRU
+        >>> u = {gate: torch.tensor(float(gate == "nx")) for gate in GRU().gates}
+        >>> structure_of(GRU()).update["h"].at(u, {"h": torch.tensor(0.5)})
+        tensor(0.6308)
+        """
+        return sum(term.at(gates, variables) for term in self.terms)
 
     @property
     def gates(self) -> frozenset[str]:
@@ -375,10 +400,10 @@ def _applied(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwa
         return _ARITHMETIC[name](*args)
     if mixed or len({function.gate for function in functions}) > 1:
         expressions = [*mixed, *map(Polynomial.of_gate, functions)]
-        return _opaque(_why_mixed(name, expressions), expressions)
+        return _opaque(_why_mixed(name, expressions), function, args, kwargs)
     kinks = _kinks_of(name, functions[0], simple, named)
     if isinstance(kinks, str):
-        return _opaque(kinks, map(Polynomial.of_gate, functions))
+        return _opaque(kinks, function, args, kwargs)
 
     def call(u: Tensor) -> Tensor:
         at, by = fx.node.map_aggregate((simple, named), lambda a: a.call(u) if isinstance(a, GateFunction) else a)
@@ -405,9 +430,27 @@ def _why_mixed(name: str, expressions: list[Polynomial]) -> str:
     return one.obstacle() or f"{name} of an expression in {mixed}"
 
 
-def _opaque(reason: str, arguments: Iterable[Polynomial]) -> Polynomial:
-    whole = Polynomial([term for argument in arguments for term in argument.terms])
-    return Polynomial([Term(1.0, {}, {}, (Opaque(reason, whole.variables, whole.gates),))])
+def _opaque(
+    reason: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
+) -> Polynomial:
+    """``function(*args, **kwargs)`` as one factor."""
+    simple, named = fx.node.map_aggregate((args, dict(kwargs or {})), _simplest)
+    given = [value for value in values_in(simple, named) if isinstance(value, (Polynomial, GateFunction))]
+
+    def call(gates: Numbers, variables: Numbers) -> Any:
+        def value_of(argument: Any) -> Any:
+            if isinstance(argument, GateFunction):
+                return argument.call(gates[argument.gate])
+            return argument.at(gates, variables) if isinstance(argument, Polynomial) else argument
+
+        at, by = fx.node.map_aggregate((simple, named), value_of)
+        return function(*at, **by)
+
+    functions = [value for value in given if isinstance(value, GateFunction)]
+    mixed = [value for value in given if isinstance(value, Polynomial)]
+    gates = frozenset(f.gate for f in functions).union(*(value.gates for value in mixed))
+    variables = frozenset[str]().union(*(value.variables for value in mixed))
+    return Polynomial([Term(1.0, {}, {}, (Opaque(reason, variables, gates, call),))])
 
 
 def _kinks_of(
@@ -444,14 +487,14 @@ def _quotient(a: Any, b: Any) -> Polynomial:
     if isinstance(by, GateFunction) and (_is_above_zero(by.call) or _is_above_zero(lambda u: -by.call(u))):
         return _polynomial(a) * Polynomial.of_gate(GateFunction(by.gate, lambda u: 1 / by.call(u), by.kinks))
     what = "an expression" if isinstance(by, Polynomial) else "what is 0 somewhere"
-    return _polynomial(a) * _opaque(f"division by {what}", [_polynomial(b)])
+    return _polynomial(a) * _opaque(f"division by {what}", torch.reciprocal, (b,))
 
 
 def _power(a: Any, power: Any) -> Polynomial:
     by = _simplest(power)
     what = "an expression" if isinstance(by, (Polynomial, GateFunction)) else float(by)
     if isinstance(what, str) or what < 0 or what != int(what):
-        return _opaque(f"power {what} of an expression", map(_polynomial, (a, power)))
+        return _opaque(f"power {what} of an expression", operator.pow, (a, power))
     return _polynomial(a) ** int(what)
 
 

@@ -62,7 +62,7 @@ class CellGraph:
     output: Any
     untraced: Mapping[str, str]
 
-    @property
+    @functools.cached_property
     def plain_reads(self) -> tuple[str, ...]:
         """The gates whose matrix multiplies the first state itself: one product serves them all.
 

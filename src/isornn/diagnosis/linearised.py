@@ -16,8 +16,8 @@ from isornn.cells.trace import INPUT, Leaf
 from isornn.diagnosis.replay import Replay
 from isornn.nn.layer_step import LayerStep
 
-# What is kept of a replay's linearised steps, in bytes: enough for 8 sequences of 800 steps of an LSTM of 256 units.
-_KEPT = 2**28
+# What is kept of a replay's linearised steps, in bytes: enough for 32 sequences of 800 steps of an LSTM of 128 units.
+_KEPT = 2**29
 
 # By place among `Linearised.leaves`: of every step, a derivative (B, 1, N).
 Diagonals = tuple[tuple[int, tuple[Tensor, ...]], ...]

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from isornn.diagnosis.linearised import Linearised
 
 CHUNK = 64
-_SPAN = 1024  # steps that are computed in one go
-# Pre-activations up to this many bytes are kept, of sequences up to a span, which go step by step in torch: it takes a
-# second to load the compiled kernels, and several to compile them once.
-_KEPT = 2**26
+# Steps that are computed in one go. Up to a span they go step by step in torch: it takes a second or two to load the
+# compiled kernels, and several to compile them once.
+_SPAN = 1024
+# Pre-activations of a module's layers are kept where all together have at most this many bytes: four directions of an
+# LSTM of 128 units over 32 sequences of 1000 steps.
+_KEPT = 2**29
 # Part of the largest value by which a module's own rounding may differ from the replay, over one step or a few.
 _TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 # Two chaotic runs that round differently, a fast kernel and steps of torch, diverge at one rate, not from one distance.
@@ -71,11 +73,15 @@ class Replay:
 
     @staticmethod
     @torch.no_grad()
-    def of(step: LayerStep, inputs: Tensor, lengths: Tensor, initial: Sequence[Tensor]) -> Replay:
-        """Run the layer from its ``initial`` states (B, .), a chunk of steps at a time: inputs stay as they are."""
+    def of(step: LayerStep, inputs: Tensor, lengths: Tensor, initial: Sequence[Tensor], keep: bool) -> Replay:
+        """Run the layer from its ``initial`` states (B, .), a chunk of steps at a time: inputs stay as they are.
+
+        Args:
+            keep: the pre-activations, of a sequence that has no more than a span of steps.
+        """
         length, batch = inputs.shape[:2]
-        if length <= _SPAN and 8 * length * batch * len(step.cell.gates) * step.hidden <= _KEPT:
-            return Replay._of_few(step, inputs, lengths, initial)
+        if length <= _SPAN and (keep or step.gives_state):
+            return Replay._of_few(step, inputs, lengths, initial, keep)
         states = tuple(inputs.new_empty(length + 1, batch, size, dtype=torch.float64) for size in step.sizes)
         separate = None if step.gives_state else states[0].new_empty(length, batch, step.hidden)
         for whole, first in zip(states, initial, strict=True):
@@ -91,8 +97,8 @@ class Replay:
         return Replay(step, inputs, lengths, states, states[0][1:] if separate is None else separate)
 
     @staticmethod
-    def _of_few(step: LayerStep, inputs: Tensor, lengths: Tensor, initial: Sequence[Tensor]) -> Replay:
-        """Step by step, with the pre-activations of all steps."""
+    def _of_few(step: LayerStep, inputs: Tensor, lengths: Tensor, initial: Sequence[Tensor], keep: bool) -> Replay:
+        """Step by step."""
         x = inputs.double()
         drive = {gate: values.unbind(0) for gate, values in step.drive(x).items()}
         fed = step.pointwise(x)
@@ -101,8 +107,11 @@ class Replay:
             now = {gate: values[t] for gate, values in drive.items()}
             new, of_step = step(now, states[-1], None if fed is None else fed[t])
             states.append(new)
-            u.append(of_step)
+            if keep:
+                u.append(of_step)
         known = tuple(torch.stack(values) for values in zip(*states, strict=True))
+        if not keep:
+            return Replay(step, inputs, lengths, known, known[0][1:])
         gates = {gate: torch.stack([getattr(values, gate) for values in u]) for gate in step.cell.gates}
         after = tuple(values[1:] for values in known)
         output = after[0] if step.gives_state else step.output(after, Values(**gates, **step.weights.units))
@@ -183,6 +192,8 @@ def replay_module(module: RecurrentModule, captured: CapturedSequence) -> list[L
     """
     sequences, done = captured.sequences, list[LayerReplay]()
     depth = 1 + max(layer.layer for layer in module.layers)
+    numbers = sum(len(layer.cell.gates) * layer.hidden for layer in module.layers)
+    keep = 8 * sequences.values.shape[:2].numel() * numbers <= _KEPT
     for number in range(depth):
         outputs = []
         for layer in (layer for layer in module.layers if layer.layer == number):
@@ -191,7 +202,7 @@ def replay_module(module: RecurrentModule, captured: CapturedSequence) -> list[L
                 x = gate_inputs(layer, own, captured.previous)
             step = LayerStep.of(layer)
             initial = initial_states(step, x, None if captured.initial is None else captured.initial[len(done)])
-            replay = Replay.of(step, x, captured.lengths, initial)
+            replay = Replay.of(step, x, captured.lengths, initial, keep)
             ends = {time: states[len(done)] for time, states in captured.ends.items()}
             returned = None
             if number == depth - 1:

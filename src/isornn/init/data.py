@@ -18,8 +18,9 @@ from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.init.writing import all_or_nothing, check_settable
 from isornn.modes import unhindered
 from isornn.nn import draws
-from isornn.nn.gate_tensors import ModuleError, RecurrentLayer
+from isornn.nn.gate_tensors import FeatureMap, ModuleError, RecurrentLayer
 from isornn.nn.layer_step import LayerStep, gate_inputs, own_time
+from isornn.theory.critical_points.rule import SEEN_TO_LEARN, WRITTEN
 
 Report = Callable[["LayerStart"], object]
 SpecFor = Callable[[Cell, float, Input], Spec]
@@ -243,11 +244,16 @@ def _sequence(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedS
 
 @dataclass(frozen=True)
 class _Received:
-    """A layer with what its input matrices multiply, (T, B, D), and the sequences' lengths (B,)."""
+    """A layer with its sequence (T, B, D) in its own direction, the input before that, and lengths (B,)."""
 
     layer: RecurrentLayer
-    x: Tensor
+    sequence: Tensor
+    previous: Tensor | None
     lengths: Tensor
+
+    def gate_inputs(self) -> Tensor:
+        """What the input matrices multiply."""
+        return gate_inputs(self.layer, self.sequence, self.previous)
 
 
 def _received(found: RecurrentModule, captured: CapturedSequence) -> Iterator[_Received]:
@@ -258,25 +264,35 @@ def _received(found: RecurrentModule, captured: CapturedSequence) -> Iterator[_R
         outputs = []
         for layer in (layer for layer in found.layers if layer.layer == number):
             own = own_time(sequences, sequences.values, layer.direction)
-            x = gate_inputs(layer, own, captured.previous)
-            # Of a layer that reads x_(t-1) too, the first half: its law is the same.
-            yield _Received(layer, x[..., : layer.inputs], captured.lengths)
+            received = _Received(layer, own, captured.previous, captured.lengths)
+            yield received
             if number < top:
-                outputs.append(own_time(sequences, LayerStep.of(layer).run(x), layer.direction))
+                output = LayerStep.of(layer).run(received.gate_inputs())
+                outputs.append(own_time(sequences, output, layer.direction))
         if outputs:
             sequences = sequences.with_values(sequences.ended(torch.cat(outputs, -1)))
 
 
 def _set(received: _Received, length: float, spec_for: SpecFor, generator: torch.Generator | None) -> LayerStart:
-    layer, seen = received.layer, LayerInput.of(received.x, received.lengths)
+    layer = received.layer
+    if layer.features is not None:
+        _set_features(layer.features, LayerInput.of(received.sequence, received.lengths), generator)
+    x = received.gate_inputs()[..., : layer.inputs]  # x_(t-1), which some read too, has the same law
+    seen = LayerInput.of(x, received.lengths)
     spec = spec_for(layer.cell, length, seen.law(layer.where))
     if any(gate.biases for gate in layer.gates.values()):
         check_settable(layer, spec)
         draws.redraw(layer, spec, generator)
         _centre(layer, seen.means)
     else:
-        _set_without_biases(received, spec, generator)
+        _set_without_biases(layer, x, received.lengths, spec, generator)
     return LayerStart(layer.where, length, seen, spec)
+
+
+def _set_features(features: FeatureMap, seen: LayerInput, generator: torch.Generator | None) -> None:
+    """Give ``Phi(x)``, which takes a candidate's place, mean 0 and a candidate's size."""
+    variance = SEEN_TO_LEARN if features.bounded else WRITTEN
+    draws.redraw_features(features, variance / (seen.size or 1.0), seen.means, generator)
 
 
 def _set_unreached(
@@ -318,7 +334,9 @@ def _centre(layer: RecurrentLayer, means: Tensor) -> None:
 # ---- layers without biases ----
 
 
-def _set_without_biases(received: _Received, spec: Spec, generator: torch.Generator | None) -> None:
+def _set_without_biases(
+    layer: RecurrentLayer, x: Tensor, lengths: Tensor, spec: Spec, generator: torch.Generator | None
+) -> None:
     """Let the mean of the input (T, B, D) take the biases' place.
 
     With w that minimises the variance of ``w x`` where its mean is 1, a gate that should have bias b gets
@@ -330,7 +348,6 @@ def _set_without_biases(received: _Received, spec: Spec, generator: torch.Genera
     Raises:
         ModuleError: the input has no such mean.
     """
-    layer, x, lengths = received.layer, received.x, received.lengths
     sequences = [x[:length, number].double().cpu() for number, length in enumerate(lengths.tolist())]
     strength = _strength(sequences)
     unbiased = {name: replace(law, bias_mean=0.0, bias_var=0.0, bias_law=None) for name, law in spec.gates.items()}

@@ -66,9 +66,10 @@ def critical_(
 
     With ``batch`` the model is run on it, and every recurrent layer, in the order in which they are called, is drawn
     for what it receives from the layers below as they then are: input weights are divided by the standard deviation of
-    the layer's input, and every bias is lowered by ``U mu``, what the input's mean adds to its gate. Everything else in
-    the model stays bit by bit as it was. Without it all layers are drawn by one law, that of `isornn.critical`'s spec
-    for ``input``.
+    the layer's input, and every bias is lowered by ``U mu``, what the input's mean adds to its gate. A feature map
+    ``Phi``, which a cell such as minimalRNN writes in a candidate's place, gets mean 0 and a candidate's mean square,
+    .64. Everything else in the model stays bit by bit as it was. Without a batch all layers are drawn by one law, that
+    of `isornn.critical`'s spec for ``input``, and feature maps stay as they are.
 
     ``weight_var`` 1e-5 but on a gate that only shapes the output (1); candidates get the input with variance 4, the
     write gate with 1, as does an output gate that is 0 at ``u = 0`` (tanh); the remember gate's bias is ``ln r`` per

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from isornn.cells import BiasLaw, Cell, Gate, Spec
 from isornn.cells.openings import bias_of
-from isornn.nn.gate_tensors import RecurrentLayer
+from isornn.nn.gate_tensors import FeatureMap, RecurrentLayer
 
 Generator = torch.Generator | None
 Entries = Literal["normal", "uniform"]
@@ -138,6 +138,14 @@ def redraw(
         layer.projection.copy_(
             dense(shape, glorot, generator, "uniform") if uniform_entries else haar(shape, generator)
         )
+
+
+def redraw_features(features: FeatureMap, variance: float, means: Tensor, generator: Generator) -> None:
+    """Draw ``W ~ N(0, variance / D)`` in place and set ``b = -W mu`` by the input's means (D,), under ``no_grad``."""
+    weight = dense(features.weight.shape, variance, generator)
+    features.weight.copy_(weight)
+    if features.bias is not None:
+        features.bias.copy_(-weight @ means.to(weight))
 
 
 def _redraw_biases(layer: RecurrentLayer, spec: Spec, generator: Generator) -> None:

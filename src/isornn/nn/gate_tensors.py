@@ -35,6 +35,21 @@ class ModuleError(ValueError):
 
 
 @dataclass(frozen=True)
+class FeatureMap:
+    """``Phi(x) = W x + b``, or its tanh: what an isornn layer makes of its input where the cell takes it pointwise.
+
+    Args:
+        weight: W (N, D).
+        bias: b (N,), if the layer has biases.
+        bounded: whether tanh follows.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    bounded: bool
+
+
+@dataclass(frozen=True)
 class RecurrentLayer:
     """One layer and direction of a recurrent module.
 
@@ -46,6 +61,7 @@ class RecurrentLayer:
         gates: tensors by the cell's gate names, in the cell's order.
         projection: ``weight_hr`` (P, N) of an LSTM with ``proj_size``.
         parameters: the cell's own by name, each (N,).
+        features: the map of its input, if it has one.
     """
 
     where: str
@@ -56,6 +72,7 @@ class RecurrentLayer:
     gates: Mapping[str, GateTensors]
     projection: Tensor | None = None
     parameters: Mapping[str, Tensor] = field(default_factory=dict)
+    features: FeatureMap | None = None
 
     @property
     def hidden(self) -> int:
@@ -250,7 +267,12 @@ def _layers_of(module: nn.Module, where: str) -> Iterator[RecurrentLayer]:
             gates = {gate: module.gate_parameters(gate, layer, direction) for gate in module.cell.gates}
             projection = getattr(module, f"weight_hr{name}", None)
             own = {parameter: getattr(module, parameter + name) for parameter in module.cell.parameters}
-            yield RecurrentLayer(f"{where} {name[1:]}", module, module.cell, layer, direction, gates, projection, own)
+            weight = getattr(module, f"weight_phi{name}", None)
+            bias = getattr(module, f"bias_phi{name}", None)
+            features = None if weight is None else FeatureMap(weight, bias, module.features == "tanh")
+            yield RecurrentLayer(
+                f"{where} {name[1:]}", module, module.cell, layer, direction, gates, projection, own, features
+            )
     elif isinstance(module, nn.RNNCellBase):
         yield RecurrentLayer(where, module, _torch_cell(module), 0, 0, _torch_gates(module, ""))
     elif isinstance(module, nn.RNNBase):

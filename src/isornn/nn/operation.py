@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.flop_counter import register_flop_formula
 
 from isornn.cells import Cell
@@ -105,7 +105,7 @@ def _backward(
 ) -> list[Tensor]:
     """Gradients of inputs (empty unless wanted) and of each tensor from matrix to initial, where there are.
 
-    ``grads`` are those of the results at the places ``given``.
+    ``grads`` are those of the results at the places ``given``. What is ``kept`` may be written over.
     """
     kernel = kernel_of(_cell(cell)[0])
     assert kernel is not None
@@ -116,12 +116,33 @@ def _backward(
         fixed = RecurrenceArgs(_whole(recurrent), offset, _whole(pointwise), _each_whole(units), _each_whole(initial))
         found = kernel.backward(fixed, results, kept, by_result)
         first = (found.drive @ matrix) if wants_inputs else inputs.new_empty(0)
-        own = [outer_products(found.drive, inputs), *([] if bias is None else [found.drive.sum((0, 1))])]
+        own = _of_drive(found.drive, inputs, bias is not None)
     rest = [value for value in (found.weight, found.offset, found.x) if value is not None]
     return [first, *own, *rest, *found.units, *found.initial]
 
 
-backward_operation = torch.library.custom_op("isornn::recurrence_backward", _backward, mutates_args=())
+def _of_drive(du: Tensor, inputs: Tensor, has_bias: bool) -> list[Tensor]:
+    """Gradients of the matrix, and of the bias, which multiplies an input that is always 1."""
+    if not has_bias:
+        return [outer_products(du, inputs)]
+    found = outer_products(du, nn.functional.pad(inputs, (0, 1), value=1.0))
+    return [found[:, :-1].contiguous(), found[:, -1].contiguous()]
+
+
+def _backward_on_copies(*arguments: Any) -> list[Tensor]:
+    """`_backward` of an operation, which may not write to what it takes."""
+    kept = -4
+    copied = [*arguments]
+    copied[kept] = [value.clone() for value in copied[kept]]
+    return _backward(*copied)
+
+
+backward_operation = torch.library.custom_op(
+    "isornn::recurrence_backward",
+    _backward_on_copies,
+    mutates_args=(),
+    schema=torch.library.infer_schema(_backward, mutates_args=()),
+)
 
 
 @backward_operation.register_fake
@@ -178,7 +199,7 @@ def _differentiate(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     grads = grads[: len(results)]
     if any(grad is not None and torch._C._functorch.is_legacy_batchedtensor(grad) for grad in grads):
         return _differentiate_by_steps(ctx.cell, tensors, units, initial, grads)
-    if getattr(ctx, "stale", False):
+    if getattr(ctx, "stale", False) or getattr(ctx, "used", False):
         with torch.no_grad():
             inputs, matrix, bias, recurrent, offset, pointwise = tensors
             args = inputs, matrix, bias, recurrent, offset, pointwise, None, units, initial
@@ -188,6 +209,7 @@ def _differentiate(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     present = [grad for grad in grads if grad is not None]
     wants = ctx.wants_inputs
     found = backward_recurrence(ctx.cell, *tensors, units, initial, results, kept, present, given, wants)
+    ctx.used = True  # what was kept, written over: a graph that is retained computes it again
     first, *others = found
     ordered = iter(others)
     optional = [None if tensor is None else next(ordered) for tensor in tensors[1:]]

@@ -14,7 +14,7 @@ from types import ModuleType
 
 from isornn.cells import Cell
 from isornn.files import replacing
-from isornn.nn.kernels import arithmetic, numba_source, products, triton_source
+from isornn.nn.kernels import arithmetic, numba_source, products, rows, triton_source
 from isornn.nn.kernels.schedule import schedule_of
 
 
@@ -23,7 +23,7 @@ def compiled(cell: Cell) -> ModuleType:
     """The module of the cell's loops, which are compiled at their first call and then kept beside it."""
     source = numba_source.source_of(schedule_of(cell))
     # Numba does not see when the functions change that it has compiled into a loop: they are part of the name.
-    name = _name_of(cell, source + inspect.getsource(arithmetic) + inspect.getsource(products))
+    name = _name_of(cell, source + "".join(map(inspect.getsource, (arithmetic, products, rows))))
     path = _kept(name, source)
     return _in_memory(name, source) if path is None else _loaded(name, path)
 

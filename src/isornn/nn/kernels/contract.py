@@ -77,5 +77,10 @@ class Kernel(Protocol):
     def backward(
         self, given: RecurrenceArgs, results: Sequence[Tensor], kept: Sequence[Tensor], grads: Sequence[Tensor | None]
     ) -> Gradients:
-        """Gradients of ``sum_k <grads_k, results_k>``; ``None`` in ``grads`` is zero. Nothing is written to."""
+        """Gradients of ``sum_k <grads_k, results_k>``; ``None`` in ``grads`` is zero.
+
+        Args:
+            given, results, grads: none of them is written to.
+            kept: by ``forward``. It is the kernel's own: it may be written over, and returned.
+        """
         ...

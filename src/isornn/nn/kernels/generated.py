@@ -98,7 +98,8 @@ class GeneratedKernel(Kernel):
         arrays |= {f"carried.{name}": torch.zeros_like(first) for name in self.cell.states}
         arrays |= {f"dunit.{place}": torch.zeros_like(first) for place in range(len(program.units))}
         arrays |= {f"reads.{gate}": torch.empty_like(results[0]) for gate in schedule.gated}
-        arrays["du"] = first.new_empty(steps, batch, len(layout.driven), hidden)
+        if not schedule.overwrites:
+            arrays[schedule.gradients] = first.new_empty(steps, batch, len(layout.driven), hidden)
         arrays["du_alone"] = first.new_empty(steps, batch, len(layout.undriven), hidden)
         arrays["of_read"] = torch.empty_like(first)
         if given.x is not None:
@@ -106,7 +107,7 @@ class GeneratedKernel(Kernel):
         matrices = self._matrices(given.weight, schedule.backward_products, hidden, transposed=False)
         _Run(schedule, "backward", arrays, matrices, self.way).run()
         return Gradients(
-            drive=arrays["du"].flatten(2),
+            drive=arrays[schedule.gradients].flatten(2),
             weight=None if given.weight is None else self._of_weight(arrays),
             offset=None if given.offset is None else arrays["du_alone"].sum((0, 1)).flatten(),
             x=arrays.get("dx"),
@@ -231,13 +232,14 @@ class _Run:
 
     def _compiled(self) -> None:
         from isornn.nn.kernels.compiled import compiled
-        from isornn.nn.kernels.products import packed
+        from isornn.nn.kernels.products import SIZES, packed
 
         arrays = self.arrays | {f"matrix.{gate}": packed(matrix) for gate, matrix in self.matrices.items()}
         given = [arrays[name] for name in self.schedule.run_arrays[self.direction]]
         products = self.steps * self.batch * sum(matrix.numel() for matrix in self.matrices.values())
         work = _PER_NUMBER * sum(value.numel() for value in given) + _PER_PRODUCT * products
-        shared(getattr(compiled(self.schedule.program.cell), self.direction), *given, over=self.batch, work=work)
+        loop = getattr(compiled(self.schedule.program.cell), self.direction)
+        shared(loop, *given, over=self.batch, work=work, least=SIZES[0])
 
     def _forward(self) -> None:
         read, states = self.arrays[f"initial.{self.first}"], self.arrays[f"new.{self.first}"].unbind()

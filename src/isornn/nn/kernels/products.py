@@ -22,6 +22,7 @@ from numba.extending import intrinsic
 from torch import Tensor, nn
 
 from isornn.nn.kernels.arithmetic import Array, jit
+from isornn.nn.kernels.rows import part_of, row_of
 
 # As numba sees the processor, which is also what it keeps machine code by.
 _WIDE = "+avx512f" in cpu_target.target_context.codegen().magic_tuple()[2]
@@ -57,10 +58,11 @@ def multiply(total: Array, rows: Array, panels: Array, start: int, stop: int) ->
             first = start
             for size in SIZES:
                 while stop - first >= size:
-                    target = total[first : first + size, left:right]
-                    _tile(rows[first : first + size, begin:end], panels[panel, begin:end], target, sums)
+                    target = part_of(total, (first, left), (size, right - left))
+                    several = part_of(rows, (first, begin), (size, end - begin))
+                    _tile(several, part_of(panels, (panel, begin), (end - begin, width)), target, sums)
                     for b in range(size):
-                        _add(target[b], sums[b])
+                        _add(row_of(target, (b,)), row_of(sums, (b,)))
                     first += size
 
 

@@ -71,8 +71,8 @@ def _backward(schedule: Schedule, arrays: dict[str, Tensor]) -> None:
     to_old = _needed(stage.statements, targets=carried)
     one, zero = whole.new_ones(()).expand_as(whole), whole.new_zeros(()).expand_as(whole)
     direct = {Row(name): zero for name in arrays if name.startswith("direct.")}
-    slopes = _AllSteps(arrays, direct | dict.fromkeys(carried, one)).run(to_old)
-    rests = _AllSteps(arrays, dict.fromkeys(carried, zero)).run(to_old)
+    slopes = _AllSteps(arrays, direct | dict.fromkeys(carried, one)).values_of(to_old)
+    rests = _AllSteps(arrays, dict.fromkeys(carried, zero)).values_of(to_old)
     of_later: dict[Row, Tensor] = {}
     for row in carried:
         slope, rest = (torch.as_tensor(found[row]).to(whole).expand_as(whole).contiguous() for found in (slopes, rests))
@@ -94,8 +94,14 @@ class _AllSteps:
     def __init__(self, arrays: Mapping[str, Tensor], given: Mapping[Row, Any] | None = None) -> None:
         self.arrays, self.values = arrays, dict(given or {})
 
-    def run(self, statements: Iterable[Statement]) -> dict[Row, Any]:
-        """What is carried and scratch afterwards."""
+    def values_of(self, statements: Iterable[Statement]) -> dict[Row, Any]:
+        """What they compute, written nowhere."""
+        for statement in statements:
+            self.values[statement.target] = value_of(statement.value, self.row)
+        return self.values
+
+    def run(self, statements: Iterable[Statement]) -> None:
+        """Write what they compute."""
         for statement in statements:
             target = statement.target
             value = value_of(statement.value, self.row)
@@ -105,7 +111,6 @@ class _AllSteps:
                 self.arrays[target.array].add_(value.sum(0))
             else:
                 written(part_of(self.arrays[target.array], target), value)
-        return self.values
 
     def row(self, row: Row) -> Any:
         """A row of all steps, (T, B, N), (1, B, N) or (N,)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from isornn.cells import Cell
@@ -109,13 +109,15 @@ class Schedule:
 
     Arrays, each (T, B, ., N) unless said otherwise; *results* are the states and, where it is no state, the output:
 
-    - ``drive``: by driven gate, the pre-activation but for the recurrent product; then what is saved of it.
+    - ``drive``: by driven gate, the pre-activation but for the recurrent product; then what is saved of it; at last,
+      where no gate reads a gated state, its gradient.
     - ``product``: (B, ., N), recurrent products that are not added to the drive in place, by gate of ``buffered``.
     - ``offset``: (J, N), biases of the undriven gates.
     - ``saved``: further values for the backward pass.
     - ``old.s``, ``new.r``: states before, results after; ``x``, the input; ``unit.i``: (N,), per-unit numbers.
     - ``read``: (B, N), what a gated matrix multiplies; ``reads.k``: the same, of all steps, in the backward pass.
-    - ``du``, ``du_alone``: gradients of driven and undriven pre-activations; ``dx``.
+    - ``du``: gradients of driven pre-activations, where a gate reads a gated state; ``du_alone``, of undriven ones;
+      ``dx``.
     - ``carried.s``: (B, N), gradient of a state that comes from later steps; ``direct.r``: of a result itself.
     - ``dunit.i``: (B, N), sums over steps; ``of_read``: (B, N).
 
@@ -147,6 +149,16 @@ class Schedule:
         return any(row.array == "drive" for row in self.slots)
 
     @property
+    def gradients(self) -> str:
+        """The array with the gradients of driven pre-activations."""
+        return "du" if self.gated else "drive"
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether these gradients are written over what the forward pass kept."""
+        return self.keeps_drive and self.gradients == "drive"
+
+    @property
     def gated(self) -> tuple[str, ...]:
         """Gates whose matrix reads a gated state."""
         return tuple(self.program.reads)
@@ -169,7 +181,7 @@ class Schedule:
         """Backwards: runs of gates that are neighbours both among the matrices and among the gradients."""
         runs: list[Product] = []
         for gate in self.layout.stacks["weight_hh"]:
-            row, last = self.gradient_row(gate), runs[-1] if runs else None
+            row, last = self._gradient_row(gate), runs[-1] if runs else None
             if last is not None and not {gate, last.gates[-1]} & set(self.gated):
                 if row == Row(last.target.array, (last.target.part or 0) + len(last.gates)):
                     runs[-1] = Product((*last.gates, gate), last.target)
@@ -199,12 +211,13 @@ class Schedule:
             found[direction] = tuple(sorted(arrays))
         return found
 
-    def gradient_row(self, gate: str) -> Row:
-        """Where the gradient of a pre-activation goes."""
-        return gradient_row(self.layout, gate)
+    def _gradient_row(self, gate: str) -> Row:
+        row = gradient_row(self.layout, gate)
+        return replace(row, array=self.gradients) if row.array == "du" else row
 
 
 def gradient_row(layout: Layout, gate: str) -> Row:
+    """Where the gradient of a pre-activation goes."""
     if gate in layout.driven:
         return Row("du", layout.driven.index(gate))
     return Row("du_alone", layout.undriven.index(gate))
@@ -419,12 +432,15 @@ class _Planner:
                 arriving.append(Statement(total, Operation(aten.add.Tensor, (Row(f"carried.{name}"), direct))))
                 rows[leaf] = total
         writer = _Writer(rows, {})
-        wanted: list[Wanted] = []
         gradients = program.update_gradients
+        # What reads kept values comes before what is written over them.
+        wanted = [(gradients.get(Leaf("state", name), 0.0), Row(f"carried.{name}"), False) for name in cell.states]
         wanted += [(gradients.get(Leaf("gate", g), 0.0), gradient_row(self.layout, g), False) for g in cell.gates]
         wanted += self._other_gradients(gradients)
-        wanted += [(gradients.get(Leaf("state", name), 0.0), Row(f"carried.{name}"), False) for name in cell.states]
-        stages = [Stage(None, (*arriving, *writer.statements(wanted)))]
+        statements = (*arriving, *writer.statements(wanted))
+        if not program.reads:
+            return (Stage(None, _over_the_drive(statements)),)
+        stages = [Stage(None, statements)]
         for gate in reversed(list(program.reads)):
             leaf = self.leaf.get(Leaf("read gradient", gate))
             if leaf is not None:
@@ -538,6 +554,27 @@ class _Writer:
     def _fresh(self) -> Row:
         self._scratch += 1
         return Row(f"scratch_{self._scratch}")
+
+
+def _over_the_drive(statements: Sequence[Statement]) -> tuple[Statement, ...]:
+    """The same with ``drive`` for ``du``: at the end where a later statement reads what the row of the drive kept."""
+    renamed: dict[Row, Row] = {}
+    late = []
+    for place, statement in enumerate(statements):
+        gradient = statement.target
+        if gradient.array == "du":
+            over = Row("drive", gradient.part)
+            renamed[gradient] = over
+            if any(over in rows_of(later.value) for later in statements[place + 1 :]):
+                renamed[gradient] = Row(f"scratch_d_{gradient.part}")
+                late.append(Statement(over, renamed[gradient]))
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, Operation):
+            return Operation(value.function, tuple(map(moved, value.args)))
+        return renamed.get(value, value) if isinstance(value, Row) else value
+
+    return (*(Statement(moved(one.target), moved(one.value), one.adds) for one in statements), *late)
 
 
 def _is_computed(value: Node | float) -> bool:

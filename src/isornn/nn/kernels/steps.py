@@ -8,9 +8,9 @@ from torch import Tensor
 
 
 def dense(grads: Sequence[Tensor | None], state: Tensor) -> list[Tensor]:
-    """Gradients of results, contiguous; for an absent one zeros of one step, which all steps find at ``t % length``."""
+    """Gradients of results, contiguous; of one step, which all find at ``t % length``, where it is the same at each."""
     zeros = state.new_zeros(1, *state.shape)
-    return [zeros if grad is None else grad.contiguous() for grad in grads]
+    return [(grad if grad.stride(0) else grad[:1]).contiguous() for grad in (zeros if g is None else g for g in grads)]
 
 
 def outer_products(du: Tensor, read: Tensor) -> Tensor:

@@ -2,34 +2,55 @@
 
 from __future__ import annotations
 
-import threading
+import _thread
 from collections.abc import Callable
 from itertools import pairwise
+from queue import SimpleQueue
 
 import torch
 from torch import Tensor
 
-# Nanoseconds of work, of which starting a thread would take a third.
-_WORTH_A_THREAD = 300_000
+# Nanoseconds of work that repay a thread. Starting one takes 50 us; but OpenMP's threads, which torch's operations have
+# used before, wait for more work for about 3 ms without leaving their cores.
+_WORTH_A_THREAD = 2_000_000
+# A thread that starts late or has to share its core leaves the parts that it has not begun to the others.
+_PARTS_OF_A_THREAD = 2
 
 
-def shared(loop: Callable[..., None], *arguments: Tensor | bool, over: int, work: float) -> None:
+def shared(loop: Callable[..., None], *arguments: Tensor | bool, over: int, work: float, least: int = 1) -> None:
     """``loop(*arguments, start, stop)`` over ``range(over)``, in parts on as many threads as torch may use.
 
-    The threads are not numba's: its pool ends the process where two Python threads call it at once.
+    The threads are not numba's: its pool ends the process where two Python threads call it at once. They are started
+    for the call, so that they treat denormal numbers as the caller does.
 
     Args:
         loop: compiled.
         arguments: of the loop.
         over: how much there is to share out.
         work: about how many nanoseconds all of it takes one thread.
+        least: what a part has at least, where there is as much for each thread.
     """
-    parts = max(1, min(torch.get_num_threads(), over, int(work) // _WORTH_A_THREAD))
-    here, *elsewhere = pairwise(over * part // parts for part in range(parts + 1))
     arrays = [value.numpy(force=True) if isinstance(value, Tensor) else value for value in arguments]
-    threads = [threading.Thread(target=loop, args=(*arrays, *bounds)) for bounds in elsewhere]
-    for thread in threads:
-        thread.start()
-    loop(*arrays, *here)
-    for thread in threads:
-        thread.join()
+    threads = max(1, min(torch.get_num_threads(), over, int(work) // _WORTH_A_THREAD))
+    if threads == 1:
+        return loop(*arrays, 0, over)
+    count = max(threads, min(threads * _PARTS_OF_A_THREAD, over // least))
+    parts = list(pairwise(over * part // count for part in range(count + 1)))
+    finished: SimpleQueue[tuple[int, int]] = SimpleQueue()
+
+    def some_parts() -> None:
+        while True:
+            try:
+                bounds = parts.pop()
+            except IndexError:  # another thread had the last
+                return
+            try:
+                loop(*arrays, *bounds)
+            finally:
+                finished.put(bounds)
+
+    for _ in range(threads - 1):
+        _thread.start_new_thread(some_parts, ())
+    some_parts()
+    for _ in range(count):
+        finished.get()

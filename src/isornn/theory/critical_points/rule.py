@@ -25,6 +25,7 @@ WEAK = 1e-5  # recurrent weight variance of gates that need no recurrence (Gilbo
 SEEN = 1.0  # variance that gates which see the input receive from it
 # What candidates receive over octaves: most of tanh's range (E tanh^2 = .64), in which sizes are still distinguished.
 SEEN_TO_LEARN = 4.0
+WRITTEN = 0.64  # mean square of such a candidate, E tanh^2
 SHORTEST = 1.0  # time scale of the fastest units, as chrono's
 FAINT = 0.3  # pre-activation variance, times sqrt(T), of a cell that has no gates
 ISOMETRY = 1.9  # 1 - m1 aimed at, in units of 1/T; the bound is 2

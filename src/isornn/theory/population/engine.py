@@ -116,7 +116,7 @@ class Population:
         self.batch_shape = spec.batch_shape
         self.structure = StateStructure.of(self.laws.cell)
         if self.laws.remembered:  # the closed law of a slow state needs inputs that are independent over time
-            self.structure = replace(self.structure, slow=(), feeding={})
+            self.structure = replace(self.structure, slow=())
         self._draws = Draws(self.laws.batch, replicates, units, generator)
         self._dynamics = Dynamics(self.laws, self.structure, self._draws)
 

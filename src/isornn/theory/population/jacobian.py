@@ -60,7 +60,7 @@ def _gradients(
         return {}, {}
     # Pointwise: the gradient of the sum is each unit's own derivative. A gate may be named like a state.
     leaves = [*states.values(), *gates.values()]
-    found = torch.autograd.grad(value, leaves, torch.ones_like(value), retain_graph=True, allow_unused=True)
+    found = torch.autograd.grad(value.sum(), leaves, retain_graph=True, allow_unused=True)
     by_state = {name: g for name, g in zip(states, found, strict=False) if g is not None}
     by_gate = {name: g for name, g in zip(gates, found[len(states) :], strict=True) if g is not None}
     return by_state, by_gate
@@ -74,14 +74,12 @@ class StateStructure:
         persistent: states that enter the update pointwise: their old value matters beyond the gates.
         self_coupled: persistent states that enter their own update.
         slow: persistent states with ``s' = A s + B``, A and B free of every state: their stationary moments are closed.
-        feeding: by slow state, the gates that its update depends on.
         retention_gates: gates that d s'/d s of a self-coupled state depends on.
     """
 
     persistent: tuple[str, ...]
     self_coupled: tuple[str, ...]
     slow: tuple[str, ...]
-    feeding: Mapping[str, tuple[str, ...]]
     retention_gates: tuple[str, ...]
 
     @staticmethod
@@ -93,8 +91,8 @@ class StateStructure:
 
         >>> from isornn.cells import LSTM
         >>> found = StateStructure.of(LSTM())
-        >>> found.persistent, found.slow, found.feeding, found.retention_gates
-        (('c',), ('c',), {'c': ('i', 'f', 'g')}, ('f',))
+        >>> found.persistent, found.slow, found.retention_gates
+        (('c',), ('c',), ('f',))
         """
         if form_refusal(cell) is not None:
             return _differentiated(cell)
@@ -107,7 +105,6 @@ class StateStructure:
             persistent,
             coupled,
             slow,
-            {name: tuple(gate for gate in cell.gates if gate in update[name].gates) for name in slow},
             tuple(gate for gate in cell.gates if gate in retaining),
         )
 
@@ -118,7 +115,7 @@ def _differentiated(cell: Cell) -> StateStructure:
     _, carry, _ = linearise(cell, dict.fromkeys(cell.states, one), u, one)
     persistent = tuple(name for name in cell.states if any(source == name for _, source in carry))
     coupled = tuple(name for name in persistent if (name, name) in carry)
-    return StateStructure(persistent, coupled, (), {}, tuple(cell.gates))
+    return StateStructure(persistent, coupled, (), tuple(cell.gates))
 
 
 def _is_affine(cell: Cell, name: str, new: Polynomial) -> bool:

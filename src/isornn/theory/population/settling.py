@@ -134,19 +134,15 @@ class Dynamics:
 
     def slow_laws(self, units: Units, field: Field) -> dict[str, SlowLaw]:
         """The laws of the slow states under the present gate law."""
-        feeding = self.structure.feeding
         if units.offsets and not one_variate(self.laws, units) and not self._any_slow(units, field):
             return {}
-        return {
-            name: SlowLaw.of(self.laws, self.draws, units, field.held(), name, feeding[name])
-            for name in self.structure.slow
-        }
+        return {name: SlowLaw.of(self.laws, self.draws, units, field.held(), name) for name in self.structure.slow}
 
     def _any_slow(self, units: Units, field: Field) -> bool:
         """Whether any unit forgets so slowly that steps would not settle it soon."""
-        one, retaining = units.one_copy(), self.structure.retention_gates
+        one = units.one_copy()
         return any(
-            bool((loss_by_bias(self.laws, one, field.held(), name, retaining) < _SOON_SETTLED).any())
+            bool((loss_by_bias(self.laws, one, field.held(), name) < _SOON_SETTLED).any())
             for name in self.structure.slow
         )
 
@@ -161,7 +157,7 @@ class Dynamics:
         if name in slow and slow[name].exact_pair:
             loss = slow[name].loss
         else:
-            loss = loss_by_bias(self.laws, units, field.held(), name, self.structure.retention_gates)
+            loss = loss_by_bias(self.laws, units, field.held(), name)
         return loss if falls(loss) else None
 
     def refreshed(self, units: Units, slow: SlowLaws) -> Units:

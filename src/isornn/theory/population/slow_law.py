@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Values
+from isornn.theory.population.line import Group, Line, Means
 from isornn.theory.population.units import (
     Draws,
     Field,
@@ -18,6 +20,7 @@ from isornn.theory.population.units import (
     bounded,
     correlated,
     draw_gates,
+    ranks,
     redraws_law,
     variates,
 )
@@ -66,28 +69,29 @@ class SlowLaw:
     exact_pair: bool = False
 
     @staticmethod
-    def of(laws: Laws, draws: Draws, units: Units, held: Field, name: str, feeding: Sequence[str]) -> SlowLaw:
-        """The law of the state ``name``, made of the gates ``feeding``, under the gate law of the field ``held``.
+    def of(laws: Laws, draws: Draws, units: Units, held: Field, name: str) -> SlowLaw:
+        """The law of the state ``name`` under the gate law of the field ``held``.
 
         Units of different biases come in the order of their first bias, as steps change the order of units: see
         ``of_units``.
         """
+        line = Line.of(laws.cell, name)
         if not units.offsets:
-            if not redraws_law(laws) and _rule(laws, held, 1, feeding, _MOST_DRAWS)[2] <= 2 * _RESOLVED:
-                return _law_at({}, laws, held, name, feeding, units.copies, draws.shape[1])
+            steps = [_Rule.of(laws, held, 1, group, _MOST_DRAWS).step for group in line.groups]
+            if not redraws_law(laws) and max(steps, default=0.0) <= 2 * _RESOLVED:
+                return _law_at({}, laws, held, line, units.copies, draws.shape[1])
             uniform = draws.uniform(variates(laws, units.copies))
-            moments = _line(laws, units, held, name, torch.special.ndtri(uniform), uniform)
+            moments = _line(laws, units, held, name, uniform)
             return _law([units.mean(value) for value in moments])
         if one_variate(laws, units):
-            law = _by_nodes(laws, units, held, name, feeding)
+            law = _by_nodes(laws, units, held, line)
         else:
-            points, weight, _ = _rule(laws, held, units.copies, feeding, _PER_UNIT)
-            law = _law(_averages(laws, units, held, name, points[0], weight[0]))
+            law = _law(_averages(laws, units, held, line, _PER_UNIT))
         return law.taken(_own_bias(units).argsort(-1))
 
     def of_units(self, units: Units) -> SlowLaw:
         """The law of the same units, in the order in which they are now."""
-        return self.taken(_own_bias(units).argsort(-1).argsort(-1)) if units.offsets else self
+        return self.taken(ranks(_own_bias(units))) if units.offsets else self
 
     def taken(self, order: Tensor) -> SlowLaw:
         """The units ``order`` ``(G, R, n)``, in that order."""
@@ -106,7 +110,7 @@ class SlowLaw:
         """
         uniform = draws.uniform(1 + units.copies)
         key = self.loss if self.loss.shape == draws.shape else draws.order(None)
-        place = uniform[0].argsort(-1).gather(-1, key.argsort(-1).argsort(-1))
+        place = uniform[0].argsort(-1).gather(-1, ranks(key))
         normal = torch.special.ndtri(uniform[1:].gather(-1, place.expand(units.copies, *place.shape)))
         value = self.mean + self.variance.sqrt() * correlated(normal, self.gap)
         states = {**units.states, name: torch.where(where, value, units.states[name])}
@@ -146,19 +150,18 @@ def _monotone(units: Units) -> bool:
     return all(bool((step >= 0).all()) or bool((step <= 0).all()) for step in steps)
 
 
-def loss_by_bias(laws: Laws, units: Units, held: Field, name: str, retaining: Sequence[str]) -> Tensor:
+def loss_by_bias(laws: Laws, units: Units, held: Field, name: str) -> Tensor:
     """``1 - E[A_a A_b]`` in the order of ``SlowLaw.of``: cheaper than the whole law, as fewer gates matter."""
-    points, weight, _ = _rule(laws, held, units.copies, retaining, _PER_UNIT // units.copies**2)
-    kept = _averages(laws, units, held, name, points[0], weight[0])[5]
+    kept = _averages(laws, units, held, Line.of(laws.cell, name).kept(), _PER_UNIT // units.copies**2)[5]
     return (1 - kept).gather(-1, _own_bias(units).argsort(-1))
 
 
 def of_units(sorted_values: Tensor, units: Units) -> Tensor:
     """What is in the order of ``SlowLaw.of``, in the present order of units."""
-    return sorted_values.gather(-1, _own_bias(units).argsort(-1).argsort(-1))
+    return sorted_values.gather(-1, ranks(_own_bias(units)))
 
 
-def _by_nodes(laws: Laws, units: Units, held: Field, name: str, feeding: Sequence[str]) -> SlowLaw:
+def _by_nodes(laws: Laws, units: Units, held: Field, line: Line) -> SlowLaw:
     """Units spread evenly over the range of the bias are averaged finely; the others lie between."""
     gate = next(iter(units.offsets))
     flat = {g: value.flatten(1) for g, value in units.offsets.items()}
@@ -167,26 +170,18 @@ def _by_nodes(laws: Laws, units: Units, held: Field, name: str, feeding: Sequenc
     wanted = own[:, :1] + (own[:, -1:] - own[:, :1]) * spread
     index = order.gather(-1, torch.searchsorted(own, wanted).clamp(max=own.shape[-1] - 1))
     chosen = {g: value.gather(-1, index) for g, value in flat.items()}
-    law = _law_at(chosen, laws, held.over_replicates(), name, feeding, units.copies, _NODES)
+    law = _law_at(chosen, laws, held.over_replicates(), line, units.copies, _NODES)
     return _between(law, chosen[gate], units.offsets[gate])
 
 
-def _law_at(
-    offsets: Mapping[str, Tensor],
-    laws: Laws,
-    field: Field,
-    name: str,
-    feeding: Sequence[str],
-    copies: int,
-    rows: int,
-) -> SlowLaw:
+def _law_at(offsets: Mapping[str, Tensor], laws: Laws, field: Field, line: Line, copies: int, rows: int) -> SlowLaw:
     """The law at ``rows`` units with ``offsets`` ``(G, K)``, or without them of each replicate ``(G, R, 1)``."""
-    moments, step = _fine_averages(laws, offsets, field, name, feeding, 1, rows)
+    moments, step = _fine_averages(laws, offsets, field, line, 1, rows)
     step_pair = step
     if copies == 2:
         # The pair needs twice the dimensions: how it differs from one copy, by a coarser rule at fewer nodes.
         few = {g: value[:, ::_THINNED] for g, value in offsets.items()}
-        coarse, step_pair = _fine_averages(laws, few, field, name, feeding, 2, -(-rows // _THINNED) if few else rows)
+        coarse, step_pair = _fine_averages(laws, few, field, line, 2, -(-rows // _THINNED) if few else rows)
         moments[5:] = _paired(moments, coarse, _THINNED if offsets else 1)
         step_pair = max(step, step_pair)
     if not offsets:
@@ -195,20 +190,42 @@ def _law_at(
 
 
 def _fine_averages(
-    laws: Laws, offsets: Mapping[str, Tensor], field: Field, name: str, feeding: Sequence[str], copies: int, rows: int
+    laws: Laws, offsets: Mapping[str, Tensor], field: Field, line: Line, copies: int, rows: int
 ) -> tuple[list[Tensor], float]:
-    """Moments of the line at units with ``offsets`` ``(G, K)``, each ``(G, K)``, and the step of the rule."""
+    """Moments of the line at units with ``offsets`` ``(G, K)``, each ``(G, K)``, and the largest step of the rules."""
     most = min(_MOST_DRAWS, _MOST_VALUES // (rows * laws.batch * copies))
-    points, weight, step = _rule(laws, field, copies, feeding, most)
     # Rows take the two rules in turn: their errors are opposite, so means over rows hardly have them, and where rows
     # are replicates standard errors show how large they are.
     turn = torch.arange(rows) % 2
-    # Nodes where replicates are, draws where units are: what does not depend on both stays small.
-    blank = torch.zeros(copies, laws.batch, 1, 1, dtype=torch.float64)
-    crowd = Units(dict.fromkeys(laws.cell.states, blank), {g: v[..., None] for g, v in offsets.items()}, None)
-    moments = _line(laws, crowd, field, name, points.movedim(0, 1)[:, None, turn])
-    shape = (laws.batch, rows, weight.shape[-1])
-    return [(value.expand(shape) * weight[turn]).sum(-1) for value in moments], step
+    # Nodes where replicates are.
+    biases = {gate: value[..., None] for gate, value in offsets.items()}
+    means, largest = [], 0.0
+    for group in line.groups:
+        rule = _Rule.of(laws, field, copies, group, most)
+        # An axis for each variate, so that functions of one gate are computed on that alone.
+        depth = len(rule.columns)
+        values, weights = (
+            [table[turn].T.reshape(-1, *(1,) * (depth - k), rows, 1) for k, table in enumerate(tables)]
+            for tables in rule.tables
+        )
+        blank = torch.zeros(copies, *(1,) * (depth + 3), dtype=torch.float64)
+        normal = {column: value + blank[0] for column, value in zip(rule.columns, values, strict=True)}
+        columns = [
+            torch.stack(torch.broadcast_tensors(*(normal.get(place + k, blank[0]) for k in range(copies))))
+            for place in range(0, variates(laws, copies), copies)
+        ]
+        units = Units(dict.fromkeys(laws.cell.states, blank), biases, None)
+        u, x = draw_gates(laws, units, field, blank, normal=columns)
+        means.append(line.means_over(group, u, x, functools.partial(_over_axes, weights)))
+        largest = max(largest, rule.step)
+    return [value.expand(laws.batch, rows) for value in line.moments(means)], largest
+
+
+def _over_axes(weights: Sequence[Tensor], value: Tensor) -> Tensor:
+    """From ``(copies, .., G, K, 1)`` with an axis for each of the ``weights`` to the mean ``(copies, G, K)``."""
+    for weight in weights:
+        value = value.squeeze(1) if value.shape[1] == 1 else (value * weight).sum(1)
+    return value[..., 0]
 
 
 def _paired(one: Sequence[Tensor], few: Sequence[Tensor], thinned: int) -> list[Tensor]:
@@ -228,48 +245,79 @@ def _paired(one: Sequence[Tensor], few: Sequence[Tensor], thinned: int) -> list[
     return [1 - loss, ab + spread(cross) * scale, ratio(few[7], few[2]) * b2]
 
 
-def _averages(laws: Laws, units: Units, held: Field, name: str, points: Tensor, weight: Tensor) -> list[Tensor]:
-    """Moments of the line at every unit, ``(G, R, n)``, by the few values of a rule."""
-    total = [torch.zeros((), dtype=torch.float64)] * 8
+def _averages(laws: Laws, units: Units, held: Field, line: Line, most: int) -> list[Tensor]:
+    """Moments of the line at every unit, ``(G, R, n)``, by the few values of a rule for each group."""
+    means: list[Means] = []
     crowd = replace(units, states={state: value[:, None] for state, value in units.states.items()})
-    for some, shares in zip(points.split(_TOGETHER, -1), weight.split(_TOGETHER), strict=True):
-        moments = _line(laws, crowd, held, name, some[..., None, None, None])
-        sums = [(value * shares[:, None, None, None]).sum(0) for value in moments]
-        total = [x + y for x, y in zip(total, sums, strict=True)]
-    return total
+    for group in line.groups:
+        points, weight = _Rule.of(laws, held, units.copies, group, most).points(variates(laws, units.copies))
+        total: Means = {}
+        for some, shares in zip(points.split(_TOGETHER, -1), weight.split(_TOGETHER), strict=True):
+            normal = some[..., None, None, None]
+            u, x = draw_gates(laws, crowd, held, normal, normal=normal.split(units.copies))
+            found = line.means_over(group, u, x, functools.partial(_over_first, shares[:, None, None, None]))
+            total = {key: total.get(key, 0.0) + value for key, value in found.items()}
+        means.append(total)
+    shape = next(iter(units.offsets.values())).shape
+    return [value.expand(shape) for value in line.moments(means)]
 
 
-def _rule(laws: Laws, field: Field, copies: int, feeding: Sequence[str], most: int) -> tuple[Tensor, Tensor, float]:
-    """Two rules, standard normals ``(2, variates, count)`` and weights ``(2, count)``, and their step.
+def _over_first(weight: Tensor, value: Tensor) -> Tensor:
+    """From ``(copies, values of a rule, ..)`` to the part of the mean ``(copies, ..)`` that they make."""
+    return (value * weight).sum(1)
 
-    Products over the ``feeding`` gates of trapezoid rules, whose error falls exponentially with the number of values,
-    about ``most`` in all; the second rule has its values halfway between those of the first, which turns the sign of
-    the error. Symmetric, so that a mean that is zero by symmetry comes out as zero: a slow state would multiply the
-    rest by its time scale. The step is the largest in units of a pre-activation.
+
+@dataclass(frozen=True)
+class _Rule:
+    """Two rules for means over the pre-activations of a group.
+
+    Products over variates of trapezoid rules, whose error falls exponentially with the number of values; the second
+    rule has its values halfway between those of the first, which turns the sign of the error. Symmetric, so that a mean
+    that is zero by symmetry comes out as zero: a slow state would multiply the rest by its time scale.
+
+    Args:
+        columns: the variates that vary, in the order of ``draw_gates``.
+        tables: by variate, values of a standard normal ``(2, count)``, and their weights.
+        step: the largest, in units of a pre-activation.
     """
-    spread = {gate: float(laws.spread(gate, field).max()) for gate in feeding}
-    if laws.cell.input_enters_pointwise:
-        spread["x"] = float(laws.input_variance.max()) ** 0.5
-    least = 0.0 if copies == 1 else _STILL
-    spread = {gate: width for gate, width in spread.items() if width > least}
-    names = [*laws.cell.gates, "x"]
-    used = [names.index(name) * copies + k for name in spread for k in range(copies)]
-    widths = [width for width in spread.values() for _ in range(copies)]
-    coarser = 1.0
-    while True:
-        steps = [coarser * max(_FINEST, min(_STEP, _RESOLVED / max(width, _STILL))) for width in widths]
-        counts = [_STILL_POINTS if w <= _STILL else _count(h) for h, w in zip(steps, widths, strict=True)]
-        size = math.prod(counts)
-        if size <= most or all(count <= _FEWEST for count in counts):
-            break
-        coarser *= 1.1
-    points = torch.zeros(2, variates(laws, copies), size, dtype=torch.float64)
-    weight = torch.ones(2, size, dtype=torch.float64)
-    grid = torch.cartesian_prod(*(torch.arange(count) for count in [*counts, 1])).reshape(size, -1)
-    for column, step, count, index in zip(used, steps, counts, grid.T, strict=False):
-        values, density = _still() if count == _STILL_POINTS else _trapezoids(step, count)
-        points[:, column], weight = values[:, index], weight * density[:, index]
-    return points, weight, max((h * w for h, w in zip(steps, widths, strict=True) if w > _STILL), default=0.0)
+
+    columns: tuple[int, ...]
+    tables: tuple[tuple[Tensor, ...], tuple[Tensor, ...]]
+    step: float
+
+    @staticmethod
+    def of(laws: Laws, field: Field, copies: int, group: Group, most: int) -> _Rule:
+        """The finest with about ``most`` values in all."""
+        spread = {gate: float(laws.spread(gate, field).max()) for gate in group if gate}
+        if "" in group:
+            spread[""] = float(laws.input_variance.max()) ** 0.5
+        least = 0.0 if copies == 1 else _STILL
+        spread = {gate: width for gate, width in spread.items() if width > least}
+        names = [*laws.cell.gates, ""]
+        columns = tuple(names.index(name) * copies + k for name in spread for k in range(copies))
+        widths = [width for width in spread.values() for _ in range(copies)]
+        coarser = 1.0
+        while True:
+            steps = [coarser * max(_FINEST, min(_STEP, _RESOLVED / max(width, _STILL))) for width in widths]
+            counts = [_STILL_POINTS if w <= _STILL else _count(h) for h, w in zip(steps, widths, strict=True)]
+            if math.prod(counts) <= most or all(count <= _FEWEST for count in counts):
+                break
+            coarser *= 1.1
+        drawn = [
+            _still() if count == _STILL_POINTS else _trapezoids(h, count)
+            for h, count in zip(steps, counts, strict=True)
+        ]
+        largest = max((h * w for h, w in zip(steps, widths, strict=True) if w > _STILL), default=0.0)
+        return _Rule(columns, (tuple(v for v, _ in drawn), tuple(w for _, w in drawn)), largest)
+
+    def points(self, count: int) -> tuple[Tensor, Tensor]:
+        """Of the first rule all standard normals ``(count, size)``, zero for variates that do not vary, and weights."""
+        values, weights = ([table[0] for table in tables] for tables in self.tables)
+        one = torch.ones(1, dtype=torch.float64)
+        grid = torch.cartesian_prod(*values, one).reshape(-1, len(values) + 1)
+        points = torch.zeros(count, len(grid), dtype=torch.float64)
+        points[list(self.columns)] = grid[:, :-1].T
+        return points, torch.cartesian_prod(*weights, one).reshape(len(grid), -1).prod(-1)
 
 
 def _count(step: float) -> int:
@@ -316,12 +364,10 @@ def _between(law: SlowLaw, nodes: Tensor, at: Tensor) -> SlowLaw:
     )
 
 
-def _line(
-    laws: Laws, units: Units, held: Field, name: str, normal: Tensor, uniform: Tensor | None = None
-) -> list[Tensor]:
+def _line(laws: Laws, units: Units, held: Field, name: str, uniform: Tensor) -> list[Tensor]:
     """A, B, B^2, AB, A^2 (means over the copies), A_a A_b, A_a B_b (symmetrised), B_a B_b, for one draw."""
     cell, state = laws.cell, units.states[name]
-    u, x = draw_gates(laws, units, held, normal if uniform is None else uniform, normal=normal)
+    u, x = draw_gates(laws, units, held, uniform)
     # At 0 and 1 together: what the update makes of the gates alone is then computed once.
     ends = torch.stack([torch.zeros_like(state), torch.ones_like(state)])
     new = cell.update(Values(**{**units.states, name: ends}), u, x)[name]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -298,8 +298,17 @@ def arrangement(units: Units, persistent: Sequence[str]) -> Tensor | None:
     if len(state) == 1:
         return state[0]
     count = state.shape[-1]
-    group = state[0].argsort(-1).argsort(-1) // int(count**0.5)
-    return group * count + state[1].argsort(-1).argsort(-1)
+    return ranks(state[0]) // int(count**0.5) * count + ranks(state[1])
+
+
+def ranks(values: Tensor) -> Tensor:
+    """Of each value along the last axis, how many come before it in rising order.
+
+    >>> ranks(torch.tensor([0.3, 0.1, 0.2]))
+    tensor([2, 0, 1])
+    """
+    order = values.argsort(-1)
+    return torch.empty_like(order).scatter_(-1, order, torch.arange(order.shape[-1]).expand(order.shape))
 
 
 class Field:
@@ -343,11 +352,12 @@ class Field:
             )
         return copy
 
-    def read(self, name: str, units: Units, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Moments ``(G, R, 1)`` for the gate that reads ``value`` ``(copies, G, R, n)``."""
+    def read(self, name: str, units: Units, reading: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        """Moments ``(G, R, 1)`` for the gate that reads ``reading()`` ``(copies, G, R, n)``, where they do not hold."""
         known = self.values.get(name)
         if known is not None and self.gain == 0.0:
             return known
+        value = reading()
         own = units.mean(value.square().mean(0))
         pair = own if len(value) == 1 else units.mean(value[0] * value[1])
         if known is not None and self.gain < 1.0:
@@ -363,7 +373,7 @@ def draw_gates(
     field: Field,
     uniform: Tensor,
     correlation: Tensor | None = None,
-    normal: Tensor | None = None,
+    normal: Sequence[Tensor] | None = None,
 ) -> tuple[Values, Tensor | None]:
     """Pre-activations by gate and the pointwise input, each ``(copies, G, R, n)``; the cell's parameters beside them.
 
@@ -373,11 +383,12 @@ def draw_gates(
     Args:
         uniform: ``(variates(laws, copies), G, R, n)`` from ``Draws``.
         correlation: input correlation of this step, ``(G, 1, 1)``; the laws' own by default.
-        normal: standard normals instead of those that ``uniform`` stands for.
+        normal: standard normals by gate, ``(copies, ...)``, those of the input last, instead of those that ``uniform``
+            stands for.
     """
     copies, weighted = units.copies, set(laws.weighted)
     sigma_z = laws.input_correlation if correlation is None else correlation
-    columns = iter((torch.special.ndtri(uniform) if normal is None else normal).split(copies))
+    columns = iter(torch.special.ndtri(uniform).split(copies) if normal is None else normal)
     known = {gate: laws.input_variance_of(gate).sqrt() * value for gate, value in units.inputs.items()}
     states, u = Values(**units.states), Values(**initial_parameters(laws.cell))
     for gate in laws.cell.gates:
@@ -386,7 +397,7 @@ def draw_gates(
         if not laws.fixed:
             variance = variance + laws.bias_var[gate]
         if gate in weighted:
-            own, pair = field.read(laws.read_name(gate), units, laws.cell.read(gate, states, u))
+            own, pair = field.read(laws.read_name(gate), units, functools.partial(laws.cell.read, gate, states, u))
             variance, gap = variance + laws.weight[gate] * own, gap + laws.weight[gate] * (own - pair)
         mean = laws.bias_mean[gate] + known[gate] if gate in known else laws.bias_mean[gate]
         law = laws.bias_law[gate]

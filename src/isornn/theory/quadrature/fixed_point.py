@@ -223,9 +223,13 @@ def settle_pair(theory: AffineTheory, settled: Settled, stable_together: Tensor)
     defined = width > 0
     divisor = torch.where(settled.second > 0, settled.second, 1.0)
     spread = torch.where(settled.second > 0, settled.state.second / divisor, 1.0)
+    uneven = torch.zeros_like(spread)  # how a unit's pair differs from its share of the average; 0 on average
+
+    def of_units(pair: Tensor) -> Tensor:
+        return theory.settled_pair(settled.laws, settled.state, pair * spread + uneven)
 
     def image(pair: Tensor) -> Tensor:
-        return theory.over_units(theory.settled_pair(settled.laws, settled.state, pair * spread))
+        return theory.over_units(of_units(pair))
 
     def excess(correlation: Tensor) -> Tensor:
         pair = floor + width * correlation
@@ -242,10 +246,15 @@ def settle_pair(theory: AffineTheory, settled: Settled, stable_together: Tensor)
             correlation = torch.where(together, 1.0, _first_root(excess, identical))
     pair, per_unit = floor + width * correlation, settled.state.second
     if not bool(together.all()):
+        for _ in range(PROFILE_ROUNDS if _needs_shape(theory) else 0):
+            with torch.no_grad():
+                found = of_units(pair)
+                before, uneven = uneven, torch.where(correlation == 1, 0.0, found - theory.over_units(found) * spread)
+                pair = torch.where(correlation == 1, pair, _newton_step(image, pair))
+            if not bool(((uneven - before).abs() > 1e-12 * divisor).any()):
+                break
         pair = torch.where(correlation == 1, pair, _newton_step(image, pair))
-        per_unit = torch.where(
-            correlation == 1, per_unit, theory.settled_pair(settled.laws, settled.state, pair * spread)
-        )
+        per_unit = torch.where(correlation == 1, per_unit, of_units(pair))
     after = theory.over_units(theory.pair_step(settled.laws, settled.state, per_unit, theory.input_correlation))
     residual = (after - pair).abs() / divisor
     correlation = torch.where(correlation < 1, (pair - floor) / torch.where(defined, width, 1.0), 1.0)

@@ -2,13 +2,13 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
+import shell
 from isornn.cells import Spec
-from isornn.cli import app
 from isornn.theory import analyze
 
 SPEC = {"cell": "vanilla", "gates": {"h": {"weight_var": 0.5, "input_var": 1}}, "options": {"nonlinearity": "identity"}}
@@ -16,8 +16,7 @@ HAAR = {"cell": "vanilla", "gates": {"h": {"weight_var": 1.2, "input_var": 0.1, 
 TYPED = {"cell": "t_rnn", "gates": {"f": {"input_var": 2}}, "options": {"gate": "hard_sigmoid"}}
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["spectrum", *map(str, arguments)], env={"COLUMNS": "200"})
+run = partial(shell.run, "spectrum")
 
 
 @pytest.fixture

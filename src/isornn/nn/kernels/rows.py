@@ -1,0 +1,61 @@
+"""Parts of arrays for compiled loops: where one begins, and nothing else.
+
+An index in numba makes an array with a count of its users, which is changed by an atomic instruction: for a row of 32
+numbers that takes as long as the arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
+
+
+@intrinsic
+def _part(context: Any, array: Any, place: Any, shape: Any) -> Any:
+    """Of an array with contiguous rows, from an index on, the last axes: ``array[t, b:b+m, n:n+k]`` is
+    ``part_of(array, (t, b, n), (m, k))``. Indices are not checked, none is negative, and those left out are 0."""
+    kind = types.Array(array.dtype, len(shape), "C" if len(shape) == 1 else "A")
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place, shape = (cgutils.unpack_tuple(builder, value) for value in arguments[1:])
+        return _view(context, builder, kind, array, arguments[0], place, shape)
+
+    return kind(array, place, shape), build
+
+
+@intrinsic
+def _row(context: Any, array: Any, place: Any) -> Any:
+    """`part_of` with all of the last axis."""
+    kind = types.Array(array.dtype, 1, "C")
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        whole = context.make_array(array)(context, builder, arguments[0])
+        width = cgutils.unpack_tuple(builder, whole.shape)[-1:]
+        return _view(context, builder, kind, array, arguments[0], cgutils.unpack_tuple(builder, arguments[1]), width)
+
+    return kind(array, place), build
+
+
+def _view(
+    context: Any, builder: Any, kind: Any, array: Any, value: Any, place: Sequence[Any], shape: Sequence[Any]
+) -> Any:
+    whole = context.make_array(array)(context, builder, value)
+    strides = cgutils.unpack_tuple(builder, whole.strides)
+    # A number made a pointer: of two rows that LLVM knew to be of one array, it would not vectorise a loop that changes
+    # one and reads the other.
+    begin = builder.ptrtoint(whole.data, ir.IntType(64))
+    for index, stride in zip(place, strides, strict=False):
+        begin = builder.add(begin, builder.mul(index, stride))
+    found = context.make_array(kind)(context, builder)
+    pointer = builder.inttoptr(begin, whole.data.type)
+    populate_array(found, pointer, shape, strides[-len(shape) :], whole.itemsize, meminfo=None)
+    return found._getvalue()
+
+
+part_of: Any = cast(Any, _part)  # the context is numba's to give
+row_of: Any = cast(Any, _row)

@@ -1,0 +1,81 @@
+"""``isornn analyze``, as the shell calls it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isornn.cells import LSTM
+from isornn.cells.starts import STARTS, start
+from shell import SIZES, answer, run
+
+KEYS = {"cell", "engine", "fixed_point", "chi", "xi", "chi_1", "reach", "jacobian", "stderr", "undefined", "spec"}
+PEEPHOLE = {
+    "cell": "peephole",
+    "gates": {
+        "i": {"weight_var": 2, "input_var": 0.5, "bias_mean": 0.5},
+        "f": {"weight_var": 4, "input_var": 1, "bias_var": 0.1, "bias_mean": 2},
+        "g": {"weight_var": 3, "input_var": 0.5},
+    },
+}
+
+
+def test_analyze_torchs_lstm() -> None:
+    found = answer("analyze", "--cell", "lstm", *SIZES, "--init", "torch")
+    assert found.keys() >= KEYS
+    assert found["engine"] == "population"
+    assert found["chi"] == pytest.approx(0.275, abs=0.003)
+    assert found["xi"] == pytest.approx(0.78, abs=0.01)
+    assert 0 < found["stderr"]["chi"] < 0.01
+    assert found["spec"] == start("torch", LSTM(), 128, 49).to_json()
+
+
+def test_analyze_a_spec_file(spec_file: Callable[[Any], Path]) -> None:
+    found = answer("analyze", spec_file(PEEPHOLE))
+    assert found["engine"] == "quadrature"
+    assert found["fixed_point"]["second_moment"] == pytest.approx(0.69356, rel=1e-4)
+    assert found["jacobian"]["mean"] == pytest.approx(1.14694, rel=1e-4)
+    assert found == answer("analyze", spec_file(found["spec"]))
+
+
+def test_options_of_the_input_win_over_the_file(spec_file: Callable[[Any], Path]) -> None:
+    file = spec_file({**PEEPHOLE, "input": {"variance": 2, "correlation": 0.25}})
+    assert answer("analyze", file)["spec"]["input"] == {"variance": 2, "correlation": 0.25}
+    found = answer("analyze", file, "--input-correlation", "0.5")
+    assert found["spec"]["input"] == {"variance": 2, "correlation": 0.5}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_every_start_is_analysed(name: str) -> None:
+    found = answer("analyze", "--cell", "gru_cho", *SIZES, "--init", name, "--length", "30")
+    assert found["fixed_point"]["converged"] is (name != "identity")
+
+
+def test_what_does_not_settle_is_an_answer(spec_file: Callable[[Any], Path]) -> None:
+    data = {"cell": "vanilla", "options": {"nonlinearity": "relu"}, "gates": {"h": {"weight_var": 4, "input_var": 1}}}
+    found = answer("analyze", spec_file(data))
+    assert found["fixed_point"]["converged"] is False
+    assert [found[name] for name in ("chi", "xi", "chi_1", "reach", "jacobian")] == [None] * 5
+    assert found["undefined"].keys() >= {"chi", "xi", "chi_1", "reach", "jacobian", "fixed_point.mean"}
+
+
+def test_people_get_a_table_and_a_sentence() -> None:
+    result = run("analyze", "--cell", "peephole", *SIZES, "--init", "standard", "--length", "200")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "exact (residual" in result.stdout
+    assert "1/e of its first value in 2.715 steps, far fewer than the required 200" in result.stdout
+
+
+def test_people_get_errors_and_reasons() -> None:
+    result = run("analyze", "--cell", "gru", *SIZES)
+    assert "± " in result.stdout and "known for cells with one state" in result.stdout
+
+
+def test_the_figure_leaves_stdout_alone(tmp_path: Path) -> None:
+    file = tmp_path / "figure.png"
+    result = run("analyze", "--cell", "vanilla", *SIZES, "--json", "--plot", file)
+    assert result.exit_code == 0 and json.loads(result.stdout)["cell"] == "vanilla"
+    assert str(file) in result.stderr
+    assert file.read_bytes().startswith(b"\x89PNG") and list(tmp_path.iterdir()) == [file]

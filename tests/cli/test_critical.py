@@ -1,0 +1,82 @@
+"""``isornn critical`` and ``isornn isometric``, as the shell calls them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import isornn
+from shell import SIZES, answer, refusal, run
+
+
+def test_critical_reaches_the_length(tmp_path: Path) -> None:
+    file = tmp_path / "spec.json"
+    result = run("critical", "--cell", "peephole", "--length", "100", "-o", file, "--json")
+    found = json.loads(result.stdout)
+    assert found.keys() == {"spec", "length", "achieved", "conditions", "python"}
+    assert found["achieved"]["reach"] == pytest.approx(100, rel=0.01) and "spec" not in found["achieved"]
+    assert all(condition.keys() == {"name", "wanted", "found", "met"} for condition in found["conditions"])
+    assert json.loads(file.read_text()) == found["spec"] and list(tmp_path.iterdir()) == [file]
+    assert answer("analyze", file)["reach"] == pytest.approx(100, rel=0.01)
+
+
+def test_critical_takes_sizes_as_other_commands_do() -> None:
+    asked = ("critical", "--cell", "lstm", "--length", "50")
+    assert answer(*asked, *SIZES) == answer(*asked)
+
+
+def test_critical_keeps_what_is_fixed() -> None:
+    found = answer(
+        "critical", "--cell", "peephole", "--length", "50", "--fix", "g.input_var=0.5", "--fix", "o.bias_mean=1"
+    )
+    assert found["spec"]["gates"]["g"]["input_var"] == 0.5
+    assert found["spec"]["gates"]["o"]["bias_mean"] == 1.0
+
+
+def test_critical_for_a_batch(tmp_path: Path) -> None:
+    batch = 3 + 0.5 * torch.randn(40, 60, 4, generator=torch.Generator().manual_seed(0))
+    file, short = tmp_path / "batch.pt", tmp_path / "short.npy"
+    torch.save(batch, file)
+    done = run("critical", "--cell", "torch.nn.LSTM", "--data", file)
+    assert "isornn: input: mean 2.99 (root mean square over features), standard deviation 0.501 (where" in done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("isornn.init")]
+    assert line == "isornn.init.critical_(module, length=60, batch=batch)"
+    module = torch.nn.LSTM(4, 500, batch_first=True)
+    exec(line, {"isornn": isornn, "module": module, "batch": batch})
+    spec = json.loads(done.stdout[: done.stdout.index("\n}\n") + 3])
+    found = isornn.init.spec_of(module).gates
+    for gate in "ifgo":
+        assert spec["gates"][gate].get("input_var", 0.0) == pytest.approx(found[gate].input_var, rel=0.1)
+    np.save(short, np.zeros((3, 4), np.float32))
+    assert "(sequences, steps, features) of numbers, not (3, 4)" in refusal(
+        "critical", "--cell", "lstm", "--data", short
+    )
+    both = ("critical", "--cell", "lstm", "--data", file, "--input-variance", "2")
+    assert "--data has its own" in refusal(*both)
+    torch.save(batch / 0, file)
+    assert "all of its numbers are finite" in refusal("critical", "--cell", "lstm", "--data", file)
+    torch.save(1e-20 * batch, file)
+    assert "standard deviation of its input" in refusal("critical", "--cell", "lstm", "--data", file)
+
+
+def test_isometric_with_biases_redrawn_sets_xi() -> None:
+    found = answer("isometric", "--cell", "peephole", "--length", "50", "--biases", "redrawn")
+    assert found["spec"]["biases"] == "redrawn"
+    assert found["achieved"]["xi"] == pytest.approx(50, rel=0.01)
+
+
+def test_people_get_the_line_that_applies_it() -> None:
+    result = run("isometric", "--cell", "peephole", "--length", "50")
+    assert result.exit_code == 0
+    assert "isornn.init.isometric_(module, length=50)" in result.stdout
+    assert "reach = T" in result.stdout
+
+
+def test_critical_gives_the_line_of_the_default_start() -> None:
+    result = run("critical", "--cell", "peephole", "--length", "50")
+    assert result.exit_code == 0
+    assert (
+        "isornn.init.critical_(module, length=50)" in result.stdout and "share of the first of T steps" in result.stdout
+    )

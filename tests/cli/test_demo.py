@@ -1,0 +1,33 @@
+"""``isornn demo``, as the shell calls it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from isornn.cells import Vanilla
+from isornn.cells.starts import start
+from isornn.cli import ask
+from isornn.formatting import with_error_of
+from isornn.theory.analysis import analyze
+from shell import refusal, run
+
+
+def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training is short, and the predictions are a cheap cell's."""
+    cheap = analyze(start("torch", Vanilla(), 128, 64))
+    monkeypatch.setattr(ask, "ask_start", lambda *_: cheap)
+    result = run("demo", "--length", "4", "--updates", "2", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    for part in ("torch", "standard", "chrono", "critical", with_error_of(cheap.reach.number()), "UCI digits"):
+        assert part in result.stdout
+    assert f"figure: {tmp_path / 'demo.png'}" in result.stdout
+    said = result.stderr.splitlines()
+    assert "torch: update 2 of 2, loss" in result.stderr
+    assert [line.partition(": predicted reach ")[0] for line in said[:4]] == ["torch", "standard", "chrono", "critical"]
+    assert json.loads((tmp_path / "demo.json").read_text())["predicted"]["torch"] == cheap.reach.number()
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_refuses_a_folder_without_data(tmp_path: Path) -> None:
+    assert "no such folder" in refusal("demo", "--out", tmp_path, "--data", tmp_path / "nowhere")
