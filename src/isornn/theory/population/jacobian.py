@@ -60,7 +60,9 @@ def _gradients(
         return {}, {}
     # Pointwise: the gradient of the sum is each unit's own derivative. A gate may be named like a state.
     leaves = [*states.values(), *gates.values()]
-    found = torch.autograd.grad(value.sum(), leaves, retain_graph=True, allow_unused=True)
+    with torch.enable_grad():
+        total = value.sum()
+    found = torch.autograd.grad(total, leaves, retain_graph=True, allow_unused=True)
     by_state = {name: g for name, g in zip(states, found, strict=False) if g is not None}
     by_gate = {name: g for name, g in zip(gates, found[len(states) :], strict=True) if g is not None}
     return by_state, by_gate
