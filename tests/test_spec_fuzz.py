@@ -177,7 +177,7 @@ def test_extreme_specs_of_equal_units(tmp_path_factory: pytest.TempPathFactory, 
     check_extreme(tmp_path_factory, spec)
 
 
-@fuzz(15)
+@fuzz(13)
 @given(spec=specs(CLOSED))
 def test_extreme_specs(tmp_path_factory: pytest.TempPathFactory, spec: dict[str, Any]) -> None:
     check_extreme(tmp_path_factory, spec)

@@ -68,7 +68,7 @@ def test_the_rule_for_the_rest() -> None:
     assert [isometric(LSTM(), 100).spec.gates[g].weight_var for g in "ifgo"] == [1e-5, 1e-5, 1e-5, 1.0]
     coupled = isometric(ChoGRU(), 100).spec
     assert [coupled.gates[g].input_var for g in "zrn"] == [1.0, 0.0, 1.0]
-    # a cell without gates hears its input: all of the state's variance comes from it
+    # a cell without gates reads its input: all of the state's variance comes from it
     plain = isometric(Vanilla(), 100)
     assert plain.spec.gates["h"].ensemble == "orthogonal"
     assert plain.analysis.fixed_point.second_moment.number() > 0.01

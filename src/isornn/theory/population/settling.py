@@ -222,7 +222,7 @@ class Dynamics:
                 moments = (law.mean, square + law.variance, square + law.variance * (1 - law.gap))
                 gap = found[..., 3 * place : 3 * place + 3] - torch.cat([units.mean(value) for value in moments], -1)
                 if not law.exact_pair:
-                    gap[..., 2] = gap[..., 1]  # what is off in one copy tells of the pair
+                    gap[..., 2] = gap[..., 1]  # the pair is as far off as one copy
                 gaps.append(gap)
         return gaps
 
