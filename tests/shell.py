@@ -8,6 +8,14 @@ from typer.testing import CliRunner, Result
 
 from isornn.cli import app
 
+PEEPHOLE = {
+    "cell": "peephole",
+    "gates": {
+        "i": {"weight_var": 2, "input_var": 0.5, "bias_mean": 0.5},
+        "f": {"weight_var": 4, "input_var": 1, "bias_var": 0.1, "bias_mean": 2},
+        "g": {"weight_var": 3, "input_var": 0.5},
+    },
+}
 SIZES = ("--hidden", "128", "--inputs", "49")
 
 

@@ -9,17 +9,9 @@ import pytest
 
 from isornn.cells import LSTM
 from isornn.cells.starts import STARTS, start
-from shell import SIZES, answer, run
+from shell import PEEPHOLE, SIZES, answer, run
 
 KEYS = {"cell", "engine", "fixed_point", "chi", "xi", "chi_1", "reach", "jacobian", "stderr", "undefined", "spec"}
-PEEPHOLE = {
-    "cell": "peephole",
-    "gates": {
-        "i": {"weight_var": 2, "input_var": 0.5, "bias_mean": 0.5},
-        "f": {"weight_var": 4, "input_var": 1, "bias_var": 0.1, "bias_mean": 2},
-        "g": {"weight_var": 3, "input_var": 0.5},
-    },
-}
 
 
 def test_analyze_torchs_lstm() -> None:

@@ -9,21 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from isornn.cli.app import app
-
-SPEC = {
-    "cell": "peephole",
-    "gates": {
-        "i": {"weight_var": 2, "input_var": 0.5, "bias_mean": 0.5},
-        "f": {"weight_var": 4, "input_var": 1, "bias_var": 0.1, "bias_mean": 2},
-        "g": {"weight_var": 3, "input_var": 0.5},
-    },
-}
+from shell import PEEPHOLE
 
 
 @pytest.fixture
 def spec(tmp_path: Path) -> str:
     file = tmp_path / "spec.json"
-    file.write_text(json.dumps(SPEC))
+    file.write_text(json.dumps(PEEPHOLE))
     return str(file)
 
 

@@ -84,6 +84,7 @@ def test_what_an_update_changes_grows_with_the_width_unless_rates_fall(
         (nn.LSTM(2, 4), 0.1, "only one of the two models has bias_hh_l1"),
         (nn.LSTM(2, 4, num_layers=2), 0.0, "rate: 0.0 is not allowed"),
         (nn.LSTM(2, 4, num_layers=2), float("nan"), "rate: nan is not allowed"),
+        (nn.LSTM(2, 4, num_layers=2), float("inf"), "rate: inf is not allowed"),
     ],
 )
 def test_refusals(base: nn.Module, rate: float, said: str) -> None:

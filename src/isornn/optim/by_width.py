@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +23,7 @@ def rates_by_width(model: nn.Module, base: nn.Module, rate: float) -> list[dict[
         rate: Adam's, of ``base``.
 
     Raises:
-        ValueError: the models differ in more than their width; a rate that is not above 0.
+        ValueError: the models differ in more than their width; a rate that is not above 0 and finite.
 
     Source: Yang & Hu 2022 (arXiv 2203.03466), table 3 (maximal update parametrisation), the rates; the initial weights
     are those of the start.
@@ -34,8 +35,8 @@ def rates_by_width(model: nn.Module, base: nn.Module, rate: float) -> list[dict[
     [(0.01, 5), (0.00125, 3)]
     >>> optimizer = torch.optim.Adam(groups)
     """
-    if not rate > 0:
-        raise ValueError(f"rate: {rate} is not allowed; it is above 0")
+    if not 0 < rate < math.inf:
+        raise ValueError(f"rate: {rate} is not allowed; it is above 0 and finite")
     by_rate: dict[float, list[nn.Parameter]] = {}
     for parameter, grown in _growth(model, base):
         by_rate.setdefault(rate / grown, []).append(parameter)
