@@ -82,9 +82,10 @@ class Comparison:
 
     name: str
     cell: Cell
-    peer: Callable[[int, int], torch.nn.Module]
+    peer: Callable[..., torch.nn.Module]
     peer_name: str
     bars: tuple[float, float, float]
+    projected: bool = False  # to a quarter of the units
 
 
 def comparisons() -> list[Comparison]:
@@ -101,6 +102,7 @@ def comparisons() -> list[Comparison]:
         Comparison("copy of LSTM", OwnLSTM(), nn.LSTM, "isornn's", (1.1, 1.1, 1.1)),
         Comparison("copy of GRU", OwnGRU(), nn.GRU, "isornn's", (1.1, 1.1, 1.1)),
         *(Comparison(name, cell, peers[p], f"nn.{p}", (1.0, 1.0, 1.2)) for name, (cell, p) in beyond.items()),
+        Comparison("LSTM, projected", LSTM(), peers["LSTM"], "nn.LSTM", (1.0, 1.0, 1.2), projected=True),
         *(Comparison(n, cell_named(n), peers[p], f"nn.{p}", (0.35, 0.35, 0.35)) for n, p in diagonal.items()),
     ]
 
@@ -112,7 +114,9 @@ def beside(one: Comparison, runs: int, device: str) -> tuple[list[list[Any]], bo
         torch.manual_seed(0)
         inputs = units if one.cell.input_enters_pointwise else inputs
         x = torch.randn(steps, batch, inputs, device=device)
-        ours, theirs = nn.RNN(one.cell, inputs, units).to(device), one.peer(inputs, units).to(device)
+        options = {"proj_size": units // 4} if one.projected else {}
+        ours, theirs = nn.RNN(one.cell, inputs, units, **options), one.peer(inputs, units, **options)
+        ours, theirs = ours.to(device), theirs.to(device)
         own, other = medians(ours, theirs, x, runs)
         good &= own / other <= bar
         shape = f"B={batch} T={steps} D={inputs} N={units}"

@@ -162,7 +162,6 @@ def test_a_graph_that_is_freed_says_so(calls: list[int]) -> None:
         (LSTM(4, 5, gate="hard_sigmoid"), {}),
         (VanillaRNN(4, 5, nonlinearity="sigmoid"), {}),
         (LSTM(4, 5, untied=True), {}),
-        (LSTM(4, 5, h_detach=0.5), {}),
         (VanillaRNN(4, 5, proj_size=2), {}),
         (LSTM(4, 5), {"lengths": [7, 2, 0]}),
     ],

@@ -287,9 +287,38 @@ def test_detached_states_leave_values_and_stop_gradients() -> None:
     start = started(detached)
     h = start[0].requires_grad_()
     out, _ = detached(x, (h, start[1]))
-    assert torch.autograd.grad(out.sum(), h, allow_unused=True)[0].abs().max() == 0
+    assert torch.autograd.grad(out.sum(), h, allow_unused=True)[0] is None
     detached.eval()
     assert torch.autograd.grad(detached(x, (h, start[1]))[0].sum(), h)[0].abs().max() > 0
+
+
+def test_states_are_detached_at_the_steps_that_are_drawn() -> None:
+    x = sequence(7, B, D)
+    layer = made(nn.LSTM, h_detach=0.5)
+    torch.manual_seed(3)
+    detached = torch.rand(7) < 0.5
+    assert bool(detached[1:].any() and not detached[1:].all())
+    torch.manual_seed(3)
+    found = torch.autograd.grad(layer(x)[0].square().sum(), list(layer.parameters()))
+    layer.eval()
+    out, (h, c) = [], (torch.zeros(1, B, N, dtype=torch.float64),) * 2
+    for t in range(7):
+        value, (h, c) = layer(x[t : t + 1], (h.detach() if detached[t] else h, c))
+        out.append(value)
+    expected = torch.autograd.grad(torch.cat(out).square().sum(), list(layer.parameters()))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    resumed = made(nn.LSTM, h_detach=0.5, checkpoint_every=3)
+    torch.manual_seed(3)
+    again = torch.autograd.grad(resumed(x)[0].square().sum(), list(resumed.parameters()))
+    torch.testing.assert_close(again, expected, rtol=0, atol=1e-12)
+
+
+def test_a_projected_state_has_second_derivatives() -> None:
+    layer = made(nn.LSTM, proj_size=2)
+    x = sequence(4, 2, D).requires_grad_()
+    given = [value[:, :2].clone().requires_grad_() for value in started(layer)]
+    assert torch.autograd.gradcheck(lambda x, *hx: layer(x, hx)[0], (x, *given))
+    assert torch.autograd.gradgradcheck(lambda x, *hx: layer(x, hx)[0], (x, *given))
 
 
 @every_kind

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.jit._trace import is_tracing
 
@@ -22,7 +23,6 @@ def recurrence(
     pointwise: Tensor | None,
     weights: Weights,
     initial: Sequence[Tensor],
-    detached: Tensor | None = None,
 ) -> list[Tensor]:
     """Results over a sequence: the cell's states in their order, then its output where that is not the first state.
 
@@ -32,18 +32,18 @@ def recurrence(
         pointwise: (T, B, N) where the input enters pointwise.
         weights: the layer's.
         initial: states before the first step, (B, N) each, (B, P) where the state is projected.
-        detached: (T,) booleans: at which steps no gradient goes from the gates into the state before.
 
     Returns:
         Each (T, B, N), or (T, B, P).
     """
-    given = [inputs, pointwise, *initial, *weights.tensors()]
-    plain = weights.tied and detached is None and not transformed(given)
-    kernel = kernel_for(cell, weights.projection)
+    plain = weights.tied and not transformed([inputs, pointwise, *initial, *weights.tensors()])
     # A program has the operation whatever the cell and the batch: steps would be those of the example alone.
     recorded = torch.compiler.is_exporting() or is_tracing()
-    if not plain or not (recorded or (kernel is not None and inputs.shape[1] > 0)):
-        return stepped(cell, layout, inputs, pointwise, weights, initial, detached)
+    by_kernel = kernel_for(cell, None) is not None and inputs.shape[1] > 0
+    if weights.projection is not None:  # an output of its own reads the projected state
+        by_kernel = by_kernel and layout.results == len(initial)
+    if not plain or not (recorded or by_kernel):
+        return stepped(cell, layout, inputs, pointwise, weights, initial)
     dtype = inputs.dtype
     # Half precision would round at every step of a long product of gates: computed in single, rounded once.
     working = torch.promote_types(dtype, torch.float32)
@@ -51,6 +51,8 @@ def recurrence(
     pointwise = None if pointwise is None else pointwise.to(working)
     if torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export():  # ONNX knows torch's own operations alone
         found: Sequence[Tensor] = scanned(cell, layout, inputs, pointwise, weights, initial)
+    elif weights.projection is not None and not recorded:
+        found = _projected(cell, layout, inputs, pointwise, weights, initial)
     else:
         found = forward_recurrence(
             layout.key,
@@ -66,6 +68,32 @@ def recurrence(
             torch.is_grad_enabled() or is_tracing(),  # a trace runs in either mode
         )
     return [value.to(dtype) for value in found[: layout.results]]
+
+
+def _projected(
+    cell: Cell,
+    layout: Layout,
+    inputs: Tensor,
+    pointwise: Tensor | None,
+    weights: Weights,
+    initial: Sequence[Tensor],
+) -> list[Tensor]:
+    """`recurrence` of projected states by a kernel, which knows none.
+
+    Gates read ``W_hh W_hr h``: the states are those of one matrix without projection, and are projected all at once.
+    The first step reads the state that is given, which is projected already.
+    """
+    assert weights.recurrent is not None
+    assert weights.projection is not None
+    whole = replace(weights, projection=None)
+    first, rest = (None if pointwise is None else pointwise[steps] for steps in (slice(1), slice(1, None)))
+    results = stepped(cell, layout, inputs[:1], first, whole, initial)
+    if inputs.shape[0] > 1:
+        whole = replace(whole, recurrent=weights.recurrent @ weights.projection)
+        states = [value[0] for value in results[: len(initial)]]
+        further = recurrence(cell, layout, inputs[1:], rest, whole, states)
+        results = [torch.cat(values) for values in zip(results, further, strict=True)]
+    return [nn.functional.linear(results[0], weights.projection), *results[1:]]
 
 
 def transformed(given: Iterable[Tensor | None]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
 from numbers import Real
 from typing import Any, Literal
 
@@ -321,26 +323,30 @@ class RNN(nn.Module):
         initial: tuple[Tensor, ...],
         lengths: Tensor | None,
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Outputs (T, B, N) and last states, in segments that are run again in the backward pass where asked for."""
-        detached = None
+        """Outputs (T, B, N) and last states: in segments, run again in the backward pass, where asked for.
+
+        A segment begins, too, where a state is read without its gradient.
+        """
+        every = self.checkpoint_every if torch.is_grad_enabled() else None
+        detached: list[int] = []
         if self.h_detach and self.training:
-            detached = torch.rand(inputs.shape[0], device=inputs.device) < self.h_detach
-        every = self.checkpoint_every
-        if every is None or not torch.is_grad_enabled():
-            return self._segment(inputs, pointwise, weights, initial, lengths, detached)
+            detached = (torch.rand(inputs.shape[0], device=inputs.device) < self.h_detach).nonzero().flatten().tolist()
+        if every is None and not detached:
+            return self._segment(inputs, pointwise, weights, initial, lengths)
+        length = inputs.shape[0]
         outputs, states = [], initial
-        for start in range(0, inputs.shape[0], every):
-            steps = slice(start, start + every)
-            out, states = checkpoint(
-                self._segment,
+        for start, stop in pairwise([*sorted({0, *detached, *range(0, length, every or length)}), length]):
+            steps = slice(start, stop)
+            first, *others = states
+            of_segment = (
                 inputs[steps],
                 None if pointwise is None else pointwise[steps],
                 weights.from_step(start),
-                states,
+                (first.detach() if start in detached else first, *others),
                 None if lengths is None else lengths - start,
-                None if detached is None else detached[steps],
-                use_reentrant=False,
             )
+            run = self._segment if every is None else partial(checkpoint, self._segment, use_reentrant=False)
+            out, states = run(*of_segment)
             outputs.append(out)
         return torch.cat(outputs), states
 
@@ -351,12 +357,11 @@ class RNN(nn.Module):
         weights: Weights,
         initial: tuple[Tensor, ...],
         lengths: Tensor | None,
-        detached: Tensor | None,
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        by_cudnn = detached is None and runs_cudnn(self.cell, inputs, weights, lengths)
+        by_cudnn = runs_cudnn(self.cell, inputs, weights, lengths)
         if by_cudnn and not transformed([inputs, *initial, *weights.tensors()]):
             return recurrence_by_cudnn(self.cell, inputs, weights, initial)
-        results = recurrence(self.cell, self.layout, inputs, pointwise, weights, initial, detached)
+        results = recurrence(self.cell, self.layout, inputs, pointwise, weights, initial)
         states = zip(results, initial, strict=False)
         last = tuple(last_states(values, start, lengths) for values, start in states)
         return (results[0] if len(results) == len(initial) else results[-1]), last

@@ -69,7 +69,6 @@ def stepped(
     pointwise: Tensor | None,
     weights: Weights,
     initial: Sequence[Tensor],
-    detached: Tensor | None = None,
 ) -> list[Tensor]:
     """Reference recurrence: the cell's step applied T times in Python, differentiable any number of times."""
     length, hidden = len(inputs), weights.matrix.shape[-2] // max(len(layout.driven), 1)
@@ -81,9 +80,6 @@ def stepped(
     matrices = _matrices(layout, weights.recurrent, length, hidden)
     states, record = Values(**dict(zip(cell.states, initial, strict=True))), []
     for t in range(length):
-        if detached is not None:
-            first = getattr(states, cell.states[0])
-            setattr(states, cell.states[0], torch.where(detached[t], first.detach(), first))
         now = {gate: value[t] for gate, value in by_gate.items()}
         x = None if fed is None else fed[t]
         states, results = _advanced(cell, layout, states, now, x, matrices[t], weights)

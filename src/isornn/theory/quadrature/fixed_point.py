@@ -94,8 +94,9 @@ def settle(theory: AffineTheory) -> Settled:
             if not _needs_shape(theory):
                 break
             before, shape = shape, _shape(theory, second, shape)
-            changes.append((shape - before).abs().amax(-1, keepdim=True))
-            # where no fixed point exists the shape goes back and forth
+            exists = torch.isfinite(second) & (second < LARGEST)
+            changes.append(torch.where(exists, (shape - before).abs().amax(-1, keepdim=True), 0.0))
+            # where a fixed point is about to vanish the shape goes back and forth
             if not bool(((changes[-1] > 1e-12) & (changes[-1] < 0.9 * changes[-3])).any()):
                 break
         second, keeps_any = _on_line(theory, second, shape)
@@ -188,6 +189,9 @@ def _polished(theory: AffineTheory, second: Tensor, shape: Tensor, keeps_any: Te
     residual = (after - second).abs() / torch.where(second > 0, second, 1.0)
     silent = _laws_given(theory, torch.zeros_like(second), shape)
     carry = torch.maximum(*(theory.expect(theory.A * theory.A, at, state) for at in (laws, silent))).detach()
+    if not bool(exists.all()):  # there all that follows is undefined, and soon found at a state of 0
+        second = torch.where(exists, second, 0.0)
+        laws = _laws_given(theory, second, shape)
     return Settled(laws, state, second, residual.detach(), exists, carry, keeps_any)
 
 

@@ -43,7 +43,7 @@ def standard_nodes(mean: Tensor, std: Tensor, kinks: Sequence[float | Tensor] = 
     if kinks:
         at = [torch.asinh(torch.as_tensor(k, dtype=low.dtype)) - centre for k in kinks]
         edges = torch.stack([low, high, *(torch.clamp(k, low, high) for k in at)]).sort(0).values
-        t, dt = _panels(edges, 32 + count // 2)
+        t, dt = _panels(edges, spacing)
     else:
         t = low[..., None] + (high - low)[..., None] * torch.linspace(0, 1, count, dtype=low.dtype)
         dt = ((high - low) / (count - 1))[..., None]
@@ -57,12 +57,18 @@ def standard_nodes(mean: Tensor, std: Tensor, kinks: Sequence[float | Tensor] = 
     return z, weight / weight.sum(-1, keepdim=True)
 
 
-def _panels(edges: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Gauss-Legendre nodes and weights, ``count`` in each panel between neighbouring edges (first axis)."""
-    x, w = _legendre(count)
-    pairs = list(itertools.pairwise(edges))
-    t = torch.cat([lo[..., None] + (hi - lo)[..., None] * x for lo, hi in pairs], -1)
-    return t, torch.cat([(hi - lo)[..., None] * w for lo, hi in pairs], -1)
+def _panels(edges: Tensor, spacing: Tensor) -> tuple[Tensor, Tensor]:
+    """Gauss-Legendre nodes and weights in each panel between neighbouring edges (first axis), which may be empty."""
+    nodes, weights = [], []
+    for low, high in itertools.pairwise(edges):
+        length = high - low
+        if not bool((length > 0).any()):
+            continue
+        needed = min(float((length / spacing).max()), MOST_NODES)
+        x, w = _legendre(32 + 16 * math.ceil(needed / 32))  # half of an even grid's, and some; in few sizes
+        nodes.append(low[..., None] + length[..., None] * x)
+        weights.append(length[..., None] * w)
+    return torch.cat(nodes, -1), torch.cat(weights, -1)
 
 
 @cache
@@ -128,6 +134,7 @@ class GateLaw:
         self._values: dict[tuple[bool, int], Tensor] = {}
         self._expectations: dict[tuple[bool, tuple[int, ...]], Tensor] = {}
         self._series: dict[tuple[bool, tuple[int, ...]], tuple[Tensor, Tensor]] = {}
+        self._pairs: dict[tuple[bool, tuple[tuple[int, ...], ...], int], tuple[Tensor, Tensor]] = {}
 
     def expectation(self, factors: Factors) -> Tensor:
         """``E[prod_f f(u)]``, of the shape of the mean."""
@@ -137,9 +144,15 @@ class GateLaw:
         return self._expectations[key]
 
     def pair_expectation(self, left: Factors, right: Factors, c: Tensor) -> Tensor:
-        """``E[F(u_a) G(u_b)]`` for standard correlation c between u_a and u_b.
+        """``E[F(u_a) G(u_b)]`` for standard correlation c between u_a and u_b; the same with F and G exchanged."""
+        both = sorted(tuple(f.serial for f in factors) for factors in (left, right))
+        key = self._differentiated or (torch.is_grad_enabled() and c.requires_grad), tuple(both), id(c)
+        if key not in self._pairs:
+            self._pairs[key] = c, self._pair_expectation(left, right, c)  # with c, so that no other gets its id
+        return self._pairs[key][1]
 
-        Mehler's expansion ``sum_n F_n G_n c^n`` where its tail, bounded by Parseval's identity, is under the
+    def _pair_expectation(self, left: Factors, right: Factors, c: Tensor) -> Tensor:
+        """Mehler's expansion ``sum_n F_n G_n c^n`` where its tail, bounded by Parseval's identity, is under the
         tolerance; elsewhere (c near 1 with steep gates) the integral over the common part of u_a and u_b.
         """
         c = c.expand(np.broadcast_shapes(c.shape, self.mean.shape))
