@@ -12,7 +12,7 @@ demo: .venv/.made
 	$(BIN)/isornn demo $(DEMO_ARGS)
 
 test: lint
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # All tests again, with what they do not cover: following each line takes two thirds longer
 coverage: .venv/.made-dev
