@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isornn.cells import Values
 from isornn.theory.population.jacobian import StateStructure
-from isornn.theory.population.slow_law import SlowLaw, loss_by_bias, one_variate
+from isornn.theory.population.slow_law import SOON_SETTLED, SlowLaw, loss_by_bias, one_variate
 from isornn.theory.population.tangents import falls
 from isornn.theory.population.units import (
     Draws,
@@ -84,7 +84,6 @@ _WARM_ROUNDS = 6
 _FIRST_BLOCK = 16
 _REFRESH = 16
 _SAME_MOMENTS = 0.01
-_SOON_SETTLED = 1 / 8
 _PRECISE_ENOUGH = 1000
 _LONGEST_MIXING = 100
 _GROWTH_SHOWS = 240
@@ -142,7 +141,7 @@ class Dynamics:
         """Whether any unit forgets so slowly that steps would not settle it soon."""
         one = units.one_copy()
         return any(
-            bool((loss_by_bias(self.laws, one, field.held(), name) < _SOON_SETTLED).any())
+            bool((loss_by_bias(self.laws, one, field.held(), name) < SOON_SETTLED).any())
             for name in self.structure.slow
         )
 

@@ -30,7 +30,7 @@ _THINNED = 8
 _TINY = 1e-200
 _MOST_VALUES = 2**21
 _MOST_DRAWS = 2**15
-_PER_UNIT, _TOGETHER = 256, 8  # values of a rule, and of those at once
+_PER_UNIT, _AT_ONCE = 256, 2**17  # values of a rule for each unit, and of all units at once
 # Trapezoid rules: range and step in standard deviations, and the step in units of the pre-activation that resolves
 # the logistic function and tanh; where pre-activations hardly vary three values do (Gauss-Hermite).
 _RANGE, _STEP, _RESOLVED = 7.0, 1.1, 0.65
@@ -39,6 +39,7 @@ _STILL_POINTS = 3
 _FINEST = 0.1
 _FEWEST = 4
 _ROUNDING = 1e-14
+SOON_SETTLED = 1 / 8  # what units lose per step that some tens of steps settle
 # Slower than this, with little noise in what is kept, a state is a sum of many small parts: Gaussian to 1e-3.
 _SLOW = 1 / 256
 
@@ -86,7 +87,7 @@ class SlowLaw:
         if one_variate(laws, units):
             law = _by_nodes(laws, units, held, line)
         else:
-            law = _law(_averages(laws, units, held, line, _PER_UNIT))
+            law = _at_slow_units(laws, units, held, line)
         return law.taken(_own_bias(units).argsort(-1))
 
     def of_units(self, units: Units) -> SlowLaw:
@@ -248,17 +249,18 @@ def _paired(one: Sequence[Tensor], few: Sequence[Tensor], thinned: int) -> list[
 def _averages(laws: Laws, units: Units, held: Field, line: Line, most: int) -> list[Tensor]:
     """Moments of the line at every unit, ``(G, R, n)``, by the few values of a rule for each group."""
     means: list[Means] = []
+    shape = next(iter(units.offsets.values())).shape
+    together = max(1, _AT_ONCE // shape.numel())
     crowd = replace(units, states={state: value[:, None] for state, value in units.states.items()})
     for group in line.groups:
         points, weight = _Rule.of(laws, held, units.copies, group, most).points(variates(laws, units.copies))
         total: Means = {}
-        for some, shares in zip(points.split(_TOGETHER, -1), weight.split(_TOGETHER), strict=True):
+        for some, shares in zip(points.split(together, -1), weight.split(together), strict=True):
             normal = some[..., None, None, None]
             u, x = draw_gates(laws, crowd, held, normal, normal=normal.split(units.copies))
             found = line.means_over(group, u, x, functools.partial(_over_first, shares[:, None, None, None]))
             total = {key: total.get(key, 0.0) + value for key, value in found.items()}
         means.append(total)
-    shape = next(iter(units.offsets.values())).shape
     return [value.expand(shape) for value in line.moments(means)]
 
 
@@ -337,6 +339,27 @@ def _still() -> tuple[Tensor, Tensor]:
     """Gauss-Hermite values and weights, right to the fifth power of the width; each ``(2, 3)``."""
     values = torch.tensor([-(3.0**0.5), 0.0, 3.0**0.5], dtype=torch.float64)
     return values.expand(2, 3), torch.tensor([1 / 6, 2 / 3, 1 / 6], dtype=torch.float64).expand(2, 3)
+
+
+def _at_slow_units(laws: Laws, units: Units, held: Field, line: Line) -> SlowLaw:
+    """The law at the units that lose little per step; of the others, which steps settle soon, it is not known.
+
+    With biases in all of a GRU's gates few are slow, and a pair's means over three gates take thousands of values each.
+    """
+    loss = 1 - _averages(laws, units.one_copy(), held, line.kept(), _PER_UNIT)[4]
+    count = max(1, int((loss < SOON_SETTLED).sum(-1).max()))
+    slow = loss.argsort(-1)[..., :count]
+    law = _law(_averages(laws, units.taken(slow), held, line, _PER_UNIT))
+    nothing, nowhere = torch.zeros_like(loss), torch.zeros_like(loss, dtype=torch.bool)
+    return SlowLaw(
+        mean=nothing.scatter(-1, slow, law.mean),
+        variance=nothing.scatter(-1, slow, law.variance),
+        gap=nothing.scatter(-1, slow, law.gap),
+        loss=loss.scatter(-1, slow, law.loss),
+        known=nowhere.scatter(-1, slow, law.known),
+        gaussian=nowhere.scatter(-1, slow, law.gaussian),
+        frozen=nowhere.scatter(-1, slow, law.frozen),
+    )
 
 
 def _between(law: SlowLaw, nodes: Tensor, at: Tensor) -> SlowLaw:

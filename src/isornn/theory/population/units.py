@@ -243,10 +243,10 @@ class Units:
         return torch.cat([self.mean(value) for value in (s.mean(0), own, pair)], -1)
 
     def taken(self, order: Tensor) -> Units:
-        """The units ``order`` ``(G, R, n)`` of each replicate, in that order."""
+        """The units ``order`` ``(G, R, m)`` of each replicate, in that order."""
 
         def pick(value: Tensor) -> Tensor:
-            return value.gather(-1, order.expand(value.shape))
+            return value.gather(-1, order.expand(*value.shape[:-1], order.shape[-1]))
 
         return Units(
             states={name: pick(value) for name, value in self.states.items()},
