@@ -276,6 +276,7 @@ def test_an_empty_batch(kind: type[nn.RNN]) -> None:
         out, last = layer(torch.zeros(4, 0, D, dtype=torch.float64), lengths=lengths)
         assert out.shape == (4, 0, N)
         assert flat(last)[0].shape == (1, 0, N)
+    assert layer(torch.zeros(4, 0, D, dtype=torch.float64), started(layer, 0))[0].shape == (4, 0, N)
 
 
 def test_detached_states_leave_values_and_stop_gradients() -> None:
@@ -311,6 +312,13 @@ def test_states_are_detached_at_the_steps_that_are_drawn() -> None:
     torch.manual_seed(3)
     again = torch.autograd.grad(resumed(x)[0].square().sum(), list(resumed.parameters()))
     torch.testing.assert_close(again, expected, rtol=0, atol=1e-12)
+
+
+def test_what_a_sequence_ended_with_keeps_its_gradient() -> None:
+    x, layer = sequence(6, 1, D), made(nn.LSTM, h_detach=1.0)
+    ends = [layer(x[:2])[1][0], layer(x, lengths=[2])[1][0]]
+    alone, padded = (torch.autograd.grad(h.sum(), layer.weight_ih_l0)[0] for h in ends)
+    torch.testing.assert_close(padded, alone, rtol=0, atol=1e-12)
 
 
 def test_a_projected_state_has_second_derivatives() -> None:

@@ -338,11 +338,14 @@ class RNN(nn.Module):
         for start, stop in pairwise([*sorted({0, *detached, *range(0, length, every or length)}), length]):
             steps = slice(start, stop)
             first, *others = states
+            if start in detached:  # but what a sequence ended with before is returned with its gradient
+                ended = None if lengths is None else (lengths <= start)[:, None]
+                first = first.detach() if ended is None else torch.where(ended, first, first.detach())
             of_segment = (
                 inputs[steps],
                 None if pointwise is None else pointwise[steps],
                 weights.from_step(start),
-                (first.detach() if start in detached else first, *others),
+                (first, *others),
                 None if lengths is None else lengths - start,
             )
             run = self._segment if every is None else partial(checkpoint, self._segment, use_reentrant=False)
@@ -446,7 +449,7 @@ class RNN(nn.Module):
             shape = (places, batch, size) if sequences.batched else (places, size)
             if not is_tracing() and value.shape != shape:
                 raise ValueError(f"hx.{name}: shape {tuple(value.shape)} is not allowed; it is {shape}")
-        by_place = [value.reshape(places, batch, -1).unbind(0) for value in given]
+        by_place = [value.reshape(places, batch, value.shape[-1]).unbind(0) for value in given]
         return list(zip(*by_place, strict=True))
 
     def _check_options(self) -> None:
@@ -479,6 +482,8 @@ class RNN(nn.Module):
         if self.proj_size and self._updates_first_state():
             cell, first = self.cell.name, self.cell.states[0]
             raise ValueError(f"proj_size: {cell}'s update reads {first}, which would be narrower than the gates")
+        if self.proj_size and (gated := graph_of(self.cell).gated_reads):
+            raise ValueError(f"proj_size: {self.cell.name}'s gate {gated[0]} does not read the projected state itself")
         if self.features not in (None, "linear", "tanh"):
             raise ValueError(f"features: {self.features!r} is not allowed; it is 'linear' or 'tanh'")
         if self.features is not None and not self.cell.input_enters_pointwise:

@@ -67,6 +67,20 @@ def test_far_from_kinks_nothing_is_undefined() -> None:
     assert all(bool(torch.isfinite(x).all()) for x in (value, *gradients))
 
 
-@pytest.mark.parametrize("call", [functional.elu, functional.softsign, lambda u: u.clamp(min=0) ** 3 * u.abs() ** 2])
-def test_what_is_no_polynomial_of_low_degree_is_not_taken_for_one(call: Callable[[Tensor], Tensor]) -> None:
-    assert pieces_of((GateFunction("f", call, (0.0,)),), (0.0,)) is None
+@pytest.mark.parametrize(
+    ("call", "kinks"),
+    [
+        (functional.elu, (0.0,)),
+        (functional.softsign, (0.0,)),
+        (lambda u: u.clamp(min=0) ** 3 * u.abs() ** 3, (0.0,)),
+        (lambda u: functional.relu(u) / 2 + torch.exp(-((u - 20) ** 2)), (0.0,)),
+        (lambda u: torch.tanh(u.clamp(-100, 100)), (-100.0, 100.0)),
+        (lambda u: torch.sigmoid(u.clamp(max=500.0)), (500.0,)),
+    ],
+)
+def test_what_is_no_polynomial_of_low_degree_is_not_taken_for_one(
+    call: Callable[[Tensor], Tensor], kinks: tuple[float, ...]
+) -> None:
+    function = GateFunction("f", call, kinks)
+    assert pieces_of((function,), kinks) is None
+    assert pieces_of((function.derivative,), kinks) is None

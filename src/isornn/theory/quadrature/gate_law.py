@@ -23,12 +23,15 @@ RELATIVELY_NARROW = 1e-3  # standard deviations, relative to the mean, below whi
 FEWEST_NODES, MOST_NODES = 33, 4096
 
 
-def standard_nodes(mean: Tensor, std: Tensor, kinks: Sequence[float | Tensor] = ()) -> tuple[Tensor, Tensor]:
+def standard_nodes(
+    mean: Tensor, std: Tensor, kinks: Sequence[float | Tensor] = (), *, inner_half: bool = False
+) -> tuple[Tensor, Tensor]:
     """Nodes z and weights w with ``E[F(mean + std Z)] = sum_j w_j F(mean + std z_j)`` for standard normal Z.
 
     Args:
         mean, std: any equal shapes; neither is differentiated (u = mean + std z is, by the caller).
         kinks: values of u where F is not smooth, each one number or of the shape of ``mean``.
+        inner_half: only the half of the range on the side of 0, for the mean over it.
 
     Returns:
         z and w, each of the shape of ``mean`` with one axis of nodes added at the end.
@@ -38,6 +41,8 @@ def standard_nodes(mean: Tensor, std: Tensor, kinks: Sequence[float | Tensor] = 
     width = torch.maximum(std, 1e-9 * (1 + mean.abs()))
     centre = torch.asinh(mean)
     low, high = torch.asinh(mean - REACH * width) - centre, torch.asinh(mean + REACH * width) - centre
+    if inner_half:
+        low, high = torch.where(mean > 0, low, 0.0), torch.where(mean > 0, 0.0, high)
     spacing = torch.minimum(torch.full_like(width, STEP), RESOLUTION * width / (1 + mean**2).sqrt())
     needed = math.ceil(float(((high - low) / spacing).max())) + 1
     count = min(max(needed, FEWEST_NODES), MOST_NODES)
@@ -205,14 +210,15 @@ class GateLaw:
         return total
 
     def _integrate_pair(self, left: Factors, right: Factors, c: Tensor) -> Tensor:
-        """Elements in chunks that fit in memory, correlations of one sign together; one axis."""
-        value = torch.zeros_like(c)
-        for where, integrate in ((c >= 0, GateLaw._integrate_alike), (c < 0, GateLaw._integrate_opposed)):
+        """Elements in chunks that fit in memory, correlations, and means, of one sign together; one axis."""
+        value, opposed = torch.zeros_like(c), GateLaw._integrate_opposed
+        parts = ((c >= 0, GateLaw._integrate_alike), ((c < 0) & (self.mean > 0), opposed))
+        for where, integrate in (*parts, ((c < 0) & (self.mean <= 0), opposed)):
             if bool(where.any()):
                 chosen = [x[where] for x in (self.mean, self.variance, c)]
                 chunks = zip(*(torch.split(x, CHUNK) for x in chosen), strict=True)
-                parts = [integrate(GateLaw(m, v, self.kinks), left, right, k) for m, v, k in chunks]
-                value = value.masked_scatter(where, torch.cat(parts))
+                found = [integrate(GateLaw(m, v, self.kinks), left, right, k) for m, v, k in chunks]
+                value = value.masked_scatter(where, torch.cat(found))
         return value
 
     def _integrate_alike(self, left: Factors, right: Factors, c: Tensor) -> Tensor:
@@ -226,16 +232,15 @@ class GateLaw:
     def _integrate_opposed(self, left: Factors, right: Factors, c: Tensor) -> Tensor:
         """The same for c < 0, where ``u_b = w + s z_b`` with w = 2 mean - v, v's mirror image.
 
-        The nodes are dense near v = 0 only, so both halves of the range are folded onto the one that contains it.
+        The nodes are dense near v = 0 only, so both halves of the range are folded onto the one on that side.
         """
         common, own = _root(self.variance * -c), _root(self.variance * (1 + c))
         kinks = [x for k in self.kinks for at in (k, 2 * self.mean - k) for x in _around(at, own)]
-        v, weight = self._outer(common, [self.mean, *kinks])
+        v, weight = self._outer(common, [self.mean, *kinks], inner_half=True)  # an end that takes Gauss's nodes
         mirrored = 2 * self.mean[..., None] - v
-        near = (v - self.mean[..., None]) * torch.where(self.mean > 0, -1.0, 1.0)[..., None] > 0
         a, b = self._both_smoothed(left, right, v, own)
         a_mirrored, b_mirrored = self._both_smoothed(left, right, mirrored, own)
-        return ((a * b_mirrored + a_mirrored * b) * weight * near).sum(-1)
+        return ((a * b_mirrored + a_mirrored * b) * weight).sum(-1) / 2
 
     def _both_smoothed(self, left: Factors, right: Factors, v: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
         """``E[F(v + own z)]`` and the same of G, once where F is G."""
@@ -244,8 +249,9 @@ class GateLaw:
         same = [f.serial for f in left] == [f.serial for f in right]
         return smoothed, smoothed if same else _smoothed(right, v, own, self.kinks)
 
-    def _outer(self, std: Tensor, kinks: list[float | Tensor]) -> tuple[Tensor, Tensor]:
-        z, weight = standard_nodes(self.mean, std, [k.detach() if isinstance(k, Tensor) else k for k in kinks])
+    def _outer(self, std: Tensor, kinks: list[float | Tensor], *, inner_half: bool = False) -> tuple[Tensor, Tensor]:
+        fixed = [k.detach() if isinstance(k, Tensor) else k for k in kinks]
+        z, weight = standard_nodes(self.mean, std, fixed, inner_half=inner_half)
         return self.mean[..., None] + std[..., None] * z, weight
 
     def _value(self, function: GateFunction) -> Tensor:

@@ -18,8 +18,9 @@ from isornn.cells.polynomial import Factors
 
 DEGREE = 4  # of two factors, each at most quadratic
 _FITTED = 4.0  # of a piece without end, the length that its polynomial is fitted on
-_FARTHER = (6.0, 50.0, 1e3, 1e6)  # from its kink, where it has to hold too
 _ROUNDING = 1e-12
+# Where a polynomial has to hold too, from 0 and from each end of its piece: dense there, and far out.
+_TRIED = np.sinh(np.arange(-14.5, 14.51, 0.02))
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,12 @@ def pieces_of(factors: Factors, kinks: Sequence[float]) -> tuple[Piece, ...] | N
 
 
 def _fitted(factors: Factors, low: float, high: float) -> Piece | None:
-    start, stop, farther = low, high, list[float]()
-    if math.isinf(low):
-        start, farther = high - _FITTED, [high - x for x in _FARTHER]
-    elif math.isinf(high):
-        stop, farther = low + _FITTED, [low + x for x in _FARTHER]
+    start = low if math.isfinite(low) else high - _FITTED
+    stop = high if math.isfinite(high) else low + _FITTED
     half, count = (stop - start) / 2, 2 * DEGREE
     points = start + half * (1 + np.cos(math.pi * (np.arange(count) + 0.5) / count))
-    u = torch.tensor([*points, *farther], dtype=torch.float64)
+    tried = np.concatenate([_TRIED, start + _TRIED, stop + _TRIED])
+    u = torch.from_numpy(np.concatenate([points, tried[(tried > low) & (tried < high)]]))
     values = math.prod((f.call(u).detach() for f in factors), start=torch.ones_like(u)).numpy()
     x, near = (u.numpy() - start - half) / half, values[:count]
     coefficients = polynomial.polyfit(x[:count], near, DEGREE)
