@@ -43,7 +43,7 @@ class Report:
 
     >>> import torch
     >>> from isornn import diagnose
-    >>> report = diagnose(torch.nn.LSTM(1, 8), torch.randn(200, 4, 1))
+    >>> report = diagnose(torch.nn.LSTM(1, 8), torch.randn(100, 4, 1))
     >>> [finding.kind for finding in report.findings]
     ['default_start']
     """
