@@ -6,6 +6,7 @@ import copy
 import io
 import pickle
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from isornn import analyze, init, nn
-from isornn.cells import Gate, OptionError, Peephole, Spec, Vanilla
+from isornn.cells import Cell, Gate, OptionError, Peephole, Reads, Spec, Values, Vanilla
 from isornn.nn.rnn import Features
 from isornn.nn.untied import ShuffledUnits, shuffled_matrices
 
@@ -312,6 +313,21 @@ def test_states_are_detached_at_the_steps_that_are_drawn() -> None:
     torch.manual_seed(3)
     again = torch.autograd.grad(resumed(x)[0].square().sum(), list(resumed.parameters()))
     torch.testing.assert_close(again, expected, rtol=0, atol=1e-12)
+
+
+def test_a_gate_that_reads_another_state_takes_no_projection() -> None:
+    def read(self: Cell, gate: str, s: Values, u: Values) -> Any:
+        return s.c if gate == "g" else s.h
+
+    def update(self: Cell, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.tanh(u.f), "c": torch.tanh(u.g)}
+
+    own = {"name": "two", "states": ("h", "c"), "gates": {"f": Reads(), "g": Reads()}, "read": read, "update": update}
+    kind: Any = type("Two", (Cell,), own)
+    cell: Cell = dataclass(frozen=True)(kind)()
+    assert nn.RNN(cell, 3, 6)(torch.zeros(2, 1, 3))[0].shape == (2, 1, 6)
+    with pytest.raises(ValueError, match="proj_size: two's gate g does not read"):
+        nn.RNN(cell, 3, 6, proj_size=4)
 
 
 def test_what_a_sequence_ended_with_keeps_its_gradient() -> None:

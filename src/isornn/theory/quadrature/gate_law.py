@@ -211,14 +211,17 @@ class GateLaw:
 
     def _integrate_pair(self, left: Factors, right: Factors, c: Tensor) -> Tensor:
         """Elements in chunks that fit in memory, correlations, and means, of one sign together; one axis."""
-        value, opposed = torch.zeros_like(c), GateLaw._integrate_opposed
-        parts = ((c >= 0, GateLaw._integrate_alike), ((c < 0) & (self.mean > 0), opposed))
-        for where, integrate in (*parts, ((c < 0) & (self.mean <= 0), opposed)):
+        value, above = torch.zeros_like(c), self.mean > 0
+        for where, integrate in (
+            (c >= 0, GateLaw._integrate_alike),
+            ((c < 0) & above, GateLaw._integrate_opposed),
+            ((c < 0) & ~above, GateLaw._integrate_opposed),
+        ):
             if bool(where.any()):
                 chosen = [x[where] for x in (self.mean, self.variance, c)]
                 chunks = zip(*(torch.split(x, CHUNK) for x in chosen), strict=True)
-                found = [integrate(GateLaw(m, v, self.kinks), left, right, k) for m, v, k in chunks]
-                value = value.masked_scatter(where, torch.cat(found))
+                parts = [integrate(GateLaw(m, v, self.kinks), left, right, k) for m, v, k in chunks]
+                value = value.masked_scatter(where, torch.cat(parts))
         return value
 
     def _integrate_alike(self, left: Factors, right: Factors, c: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ class Piece:
     coefficients: tuple[float, ...]
 
     def expectation(self, mean: Tensor, std: Tensor) -> Tensor:
-        """``E[F(u); low < u < high]`` for ``u ~ N(mean, std^2)``.
+        """``E[F(u); low < u < high]`` for ``u ~ N(mean, std^2)``, of the shape of both, std > 0; differentiable.
 
         By Stein's identity, with x = u - origin and c = mean - origin,
         ``E[x^k] = c E[x^(k-1)] + (k - 1) std^2 E[x^(k-2)] + std (x_low^(k-1) phi_low - x_high^(k-1) phi_high)``.
@@ -59,6 +59,12 @@ class Piece:
 @lru_cache(maxsize=256)
 def pieces_of(factors: Factors, kinks: Sequence[float]) -> tuple[Piece, ...] | None:
     """The product of the factors from kink to kink; ``None`` where it is no polynomial of degree `DEGREE` there.
+
+    It is fitted, and tried at some thousands of points: what differs from it between these alone is not seen.
+
+    Args:
+        factors: functions of one pre-activation.
+        kinks: where any of them is not smooth, at least one, rising.
 
     >>> from isornn.cells.polynomial import GateFunction
     >>> hard = GateFunction("f", lambda u: (0.2 * u + 0.5).clamp(0, 1), (-2.5, 2.5))
