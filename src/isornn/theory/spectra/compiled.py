@@ -1,6 +1,9 @@
 """The sum over units of the Dyson equation, in machine code.
 
 This module imports numba, which takes a second: only `isornn.theory.spectra.dyson` imports it, when it first runs.
+
+A complex number of each of L units is a row (2, L) of real and imaginary parts, so that loops over the units become
+vector instructions. Whether an entry is 0 for all units is known before: ``filled``, ``reached``.
 """
 
 from __future__ import annotations
@@ -15,39 +18,189 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
+_LANES = 64  # units at once: what they need then stays in the processor's cache
 
-def jit(function: F) -> F:
+
+def jit(function: F, *more: str) -> F:
     """The function in machine code, kept beside the source where there is room for it."""
-    machine = numba.njit(fastmath={"contract"}, error_model="numpy", nogil=True)(function)
+    machine = numba.njit(fastmath={"contract", *more}, error_model="numpy", nogil=True)(function)
     with suppress(RuntimeError):
         machine.enable_caching()
     return cast(F, machine)
 
 
-@jit
-def _column(
-    f: int, z: complex, outputs: int, coefficients: Array, p: Array, low: Array, inverse: Array, x: Array
-) -> complex:
-    """``-c + c^2 p^T G p`` of one unit for its factor f, from L, D^-1 and ``x = L^-1 p``, without cancellation.
+def jit_sum(function: F) -> F:
+    """Likewise, where terms may be added up in any order."""
+    return jit(function, "reassoc")
 
-    The first pivot j at which p is not 0 is ``c p_j^2 + rest``; so ``-c rest / (c p_j^2 + rest)`` is left of the first
+
+# Loops in place of assignments to parts of arrays, whose checks of shape take numba five seconds to compile.
+
+
+@jit
+def _set(a: Array, value: float) -> None:
+    """``a = value``."""
+    for i in range(a.shape[1]):
+        a[0, i] = value
+        a[1, i] = 0.0
+
+
+@jit
+def _copy(a: Array, real: Array) -> None:
+    """``a = real``."""
+    for i in range(a.shape[1]):
+        a[0, i] = real[i]
+        a[1, i] = 0.0
+
+
+@jit
+def _add_same(total: Array, sign: float, c: complex) -> None:
+    """``total += sign c``."""
+    for i in range(total.shape[1]):
+        total[0, i] += sign * c.real
+        total[1, i] += sign * c.imag
+
+
+@jit
+def _add(total: Array, c: complex, a: Array, b: Array) -> None:
+    """``total += c a b`` for real a and b (L,)."""
+    for i in range(total.shape[1]):
+        product = a[i] * b[i]
+        total[0, i] += c.real * product
+        total[1, i] += c.imag * product
+
+
+@jit
+def _add_product(total: Array, sign: float, a: Array, b: Array) -> None:
+    """``total += sign a b``."""
+    for i in range(total.shape[1]):
+        total[0, i] += sign * (a[0, i] * b[0, i] - a[1, i] * b[1, i])
+        total[1, i] += sign * (a[0, i] * b[1, i] + a[1, i] * b[0, i])
+
+
+@jit
+def _add_times(total: Array, c: complex, a: Array) -> None:
+    """``total += c a``."""
+    for i in range(total.shape[1]):
+        total[0, i] += c.real * a[0, i] - c.imag * a[1, i]
+        total[1, i] += c.real * a[1, i] + c.imag * a[0, i]
+
+
+@jit
+def _invert(inverse: Array, a: Array) -> None:
+    """``inverse = 1 / a``, by way of the larger part, so that squares stay within the range of floating point."""
+    for i in range(inverse.shape[1]):
+        scale = 1 / max(abs(a[0, i]), abs(a[1, i]))
+        real, imaginary = a[0, i] * scale, a[1, i] * scale
+        size = scale / (real * real + imaginary * imaginary)
+        inverse[0, i] = real * size
+        inverse[1, i] = -imaginary * size
+
+
+@jit_sum
+def _mean(weight: Array, a: Array) -> complex:
+    """``sum w a``."""
+    real = imaginary = 0.0
+    for i in range(len(weight)):
+        real += weight[i] * a[0, i]
+        imaginary += weight[i] * a[1, i]
+    return complex(real, imaginary)
+
+
+@jit_sum
+def _mean_square(weight: Array, a: Array) -> complex:
+    """``sum w a^2``."""
+    real = imaginary = 0.0
+    for i in range(len(weight)):
+        real += weight[i] * (a[0, i] * a[0, i] - a[1, i] * a[1, i])
+        imaginary += weight[i] * (2 * a[0, i] * a[1, i])
+    return complex(real, imaginary)
+
+
+@jit
+def _factorised(
+    z: complex, outputs: int, c: Array, p: Array, filled: Array, r: Array, low: Array, inverse: Array
+) -> None:
+    """L and D^-1 of R = L D L^T, and R as it is before each elimination.
+
+    Without pivoting: the imaginary part of R is definite off the real axis, and R is positive on the negative one.
+    """
+    count, size, _ = p.shape
+    for s in range(size):
+        for q in range(s + 1):
+            if filled[s, q] or s == q:
+                _set(r[s, q], 0.0)
+                for f in range(count):
+                    _add(r[s, q], c[f], p[f, s], p[f, q])
+        if s >= size - outputs:
+            _add_same(r[s, s], -1.0, z)
+    for j in range(size):
+        _invert(inverse[j], r[j, j])
+        for s in range(j + 1, size):
+            if filled[s, j]:
+                _set(low[s, j], 0.0)
+                _add_product(low[s, j], 1.0, r[s, j], inverse[j])
+                for q in range(j + 1, s + 1):
+                    if filled[q, j]:
+                        _add_product(r[s, q], -1.0, low[s, j], r[q, j])
+
+
+@jit
+def _solve(low: Array, inverse: Array, filled: Array, reached: Array, x: Array, scaled: Array) -> None:
+    """``x = L^-1 x`` and ``scaled = D^-1 x``."""
+    size = len(x)
+    for j in range(size):
+        if reached[j]:
+            _set(scaled[j], 0.0)
+            _add_product(scaled[j], 1.0, x[j], inverse[j])
+            for s in range(j + 1, size):
+                if filled[s, j]:
+                    _add_product(x[s], -1.0, low[s, j], x[j])
+
+
+@jit
+def _own(
+    f: int,
+    z: complex,
+    outputs: int,
+    c: Array,
+    p: Array,
+    filled: Array,
+    reached: Array,
+    r: Array,
+    low: Array,
+    inverse: Array,
+    x: Array,
+    scaled: Array,
+    rest: Array,
+    own: Array,
+) -> None:
+    """``own = -1 + c p^T G p`` for the factor f, without cancellation.
+
+    The first pivot j at which p is not 0 is ``c p_j^2 + rest``; so ``-rest / (c p_j^2 + rest)`` is left of the first
     term and the pivot's part of the second.
     """
-    count, size = p.shape
-    c = coefficients[f]
+    count, size, _ = p.shape
+    _set(own, 0.0)
     for j in range(size):
-        if p[f, j] != 0:
-            rest = -z if j >= size - outputs else 0j
+        if reached[j]:
+            _set(rest, 0.0)
             for g in range(count):
                 if g != f:
-                    rest += coefficients[g] * (p[g, j] * p[g, j])
+                    _add(rest, c[g], p[g, j], p[g, j])
+            if j >= size - outputs:
+                _add_same(rest, -1.0, z)
             for q in range(j):
-                rest -= low[j, q] * low[j, q] / inverse[q]
-            later = 0j
+                if filled[j, q]:
+                    _add_product(rest, -1.0, low[j, q], r[j, q])
+            _add_product(own, -1.0, rest, inverse[j])
+            _set(rest, 0.0)
             for q in range(j + 1, size):
-                later += x[q] * x[q] * inverse[q]
-            return c * (c * later - rest * inverse[j])
-    return -c
+                if reached[q]:
+                    _add_product(rest, 1.0, scaled[q], x[q])
+            _add_times(own, c[f], rest)
+            return
+    _set(own, -1.0)
 
 
 @jit
@@ -56,6 +209,8 @@ def sums_over_units(
     outputs: int,
     coefficients: Array,
     factors: Array,
+    filled: Array,
+    reached: Array,
     columns: Array,
     weight: Array,
     y: Array,
@@ -69,75 +224,56 @@ def sums_over_units(
         h_fg = sum w_n (p_f^T G p_g)^2,     trace = sum w_n tr Pi G.
 
     Units' parts of e are ``-c / (1 + c s)`` with ``s = p^T (R - c p p^T)^-1 p``: where c s is large, as where weights
-    are weak, the two terms cancel. See `_column`.
-
-    R = L D L^T without pivoting: its imaginary part is definite off the real axis, and R is positive on the negative
-    one. Zeros are skipped, which makes the chains of several steps, whose R is banded, cheap.
-
-    Where a pivot vanishes, which is so at no solution, all is NaN.
+    are weak, the two terms cancel. See `_own`. What is 0 for all units is skipped, which makes the chains of several
+    steps, whose R is banded, cheap. Where a pivot vanishes, which is so at no solution, all is NaN.
 
     Args:
         z: (Z,) complex.
         outputs: Pi is 1 on as many last rows.
         coefficients: c (Z, F) complex.
-        factors: p (n, F, K).
+        factors: p (F, K, n).
+        filled, reached: where, for some unit, L (K, K) and ``x = L^-1 p``, of each factor and of each column of Pi,
+            (F + outputs, K) may differ from 0.
         columns: for which f e is wanted (Q,).
         weight: w (n,).
         y, e, h, trace: (Z, F), (Z, Q), (Z, F, F), (Z,), complex, zero before.
     """
-    units, count, size = factors.shape
-    r = np.zeros((size, size), np.complex128)
-    inverse = np.zeros(size, np.complex128)
-    x = np.zeros((count + outputs, size), np.complex128)
-    for n in range(units):
+    count, size, units = factors.shape
+    for first in range(0, units, _LANES):
+        p, w = factors[:, :, first : first + _LANES], weight[first : first + _LANES]
+        lanes = len(w)
+        r, low = np.empty((size, size, 2, lanes)), np.empty((size, size, 2, lanes))
+        x, scaled = np.empty((count + outputs, size, 2, lanes)), np.empty((count + outputs, size, 2, lanes))
+        inverse, rest, product = np.empty((size, 2, lanes)), np.empty((2, lanes)), np.empty((2, lanes))
         for i in range(len(z)):
-            r[:] = 0
-            for f in range(count):
-                for s in range(size):
-                    left = factors[n, f, s]
-                    if left != 0:
-                        for q in range(s + 1):
-                            right = factors[n, f, q]
-                            if right != 0:
-                                r[s, q] += coefficients[i, f] * (left * right)
-            for s in range(size - outputs, size):
-                r[s, s] -= z[i]
-            for j in range(size):
-                inverse[j] = 1 / r[j, j] if r[j, j] != 0 else complex(np.nan, np.nan)
-                for s in range(j + 1, size):
-                    if r[s, j] != 0:
-                        down = r[s, j] * inverse[j]
-                        for q in range(j + 1, s + 1):
-                            r[s, q] -= down * r[q, j]
-                for s in range(j + 1, size):
-                    r[s, j] *= inverse[j]
+            c = coefficients[i]
+            _factorised(z[i], outputs, c, p, filled, r, low, inverse)
             for f in range(count + outputs):
                 for s in range(size):
                     if f < count:
-                        x[f, s] = factors[n, f, s]
+                        _copy(x[f, s], p[f, s])
                     else:
-                        x[f, s] = 1.0 if s == size - outputs + f - count else 0.0
-                for j in range(size):
-                    if x[f, j] != 0:
-                        for s in range(j + 1, size):
-                            if r[s, j] != 0:
-                                x[f, s] -= r[s, j] * x[f, j]
+                        _set(x[f, s], 1.0 if s == size - outputs + f - count else 0.0)
+                _solve(low, inverse, filled, reached[f], x[f], scaled[f])
             for f in range(count):
                 for g in range(f + 1):
-                    product = 0j
+                    _set(product, 0.0)
                     for j in range(size):
-                        if x[f, j] != 0:
-                            product += x[f, j] * inverse[j] * x[g, j]
-                    h[i, f, g] += weight[n] * (product * product)
+                        if reached[f, j] and reached[g, j]:
+                            _add_product(product, 1.0, scaled[f, j], x[g, j])
+                    h[i, f, g] += _mean_square(w, product)
                     if f == g:
-                        y[i, f] += weight[n] * product
+                        y[i, f] += _mean(w, product)
             for q in range(len(columns)):
                 f = columns[q]
-                e[i, q] += weight[n] * _column(f, z[i], outputs, coefficients[i], factors[n], r, inverse, x[f])
+                _own(f, z[i], outputs, c, p, filled, reached[f], r, low, inverse, x[f], scaled[f], rest, product)
+                e[i, q] += c[f] * _mean(w, product)
             for f in range(count, count + outputs):
+                _set(product, 0.0)
                 for j in range(size):
-                    if x[f, j] != 0:
-                        trace[i] += weight[n] * (x[f, j] * x[f, j] * inverse[j])
+                    if reached[f, j]:
+                        _add_product(product, 1.0, scaled[f, j], x[f, j])
+                trace[i] += _mean(w, product)
     for i in range(len(z)):
         for f in range(count):
             for g in range(f):

@@ -39,7 +39,9 @@ Speicher 2017 for sums of free elements, whose subordination the last line is.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,6 +51,8 @@ TOLERANCE = 1e-6
 ACCEPTED = 1e-5  # where rounding keeps it from its tolerance, as very weak weights do
 _ROUNDS = 60
 _ROUNDING = 1e-12
+
+Array = np.ndarray[Any, Any]
 
 
 class NotSolved(ArithmeticError):
@@ -124,9 +128,10 @@ class Dyson:
         groups = torch.arange(self.count + len(blocks.starts))
         self._sources = torch.eye(len(blocks.starts), dtype=torch.float64)[blocks.columns]  # (S, Q)
         self._grouping = (blocks.owners[:, None] == groups).to(torch.complex128)
-        self._factors = blocks.factors.contiguous().numpy()
+        self._factors = blocks.factors.movedim(0, -1).contiguous().numpy()
         self._of_columns = (blocks.owners >= self.count).nonzero()[:, 0]
         self._weight = blocks.weight.contiguous().numpy()
+        self._pattern = _pattern(self._factors, blocks.states)
 
     def guess(self, z: Tensor) -> Tensor:
         """A start for large ``|z|``."""
@@ -220,6 +225,7 @@ class Dyson:
             self.blocks.states,
             by_factor.numpy(),
             self._factors,
+            *self._pattern,
             self._of_columns.numpy(),
             self._weight,
             *(total.numpy() for total in (y, e, h, trace)),
@@ -228,6 +234,18 @@ class Dyson:
         by_column[:, self.blocks.owners[self._of_columns] - self.count] = e
         found = (y @ self._grouping, by_column, self._grouping.T @ h @ self._grouping, trace / self.blocks.states)
         return found if z.is_complex() else (found[0].real, found[1].real, found[2].real, found[3].real)
+
+
+def _pattern(factors: Array, outputs: int) -> tuple[Array, Array]:
+    """Where, for some unit, entries may differ from 0: those of L in R = L D L^T (K, K), below its diagonal, and those
+    of L^-1 applied to each factor, ``factors`` (F, K, n), and to the columns of Pi, (F + outputs, K)."""
+    used = (factors != 0).any(-1)
+    filled = np.tril(used.T @ used, -1)
+    reached = np.concatenate([used, np.eye(len(filled), dtype=bool)[len(filled) - outputs :]])
+    for column in range(len(filled)):
+        filled |= np.tril(np.outer(filled[:, column], filled[:, column]), -1)
+        reached |= reached[:, column : column + 1] & filled[:, column]
+    return filled, reached
 
 
 def _free(margin: float, x: Tensor, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:

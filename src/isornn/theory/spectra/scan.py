@@ -368,29 +368,37 @@ def _lowest(blocks: Blocks, top: float, mean: float, lift: int) -> tuple[float, 
 
 def _on_axis(blocks: Blocks, negative: _Negative, x: Tensor, angle: float) -> tuple[Tensor, float]:
     """x rho(x), by turning each ray from the negative axis to the positive one."""
-    chunks = zip(x.split(_CHUNK), negative.at(x).split(_CHUNK), strict=True)
-    parts = [_turned(Dyson(blocks), negative.dyson, *both, angle) for both in chunks]
+    dyson, chunks = Dyson(blocks), zip(x.split(_CHUNK), negative.at(x).split(_CHUNK), strict=True)
+    parts = [_turned(dyson, negative.dyson, *both, angle) for both in chunks]
     xrho = torch.cat([part for part, _ in parts])
     return torch.where(xrho > 1e-6 * xrho.max(), xrho, 0.0), max(residual for _, residual in parts)
 
 
 def _turned(dyson: Dyson, rough: Dyson, x: Tensor, start: Tensor, least: float) -> tuple[Tensor, float]:
-    unknowns, angle = torch.complex(start, 1e-12 * start.abs()), math.pi
-    for to in (turn for turn in _ANGLES if turn > 3 * least):
-        unknowns, angle = _continued(rough if to > _ROUGH_ANGLE else dyson, x, unknowns, angle, to).unknowns, to
-    values: list[Tensor] = []
-    residuals: list[float] = []
-    before: Tensor | None = None
-    for to in (3 * least, 2 * least, least):
-        found = None if before is None else _jumped(dyson, _ray(x, to), 2 * unknowns - before)
-        if found is None:
-            found = _continued(dyson, x, unknowns, angle, to)
-        before = unknowns if values else None
-        unknowns, angle = found.unknowns, to
-        values.append((found.z * found.m).imag / math.pi)
-        residuals.append(found.residual)
-    far, middle, near = values
-    return 3 * near - 3 * middle + far, max(residuals)
+    far = _turned_first(dyson, rough, x, start, 3 * least)
+    middle = _continued(dyson, x, far.unknowns, 3 * least, 2 * least)
+    near = _jumped(dyson, _ray(x, least), 2 * middle.unknowns - far.unknowns)
+    if near is None:
+        near = _continued(dyson, x, middle.unknowns, 2 * least, least)
+    values = [(found.z * found.m).imag / math.pi for found in (near, middle, far)]
+    xrho = 3 * values[0] - 3 * values[1] + values[2]
+    return xrho, max(found.residual for found in (near, middle, far))
+
+
+def _turned_first(dyson: Dyson, rough: Dyson, x: Tensor, start: Tensor, to: float) -> Solution:
+    """The solution at angle ``to`` from that on the negative axis, which the solutions of a few units lead to, all the
+    way or to `_ROUGH_ANGLE`."""
+
+    def by(least_rough: float) -> Solution:
+        unknowns, angle = torch.complex(start, 1e-12 * start.abs()), math.pi
+        for turn in (turn for turn in _ANGLES if turn > to):
+            unknowns = _continued(rough if turn > least_rough else dyson, x, unknowns, angle, turn).unknowns
+            angle = turn
+        return _continued(dyson, x, unknowns, angle, to)
+
+    with suppress(NotSolved):
+        return by(to)
+    return by(_ROUGH_ANGLE)
 
 
 def _jumped(dyson: Dyson, z: Tensor, ahead: Tensor) -> Solution | None:
