@@ -4,9 +4,12 @@ PYTHON ?= python3
 PIP_ARGS ?=
 WORKERS ?= 2
 BIN := .venv/bin
-INSTALL = $(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
+# Modules are compiled when they are first imported, and then kept: most of what is installed never is.
+INSTALL = $(BIN)/python -m pip install --no-compile --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test coverage docs docs-browser docs-links hosts release-check matrix lint format clean
+.PHONY: check-style check-types check-types-of-tests check-imports
 
 demo: .venv/.made
 	$(BIN)/isornn demo $(DEMO_ARGS)
@@ -45,10 +48,19 @@ matrix:
 	PIP_ARGS="$(PIP_ARGS)" $(PYTHON) tools/matrix.py
 
 lint: .venv/.made-dev
+	$(MAKE) --no-print-directory -j $(WORKERS) check-types check-types-of-tests check-style check-imports
+
+check-style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+check-types:
 	$(BIN)/mypy
+
+check-types-of-tests:
 	$(BIN)/mypy --config-file tests/mypy.ini
+
+check-imports:
 	$(BIN)/lint-imports
 
 format: .venv/.made-dev
