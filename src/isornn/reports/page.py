@@ -75,7 +75,7 @@ def rendered(template: str, shown: Sequence[Panel], **values: Any) -> str:
         style=Markup(_asset("report.css")),
         script=Markup(_asset("report.js")),
         plotly=Markup(packed(get_plotlyjs())),
-        figures=Markup(packed(json.dumps(figures, allow_nan=False))),
+        figures=Markup(packed(json.dumps(figures, allow_nan=False, separators=(",", ":")))),
         **values,
     )
 
