@@ -109,6 +109,16 @@ def test_sentences_of_a_text_are_not_called():
     assert not kinds(Net(forward), words, length=10) & OF_USE
 
 
+@pytest.mark.parametrize(("axis", "called"), [(0, set()), (1, {"state_not_carried"})])
+def test_pieces_of_a_batch_are_not_called_and_those_of_sequences_are(axis, called):
+    torch.manual_seed(0)
+
+    def pieces(net, x):
+        return net.head(torch.cat([net.rnn(part)[0][:, -1] for part in x.chunk(4, axis)]))
+
+    assert kinds(Net(pieces, batch_first=True), X.transpose(0, 1).contiguous().repeat(2, 1, 1)) & OF_USE == called
+
+
 def test_a_state_that_the_caller_passes_is_not_carried():
     net = Net(lambda net, x, h, c: net.head(net.rnn(x, (h, c))[0][-1]))
     state = tuple(torch.randn(1, 4, 16) for _ in range(2))

@@ -51,6 +51,15 @@ def test_what_two_kinds_of_regression_explain_together() -> None:
     assert found.needed == 23 and near < 0.75 < 0.9 < far
 
 
+def test_what_a_search_adds_to_another_regression() -> None:
+    """The kernel of one step finds a wave that lags, squares and products do not make, the search what is far back; what
+    both see counts once."""
+    x = noise(300, 30)
+    found = isornn.memory(x, (3 * x[:, -1, 0]).cos() + x[:, -1, 0] + 0.4 * x[:, -21, 0])
+    near, far = (found.scores[found.lengths.index(length)] for length in (16, 23))
+    assert found.needed == 23 and 0.8 < near < 0.92 < 0.95 < far
+
+
 @pytest.mark.parametrize(("scale", "offset"), [(1, 1e8), (1e60, 0), (1e-60, 0), (1e200, 0), (1e-200, 0)])
 def test_units_do_not_count(scale: float, offset: float) -> None:
     x = noise(100, 30).double()

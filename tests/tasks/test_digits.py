@@ -59,6 +59,11 @@ def test_blocks_may_be_smaller(tmp_path: Path) -> None:
     assert float(digits.test_images[image, 14 * row + column]) == pytest.approx(float(block.mean()) / 255, rel=1e-6)
 
 
+def test_a_block_of_one_pixel_is_the_image(tmp_path: Path) -> None:
+    mnist(tmp_path)
+    assert torch.equal(load_digits(tmp_path, block=1).test_images, load_digits(tmp_path, pooled=False).test_images)
+
+
 def test_a_block_that_does_not_divide_the_images_is_refused() -> None:
     with pytest.raises(ValueError, match="block: 3 is not allowed; it divides 28"):
         load_digits(block=3)
