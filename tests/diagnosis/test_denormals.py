@@ -52,6 +52,14 @@ def test_the_share_is_that_of_autograds_own_gradient():
     json.dumps(found.to_json(), allow_nan=False)
 
 
+def test_none_are_looked_for_in_half_precision(monkeypatch):
+    monkeypatch.setattr(denormals_file, "_in_thread", lambda *_: pytest.fail("a pass was run"))
+    model, x = default_lstm()
+    found = measure(model.bfloat16(), x.bfloat16(), theory=False).layers[0]
+    assert found.denormals is None
+    assert float(found.backward.log_norm["all"][-1]) < math.log(torch.finfo(torch.bfloat16).tiny)
+
+
 @pytest.mark.parametrize("healthy", ["critical", "all steps are read", "short", "float64"])
 def test_nothing_is_timed_where_there_are_none(healthy, monkeypatch):
     monkeypatch.setattr(denormals_file, "_in_thread", lambda *_: pytest.fail("a pass was run"))

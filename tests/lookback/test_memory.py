@@ -52,8 +52,8 @@ def test_what_two_kinds_of_regression_explain_together() -> None:
 
 
 def test_what_a_search_adds_to_another_regression() -> None:
-    """The kernel of one step finds a wave that lags, squares and products do not make, the search what is far back; what
-    both see counts once."""
+    """The kernel of one step finds a wave that lags, squares and products do not make, the search what is far back.
+    What both see counts once."""
     x = noise(300, 30)
     found = isornn.memory(x, (3 * x[:, -1, 0]).cos() + x[:, -1, 0] + 0.4 * x[:, -21, 0])
     near, far = (found.scores[found.lengths.index(length)] for length in (16, 23))

@@ -2,10 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from isornn.cells import LSTM, Gate, Spec, Vanilla
+from isornn.cells import LSTM, Gate, Input, Spec, Vanilla
 from isornn.theory import TheoryMissing
 from isornn.theory.gilboa import _variance, lstm_approximation
 
@@ -32,3 +33,12 @@ def test_without_recurrent_weights_it_is_the_forget_gate_alone() -> None:
     found = lstm_approximation(Spec(LSTM(), gates))
     assert found.chi.number() == pytest.approx(1 / (1 + math.exp(-1)) ** 2)
     assert found.variance.number() == pytest.approx(0, abs=1e-12)
+
+
+def test_the_size_of_inputs_counts() -> None:
+    """chi without recurrent weights is E sigmoid(f)^2 over f of the gate's own law."""
+    gates = {name: Gate(input_var=1.0) for name in "igo"} | {"f": Gate(input_var=0.5, bias_mean=1.0)}
+    chi = lstm_approximation(Spec(LSTM(), gates, Input(variance=3.0))).chi
+    place, weight = np.polynomial.hermite_e.hermegauss(60)
+    exact = float((weight / (1 + np.exp(-1 - math.sqrt(1.5) * place)) ** 2).sum() / weight.sum())
+    assert chi.number() == pytest.approx(exact, abs=4 * (chi.error() or 0) + 1e-9)
