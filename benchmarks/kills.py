@@ -1,8 +1,8 @@
 """Trainings and sweeps that are ended by each signal at random times, and go on: what is lost, and who lives on.
 
-    python benchmarks/kills.py [--seed 0] [--kills 50] [--commands train sweep]
+    python benchmarks/kills.py [--seed 0] [--kills 50] [--commands train sweep] [--signals TERM HUP KILL INT]
 
-For each of TERM, HUP, KILL and INT so many kills of ``isornn train`` and of ``isornn sweep --jobs 2``, as many as it
+By each signal so many kills of ``isornn train`` and of ``isornn sweep --jobs 2``, as many as it
 takes one after another in one folder, each at a random time of the calling process's life. Bars: 5 s after the kill no
 process of its session is left; the next call finds no lock held; when a folder's runs are finished, ``metrics.jsonl``
 and the best weights are, byte for byte, those of runs that nobody disturbed.
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from table import show
 
-SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL, signal.SIGINT)
+SIGNALS = {"TERM": signal.SIGTERM, "HUP": signal.SIGHUP, "KILL": signal.SIGKILL, "INT": signal.SIGINT}
 PATIENCE = 5.0
 _LOCKED = b"another process is at work"
 FILES = ("metrics.jsonl", "weights.safetensors")
@@ -133,6 +133,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kills", type=int, default=50, help="of each command by each signal")
     parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=list(COMMANDS))
+    parser.add_argument("--signals", nargs="+", choices=SIGNALS, default=list(SIGNALS))
     asked = parser.parse_args()
     rows, failed = [], False
     print(f"seed {asked.seed}", flush=True)
@@ -141,7 +142,7 @@ def main() -> None:
         for command in asked.commands:
             file = place / f"{command}.toml"
             file.write_text(COMMANDS[command])
-            for kind in SIGNALS:
+            for kind in map(SIGNALS.__getitem__, asked.signals):
                 draw = random.Random(f"{asked.seed} {command} {kind.name}")
                 count = measured(command, kind, asked.kills, place, file, draw)
                 rows.append(

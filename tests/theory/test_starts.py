@@ -1,5 +1,7 @@
 """Starts compared by what theory says of them, from Python and as the command prints them."""
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,6 +35,15 @@ def test_a_change_that_does_not_fade_is_endless() -> None:
     analysis = analyze(Spec(Vanilla("identity"), {"h": Gate(weight_var=1.0)}))
     assert verdict(analysis, 10) in ("endless", "unknown")
     assert sentence(analysis, 10).startswith("No number of steps can be given: ")
+
+
+@pytest.mark.parametrize("place", [1, 3])
+def test_what_is_left_is_unknown_where_the_response_is_beyond_all_numbers(place: int) -> None:
+    analysis = analyze(Spec(Vanilla("identity"), {"h": Gate(weight_var=0.7)}), length=3)
+    profile = analysis.profile.clone()
+    profile[place] = math.inf
+    assert left_after(analysis, 3) == pytest.approx(0.7)
+    assert left_after(replace(analysis, profile=profile), 3) is None
 
 
 def test_what_is_left_is_continued_by_chi() -> None:
