@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -22,7 +24,7 @@ from isornn.theory import Bidirectional, TheoryMissing, analyze_stack
 from isornn.theory.depth.analysis import tied_stack
 from isornn.theory.depth.layerwise import InputLaw, output_law, solved
 from isornn.theory.depth.stack import NO_INPUT_LAW, checked
-from isornn.theory.records import IDENTITY, NOT_CONVERGED, NOT_POINTWISE
+from isornn.theory.records import IDENTITY, NOT_CONVERGED, NOT_POINTWISE, Quantity
 
 VANILLA = Spec(Vanilla(), law(h=(2, 0.5, 0.1, 0.2)))
 CHO = Spec(ChoGRU(), law(z=(3, 1, 0, 1), r=(2, 0.5, 0.1, 0.5), n=(4, 0.5, 0, 0)))
@@ -304,3 +306,23 @@ def test_lengths_and_steps_are_checked() -> None:
         analyze_stack([VANILLA], steps=1)
     with pytest.raises(ValueError, match="length"):
         analyze_stack([VANILLA], length=0)
+
+
+def test_errors_of_an_output_are_those_of_its_corners() -> None:
+    """The cosine is r + C (1 - r) with r = mu^2 / Q; each of the three numbers moves it by its own error."""
+
+    def cosine(mean: float, second: float, correlation: float) -> float:
+        r = mean**2 / second
+        return r + correlation * (1 - r)
+
+    values, errors = torch.tensor([[0.5, 0.8, 0.4], [1e-4, 2e-4, 3e-4]], dtype=torch.float64)
+    names = ("mean", "second_moment", "correlation")
+    numbers = {name: Quantity.of(*both, {}) for name, both in zip(names, zip(values, errors, strict=True), strict=True)}
+    found = output_law([cast(Any, SimpleNamespace(output=numbers))])
+    corners = [values + errors * torch.tensor(signs) for signs in itertools.product((-1, 1), repeat=3)]
+    middle = cosine(*values.tolist())
+    assert float(found.correlation) == pytest.approx(middle, rel=1e-12)
+    assert float(found.correlation_error) == pytest.approx(
+        max(abs(cosine(*corner.tolist()) - middle) for corner in corners), rel=1e-3
+    )
+    assert float(found.variance_error) == pytest.approx(2e-4)
