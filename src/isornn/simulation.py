@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Input, Spec
+from isornn.cells.spec import check_spec
 from isornn.modes import usual_modes
 from isornn.nn import draws
 from isornn.nn.random_network import RandomNetwork, State
@@ -121,6 +122,7 @@ def simulate(
     >>> found.second_moment.value.shape, round(found.chi_1.value.item(), 1)
     (torch.Size([10]), 0.4)
     """
+    check_spec(spec)
     sizes = {"width": width, "steps": steps, "networks": networks, "tangents": tangents}
     for name, size in sizes.items():
         if size < 1:

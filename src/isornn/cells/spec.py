@@ -237,6 +237,8 @@ class Spec:
             raise SpecError("input.autocorrelation", given, allowed)
 
     def _check_gate(self, name: str, gate: Gate) -> None:
+        if not isinstance(gate, Gate):
+            raise SpecError(f"gates.{name}", gate, "it is an isornn.Gate, as in Gate(weight_var=1.0)")
         for number in _NUMBERS:
             low = -LARGEST if number == "bias_mean" else 0.0
             _check_number(f"gates.{name}.{number}", getattr(gate, number), low, LARGEST)
@@ -402,6 +404,19 @@ def _check_readable(cell: Cell, options: Mapping[str, Any]) -> None:
         raise SpecError("options", dict(options), f"in a file they are values of JSON ({error})") from None
     if with_options(type(cell), again) != cell:
         raise SpecError("options", dict(options), "in a file they are values that JSON gives back")
+
+
+def check_spec(spec: object) -> None:
+    """Refuse what is no `Spec`, and name the way to one.
+
+    Raises:
+        SpecError: as said.
+    """
+    if not isinstance(spec, Spec):
+        allowed = (
+            "it is an isornn.Spec; isornn.init.spec_of(module) reads a module's, isornn.Spec(cell, gates) makes one"
+        )
+        raise SpecError("spec", spec, allowed)
 
 
 _ENSEMBLES = '"gaussian", "orthogonal", "identity" or {"margin": m} with m >= 0'

@@ -8,7 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from isornn.cells import Spec
+from isornn.cells import Spec, SpecError
+from isornn.cells.spec import check_spec
 from isornn.modes import usual_modes
 from isornn.theory.population.engine import Population, population_analysis
 from isornn.theory.population.units import with_drawn_parameters
@@ -53,7 +54,7 @@ def analyze(
         response profile, each with a standard error (0 by quadrature) and with a reason where it does not exist.
 
     Raises:
-        ValueError: fewer than 2 steps.
+        SpecError: ``spec`` is none; an engine, a length, steps or a generator that are not allowed.
         NotPolynomial: ``engine="quadrature"`` was asked for and the cell's update or the input does not allow it.
 
     Source: Gilboa et al. 2019 eqs. 2-15, Chen et al. 2018 eq. 38, with their errata; the LSTM without the papers'
@@ -65,8 +66,15 @@ def analyze(
     >>> answer.engine, round(answer.fixed_point.second_moment.number(), 5), round(answer.chi_1.number(), 4)
     ('quadrature', 0.69356, 1.1469)
     """
+    check_spec(spec)
+    if engine not in (None, "quadrature", "population"):
+        raise SpecError("engine", engine, 'it is "quadrature", "population" or None')
+    if not isinstance(length, int) or length < 1:
+        raise SpecError("length", length, "it is a number of steps, at least 1")
     if steps < 2:
-        raise ValueError(f"steps: {steps} is not allowed; it is at least 2")
+        raise SpecError("steps", steps, "it is at least 2")
+    if not (generator is None or isinstance(generator, torch.Generator)):
+        raise SpecError("generator", generator, "it is a torch.Generator or None")
     generator = torch.Generator().manual_seed(SEED) if generator is None else generator
     if any(gate.ensemble == "identity" for gate in spec.gates.values()):
         return Analysis.missing(spec, IDENTITY, length)
@@ -108,6 +116,7 @@ def stationary_samples(spec: Spec, state: str | None = None, *, generator: torch
     >>> bool(abs(c.std() - 0.495) < 0.01)
     True
     """
+    check_spec(spec)
     generator = torch.Generator().manual_seed(SEED) if generator is None else generator
     population = Population(spec, generator=generator)
     stationary = population.settle("identical")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,7 @@ from isornn.training.model import SequenceModel
 from isornn.training.problems import Problem
 
 FIRST_ITEMS = 64  # from which a start is measured
+_OF_A_LENGTH = ("chrono", "doubled_chrono")
 
 
 def build_model(configuration: Configuration, problem: Problem) -> SequenceModel:
@@ -122,10 +123,10 @@ def _start(model: SequenceModel, configuration: Configuration, problem: Problem)
         return _held_(recurrent, start["gain"])
     if start.name == "spec":
         return init.apply_(recurrent, spec_of_start(configuration.model, start))
-    if start.name in (*_TIMED, "critical", "isometric"):
+    if start.name in (*_OF_A_LENGTH, "critical", "isometric"):
         length = problem.length if start["length"] is None else start["length"]
-        if start.name in _TIMED:
-            return _TIMED[start.name](recurrent, length)
+        if start.name in _OF_A_LENGTH:
+            return _named(start.name)(recurrent, length)
         x, lengths = _first_inputs(model, problem.training)
         if start.name == "critical" and not isinstance(recurrent, OwnSteps):
             batch = x if lengths is None else pack_padded_sequence(x, lengths, enforce_sorted=False)
@@ -133,7 +134,12 @@ def _start(model: SequenceModel, configuration: Configuration, problem: Problem)
         # Steps with weights of their own would be measured one by one, each by another run.
         draw = init.critical_ if start.name == "critical" else init.isometric_
         return draw(recurrent, length, input=Input.of(x))
-    return _UNTIMED[start.name](recurrent)
+    return _named(start.name)(recurrent)
+
+
+def _named(start: str) -> Callable[..., nn.Module]:
+    """The function of `isornn.init` that draws it."""
+    return cast(Callable[..., nn.Module], getattr(init, f"{start}_"))
 
 
 @torch.no_grad()
@@ -175,22 +181,6 @@ def _first_inputs(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor | No
     """What the recurrent module gets of a task's first items, (T, B, D), and their lengths where they vary."""
     x, _, *lengths = next(iter(loader(task, task.columns or FIRST_ITEMS)))
     return model.encoder(x), lengths[0] if lengths else None
-
-
-_TIMED: Mapping[str, Callable[..., nn.Module]] = {
-    "chrono": init.chrono_,
-    "doubled_chrono": init.doubled_chrono_,
-}
-_UNTIMED: Mapping[str, Callable[..., nn.Module]] = {
-    "standard": init.standard_,
-    "orthogonal": init.orthogonal_,
-    "glorot": init.glorot_,
-    "identity": init.identity_,
-    "uniform_gate": init.uniform_gate_,
-    "stacked_orthogonal": init.stacked_orthogonal_,
-    "forget_bias_3": init.forget_bias_3_,
-    "forget_bias_3_to_6": init.forget_bias_3_to_6_,
-}
 
 
 def build_optimiser(optimiser: Choice, model: nn.Module) -> Optimizer:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, SpecError
+from isornn.cells.spec import check_spec
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.records import IDENTITY, NOT_POINTWISE, JacobianMoments, TheoryMissing
@@ -62,6 +63,7 @@ def spectrum(spec: Spec, *, steps: int = 1, generator: torch.Generator | None = 
     >>> [round(float(edge), 1) for edge in found.edges], round(found.mean, 3), round(found.variance, 3)
     ([0.0, 2.0], 0.5, 0.25)
     """
+    check_spec(spec)
     if steps not in range(1, MOST_STEPS + 1):
         raise SpecError("steps", steps, f"it is a whole number from 1 to {MOST_STEPS}")
     if spec.batch_shape:

@@ -1,0 +1,35 @@
+"""What is no spec, and arguments that are not allowed, are refused by name before anything is computed."""
+
+from typing import Any
+
+import pytest
+from torch import nn
+
+import isornn
+from isornn.cells import LSTM, Gate, Spec, SpecError, Vanilla
+from isornn.theory import spectrum, stationary_samples
+
+SPEC = Spec(Vanilla(), {"h": Gate(weight_var=0.5, input_var=1.0)})
+
+
+@pytest.mark.parametrize("ask", [isornn.analyze, isornn.simulate, spectrum, stationary_samples])
+@pytest.mark.parametrize("given", [LSTM(), nn.LSTM(3, 4), "lstm", None])
+def test_what_is_no_spec(ask: Any, given: object) -> None:
+    with pytest.raises(SpecError, match=r"^spec: .* is not allowed; it is an isornn.Spec; isornn.init.spec_of"):
+        ask(given)
+
+
+@pytest.mark.parametrize("given", [{"weight_var": 1.0}, 1.0, None])
+def test_what_is_no_gate(given: Any) -> None:
+    with pytest.raises(SpecError, match=r"^gates.f: .* it is an isornn.Gate"):
+        Spec(LSTM(), {"f": given})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"engine": "quad"}, {"length": 0}, {"length": -5}, {"length": 2.5}, {"steps": 1}, {"generator": 3}],
+)
+def test_arguments(options: dict[str, Any]) -> None:
+    ((name, value),) = options.items()
+    with pytest.raises(SpecError, match=rf"^{name}: '?{value}'? is not allowed"):
+        isornn.analyze(SPEC, **options)
