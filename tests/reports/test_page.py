@@ -36,14 +36,6 @@ def report() -> Report:
     return isornn.diagnose(model, x, target=lambda output: output[0][-1].square().sum(), theory=False)
 
 
-def test_a_page_of_deep_models_is_small(tmp_path: Path) -> None:
-    """Three layers or two bidirectional ones, over 400 steps."""
-    for layers, bidirectional in ((3, False), (2, True)):
-        model = nn.LSTM(8, 16, layers, bidirectional=bidirectional)
-        isornn.diagnose(model, torch.randn(400, 4, 8), theory=False).to_html(tmp_path / "report.html")
-        assert (tmp_path / "report.html").stat().st_size < 2_000_000
-
-
 def test_it_opens_without_a_network(report: Report, browser: webdriver.Chrome, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     report.to_html(file)

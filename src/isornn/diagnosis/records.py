@@ -13,7 +13,7 @@ from torch import Tensor
 from isornn.cells import Input
 from isornn.theory import Analysis, Quantity
 
-_EVERY = 128
+_EVERY, _MOST = 128, 512
 
 
 def single(value: float, stderr: float = 0.0, reasons: Mapping[str, bool] | None = None) -> Quantity:
@@ -26,15 +26,15 @@ def single(value: float, stderr: float = 0.0, reasons: Mapping[str, bool] | None
     return Quantity.of(number, error, dict(reasons or {}))
 
 
-def thinned(count: int, most: int = 512) -> Tensor:
-    """Indices from 0 to ``count - 1``: every one up to 128, then evenly in their logarithm, at most ``most`` in all.
+def thinned(count: int) -> Tensor:
+    """Indices from 0 to ``count - 1``: every one up to 128, then evenly in their logarithm, at most 512 in all.
 
     >>> len(thinned(100)), len(thinned(10_000)) <= 512, int(thinned(10_000)[-1])
     (100, True, 9999)
     """
     if count <= _EVERY:
         return torch.arange(count)
-    rest = torch.logspace(math.log10(_EVERY), math.log10(count - 1), most - _EVERY, dtype=torch.float64)
+    rest = torch.logspace(math.log10(_EVERY), math.log10(count - 1), _MOST - _EVERY, dtype=torch.float64)
     return torch.cat([torch.arange(_EVERY), rest.round().long()]).unique()
 
 

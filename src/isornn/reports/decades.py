@@ -7,11 +7,9 @@ import math
 import numpy as np
 
 from isornn.diagnosis import Profile
-from isornn.diagnosis.records import thinned
 from isornn.formatting import power_of_ten
 
 _DEEPEST = 400  # decades: smaller values are not drawn
-_POINTS = 180  # of a curve: a figure is some 600 pixels wide, and a report of many layers has a hundred curves
 
 
 def decades(profile: Profile, state: str = "all") -> np.ndarray:
@@ -22,16 +20,9 @@ def decades(profile: Profile, state: str = "all") -> np.ndarray:
     return logs - first if math.isfinite(first) else np.full_like(logs, -math.inf)
 
 
-def places(count: int) -> np.ndarray:
-    """Which of a curve's points are drawn: the first ones all, then ever fewer."""
-    return thinned(count, _POINTS).numpy()
-
-
-def curve(profile: Profile, state: str = "all") -> tuple[np.ndarray, np.ndarray]:
-    """Lags and the decades there, at `places`, with gaps where nothing is left, or less than any figure shows."""
-    shown = places(len(profile.lags))
-    values = decades(profile, state)[shown]
-    return profile.lags.numpy()[shown], np.where(np.isfinite(values) & (values > -_DEEPEST), values, np.nan)
+def drawable(values: np.ndarray) -> np.ndarray:
+    """The same with gaps where nothing is left, or less than any figure shows."""
+    return np.where(np.isfinite(values) & (values > -_DEEPEST), values, np.nan)
 
 
 def left_after(profile: Profile, length: int) -> str:

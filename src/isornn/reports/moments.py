@@ -11,7 +11,6 @@ from plotly.subplots import make_subplots
 from isornn.diagnosis import LayerDiagnosis, StateMoments
 from isornn.formatting import with_error
 from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure
-from isornn.reports.decades import places
 from isornn.reports.panel import LEGEND, Panel
 
 _COLOURS = (BLUE, ORANGE, GREY)
@@ -40,10 +39,9 @@ def _drawn(layer: LayerDiagnosis) -> go.Figure:
     drawn.update_xaxes(zeroline=False)
     for row, (what, by_state) in enumerate(rows.items(), 1):
         for (name, values), colour in zip(by_state.items(), _COLOURS, strict=False):
-            shown = places(len(values))
             drawn.add_scatter(
-                x=layer.moments[name].times.numpy()[shown],
-                y=values.numpy()[shown],
+                x=layer.moments[name].times.numpy(),
+                y=values.numpy(),
                 mode="lines",
                 line={"color": colour, "width": 2},
                 name=name,

@@ -13,7 +13,7 @@ from plotly.subplots import make_subplots
 from isornn.diagnosis import Diagnosis, LayerDiagnosis
 from isornn.formatting import power_of_ten
 from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure
-from isornn.reports.decades import curve
+from isornn.reports.decades import decades, drawable
 from isornn.reports.panel import log_axis
 
 _COLOURS = (BLUE, ORANGE, GREEN, "#a067d0", "#c94f7c", "#7f8c1f", "#2aa4b8", GREY)
@@ -40,12 +40,12 @@ def together(layers: Mapping[str, LayerDiagnosis], lengths: set[int]) -> go.Figu
         # Plotly reads some HTML in names, and modules are called what their owners like.
         name = html.escape(plain)
         for cell, profile in ((_BACK, layer.backward), (_FORWARD, layer.forward)):
-            lags, values = curve(profile)
+            values = drawable(decades(profile))
             if np.isfinite(values).any():
                 lowest[cell] = min(lowest[cell], float(np.nanmin(values)))
                 highest[cell] = max(highest[cell], float(np.nanmax(values)))
             labels = [power_of_ten(value) for value in values]
-            _add(drawn, cell, lags, values, name, colour, "%{x} steps: %{customdata}", labels)
+            _add(drawn, cell, profile.lags.numpy(), values, name, colour, "%{x} steps: %{customdata}", labels)
         _add_units(drawn, layer, name, colour)
         _add_exponents(drawn, layer, name, colour)
     titles = {

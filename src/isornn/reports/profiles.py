@@ -11,7 +11,7 @@ from isornn.diagnosis import LayerDiagnosis, Profile
 from isornn.diagnosis.gradients import RESOLUTION
 from isornn.formatting import power_of_ten, rounded, share, steps, with_error
 from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure
-from isornn.reports.decades import curve, decades, places
+from isornn.reports.decades import decades, drawable
 from isornn.reports.panel import LEGEND, Panel, log_axis
 
 _TABLE = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
@@ -63,7 +63,7 @@ def loss_panel(layer: LayerDiagnosis, loss: Profile, length: int) -> Panel:
 
 
 def _figure(profile: Profile, x: str, y: str, length: int, fit: bool = True) -> go.Figure | None:
-    lags, values = curve(profile)
+    lags, values = profile.lags.numpy(), drawable(decades(profile))
     shown = np.isfinite(values)
     if not shown.any():
         return None
@@ -90,7 +90,7 @@ def _figure(profile: Profile, x: str, y: str, length: int, fit: bool = True) -> 
 
 def _add_band(drawn: go.Figure, profile: Profile, lags: np.ndarray, values: np.ndarray) -> None:
     """One standard deviation over sequences to either side."""
-    spread = profile.spread.numpy()[places(len(profile.lags))] / math.log(10)
+    spread = profile.spread.numpy() / math.log(10)
     known = np.isfinite(values) & np.isfinite(spread)
     x, up, down = lags[known], (values + spread)[known], (values - spread)[known]
     drawn.add_scatter(
@@ -108,7 +108,7 @@ def _add_band(drawn: go.Figure, profile: Profile, lags: np.ndarray, values: np.n
 def _add_states(drawn: go.Figure, profile: Profile) -> None:
     names = [name for name in profile.log_norm if name != "all"]
     for name, dash in zip(names if len(names) > 1 else [], ("dot", "dash", "dashdot"), strict=False):
-        _add_line(drawn, *curve(profile, name), GREY, name, 1.2, dash)
+        _add_line(drawn, profile.lags.numpy(), drawable(decades(profile, name)), GREY, name, 1.2, dash)
 
 
 def _add_fit(drawn: go.Figure, profile: Profile, lags: np.ndarray, values: np.ndarray) -> None:
@@ -132,7 +132,6 @@ def _with_theory(drawn: go.Figure | None, layer: LayerDiagnosis) -> go.Figure | 
         alive = np.isfinite(squares) & (squares > 0)
         if len(squares) > 1 and alive[1]:
             x = np.flatnonzero(alive[1:]) + 1
-            x = x[places(len(x))]
             _add_theory(drawn, x, np.log10(squares[x] / squares[1]) / 2, "theory, untied", "dot")
     if tied is not None and (growth := tied.lyapunov.number()) is not None:
         along = np.linspace(1, float(drawn.layout.xaxis.range[1]), 200)

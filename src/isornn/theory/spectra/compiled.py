@@ -21,9 +21,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 _LANES = 64  # units at once: what they need then stays in the processor's cache
 
 
-def jit(function: F, *more: str) -> F:
-    """The function in machine code, kept beside the source where there is room for it."""
-    machine = numba.njit(fastmath={"contract", *more}, error_model="numpy", nogil=True)(function)
+def jit(function: F, *freedoms: str) -> F:
+    """The function in machine code, kept beside the source where there is room for it.
+
+    Without fused multiplications: which are fused would depend on whether the code was compiled or read back.
+    """
+    machine = numba.njit(fastmath=set(freedoms), error_model="numpy", nogil=True)(function)
     with suppress(RuntimeError):
         machine.enable_caching()
     return cast(F, machine)
