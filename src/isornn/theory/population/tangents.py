@@ -94,7 +94,7 @@ class Curves:
         displaced: rho, ``(G, R, rows, T)``, times 0 .. T-1.
         kernel: K, ``(G, R, rows, classes, T)``, lags 0 .. T-1 (zero at lag 0).
         within: same-step response of a gated read to the pre-activations it uses, ``(G, R, classes, classes)``.
-        late: what goes on from lag ``late.BURN``, by rate: ``(G, R, rows, 1 + classes, bins)``, the displacement first.
+        late: what goes on from lag ``BURN`` on, by rate: ``(G, R, rows, 1 + classes, bins)``, the displacement first.
 
     Rows are the classes of reads (the plain read first), then ``E[ds_j,a ds_j,b]`` of each state.
     """
