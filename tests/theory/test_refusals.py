@@ -1,7 +1,8 @@
 """What is no spec, and arguments that are not allowed, are refused by name before anything is computed."""
 
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 from torch import nn
 
@@ -33,3 +34,7 @@ def test_arguments(options: dict[str, Any]) -> None:
     ((name, value),) = options.items()
     with pytest.raises(SpecError, match=rf"^{name}: '?{value}'? is not allowed"):
         isornn.analyze(SPEC, **options)
+
+
+def test_whole_numbers_of_numpy_are_lengths() -> None:
+    assert isornn.analyze(SPEC, length=cast(int, np.int64(5))).profile.shape[-1] == 6

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -69,7 +70,7 @@ def analyze(
     check_spec(spec)
     if engine not in (None, "quadrature", "population"):
         raise SpecError("engine", engine, 'it is "quadrature", "population" or None')
-    if not isinstance(length, int) or length < 1:
+    if not isinstance(length, int | np.integer) or length < 1:
         raise SpecError("length", length, "it is a number of steps, at least 1")
     if steps < 2:
         raise SpecError("steps", steps, "it is at least 2")
