@@ -83,7 +83,7 @@ def test_the_page_draws_both(reports, tmp_path):
     assert text.count("data-figure=") == 2 and "<before>" not in text and "&lt;before&gt;: " not in text
     assert "Only in &lt;before&gt;" in text and len(text.encode()) <= 2e6
     packed = text.partition('id="figures">')[2].partition("</script>")[0]
-    figures = json.loads(gzip.decompress(base64.b85decode(packed.replace("'", "<"))))
+    figures = json.loads(gzip.decompress(base64.b85decode(packed.replace("'", "<"))))["figures"]
     assert [{line["name"] for line in figure["data"]} for figure in figures] == 2 * [{"&lt;before&gt;", "after"}]
     marked = {line["x0"] for line in figures[0]["layout"]["shapes"] if line["x0"] == line["x1"]}
     assert marked == {50, 60}

@@ -13,6 +13,7 @@ from torch import nn
 import isornn
 from chromium import asked, contrast, darkened
 from isornn.reports import Report
+from isornn.reports.decades import decades
 from isornn.reports.page import page
 
 PANELS = (
@@ -71,5 +72,24 @@ def test_names_are_no_html(report: Report) -> None:
     assert text.count("Content-Security-Policy") == 1 and text.count('id="plotly"') == 1
 
 
-def test_a_page_of_two_layers_has_at_most_2_MB(report: Report) -> None:
+def test_curves_of_logarithms_are_labelled_with_their_values(
+    report: Report, browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    report.to_html(tmp_path / "report.html")
+    browser.get((tmp_path / "report.html").as_uri())
+    browser.execute_async_script("Promise.all(places.map(draw)).then(arguments[0])")
+    curve = browser.execute_script("return places[1].data.map(({x, y, name, customdata}) => [x, y, name, customdata])")
+    x, y, _, labels = next(one for one in curve if one[2] == "measured")
+    profile = report.diagnosis.layers[0].backward
+    assert x == profile.lags.tolist()
+    assert y == pytest.approx(decades(profile), abs=6e-4 * max(map(abs, y)))
+    assert [float(label) for label in labels] == pytest.approx(10 ** decades(profile), rel=0.05)
+    powers = browser.execute_script("return [null, -400.3, -47.3, -3, -0.5, 0, 4].map(powerOfTen)")
+    assert powers == ["", "5e-401", "5.0e-48", "1.0e-3", "0.316", "1", "1.0e4"]
+
+
+def test_a_page_of_two_bidirectional_layers_has_at_most_2_MB() -> None:
+    torch.manual_seed(0)
+    model = nn.LSTM(16, 64, num_layers=2, bidirectional=True)
+    report = isornn.diagnose(model, torch.randn(400, 16, 16))
     assert len(page(report.diagnosis, report.findings, report.notes).encode()) <= 2e6

@@ -11,10 +11,9 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from isornn.diagnosis import Diagnosis, LayerDiagnosis
-from isornn.formatting import power_of_ten
 from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure
 from isornn.reports.decades import decades, drawable
-from isornn.reports.panel import log_axis
+from isornn.reports.panel import LOG10, log_axis
 
 _COLOURS = (BLUE, ORANGE, GREEN, "#a067d0", "#c94f7c", "#7f8c1f", "#2aa4b8", GREY)
 _BACK, _FORWARD, _UNITS, _GROWTH = (1, 1), (1, 2), (2, 1), (2, 2)
@@ -44,8 +43,7 @@ def together(layers: Mapping[str, LayerDiagnosis], lengths: set[int]) -> go.Figu
             if np.isfinite(values).any():
                 lowest[cell] = min(lowest[cell], float(np.nanmin(values)))
                 highest[cell] = max(highest[cell], float(np.nanmax(values)))
-            labels = [power_of_ten(value) for value in values]
-            _add(drawn, cell, profile.lags.numpy(), values, name, colour, "%{x} steps: %{customdata}", labels)
+            _add(drawn, cell, profile.lags.numpy(), values, name, colour, "%{x} steps: %{customdata}", LOG10)
         _add_units(drawn, layer, name, colour)
         _add_exponents(drawn, layer, name, colour)
     titles = {
@@ -104,14 +102,14 @@ def _add(
     name: str,
     colour: str,
     hover: str,
-    labels: list[str] | None = None,
+    meta: str | None = None,
 ) -> None:
     drawn.add_scatter(
         x=x,
         y=y,
         mode="lines",
         line={"color": colour, "width": 2},
-        customdata=labels,
+        meta=meta,
         name=name,
         legendgroup=name,
         showlegend=cell == _BACK,

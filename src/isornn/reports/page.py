@@ -64,7 +64,7 @@ def page(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]
 
 def rendered(template: str, shown: Sequence[Panel], **values: Any) -> str:
     """A template with its figures, ``shown`` by their numbers, and what every page needs."""
-    figures = [None if panel.figure is None else _short(as_json(panel.figure)) for panel in shown]
+    figures = [None if panel.figure is None else as_json(panel.figure) for panel in shown]
     environment = Environment(
         loader=PackageLoader("isornn.reports", "assets"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -75,7 +75,7 @@ def rendered(template: str, shown: Sequence[Panel], **values: Any) -> str:
         style=Markup(_asset("report.css")),
         script=Markup(_asset("report.js")),
         plotly=Markup(packed(get_plotlyjs())),
-        figures=Markup(packed(json.dumps(figures, allow_nan=False, separators=(",", ":")))),
+        figures=Markup(packed(json.dumps(_shared(figures), allow_nan=False, separators=(",", ":")))),
         **values,
     )
 
@@ -85,13 +85,32 @@ def packed(text: str) -> str:
     return base64.b85encode(gzip.compress(text.encode(), 9, mtime=0)).decode().replace("<", "'")
 
 
-def _short(figure: dict[str, Any]) -> dict[str, Any]:
-    """A figure whose numbers have 4 digits, more than can be seen; whole ones stay as they are."""
-    return {**figure, "data": _rounded(figure["data"])}
+def _shared(figures: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
+    """Figures whose curves name their x and y by place among ``arrays``: the overview draws what each layer's do.
+
+    >>> curve = {"x": [1.0, 2.0], "y": [0.123456, 1.0]}
+    >>> shared = _shared([{"data": [curve, {**curve, "y": [1.0, 2.0]}], "layout": {}}, None])
+    >>> shared["arrays"], shared["figures"]
+    ([[1.0, 2.0], [0.1235, 1.0]], [{'data': [{'x': 0, 'y': 1}, {'x': 0, 'y': 0}], 'layout': {}}, None])
+    """
+    places: dict[str, int] = {}
+    arrays: list[Any] = []
+
+    def place(array: Any) -> int:
+        number = places.setdefault(json.dumps(array), len(arrays))
+        arrays.extend([array] if number == len(arrays) else [])
+        return number
+
+    def named(curve: dict[str, Any]) -> dict[str, Any]:
+        return {name: place(value) if name in ("x", "y") else value for name, value in _rounded(curve).items()}
+
+    short = [figure and {**figure, "data": [named(curve) for curve in figure["data"]]} for figure in figures]
+    return {"figures": short, "arrays": arrays}
 
 
 def _rounded(value: Any) -> Any:
-    """What a figure's JSON has, arrays that plotly writes in base 64 as lists.
+    """What a figure's JSON has, arrays that plotly writes in base 64 as lists. Numbers have 4 digits, more than can be
+    seen; whole ones stay as they are.
 
     >>> figure = {"x": [1, 12345.0], "y": [0.123456, math.nan], "z": {"dtype": "i1", "bdata": "BwgJ", "shape": "1, 3"}}
     >>> _rounded(figure)

@@ -10,6 +10,9 @@ import plotly.graph_objects as go
 
 LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "font": {"size": 11}, "entrywidth": 78}
 
+LOG10 = "log10"
+"""`meta` of a curve that is drawn by its decimal logarithm: the page's script writes its values as labels."""
+
 
 @dataclass(frozen=True)
 class Panel:

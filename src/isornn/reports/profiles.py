@@ -12,7 +12,7 @@ from isornn.diagnosis.gradients import RESOLUTION
 from isornn.formatting import power_of_ten, rounded, share, steps, with_error
 from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure
 from isornn.reports.decades import decades, drawable
-from isornn.reports.panel import LEGEND, Panel, log_axis
+from isornn.reports.panel import LEGEND, LOG10, Panel, log_axis
 
 _TABLE = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 _BAND = "rgba(63, 131, 224, 0.15)"
@@ -155,7 +155,7 @@ def _add_line(
         mode="lines",
         line={"color": colour, "width": width, "dash": dash},
         name=name,
-        customdata=[power_of_ten(value) for value in y],
+        meta=LOG10,
         hovertemplate="%{x:.4g} steps: %{customdata}<extra>" + name + "</extra>",
     )
 

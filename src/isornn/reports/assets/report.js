@@ -19,14 +19,27 @@ const plotly = unpacked("plotly").then((source) => {
   script.textContent = source;
   document.head.append(script);
 });
-const figures = unpacked("figures").then(JSON.parse);
+const drawings = unpacked("figures").then(JSON.parse);
+// Ten to that power as text, however small: as many digits as the figure's numbers allow.
+const powerOfTen = (power) => {
+  if (power === null) return "";
+  if (power > -3 && power < 4) return String(Number((10 ** power).toPrecision(3)));
+  const whole = Math.floor(power);
+  return `${(10 ** (power - whole)).toFixed(Math.abs(power) < 100 ? 1 : 0)}e${whole}`;
+};
 // A figure is drawn when it comes near to the view: a deep model has hundreds.
 const places = [...document.querySelectorAll("[data-figure]")];
 const draw = async (place) => {
   if (place.dataset.drawn) return;
   place.dataset.drawn = "yes";
   await plotly;
-  const { data, layout } = (await figures)[Number(place.dataset.figure)];
+  const { figures, arrays } = await drawings;
+  const { data, layout } = figures[Number(place.dataset.figure)];
+  for (const curve of data) {
+    if ("x" in curve) curve.x = arrays[curve.x];
+    if ("y" in curve) curve.y = arrays[curve.y];
+    if (curve.meta === "log10") curve.customdata = curve.y.map(powerOfTen);
+  }
   Plotly.newPlot(place, data, layout, { displayModeBar: false, responsive: true });
 };
 const near = new IntersectionObserver(
