@@ -78,6 +78,18 @@ def test_held_out_predictions_are_those_of_refits(size: int) -> None:
             torch.testing.assert_close(found[place, fold], design[fold] @ weights)
 
 
+def test_the_kernel_regression_learns_what_is_even_in_its_inputs() -> None:
+    rows = made(sequences=400)
+    rows = replace(rows, targets=(2 * rows.history[:, 0, :1]).cos().double())
+    spread = (rows.targets - rows.targets.mean()).square().mean()
+
+    def left(predicted: Tensor) -> Tensor:
+        """Of the best penalty, the part of the variance that is not predicted."""
+        return ((predicted - rows.targets).square().mean((1, 2)) / spread).min()
+
+    assert left(dict(gaussian(rows, (1,)))[1]) < 0.1 and left(dict(linear(rows, (1,)))[1]) > 0.9
+
+
 def test_a_linear_fit_of_more_numbers_than_sequences_is_that_of_its_window() -> None:
     rows = made(sequences=20)
     found = dict(linear(rows, LENGTHS))
