@@ -278,6 +278,7 @@ def test_every_layer_and_direction_draws_its_own() -> None:
         (LRU, {"low": 0.9, "high": 0.5}, "0 <= low < high < 1"),
         (LRU, {"high": 1.0}, "0 <= low < high < 1"),
         (LRU, {"max_phase": 0.0}, "max_phase > 0"),
+        (LRU, {"max_phase": math.inf}, "max_phase > 0, finite"),
         (IndRNN, {"low": 1.0, "high": 0.5}, "low <= high"),
         (IndRNN, {"high": math.inf}, "finite"),
     ],

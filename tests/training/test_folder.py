@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import torch
 
+import isornn.nn
 from dropped_interrupts import dropped_interrupt
-from isornn.training import ConfigurationError, State
+from isornn.training import ConfigurationError, State, building
 from isornn.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from isornn.training.metrics import read_metrics
 from isornn.training.run import RunError
@@ -96,6 +97,17 @@ def test_a_checkpoint_that_somebody_edited_is_refused(
 ) -> None:
     shutil.copytree(stopped, tmp_path / "run")
     edited(tmp_path / "run" / "checkpoint.pt", *path, to=value)
+    with pytest.raises(CheckpointError, match=r"checkpoint.pt: holds something else than this run's state"):
+        ran(configured(), tmp_path / "run")
+
+
+@pytest.mark.parametrize("value", [torch.zeros(7), torch.zeros(3, dtype=torch.float16), "zero"], ids=repr)
+def test_best_weights_of_other_shapes_or_types_are_refused(stopped: Path, tmp_path: Path, value: Any) -> None:
+    shutil.copytree(stopped, tmp_path / "run")
+    file = tmp_path / "run" / "checkpoint.pt"
+    kept = load_checkpoint(file)["journal"]["best_weights"]
+    assert kept["readout.bias"].dtype is torch.float32
+    edited(file, "journal", "best_weights", "readout.bias", to=value)
     with pytest.raises(CheckpointError, match=r"checkpoint.pt: holds something else than this run's state"):
         ran(configured(), tmp_path / "run")
 
@@ -237,6 +249,19 @@ def test_sizes_that_do_not_fit_are_refused_before_they_are_taken(
     with pytest.raises((ConfigurationError, RunError), match=words):
         ran(configured(**changes), tmp_path)
     assert time.perf_counter() - begun < 10
+
+
+@pytest.mark.parametrize(("precision", "size"), [("32-true", 4), ("64-true", 8)])
+def test_weights_and_gradients_are_counted_in_the_precision_of_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, precision: str, size: int
+) -> None:
+    needed = 2 * size * sum(parameter.numel() for parameter in isornn.nn.LSTM(2, 6).parameters())
+    changes = {"model": {"name": "lstm", "hidden": 6}, "precision": precision, "batch_size": 1}
+    monkeypatch.setattr(building, "_memory", lambda device: needed - 1)
+    with pytest.raises(ConfigurationError, match="model.hidden: 6 is not allowed; its weights"):
+        ran(configured(**changes), tmp_path)
+    monkeypatch.setattr(building, "_memory", lambda device: needed)
+    ran(configured(**changes), tmp_path)
 
 
 def test_a_rate_that_the_schedule_makes_too_large_is_a_divergence(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class LRU(Cell):
         if not (0 <= self.low < self.high < 1 and 0 < self.max_phase < math.inf):
             raise OptionError(
                 f"options: low, high, max_phase = {self.low!r}, {self.high!r}, {self.max_phase!r} are not allowed; "
-                "0 <= low < high < 1 and max_phase > 0"
+                "0 <= low < high < 1 and max_phase > 0, finite"
             )
 
     @property
