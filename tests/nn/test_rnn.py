@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from isornn import analyze, init, nn
-from isornn.cells import Cell, Gate, OptionError, Peephole, Reads, Spec, Values, Vanilla
+from isornn.cells import LSTM, Cell, Gate, OptionError, Peephole, Reads, Spec, Values, Vanilla
 from isornn.nn.rnn import Features
 from isornn.nn.untied import ShuffledUnits, shuffled_matrices
 
@@ -328,6 +328,15 @@ def test_a_gate_that_reads_another_state_takes_no_projection() -> None:
     assert nn.RNN(cell, 3, 6)(torch.zeros(2, 1, 3))[0].shape == (2, 1, 6)
     with pytest.raises(ValueError, match="proj_size: two's gate g does not read"):
         nn.RNN(cell, 3, 6, proj_size=4)
+
+
+def test_an_output_of_its_own_reads_the_projected_state() -> None:
+    kind: Any = type("Readout", (LSTM,), {"name": "readout", "output": lambda self, s, u: s.h.tanh()})
+    layer = nn.RNN(kind(), D, N, proj_size=2).double()
+    peer = torch.nn.LSTM(D, N, proj_size=2).double()
+    peer.load_state_dict(layer.state_dict())
+    x = sequence(5, 3, D)
+    torch.testing.assert_close(layer(x)[0], peer(x)[0].tanh())
 
 
 def test_what_a_sequence_ended_with_keeps_its_gradient() -> None:
