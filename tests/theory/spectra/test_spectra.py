@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 
@@ -310,6 +311,20 @@ def test_a_margin_by_itself_has_the_moments_of_a_uniform_law(margin: float) -> N
     assert mass == pytest.approx(1, rel=2e-3)
     assert mean == pytest.approx(2, rel=2e-3)
     assert second == pytest.approx(4 * fourth / (1 + margin**2 / 3) ** 2, rel=2e-3)
+
+
+@pytest.mark.parametrize("margin", [0.05, 0.5, 0.9])
+@pytest.mark.parametrize("width", [1e-3, 0.5])
+def test_a_free_product_begins_and_ends_where_its_density_does(margin: float, width: float) -> None:
+    """Nothing lies beyond the products of the factors' ends, and density rises at once from where the support ends."""
+    factor = PiecewiseLaw(torch.tensor([1 - width, 1 + width]).double(), torch.tensor([0.0, 1.0]).double(), ())
+    x, density, _ = product_law(factor, margin)
+    ends = [(1 - margin) ** 2 / (1 + margin**2 / 3), (1 + margin) ** 2 / (1 + margin**2 / 3)]
+    assert ends[0] * (1 - width) <= float(x[0]) and float(x[-1]) <= ends[1] * (1 + width)
+    if width < 1e-2:
+        assert [float(x[0]), float(x[-1])] == pytest.approx(ends, rel=1.1 * width)
+    within = [1.002 * float(x[0]), 0.998 * float(x[-1])]
+    assert (np.interp(within, x, x * density) > 0.005 * float((x * density).max())).all()
 
 
 @pytest.mark.parametrize("margin", [0.05, 0.9])
