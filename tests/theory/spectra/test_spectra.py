@@ -25,14 +25,15 @@ from isornn.cells import (
     Values,
     Vanilla,
 )
+from isornn.cells.linear import LRU
 from isornn.nn.random_network import RandomNetwork
 from isornn.simulation import simulate
 from isornn.theory import TheoryMissing, analyze
 from isornn.theory.spectra import SpectralDensity, spectrum
-from isornn.theory.spectra.blocks import Source, Step, chained, row_energy, sampled_path, thinned
+from isornn.theory.spectra.blocks import REPLICATES, UNITS, Source, Step, chained, row_energy, sampled_path, thinned
 from isornn.theory.spectra.dyson import Dyson, NotSolved, Solution
 from isornn.theory.spectra.laws import PiecewiseLaw, integrals
-from isornn.theory.spectra.products import _of_margin, product_law
+from isornn.theory.spectra.products import _of_margin, product_law, unit_law
 from isornn.theory.spectra.scan import _continued, _subset, moments, refined, upper_edge
 
 SPECS = {
@@ -375,3 +376,26 @@ def test_a_few_units_have_the_moments_of_all() -> None:
     for power in (1, 2):
         found = float((few.energy**power * few.weight).sum())
         assert found == pytest.approx(float((blocks.energy**power * blocks.weight).sum()), rel=1e-3)
+
+
+def test_two_equal_singular_values_of_each_unit_are_no_atoms() -> None:
+    """Those of an LRU's units are |lambda|, whose square is uniform from low^2 to high^2."""
+    low, high = 0.5, 0.9
+    found = spectrum(Spec(LRU(low=low, high=high), {}), steps=2)
+    assert found.atoms == () and found.edges == pytest.approx((low**4, high**4), rel=2e-3)
+    mean = (high**6 - low**6) / (3 * (high**2 - low**2))
+    assert abs(found.mean - mean) <= 4 * found.stderr["mean"]
+    at = torch.tensor([0.1, 0.3, 0.6], dtype=torch.float64)
+    torch.testing.assert_close(found.distribution(at), (at.sqrt() - low**2) / (high**2 - low**2), rtol=0, atol=1e-3)
+
+
+def test_errors_of_sampled_units_are_those_of_their_number() -> None:
+    """Units (d, d / 2) with d^2 uniform from 0 to 1: the mean of both squares is .625 d^2."""
+    generator = torch.Generator().manual_seed(0)
+    units = REPLICATES * UNITS
+    square = torch.rand(units, generator=generator, dtype=torch.float64)
+    weight = torch.full((units,), 1 / units, dtype=torch.float64)
+    step = Step(2, torch.diag_embed(torch.stack([square.sqrt(), square.sqrt() / 2], -1)).movedim(0, -1), {}, weight)
+    _, known = unit_law([step])
+    assert known.stderr["mean"] == pytest.approx(0.625 * (1 / 12 / units) ** 0.5, rel=0.4)
+    assert abs(known.first - 0.3125) < 4 * known.stderr["mean"]

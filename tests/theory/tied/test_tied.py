@@ -12,7 +12,7 @@ from torch import Tensor
 
 from checked import MGU, PEEPHOLE, law
 from isornn import analyze, simulate
-from isornn.cells import GRU, LSTM, TRNN, ChoGRU, Gate, Input, Minimal, Spec, Vanilla
+from isornn.cells import GRU, LSTM, TRNN, Cell, ChoGRU, Gate, Input, Minimal, Reads, Spec, Values, Vanilla
 from isornn.cells.bias_laws import BiasLaw
 from isornn.nn.random_network import RandomNetwork
 from isornn.theory import moment_dynamics
@@ -100,6 +100,30 @@ def test_moments_and_growth_are_those_of_tied_networks(spec: Spec) -> None:
     growth = run.chi_1.value.log() / 2
     noise = math.hypot(answer.lyapunov.error(), float(run.chi_1.stderr / run.chi_1.value) / 2)
     assert abs(answer.lyapunov.number() - float(growth)) <= 4 * noise
+
+
+class Added(Cell):
+    """A gate that multiplies what another reads is added to the state as well: its derivative meets itself."""
+
+    name = "added"
+    gates = {"f": Reads(), "z": Reads()}
+
+    def read(self, gate: str, s: Values, u: Values) -> Any:
+        return u.f * s.h if gate == "z" else s.h
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": 0.6 * s.h + 0.4 * torch.tanh(u.z) + 0.4 * torch.tanh(u.f)}
+
+
+def test_derivatives_through_a_read_gate_have_their_sign() -> None:
+    spec = Spec(Added(), law(f=(1, 0.2, 0, 1), z=(1, 0.2, 0, 0.5)), Input(1.0, 0.5))
+    generator = torch.Generator().manual_seed(3)
+    chi_1 = simulate(spec, width=300, steps=STEPS, networks=32, tied=True, tangents=2, generator=generator).chi_1
+    answer = analyze(spec, tied=True, steps=STEPS).tied
+    assert answer is not None
+    noise = math.hypot(answer.lyapunov.error(), float(chi_1.stderr / chi_1.value) / 2)
+    assert noise < 0.01  # with the other sign it is lower by 0.05
+    assert abs(answer.lyapunov.number() - float(chi_1.value.log()) / 2) <= 4 * noise
 
 
 def test_coloured_input_reaches_the_theory_as_it_does_networks() -> None:

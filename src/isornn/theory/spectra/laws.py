@@ -222,12 +222,41 @@ def pushed_forward(u: Tensor, mass: Tensor, square: Callable[[Tensor], Tensor]) 
     return PiecewiseLaw(points, known, atoms)
 
 
+def law_of_samples(values: Tensor, mass: Tensor, least: float) -> PiecewiseLaw:
+    """The law of sampled values of the masses ``mass``: those equal to rounding are an atom if ``least`` or more.
+
+    >>> values = torch.tensor([4.0, 1.0, 2.0, 2.0, 3.0], dtype=torch.float64)
+    >>> law = law_of_samples(values, torch.full((5,), 0.2, dtype=torch.float64), least=0.3)
+    >>> [(atom.place, round(atom.mass, 12)) for atom in law.atoms], law.points[[0, -1]].tolist()
+    ([(2.0, 0.4)], [1.0, 4.0])
+    """
+    places, mass = _merged(values, mass)
+    alike = mass >= least
+    if int((~alike).sum()) < 3:
+        alike[:] = True
+    atoms = tuple(map(Atom, places[alike].tolist(), mass[alike].tolist()))
+    if bool(alike.all()):
+        nothing = torch.zeros(0, dtype=torch.float64)
+        return PiecewiseLaw(nothing, nothing, atoms)
+    places, shared = places[~alike], mass[~alike] / 2
+    shared[[0, -1]] *= 2  # a cell between neighbours has half of the mass of each, the outer ones all of it
+    smooth = pushed_forward(places, shared[1:] + shared[:-1], lambda at: at)
+    return PiecewiseLaw(smooth.points, smooth.below, atoms)
+
+
 def _atoms(places: Tensor, mass: Tensor) -> tuple[Atom, ...]:
-    found: dict[float, float] = {}
-    for place, share in zip(places.tolist(), mass.tolist(), strict=True):
-        key = next((known for known in found if abs(known - place) <= 1e-12 * max(known, place)), place)
-        found[key] = found.get(key, 0.0) + share
-    return tuple(Atom(place, share) for place, share in sorted(found.items()) if share > _LEAST)
+    places, mass = _merged(places, mass)
+    kept = mass > _LEAST
+    return tuple(map(Atom, places[kept].tolist(), mass[kept].tolist()))
+
+
+def _merged(places: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
+    """Places, rising, those that are equal to rounding as one, and their mass."""
+    order = places.argsort()
+    places = places[order]
+    first = torch.ones_like(places, dtype=torch.bool)
+    first[1:] = places.diff() > 1e-12 * places[1:]
+    return places[first], torch.zeros_like(places[first]).index_add(0, first.cumsum(0) - 1, mass[order])
 
 
 def _ladder(value: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:

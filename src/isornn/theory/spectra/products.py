@@ -17,7 +17,7 @@ from isornn.theory.quadrature.affine import quadrature_refusal
 from isornn.theory.quadrature.engine import QuadratureEngine
 from isornn.theory.spectra.blocks import REPLICATES, UNITS, Step, product
 from isornn.theory.spectra.dyson import ACCEPTED, TOLERANCE, NotSolved
-from isornn.theory.spectra.laws import KnownMoments, Law, PiecewiseLaw, pushed_forward
+from isornn.theory.spectra.laws import KnownMoments, Law, PiecewiseLaw, law_of_samples, pushed_forward
 from isornn.theory.spectra.scan import refined
 
 _ANGLES = (2.0, 0.7, 0.2, 0.05, 0.01, 1e-3, 1e-5)
@@ -27,6 +27,7 @@ _LOWEST = 1e-10  # of the largest v
 _NARROW = 1e-6
 _NEAREST, _FARTHEST, _LOOKED_AT = -30.0, 12.0, 61  # natural logarithms of distances from an end, relative to it
 _BEFORE_END, _EVERY = 1e-5, 4
+_ATOM = 1e-3  # share of equal values that is no accident: units are drawn on grids
 
 
 def product_law(cells: PiecewiseLaw, margin: float) -> Law:
@@ -178,12 +179,7 @@ def unit_law(path: Sequence[Step]) -> tuple[Law, KnownMoments]:
     first, second = (part.sum((0, 2, 3)) / shares for part in (replicates, squares))
     errors = {"mean": first, "variance": second - first.square()}
     flat, mass = values.flatten(), (weight[:, None] / values.shape[1]).expand(values.shape).flatten()
-    order = flat.argsort()
-    ladder = flat[order]
-    # a cell between neighbours has half of the mass of each, the outer ones all of it
-    shared = mass[order] / 2
-    shared[[0, -1]] *= 2
-    law = pushed_forward(ladder, shared[1:] + shared[:-1], lambda at: at).law
+    law = law_of_samples(flat, mass, _ATOM).law
     stderr = {name: float(part.std()) / math.sqrt(REPLICATES) for name, part in errors.items()}
     return law, KnownMoments(float((mass * flat).sum()), float((mass * flat.square()).sum()), stderr)
 
