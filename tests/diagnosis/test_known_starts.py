@@ -99,6 +99,16 @@ def test_starts_as_their_libraries_draw_them(host, name, used):
     assert report.to_json()["layers"][0]["start"]["name"] == name
 
 
+def test_chrono_in_both_bias_vectors_says_for_how_many_steps():
+    torch.manual_seed(0)
+    lstm = nn.LSTM(5, 64)
+    with torch.no_grad():
+        nemo(lstm)
+        longest = max(float(bias[64:128].exp().max()) for bias in (lstm.bias_ih_l0, lstm.bias_hh_l0))
+    start = diagnose(lstm, torch.randn(20, 4, 5)).diagnosis.layers[0].start
+    assert f"for some {1 + longest:.0f} steps in both" in start.law and 90 < longest < 99
+
+
 def test_torchs_start_is_never_missed():
     for seed in range(100):
         torch.manual_seed(seed)

@@ -145,7 +145,10 @@ def test_a_cell_stepped_by_hand_is_the_layer(kind):
 def test_one_step_and_one_unbatched_sequence():
     layer = diagnosed(nn.LSTM(3, 5), torch.randn(1, 2, 3)).layers[0]
     assert layer.backward.xi.number() is None and "too short" in layer.backward.xi.reason()
+    assert layer.backward.reach.number() is None and "too short" in layer.backward.reach.reason()
     assert "too short" in layer.lyapunov.exponents[0].reason()
+    two = diagnosed(nn.LSTM(3, 5), torch.randn(2, 2, 3)).layers[0]
+    assert two.backward.reach.number() is not None or "1 steps measured" in two.backward.reach.reason()
     assert diagnosed(nn.LSTM(3, 5), torch.randn(9, 3)).layers[0].info.sequences == 1
 
 

@@ -13,6 +13,7 @@ from isornn.explorer import work
 from isornn.explorer.cobweb import cobweb_caption, cobweb_of, cobweb_panel
 from isornn.explorer.controls import opening
 from isornn.explorer.time_scales import time_scales, time_scales_caption, units_of
+from isornn.figures import Curve, Panel
 from isornn.present.analysis import response_panel
 from isornn.present.plotly import figure_of
 from isornn.present.spectrum import spectrum_panel
@@ -37,6 +38,12 @@ def test_the_cobweb_ends_at_the_stable_correlation_with_slope_chi() -> None:
     _, _, path, _ = cobweb_panel(found).curves
     on_diagonal = np.array(path.x)[0::2] == np.array(path.y)[0::2]
     assert on_diagonal.all()  # up to the map, across to the diagonal
+
+
+def test_a_histogram_has_each_cells_density_up_to_its_upper_edge() -> None:
+    """plotly's "vh" goes to the new value first; a line goes straight."""
+    panel = Panel("", "x", "y", [Curve([0.0, 1.0], [2.0, 2.0], style=style) for style in ("steps", "line")])
+    assert [trace.line.shape for trace in figure_of(panel).data] == ["vh", "linear"]
 
 
 def test_without_a_map_the_path_is_followed_with_its_errors() -> None:

@@ -483,7 +483,7 @@ def _error(samples: Tensor) -> float:
 
 
 def _reach(mean: Tensor) -> Quantity:
-    if len(mean) < 2:
+    if len(mean) < 3:
         return single(math.nan, 0.0, {TOO_SHORT: True})
     if mean[1].isinf():
         return single(math.nan, 0.0, {NOTHING_ARRIVES: True})

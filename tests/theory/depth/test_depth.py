@@ -306,6 +306,7 @@ def test_lengths_and_steps_are_checked() -> None:
         analyze_stack([VANILLA], steps=1)
     with pytest.raises(ValueError, match="length"):
         analyze_stack([VANILLA], length=0)
+    assert analyze_stack([VANILLA], steps=2).chi.number() == pytest.approx(analyze_stack([VANILLA]).chi.number())
 
 
 def test_errors_of_an_output_are_those_of_its_corners() -> None:

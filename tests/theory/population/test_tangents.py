@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from isornn.theory.population.response import Renewal
 from isornn.theory.population.tangents import binned, falls, grid
 
 
@@ -26,3 +27,20 @@ def test_nothing_is_lost_at_the_ends() -> None:
 )
 def test_bins_take_what_falls_up_to_rounding(loss: tuple[float, ...], bins: bool) -> None:
     assert falls(torch.tensor(loss, dtype=torch.float64)) is bins
+
+
+@pytest.mark.parametrize("followed", [3, 20])
+def test_curves_that_fall_at_known_rates_go_on_as_they_began(followed: int) -> None:
+    """Both curves are sums of exponentials, so that nothing is lost by following them for a few steps only."""
+    rates = torch.tensor([0.9, 0.5], dtype=torch.float64)
+
+    def renewal(steps: int) -> Renewal:
+        falling = rates ** torch.arange(steps, dtype=torch.float64)[:, None]  # (T, B)
+        parts = torch.tensor([[[0.7, 0.3], [0.05, 0.1]]], dtype=torch.float64)  # rows, displacement and class, B
+        displaced, kernel = (falling @ parts[:, i, :, None] for i in range(2))
+        kernel[:, 0] = 0  # at once nothing comes back
+        late = parts * rates**steps
+        within = torch.zeros(1, 1, dtype=torch.float64)
+        return Renewal.with_late(displaced[..., 0], kernel[..., 0][:, None], within, late, rates)
+
+    torch.testing.assert_close(renewal(followed).profile(60), renewal(60).profile(60))
