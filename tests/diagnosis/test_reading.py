@@ -125,6 +125,13 @@ def test_a_missing_field_is_named(name):
         diagnosis_from_json(value)
 
 
+def test_a_file_of_before_a_measurement_is_read_without_it():
+    value = copy.deepcopy(SOUND)
+    del value["layers"][0]["start"], value["layers"][0]["memory"]["through_gates"]
+    layer = diagnosis_from_json(value).layers[0]
+    assert layer.start is None and layer.memory.through_gates is None
+
+
 @pytest.mark.parametrize("value", [None, {}, [3], [{"kind": "vanishing"}], [{"kind": 3, "layer": None}]])
 def test_what_are_no_findings(value):
     with pytest.raises(RecordError, match=r"^findings"):

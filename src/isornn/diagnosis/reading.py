@@ -7,7 +7,7 @@ import sys
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -48,7 +48,7 @@ def diagnosis_from_json(value: Any) -> Diagnosis:
     """The diagnosis that `Diagnosis.to_json` wrote, without the theory's answers.
 
     A null in an array is what the array's record says of it (``Record.nulls``), NaN elsewhere. A quantity without a
-    value keeps its reason.
+    value keeps its reason. A field that has a default may be missing: versions before it did not measure it.
 
     Raises:
         RecordError: names the first field that is missing, of another type, or of another length than it goes along.
@@ -93,6 +93,8 @@ def _record(kind: Any, value: Any, where: str) -> Any:
     for field in fields(kind):
         name = f"{where}.{field.name}" if where else field.name
         if field.name not in value:
+            if _has_default(field):  # what versions before it did not measure
+                continue
             raise RecordError(f"{name}: it is missing; files of other versions may lack it")
         found[field.name] = _value(hints[field.name], value[field.name], name, kind.nulls.get(field.name, math.nan))
     read = kind(**found)
@@ -101,6 +103,10 @@ def _record(kind: Any, value: Any, where: str) -> Any:
         raise RecordError(f"{name}: {brief(read.length)} is not allowed; it is a number of steps, at least 1")
     _check_lengths(read, where)
     return read
+
+
+def _has_default(field: Field[Any]) -> bool:
+    return field.default is not MISSING or field.default_factory is not MISSING
 
 
 def _check_lengths(record: Any, where: str) -> None:
