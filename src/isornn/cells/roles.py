@@ -223,7 +223,7 @@ def at_start(cell: Cell, u: Mapping[str, Tensor]) -> LeafValues:
 
     def value(leaf: Leaf) -> Tensor:
         if leaf.kind == "parameter":
-            return torch.full_like(like, _start_of(cell, leaf.name))
+            return torch.full_like(like, start_of(cell, leaf.name))
         return u[leaf.name] if leaf.kind == "gate" and leaf.name in u else torch.zeros_like(like)
 
     return value
@@ -242,7 +242,7 @@ def silences(cell: Cell, gate: str) -> bool:
     @functools.cache
     def drawn(leaf: Leaf) -> Tensor:
         if leaf.kind == "parameter":
-            return torch.full_like(like, _start_of(cell, leaf.name))
+            return torch.full_like(like, start_of(cell, leaf.name))
         return like if leaf == Leaf("gate", gate) else torch.randn(8, dtype=torch.float64, generator=generator)
 
     values = [
@@ -251,7 +251,7 @@ def silences(cell: Cell, gate: str) -> bool:
     return any(not bool(_evaluate(graph, value, drawn).any()) for value in values)
 
 
-def _start_of(cell: Cell, parameter: str) -> float:
+def start_of(cell: Cell, parameter: str) -> float:
     """What a parameter starts as; the median over units where they start differently."""
     start = cell.parameters[parameter]
     return float(start) if isinstance(start, (int, float)) else float(start.quantile(torch.tensor(0.5).double()))

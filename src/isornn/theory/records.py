@@ -31,6 +31,7 @@ CORRELATED_RESPONSE = (
     "inputs are correlated over time, and the decay did not become exponential within the steps that were followed: "
     "see reach and profile"
 )
+JUMPS = "the update jumps in {}, so small displacements do not stay small, and derivatives say nothing of them"
 IDENTITY = "the theory of random matrices does not cover identity matrices; measure a network instead"
 NOT_POINTWISE = (
     "the update acts on several units together, and the theory is of units that are alike; simulate it instead"

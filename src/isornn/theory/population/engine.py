@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, Values
+from isornn.cells.jumps import jumping
 from isornn.theory.inputs import constant_share
 from isornn.theory.population.jacobian import JacobianSums, SampledJacobianMoments, StateStructure
 from isornn.theory.population.response import Response, follow
@@ -24,6 +25,7 @@ from isornn.theory.population.slow_law import of_units
 from isornn.theory.population.units import Draws, Field, Laws, Units, draw_gates, variates
 from isornn.theory.records import (
     CORRELATED_RESPONSE,
+    JUMPS,
     NO_SPREAD,
     NOT_CONVERGED,
     NOT_EXPONENTIAL,
@@ -361,7 +363,9 @@ def population_analysis(
         return Quantity.of(value, stderr, missing | (reasons or {}))
 
     curved = CORRELATED_RESPONSE if population.laws.remembered and not population.laws.fixed else NOT_EXPONENTIAL
-    chi = quantity(response.chi, response.stderr["chi"], {curved: ~response.exponential})
+    places = jumping(spec.cell)
+    jumps: dict[str, Tensor | bool] = {JUMPS.format(", ".join(places)): True} if places else {}
+    chi = quantity(response.chi, response.stderr["chi"], jumps | {curved: ~response.exponential})
     try:
         found = population.jacobian(stable.stationary)
         jacobian = JacobianMoments(
@@ -385,8 +389,8 @@ def population_analysis(
             converged=converged,
         ),
         chi=chi,
-        chi_1=quantity(together.chi, together.stderr["chi"], {curved: ~together.exponential}),
-        reach=quantity(response.reach, response.stderr["reach"], response.endless),
+        chi_1=quantity(together.chi, together.stderr["chi"], jumps | {curved: ~together.exponential}),
+        reach=quantity(response.reach, response.stderr["reach"], jumps | response.endless),
         jacobian=jacobian,
         moment_rate=quantity(torch.zeros_like(response.chi), torch.zeros_like(response.chi), {XI_Q_MISSING: True}),
         profile=response.profile,
