@@ -14,11 +14,14 @@ _MOST = 8  # digits after the point: errors of rounding have no others
 def rounded(value: float, error: float = 0.0) -> str:
     """Four digits, or as many as the error makes sense of: its own first two.
 
-    >>> rounded(1234.567), rounded(35.3754, 0.14), rounded(3.2e-9), rounded(1.2e-9, 1e-9)
-    ('1235', '35.38', '3.2e-09', '1.2e-09')
+    >>> rounded(1234.567), rounded(35.3754, 0.14), rounded(3.2e-9), rounded(1.234e-9, 1e-10)
+    ('1235', '35.38', '3.2e-09', '1.23e-09')
     """
-    if not error or math.isinf(error) or not 1e-4 < abs(value) < 1e6:
+    if not error or not value or math.isinf(error):
         return f"{value:.4g}"
+    if not 1e-4 < abs(value) < 1e6:
+        digits = 1 + math.floor(math.log10(abs(value))) - math.floor(math.log10(error))
+        return f"{value:.{min(_MOST, max(0, digits))}e}"
     return f"{value:.{min(_MOST, max(0, 1 - math.floor(math.log10(error))))}f}"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from isornn.cells import Gate, Input, Peephole, Spec, SpecError, Vanilla
+from isornn.cells import LSTM, Gate, Input, Peephole, Spec, SpecError, Vanilla
 from isornn.cells.starts import IN_USE, TEXTBOOK
 from isornn.cli.reading import sentence
 from isornn.theory.analysis import analyze
@@ -98,3 +98,14 @@ def test_compare_lists_starts_that_a_cell_does_not_have() -> None:
     assert all(name in result.stdout for name in IN_USE)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.count("vanilla has none") == 4
+
+
+def test_what_is_left_has_the_error_of_its_time_scale() -> None:
+    (torchs,) = (one for one in compare(LSTM(), 40, hidden=64, inputs=8).starts if one.name == "torch")
+    assert torchs.analysis is not None and torchs.left is not None and torchs.left_stderr is not None
+    chi, error = torchs.analysis.chi.number(), torchs.analysis.chi.error()
+    assert chi is not None and error is not None and error > 0
+    assert torchs.left_stderr / torchs.left == pytest.approx(39 / 2 * error / chi, rel=0.2)  # left = chi^((T - 1) / 2)
+    assert torchs.to_json()["left_stderr"] == torchs.left_stderr
+    exact = compare(Vanilla(), 20, hidden=64, inputs=8).starts[0]
+    assert exact.left_stderr == pytest.approx(0, abs=1e-12)

@@ -9,7 +9,7 @@ from typing import Any
 
 from isornn.cells import Cell, Input, Spec, SpecError, full_name
 from isornn.cells.starts import IN_USE, TEXTBOOK, start
-from isornn.formatting import share, with_error_of
+from isornn.formatting import with_error_of
 from isornn.notebook import table, tag
 from isornn.theory.analysis import analyze
 from isornn.theory.critical_points.point import critical
@@ -29,7 +29,7 @@ class ComparedStart:
         name: as `isornn.init` has it, without its underscore; ``"critical"``.
         spec, analysis: its hyper-parameters, and the theory's answer; ``None`` where the cell has no such start or
             there is no theory of it.
-        left: as `left_after`.
+        left, left_stderr: as `left_after`, and how uncertain time scales make it.
         verdict: as `verdict`; ``"none"`` without an analysis.
         reason: why there is no analysis, or no reach.
 
@@ -43,6 +43,7 @@ class ComparedStart:
     spec: Spec | None
     analysis: Analysis | None
     left: float | None
+    left_stderr: float | None
     verdict: str
     reason: str | None
 
@@ -58,13 +59,14 @@ class ComparedStart:
             found = None if self.analysis is None else getattr(self.analysis, name)
             numbers[name] = None if found is None else found.number()
             numbers[f"{name}_stderr"] = None if found is None else found.error()
-        return {"start": self.name, **numbers, "left": self.left, "verdict": self.verdict, "reason": self.reason}
+        left = {"left": self.left, "left_stderr": self.left_stderr}
+        return {"start": self.name, **numbers, **left, "verdict": self.verdict, "reason": self.reason}
 
     def row(self) -> tuple[str, ...]:
         """Its cells under `COLUMNS`."""
         found = self.to_json()
-        reach, xi, chi = (with_error_of(found[name], found[f"{name}_stderr"]) for name in ("reach", "xi", "chi"))
-        return self.name, reach, xi, chi, share(self.left), self.verdict, self.reason or ""
+        numbers = (with_error_of(found[name], found[f"{name}_stderr"]) for name in ("reach", "xi", "chi", "left"))
+        return self.name, *numbers, self.verdict, self.reason or ""
 
 
 @dataclass(frozen=True)
@@ -165,8 +167,9 @@ def _compared(name: str, cell: Cell, hidden: int, inputs: int, length: int, inpu
             spec = start(name, cell, hidden, inputs, length, input)
         found = analyze(spec, length=min(length, _LONGEST_PROFILE))
     except (SpecError, TheoryMissing) as reason:
-        return ComparedStart(name, None, None, None, "none", str(reason))
-    return ComparedStart(name, spec, found, left_after(found, length), verdict(found, length), found.reach.reason())
+        return ComparedStart(name, None, None, None, None, "none", str(reason))
+    left = left_after(found, length), _left_stderr(found, length)
+    return ComparedStart(name, spec, found, *left, verdict(found, length), found.reach.reason())
 
 
 def verdict(analysis: Analysis, length: int) -> str:
@@ -196,3 +199,19 @@ def left_after(analysis: Analysis, length: int) -> float | None:
     if chi is None or not 0 <= chi < 1:
         return None
     return math.sqrt(end / first * chi ** (length - last))
+
+
+def _left_stderr(analysis: Analysis, length: int) -> float | None:
+    """Of `left_after`, to first order: all time scales share the relative error of xi, or of the reach without one."""
+    left = left_after(analysis, length)
+    scale = analysis.reach if analysis.xi.number() is None else analysis.xi
+    time = scale.number()
+    if left is None or not time:
+        return None
+    profile = analysis.profile
+    last = min(length, profile.shape[-1] - 1)
+    before = max(1, math.floor(0.9 * last))
+    if left == 0 or last == before:
+        return 0.0
+    slope = float((profile[last] / profile[before]).log()) / 2 / math.log(last / before) * length / last
+    return left * abs(slope) * (scale.error() or 0.0) / time
