@@ -61,7 +61,7 @@ def _jumps(graph: CellGraph, value: Any, along: Leaf) -> bool:
         return found
 
     whole = at(_GRID.expand(_SAMPLES, -1))
-    steepest = whole.diff().abs().topk(_STEEPEST).indices
+    steepest = whole.diff().abs().nan_to_num(0.0).topk(_STEEPEST).indices
     low, high = _GRID[steepest], _GRID[steepest + 1]
     below, above = whole.gather(1, steepest), whole.gather(1, steepest + 1)
     for _ in range(_HALVINGS):
