@@ -1,8 +1,8 @@
 """How soon starts should learn, from theory alone and before any training: memory of the lags that a goal asks about.
 
-A unit b keeps ``rho_b`` of the variance of its slow state in a step, so that it hears lag k with the share
-``phi_b(k)^2`` of `Carry.heard`. Over units, ``K(k, l) = E_b phi_b(k) phi_b(l)`` is the kernel with which a linear
-readout learns what came in k steps back; with N units it resolves what is above 1/N of the kernel's trace, and
+A unit b keeps ``rho_b`` of the variance of its slow state in a step, so that the input k steps back has the share
+``phi_b(k)^2`` of its state (`Carry.share_of`). Over units, ``K(k, l) = E_b phi_b(k) phi_b(l)`` is the kernel with which
+a linear readout learns what came in k steps back; with N units it resolves what is above 1/N of the kernel's trace, and
 
     m_k = [K (K + I/N)^-1]_kk
 
