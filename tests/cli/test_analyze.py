@@ -1,14 +1,16 @@
 """``isornn analyze``, as the shell calls it."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from isornn.cells import LSTM
+from isornn.cells import GRU, LSTM
 from isornn.cells.starts import STARTS, start
+from isornn.theory.starts import compare
 from shell import PEEPHOLE, SIZES, answer, run
 
 KEYS = {"cell", "engine", "fixed_point", "chi", "xi", "chi_1", "reach", "jacobian", "stderr", "undefined", "spec"}
@@ -63,6 +65,15 @@ def test_people_get_a_table_and_a_sentence() -> None:
 def test_people_get_errors_and_reasons() -> None:
     result = run("analyze", "--cell", "gru", *SIZES)
     assert "± " in result.stdout and "known for cells with one state" in result.stdout
+
+
+def test_what_is_left_after_the_required_steps_has_the_error_of_a_time_scale_from_samples() -> None:
+    said = run("analyze", "--cell", "gru", *SIZES, "--init", "standard", "--length", "20").stdout
+    shown = re.findall(r"its norm is (\S+) ± (\S+) times", " ".join(said.split()))
+    left, error = map(float, shown[0])
+    found = next(one for one in compare(GRU(), 20, hidden=128, inputs=49).starts if one.name == "standard")
+    assert found.left is not None and found.left_stderr is not None and error > 0
+    assert left == pytest.approx(found.left, abs=3 * (error + found.left_stderr))
 
 
 def test_the_figure_leaves_stdout_alone(tmp_path: Path) -> None:

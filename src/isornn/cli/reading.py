@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from isornn.formatting import rounded, share
+from isornn.formatting import with_error, with_error_of
 from isornn.theory.records import Analysis
-from isornn.theory.starts import left_after, verdict
+from isornn.theory.starts import left_after, left_stderr, verdict
 
 _MEANING = {
     "blind": "far fewer than",
@@ -16,12 +16,12 @@ _MEANING = {
 
 def sentence(analysis: Analysis, length: int | None) -> str:
     """The reach, over which the mean square of a perturbation falls to 1/e, and its relation to T if given."""
-    reach = analysis.reach.number()
-    if reach is None:
+    if analysis.reach.number() is None:
         return f"No number of steps can be given: {analysis.reach.reason()}."
-    seen = f"The mean square of a perturbation falls to 1/e of its first value in {rounded(reach)} steps"
+    seen = f"The mean square of a perturbation falls to 1/e of its first value in {with_error(analysis.reach)} steps"
     if length is None:
         return f"{seen}."
     left = left_after(analysis, length)
-    remains = "" if left is None else f"; after {length} steps its norm is {share(left)} of its first value"
+    ratio = with_error_of(left, left_stderr(analysis, length))
+    remains = "" if left is None else f"; after {length} steps its norm is {ratio} times its first value"
     return f"{seen}, {_MEANING[verdict(analysis, length)]} the required {length}{remains}."

@@ -29,7 +29,7 @@ class ComparedStart:
         name: as `isornn.init` has it, without its underscore; ``"critical"``.
         spec, analysis: its hyper-parameters, and the theory's answer; ``None`` where the cell has no such start or
             there is no theory of it.
-        left, left_stderr: as `left_after`, and how uncertain time scales make it.
+        left, left_stderr: as the functions `left_after` and `left_stderr`.
         verdict: as `verdict`; ``"none"`` without an analysis.
         reason: why there is no analysis, or no reach.
 
@@ -168,7 +168,7 @@ def _compared(name: str, cell: Cell, hidden: int, inputs: int, length: int, inpu
         found = analyze(spec, length=min(length, _LONGEST_PROFILE))
     except (SpecError, TheoryMissing) as reason:
         return ComparedStart(name, None, None, None, None, "none", str(reason))
-    left = left_after(found, length), _left_stderr(found, length)
+    left = left_after(found, length), left_stderr(found, length)
     return ComparedStart(name, spec, found, *left, verdict(found, length), found.reach.reason())
 
 
@@ -201,8 +201,11 @@ def left_after(analysis: Analysis, length: int) -> float | None:
     return math.sqrt(end / first * chi ** (length - last))
 
 
-def _left_stderr(analysis: Analysis, length: int) -> float | None:
-    """Of `left_after`, to first order: all time scales share the relative error of xi, or of the reach without one."""
+def left_stderr(analysis: Analysis, length: int) -> float | None:
+    """Standard error of `left_after`, to first order; ``None`` where that is unknown.
+
+    All time scales share the relative error of xi, or of the reach where there is no xi.
+    """
     left = left_after(analysis, length)
     scale = analysis.reach if analysis.xi.number() is None else analysis.xi
     time = scale.number()
