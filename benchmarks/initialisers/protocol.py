@@ -2,7 +2,7 @@
 
 The core set is what claims are made of; the wider set is more of the same kind, run as far as there is time.
 
-All runs: 64 units, batches of 32, Adam at a constant rate, gradient norm clipped at 1. A start is asked to bridge the
+All runs but those of modules that say otherwise: one layer, one direction, 64 units, batches of 32, Adam at a constant rate, gradient norm clipped at 1. A start is asked to bridge the
 task's whole sequence. Thresholds and budgets were set before starts were compared, by what a network that has begun to
 solve the task shows; copying's after pilots of `critical_`, which did not get below half of the loss without memory.
 """
@@ -10,7 +10,7 @@ solve the task shows; copying's after pilots of `critical_`, which did not get b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from solved import SOLVED
 
 from isornn import critical, isometric
 from isornn.cells import GRU, LSTM, TRNN, Cell, Input, Minimal, Peephole, Spec
-from isornn.cells.starts import start
+from isornn.cells.starts import IN_USE, TIMED, start
 
 UNITS, BATCH, CLIP, HELD_OUT = 64, 32, 1.0, 256
 RATES = (1e-3, 3e-3, 1e-2, 3e-2)
@@ -74,14 +74,27 @@ GOALS = {**CORE_GOALS, **WIDER_GOALS}
 
 @dataclass(frozen=True)
 class Module:
-    """A model by its name in configurations, and its cell."""
+    """A model by its name in configurations, its cell, and what is not as in the core set."""
 
     model: str
     cell: Cell
+    options: Fields = field(default_factory=dict)
 
 
 CORE_MODULES: Mapping[str, Module] = {"LSTM": Module("torch.nn.LSTM", LSTM()), "GRU": Module("torch.nn.GRU", GRU())}
-WIDER_MODULES: Mapping[str, Module] = {cell.name: Module(cell.name, cell) for cell in (Peephole(), Minimal(), TRNN())}
+_OTHERWISE: Mapping[str, Fields] = {
+    "2-layers": {"layers": 2},
+    "bidirectional": {"bidirectional": True},
+    "256-units": {"hidden": 256},
+}
+WIDER_MODULES: Mapping[str, Module] = {
+    **{cell.name: Module(cell.name, cell) for cell in (Peephole(), Minimal(), TRNN())},
+    **{
+        f"{name}-{what}": replace(module, options=options)
+        for what, options in _OTHERWISE.items()
+        for name, module in CORE_MODULES.items()
+    },
+}
 MODULES = {**CORE_MODULES, **WIDER_MODULES}
 
 
@@ -139,7 +152,13 @@ def _told(name: str) -> Callable[[Cell, Goal], Fields]:
     return of
 
 
+def _in_use(name: str) -> Callable[[Cell, Goal], Fields]:
+    """What libraries in use do to LSTMs."""
+    return lambda cell, goal: {"name": name, **({"length": goal.length} if name in TIMED else {})}
+
+
 WIDER_STARTS: Mapping[str, Callable[[Cell, Goal], Fields]] = {
+    **{name: _in_use(name) for name in IN_USE},
     "orthogonal": lambda cell, goal: {"name": "orthogonal"},
     "glorot": lambda cell, goal: {"name": "glorot"},
     "standard_told": _told("standard"),
@@ -166,10 +185,10 @@ class Place:
 
     def configuration(self, rate: float, seed: int, share: float = 1.0) -> Fields:
         """Of one run over a ``share`` of the budget; a shorter run is the beginning of the longer one."""
-        goal = GOALS[self.goal]
+        goal, module = GOALS[self.goal], MODULES[self.module]
         return {
             "task": goal.task,
-            "model": {"name": MODULES[self.module].model, "hidden": UNITS},
+            "model": {"name": module.model, "hidden": UNITS, **module.options},
             "start": _start(self.start, self.module, self.goal),
             "optimiser": {"name": "adam", "rate": rate},
             "updates": round(share * goal.budget),
