@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -66,6 +67,8 @@ class Known:
         updates, values: the validations, by the goal's metric.
         diverged: why it could not go on; ``None`` if it did.
         seconds: on the machine in the file's heading; other work ran beside it.
+        seconds_before: the first update: the start's own time, and a second or two to read the data; ``None`` if it was
+            not measured.
     """
 
     hash: str
@@ -73,6 +76,7 @@ class Known:
     values: Sequence[float]
     diverged: str | None
     seconds: float
+    seconds_before: float | None = None
 
 
 Kind = TypeVar("Kind", bound=Known)
@@ -135,7 +139,9 @@ def _run(mnist: Path | None, fields: Fields, folder: Path, progress: Any) -> dic
     goal = GOALS[fields.pop("goal")]
     trained = folder / "run"
     configuration = Configuration.from_mapping(fields)
+    began = time.perf_counter()
     record: RunRecord = run(configuration, trained, data=mnist if goal.mnist else None, progress=progress)
+    taken = time.perf_counter() - began
     rows = read_metrics(trained)
     return {
         "hash": configuration.hash,
@@ -143,6 +149,7 @@ def _run(mnist: Path | None, fields: Fields, folder: Path, progress: Any) -> dic
         "values": [round(row["validation"][goal.metric], 5) for row in rows],
         "diverged": record.diverged,
         "seconds": round(record.seconds, 1),
+        "seconds_before": round(taken - record.seconds, 1),
     }
 
 

@@ -72,7 +72,7 @@ STARTS: Mapping[str, str] = {
 class Scored(Known):
     """How a run went: ``values`` are losses of validation, ``score`` the test's accuracy; ``None`` if it diverged."""
 
-    score: float | None
+    score: float | None = None
 
 
 @dataclass(frozen=True)

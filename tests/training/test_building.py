@@ -89,6 +89,20 @@ def test_critical_is_made_for_the_task_or_for_what_is_said(monkeypatch: pytest.M
     assert told[0][1] == told[1][1] == pytest.approx((1 / 3 + 2 / 30) / 2, rel=0.05)
 
 
+def test_gradient_flossing_is_of_the_first_inputs() -> None:
+    start = {"name": "gradient_flossing", "updates": 2}
+    model = built(start=start)
+    torch.manual_seed(3)
+    expected = SequenceModel(RNN(LSTM(), 2, 5), 1)
+    x, _ = next(iter(loader(PROBLEM.training, 64)))
+    init.gradient_flossing_(expected.recurrent, batch=x, updates=2)
+    for name, parameter in expected.named_parameters():
+        assert torch.equal(model.get_parameter(name), parameter)
+    assert not torch.equal(
+        model.get_parameter("recurrent.weight_hh_l0"), built().get_parameter("recurrent.weight_hh_l0")
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "model"), [("isometric", {"name": "lstm"}), ("critical", {"name": "lstm", "own_steps": 30})]
 )

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from isornn.init.data import LayerStart, StandardisedInput
 from isornn.init.estimate import spec_of
+from isornn.init.flossing import Flossed, gradient_flossing_
 from isornn.init.in_use import doubled_chrono_, forget_bias_3_, forget_bias_3_to_6_, stacked_orthogonal_
 from isornn.init.starts import (
     apply_,
@@ -32,6 +33,7 @@ from isornn.init.starts import (
 from isornn.nn.gate_tensors import ModuleError
 
 __all__ = [
+    "Flossed",
     "LayerStart",
     "ModuleError",
     "StandardisedInput",
@@ -42,6 +44,7 @@ __all__ = [
     "forget_bias_3_",
     "forget_bias_3_to_6_",
     "glorot_",
+    "gradient_flossing_",
     "identity_",
     "isometric_",
     "orthogonal_",

@@ -185,7 +185,7 @@ def start_for_batch_(
             if captured is not None:
                 steps = max(2, int(captured.lengths.max())) if length is None else length
                 draw = partial(_set, length=steps, spec_for=spec_for, generator=generator)
-                starts.extend(map(draw, _received(found, captured)))
+                starts.extend(map(draw, received_by(found, captured)))
                 continue
             longest = max((start.length for start in starts), default=None) if length is None else length
             if longest is None:
@@ -212,7 +212,7 @@ def redraw_for_batch_(
     found = next(found for found in recurrent_modules(model) if found.module is layer.module)
     with all_or_nothing([layer]):
         captured = _sequence(model, found, batch)
-        for received in _received(found, captured) if captured is not None else ():
+        for received in received_by(found, captured) if captured is not None else ():
             if (received.layer.layer, received.layer.direction) == (layer.layer, layer.direction):
                 return _set(received, length, spec_for, generator)
         return _set_unreached(layer, length, spec_for, generator)
@@ -229,21 +229,35 @@ def in_forward_order(model: nn.Module, batch: Any) -> list[RecurrentModule]:
 
 def _sequence(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedSequence | None:
     """What the module runs over; ``None``, with a warning, where that is not known."""
+    try:
+        return sequence_of(model, found, batch)
+    except CaptureError as error:
+        warnings.warn(f"{error}; set for standardised input", StandardisedInput, stacklevel=5)
+        return None
+
+
+def sequence_of(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedSequence:
+    """What the module runs over.
+
+    Raises:
+        CaptureError: names the module and the reason for which that is not known.
+    """
+    name = found.name or found.kind
     with unhindered():
         captured = capture(model, [found], batch, None)
     calls, reason = captured.calls[found.module], captured.refused.get(found.module)
-    if reason is None and calls:
-        try:
+    if reason is None and not calls:
+        raise CaptureError(f"{name}: the batch does not reach it")
+    try:
+        if reason is None:
             return longest_sequence(found, calls)
-        except CaptureError as error:
-            reason = str(error)
-    why = "the batch does not reach it" if reason is None else f"its input is not known: {reason}"
-    warnings.warn(f"{found.name or found.kind}: {why}; set for standardised input", StandardisedInput, stacklevel=5)
-    return None
+    except CaptureError as error:
+        reason = str(error)
+    raise CaptureError(f"{name}: its input is not known: {reason}")
 
 
 @dataclass(frozen=True)
-class _Received:
+class Received:
     """A layer with its sequence (T, B, D) in its own direction, the input before that, and lengths (B,)."""
 
     layer: RecurrentLayer
@@ -256,7 +270,7 @@ class _Received:
         return gate_inputs(self.layer, self.sequence, self.previous)
 
 
-def _received(found: RecurrentModule, captured: CapturedSequence) -> Iterator[_Received]:
+def received_by(found: RecurrentModule, captured: CapturedSequence) -> Iterator[Received]:
     """Every layer from the bottom, each given the output of the one below as it is when the next is asked for."""
     sequences = captured.sequences
     top = max(layer.layer for layer in found.layers)
@@ -264,7 +278,7 @@ def _received(found: RecurrentModule, captured: CapturedSequence) -> Iterator[_R
         outputs = []
         for layer in (layer for layer in found.layers if layer.layer == number):
             own = own_time(sequences, sequences.values, layer.direction)
-            received = _Received(layer, own, captured.previous, captured.lengths)
+            received = Received(layer, own, captured.previous, captured.lengths)
             yield received
             if number < top:
                 output = LayerStep.of(layer).run(received.gate_inputs())
@@ -273,7 +287,7 @@ def _received(found: RecurrentModule, captured: CapturedSequence) -> Iterator[_R
             sequences = sequences.with_values(sequences.ended(torch.cat(outputs, -1)))
 
 
-def _set(received: _Received, length: float, spec_for: SpecFor, generator: torch.Generator | None) -> LayerStart:
+def _set(received: Received, length: float, spec_for: SpecFor, generator: torch.Generator | None) -> LayerStart:
     layer = received.layer
     if layer.features is not None:
         _set_features(layer.features, LayerInput.of(received.sequence, received.lengths), generator)

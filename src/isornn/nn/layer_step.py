@@ -12,7 +12,7 @@ from isornn.cells import Cell, Values
 from isornn.cells.trace import graph_of
 from isornn.nn.gate_tensors import RecurrentLayer
 from isornn.nn.layout import Layout
-from isornn.nn.rnn import RNN, suffix
+from isornn.nn.rnn import RNN
 from isornn.nn.sequences import Sequences
 from isornn.nn.step import pre_activations, step
 from isornn.nn.stepped import Weights, stepped
@@ -44,7 +44,7 @@ class LayerStep:
     @staticmethod
     def of(layer: RecurrentLayer) -> LayerStep:
         """The step of a module's layer, with a copy of its weights."""
-        return LayerStep(layer.cell, _weights(layer))
+        return LayerStep(layer.cell, cast(weights_of(layer), torch.float64))
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -125,21 +125,19 @@ class LayerStep:
         return graph_of(self.cell).output_is_first_state
 
 
-def _weights(layer: RecurrentLayer) -> Weights:
-    """The layer's weights in float64, copied, so that nothing of the module can be written to or differentiated."""
+def weights_of(layer: RecurrentLayer) -> Weights:
+    """What the layer computes with, differentiable with respect to its tensors."""
     layout, gates = Layout.of(layer.cell), layer.gates
     stack = layout.stacks["weight_hh"]
-    ending = "" if isinstance(layer.module, nn.RNNCellBase) else suffix(layer.layer, layer.direction)
     recurrent = [gates[gate].recurrent for gate in stack]
-    weights = Weights(
+    return Weights(
         matrix=torch.cat([_rows(layer, gate) for gate in layout.driven]),
         bias=_biases(layer, layout.driven),
         recurrent=torch.cat([matrix for matrix in recurrent if matrix is not None]) if stack else None,
         offset=_biases(layer, layout.undriven),
         projection=layer.projection,
-        units={name: getattr(layer.module, name + ending) for name in layer.cell.parameters},
+        units=dict(layer.parameters),
     )
-    return cast(weights, torch.float64)
 
 
 def _rows(layer: RecurrentLayer, gate: str) -> Tensor:
@@ -161,6 +159,8 @@ def _biases(layer: RecurrentLayer, gates: Sequence[str]) -> Tensor | None:
 
 
 def cast(weights: Weights, dtype: torch.dtype) -> Weights:
+    """A copy, so that nothing of a module can be written to or differentiated."""
+
     def cast(tensor: Tensor) -> Tensor:
         return tensor.detach().to(dtype, copy=True)
 

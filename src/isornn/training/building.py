@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 from torch.optim import SGD, Adam, Optimizer, RMSprop
 from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
@@ -123,17 +123,18 @@ def _start(model: SequenceModel, configuration: Configuration, problem: Problem)
         return _held_(recurrent, start["gain"])
     if start.name == "spec":
         return init.apply_(recurrent, spec_of_start(configuration.model, start))
+    if start.name == "gradient_flossing":
+        batch = _first_batch(model, problem.training)
+        return init.gradient_flossing_(recurrent, batch=batch, updates=start["updates"])
     if start.name in (*_OF_A_LENGTH, "critical", "isometric"):
         length = problem.length if start["length"] is None else start["length"]
         if start.name in _OF_A_LENGTH:
             return _named(start.name)(recurrent, length)
-        x, lengths = _first_inputs(model, problem.training)
         if start.name == "critical" and not isinstance(recurrent, OwnSteps):
-            batch = x if lengths is None else pack_padded_sequence(x, lengths, enforce_sorted=False)
-            return init.critical_(recurrent, length, batch=batch)
+            return init.critical_(recurrent, length, batch=_first_batch(model, problem.training))
         # Steps with weights of their own would be measured one by one, each by another run.
         draw = init.critical_ if start.name == "critical" else init.isometric_
-        return draw(recurrent, length, input=Input.of(x))
+        return draw(recurrent, length, input=Input.of(_first_inputs(model, problem.training)[0]))
     return _named(start.name)(recurrent)
 
 
@@ -181,6 +182,12 @@ def _first_inputs(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor | No
     """What the recurrent module gets of a task's first items, (T, B, D), and their lengths where they vary."""
     x, _, *lengths = next(iter(loader(task, task.columns or FIRST_ITEMS)))
     return model.encoder(x), lengths[0] if lengths else None
+
+
+def _first_batch(model: SequenceModel, task: Task) -> Tensor | PackedSequence:
+    """The same as the module is called with."""
+    x, lengths = _first_inputs(model, task)
+    return x if lengths is None else pack_padded_sequence(x, lengths, enforce_sorted=False)
 
 
 def build_optimiser(optimiser: Choice, model: nn.Module) -> Optimizer:

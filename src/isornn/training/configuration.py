@@ -87,6 +87,7 @@ STARTS: Mapping[str, Fields] = {
     **{name: _LENGTH if name in TIMED else {} for name in (*NAMED_STARTS, *PRESETS)},
     "critical": _LENGTH,
     "isometric": _LENGTH,
+    "gradient_flossing": {"updates": whole(1, default=500)},
     "spec": {
         "gates": anything("it is a table of gates by name, as in a spec file", {}),
         "biases": one_of("redrawn", "fixed", default="redrawn"),
