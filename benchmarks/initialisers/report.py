@@ -15,12 +15,15 @@ from race import Result
 from rich.console import Console
 from rich.table import Table
 
+from isornn.cells.starts import IN_USE
 from isornn.figures import Curve, Mark, Panel
 from isornn.present import draw_panels
 
 OTHERS = tuple(name for name in CORE_STARTS if name not in OURS)
 CORE = tuple((goal, module) for goal in CORE_GOALS for module in CORE_MODULES)
 OF_OLD = ("torch", "standard")
+MEASURED = ("critical_for_batch", "critical")  # those of ours that know how large inputs are
+FLOSSING = "gradient_flossing"
 RATIO, WORST, SCALED, LONG, RANKED = 0.5, 1.1, 0.7, 500, 0.85
 ByStart = Mapping[str, Result]
 ByCell = Mapping[tuple[str, str], ByStart]
@@ -44,10 +47,12 @@ def report(results: Sequence[Result], kept: Kept[Known], figure: Path) -> None:
         console.print(f"\n[bold]{ours}[/bold]")
         for line in _claims(ours, {cell: by_start for cell, by_start in whole.items() if cell in CORE}):
             console.print(line)
-        for line in _against_told(ours, by_cell) if ours != "critical_by_length" else []:
+        for line in [*_against_in_use(ours, by_cell), *_against_told(ours, by_cell)] if ours in MEASURED else []:
             console.print(line)
         for line in _wider(ours, {cell: by_start for cell, by_start in whole.items() if cell not in CORE}):
             console.print(line)
+    for line in _of_flossing(by_cell, kept):
+        console.print(line)
     if by_cell:
         # of told starts only numbers are shown: more curves than colours can be told apart in no panel
         panels = [
@@ -103,6 +108,25 @@ def _claims(ours: str, whole: ByCell) -> list[str]:
     ]
 
 
+def _against_in_use(ours: str, by_cell: ByCell) -> list[str]:
+    """The other starts of the core set, and those of libraries in use."""
+    wanted = (*OTHERS, *IN_USE)
+    ratios = {
+        cell: ratio(ours, by_cell[cell], wanted) for cell in CORE if {ours, *wanted} <= by_cell.get(cell, {}).keys()
+    }
+    values = [found[0] for found in ratios.values() if found is not None]
+    if not values:
+        return []
+    middle, worst = median(values), max(values)
+    return [
+        "against all others and those of libraries in use",
+        *(_compared(cell, found) for cell, found in ratios.items()),
+        f"{len(CORE) - len(ratios)} of {len(CORE)} cells are not known yet",
+        _claim(f"median ratio {middle:.2f}, wanted at most {RATIO}", middle <= RATIO),
+        _claim(f"worst ratio {worst:.2f}, wanted at most {WORST}", worst <= WORST),
+    ]
+
+
 def _against_told(ours: str, by_cell: ByCell) -> list[str]:
     """Were the other starts told how large inputs are as well; where their mean square is 1 that is no news."""
     ratios = {}
@@ -121,6 +145,26 @@ def _against_told(ours: str, by_cell: ByCell) -> list[str]:
     middle = median(values)
     claim = _claim(f"median ratio {middle:.2f}, wanted at most {SCALED}; worst {max(values):.2f}", middle <= SCALED)
     return [*lines, f"{len(CORE) - len(ratios)} of {len(CORE)} cells are not known yet", claim]
+
+
+def _of_flossing(by_cell: ByCell, kept: Kept[Known]) -> list[str]:
+    """Gradient flossing starts from torch's start, and takes time before the first update."""
+    lines: list[str] = []
+    for cell, by_start in by_cell.items():
+        if {FLOSSING, "torch", OURS[0]} <= by_start.keys():
+            result = by_start[FLOSSING]
+            runs = [kept.get(Asked(result.place, result.rate, seed)) for seed in SEEDS]
+            own = median(
+                run.seconds_before / run.seconds * run.updates[-1]
+                for run in runs
+                if run is not None and run.seconds_before is not None
+            )
+            lines.append(
+                f"{' '.join(cell)}: {result.median:.0f} updates ({sum(result.reached)} of {len(SEEDS)} reach the "
+                f"threshold), its own time that of {own:.0f} more; from torch's start alone "
+                f"{by_start['torch'].median:.0f}, {OURS[0]} {by_start[OURS[0]].median:.0f}"
+            )
+    return ["", f"[bold]{FLOSSING}[/bold]", *lines] if lines else []
 
 
 def _wider(ours: str, whole: ByCell) -> list[str]:
