@@ -1,5 +1,7 @@
 """Gradient flossing: exponents by full Jacobians, their gradient, what it does to a module and what it refuses."""
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
@@ -192,3 +194,57 @@ def test_a_layer_that_the_batch_does_not_reach_is_named():
 
     with pytest.raises(ValueError, match="spare"):
         gradient_flossing_(Model(), batch=torch.rand(20, 1, 1), updates=1)
+
+
+def test_a_direction_that_a_jacobian_maps_to_nothing_is_refused():
+    torch.manual_seed(0)
+    module = nn.RNN(3, 6)
+    with torch.no_grad():
+        module.weight_hh_l0[:, 2:] = 0  # of rank 2
+    before = module.weight_hh_l0.clone()
+    with pytest.raises(ModuleError, match="its exponent 3 is minus infinity"):
+        gradient_flossing_(module, batch=torch.randn(20, 2, 3), exponents=4)
+    assert torch.equal(module.weight_hh_l0, before)
+    gradient_flossing_(module, batch=torch.randn(20, 2, 3), exponents=2, updates=1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_weight_becomes_nan(seed):
+    torch.manual_seed(seed)
+    module = nn.RNN(3, 8, nonlinearity="relu")
+    draw = torch.Generator().manual_seed(0)
+    with contextlib.suppress(ModuleError):
+        gradient_flossing_(module, batch=torch.randn(20, 4, 3), exponents=2, updates=1, generator=draw)
+    assert all(bool(parameter.isfinite().all()) for parameter in module.parameters())
+
+
+def test_what_is_told_after_is_of_the_weights_that_the_module_has():
+    torch.manual_seed(0)
+    module, batch = nn.GRU(3, 6), torch.randn(20, 1, 3)
+    told: list[Flossed] = []
+    gradient_flossing_(module, batch=batch, updates=1, generator=torch.Generator().manual_seed(1), report=told.append)
+    frame = torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)).Q
+    step = LayerStep.of(recurrent_layers(module)[0])
+    torch.testing.assert_close(told[0].after, lyapunov_exponents(step, batch[:, 0].double(), frame), rtol=0, atol=1e-5)
+    assert not torch.allclose(told[0].after, told[0].before, rtol=0, atol=1e-5)
+
+
+def test_an_error_in_the_report_leaves_all_as_it_was():
+    module = nn.GRU(1, 4)
+    before = module.weight_hh_l0.clone()
+    with pytest.raises(ZeroDivisionError):
+        gradient_flossing_(module, batch=torch.rand(20, 1, 1), updates=1, report=lambda flossed: 1 / 0)
+    assert torch.equal(module.weight_hh_l0, before)
+
+
+def test_a_batch_that_is_not_finite_is_refused_as_such():
+    with pytest.raises(ValueError, match="receives NaN or infinity"):
+        gradient_flossing_(nn.GRU(1, 4), batch=torch.full((20, 1, 1), torch.nan), updates=1)
+
+
+def test_within_inference_mode():
+    module = nn.GRU(1, 4)
+    before = module.weight_hh_l0.clone()
+    with torch.inference_mode():
+        gradient_flossing_(module, batch=torch.rand(20, 1, 1), updates=1)
+    assert not torch.equal(module.weight_hh_l0, before)

@@ -107,8 +107,10 @@ class LayerInput:
         count, links = int(inside.sum()), int(inside[1:].sum())
         means = x.sum((0, 1)) / count
         moved = torch.where(inside.unsqueeze(-1), x - means, 0.0)
+        # A feature that is constant, or a constant that was computed, does not vary.
+        moved = torch.where(moved.square().sum((0, 1)) / count <= (rounding * means).square(), 0.0, moved)
         total = float(moved.square().sum()) / count
-        if total <= (rounding * means).square().sum():  # constant, or a constant that was computed
+        if total == 0:
             return LayerInput(means.cpu(), 0.0, 1.0, 0.0)
         after = float((moved[1:] * moved[:-1]).sum()) / max(links, 1)
         return LayerInput(means.cpu(), total / x.shape[-1], _tails(moved[inside]), after / total)

@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 from isornn.cells import SpecError
 from isornn.init.data import Received, in_forward_order, received_by, sequence_of
 from isornn.init.writing import Module, all_or_nothing
+from isornn.modes import unhindered
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer
 from isornn.nn.layer_step import LayerStep, weights_of
 from isornn.nn.layout import GateTensors
@@ -29,7 +30,8 @@ class Flossed:
     Args:
         where: the layer.
         before, after: the k leading exponents per step, (k,) each, over the sequence of the first and of the last
-            update. They are those of 39 steps, and so approximate.
+            update, the latter with the weights that the layer was given. They are those of at most 39 steps, and so
+            approximate.
 
     >>> print(Flossed("GRU l0", torch.tensor([-0.3, -0.5]), torch.tensor([0.0, -0.01])))
     GRU l0: 2 leading exponents from -0.300 to -0.500 before, 0.000 to -0.010 after
@@ -93,7 +95,7 @@ def gradient_flossing_(
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise SpecError(name, value, "it is an integer of at least 1")
     found: list[Flossed] = []
-    with torch.no_grad():
+    with unhindered(), torch.no_grad():
         modules = in_forward_order(module, batch)
         layers = [layer for one in modules for layer in one.layers]
         with all_or_nothing(layers):
@@ -101,9 +103,9 @@ def gradient_flossing_(
                 for received in received_by(one, sequence_of(module, one, batch)):
                     share = partial(_share, progress, len(found), len(layers))
                     found.append(_floss(received, updates, exponents, generator, share))
-        if report is not None:
-            for one_layer in found:
-                report(one_layer)
+            if report is not None:
+                for one_layer in found:
+                    report(one_layer)
     return module
 
 
@@ -124,30 +126,41 @@ def _floss(
     leaves = list(_tensors(copy))
     frame = _frame(copy, exponents, generator).to(leaves[0].device)
     optimiser = torch.optim.Adam(leaves, RATE)
-    before = after = frame.new_empty(0)
+
+    def measured(update: int) -> Tensor:
+        step = LayerStep(copy.cell, weights_of(copy))
+        return _checked(layer, lyapunov_exponents(step, sequences[update % len(sequences)], frame))
+
+    before = measured(0)
     for update in range(updates):
+        optimiser.zero_grad()
         with torch.enable_grad():
-            after = lyapunov_exponents(
-                LayerStep(copy.cell, weights_of(copy)), sequences[update % len(sequences)], frame
-            )
-            if not bool(after.isfinite().all()):
-                raise ModuleError(
-                    f"{layer.where}: its exponent {int((~after.isfinite()).nonzero()[0]) + 1} is minus infinity, so no "
-                    f"gradient step can push it to 0; ask for fewer exponents"
-                )
-            optimiser.zero_grad()
-            after.square().mean().backward()
-        before = after.detach() if update == 0 else before
+            measured(update).square().mean().backward()
         optimiser.step()
         progress((update + 1) / updates)
+    after = measured(updates - 1)
     for tensor, trained in zip(_tensors(layer), leaves, strict=True):
         tensor.copy_(trained)
-    return Flossed(layer.where, before, after.detach())
+    return Flossed(layer.where, before, after)
+
+
+def _checked(layer: RecurrentLayer, exponents: Tensor) -> Tensor:
+    if bool(exponents.isnan().any()):
+        raise ModuleError(f"{layer.where}: its exponents are NaN; its weights or inputs are too large, or not finite")
+    if not bool(exponents.isfinite().all()):
+        first = int((~exponents.isfinite()).nonzero()[0]) + 1
+        raise ModuleError(
+            f"{layer.where}: its exponent {first} is minus infinity, so no gradient step can push it to 0; ask for "
+            f"fewer exponents"
+        )
+    return exponents
 
 
 def _sequences(received: Received) -> list[Tensor]:
     """Of those that are long enough, the first steps of what the input matrices multiply, (T, D)."""
     inputs = received.gate_inputs().double()
+    if not bool(inputs.isfinite().all()):
+        raise ValueError(f"batch: {received.layer.where} receives NaN or infinity from it")
     lengths = [int(length) for length in received.lengths]
     long = [inputs[: min(length, STEPS), number] for number, length in enumerate(lengths) if length > SETTLING + 1]
     if not long:
@@ -183,9 +196,16 @@ def lyapunov_exponents(step: LayerStep, inputs: Tensor, frame: Tensor) -> Tensor
             new, _ = step({gate: value[time] for gate, value in drive.items()}, duals, fed)
             unpacked = [forward_ad.unpack_dual(value) for value in new]
         states = tuple(one.primal[:1] for one in unpacked)
-        frame, r = torch.linalg.qr(torch.cat([one.tangent for one in unpacked], -1).mT)
-        growth.append(r.diagonal().abs().log())
-    return torch.stack(growth[SETTLING:]).mean(0)
+        # A state that reads none of the states has no tangent.
+        tangents = [torch.zeros_like(one.primal) if one.tangent is None else one.tangent for one in unpacked]
+        pushed = torch.cat([one.expand(frame.shape[1], -1) for one in tangents], -1).mT
+        frame, r = torch.linalg.qr(pushed)
+        sizes = r.diagonal().abs()
+        # What rounding leaves of a direction that the Jacobian maps to 0 is not a size.
+        rounding = torch.finfo(sizes.dtype).eps * max(pushed.shape) * pushed.detach().norm()
+        growth.append(torch.where(sizes <= rounding, -torch.inf, sizes.log()))
+    found = torch.stack(growth)
+    return torch.where(found.detach().isneginf().any(0), -torch.inf, found[SETTLING:].mean(0))
 
 
 def _copy(layer: RecurrentLayer) -> RecurrentLayer:

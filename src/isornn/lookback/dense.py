@@ -25,7 +25,7 @@ def linear(rows: Rows, lengths: Sequence[int]) -> Predictions:
     """Ridge regression on the last L steps themselves."""
     n, _, width = rows.history.shape
     folds = fold_rows(rows.folds)
-    gram, done = torch.zeros(n, n), 0
+    gram, done = torch.zeros(n, n, dtype=torch.float32), 0
     for length in lengths:
         new = rows.history[:, done:length].flatten(1)
         gram, done = gram + new @ new.T, length
@@ -55,7 +55,7 @@ def gaussian(rows: Rows, lengths: Sequence[int]) -> Predictions:
 def reservoir(rows: Rows, lengths: Sequence[int], generator: torch.Generator) -> Predictions:
     """Ridge regression on the states of a frozen gated network that has read the last L steps."""
     folds = fold_rows(rows.folds)
-    states = [torch.zeros(len(rows.history), UNITS)]
+    states = [torch.zeros(len(rows.history), UNITS, dtype=torch.float32)]
     for length, state in _states(rows.history, lengths, generator):
         # With the state after half the window, its older half is known too.
         states.append(_standardised(state))
@@ -72,15 +72,16 @@ def _states(history: Tensor, lengths: Sequence[int], generator: torch.Generator)
     that over the last L grows with L. For half of the units p_t is the input, for the others the last two.
     """
     n, _, width = history.shape
-    matrices = torch.randn(2, 2, width, UNITS, generator=generator) / math.sqrt(width)
+    matrices = torch.randn(2, 2, width, UNITS, generator=generator, dtype=torch.float32) / math.sqrt(width)
     matrices *= torch.tensor([_WRITE, _CANDIDATE])[:, None, None, None]
     matrices[:, 1, :, UNITS // 2 :] = 0
     matrices[:, :, :, : UNITS // 2] /= math.sqrt(2)
     slowest = _SLOWEST * lengths[-1]
-    scales = torch.full((UNITS,), slowest)
-    scales[::3] = torch.exp(torch.rand(len(scales[::3]), generator=generator) * math.log(slowest))
+    scales = torch.full((UNITS,), slowest, dtype=torch.float32)
+    drawn = torch.rand(len(scales[::3]), generator=generator, dtype=torch.float32)
+    scales[::3] = torch.exp(drawn * math.log(slowest))
     fading = -1 / scales
-    state, done, chunk = torch.zeros(n, UNITS), 0, max(1, _CHUNK // (n * UNITS))
+    state, done, chunk = history.new_zeros(n, UNITS), 0, max(1, _CHUNK // (n * UNITS))
     for length in lengths:
         # The oldest step of the window is read together with the next only: the one before it is outside.
         for first in range(done, length - 1, chunk):

@@ -104,10 +104,11 @@ def _lengths(inputs: Tensor, lengths: Any) -> Tensor:
     if ends.shape != inputs.shape[:1] or ends.is_floating_point():
         found = f"shape {tuple(ends.shape)} of {ends.dtype}"
         raise DataError(f"lengths: {found} is not allowed; it is a whole number for each of {len(inputs)} sequences")
+    ends = ends.long()
     if int(ends.min()) < 1 or int(ends.max()) > inputs.shape[1]:
         found = f"{int(ends.min())} to {int(ends.max())}"
         raise DataError(f"lengths: {found} is not allowed; they are from 1 to the {inputs.shape[1]} steps of the batch")
-    return ends.long()
+    return ends
 
 
 def _check_apart(inputs: Tensor) -> None:
@@ -154,7 +155,7 @@ def _drawn(wanted: Tensor, ends: Tensor, per_step: bool, generator: torch.Genera
 
 def _left_out(asked: Tensor) -> Tensor:
     """Which targets, of the last axis, do not count: NaN, or the class that torch ignores."""
-    return (asked.isnan() if asked.is_floating_point() else asked == IGNORED).any(-1)
+    return (asked.isnan() if asked.is_floating_point() else asked.long() == IGNORED).any(-1)
 
 
 def _chosen(values: Tensor, balanced: bool, generator: torch.Generator) -> Tensor:
@@ -198,7 +199,7 @@ def _features(inputs: Tensor, inside: Tensor, sequence: Tensor, step: Tensor, ge
     steps = step.shape[1]
     flat = _coded(present, code) if code is not None else present
     # A time stamp varies by less than float32 resolves.
-    kind = torch.float64 if flat.dtype in (torch.float64, torch.int64) else torch.float32
+    kind = torch.float32 if flat.dtype in (torch.float32, torch.float16, torch.bfloat16) else torch.float64
     spread, mean = torch.std_mean(flat.to(kind), 0, correction=0)
     limits = torch.finfo(kind)
     scale = torch.where(spread > 8 * limits.eps * mean.abs(), 1 / spread.clamp(min=limits.tiny), 0.0)
@@ -208,7 +209,7 @@ def _features(inputs: Tensor, inside: Tensor, sequence: Tensor, step: Tensor, ge
 
     most = max(1, _NUMBERS // steps)
     turn = _principal(standardised(sample), most) if len(scale) > most else None
-    history = torch.zeros(*step.shape, len(scale) if turn is None else most)
+    history = torch.zeros(*step.shape, len(scale) if turn is None else most, dtype=torch.float32)
     for rows in torch.arange(len(step)).split(max(1, (1 << 24) // (steps * len(scale)))):
         values = inputs[sequence[rows][:, None], step[rows].clamp(min=0)]
         values = standardised(values)
@@ -219,9 +220,9 @@ def _features(inputs: Tensor, inside: Tensor, sequence: Tensor, step: Tensor, ge
 
 def _symbol_codes(present: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """The symbols that occur, sorted, and a vector for each: indicators, or random signs where they are many."""
-    symbols = present.unique()
+    symbols = present.long().unique()
     if len(symbols) <= _ONE_HOT:
-        return symbols, torch.eye(len(symbols))
+        return symbols, torch.eye(len(symbols), dtype=torch.float32)
     return symbols, torch.randint(0, 2, (len(symbols), _ONE_HOT), generator=generator).float() * 2 - 1
 
 
@@ -229,7 +230,7 @@ def _coded(values: Tensor, code: tuple[Tensor, Tensor] | None) -> Tensor:
     if code is None:
         return values
     symbols, vectors = code
-    return vectors[torch.searchsorted(symbols, values.contiguous()).clamp(max=len(symbols) - 1)]
+    return vectors[torch.searchsorted(symbols, values.long().contiguous()).clamp(max=len(symbols) - 1)]
 
 
 def _principal(sample: Tensor, count: int) -> Tensor:

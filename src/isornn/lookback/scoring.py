@@ -40,7 +40,7 @@ class Candidates:
         self.base = torch.empty_like(rows.targets)
         for fold in self.folds:
             self.base[fold] = rows.targets[rows.folds != rows.folds[fold[0]]].mean(0)
-        self._lengths, self._predicted, self._losses = [0], [self.base.float()], [self._loss(self.base)]
+        self._lengths, self._predicted, self._losses = [0], [self.base], [self._loss(self.base)]
 
     def _loss(self, predicted: Tensor) -> Tensor:
         return (self.rows.targets - predicted).square().sum(-1)

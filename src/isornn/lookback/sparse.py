@@ -44,11 +44,11 @@ class _Features:
 
     @staticmethod
     def none(n: int) -> _Features:
-        return _Features(torch.zeros(n, 0), torch.zeros(0))
+        return _Features(torch.zeros(n, 0, dtype=torch.float32), torch.zeros(0, dtype=torch.float32))
 
     @staticmethod
     def of(values: Tensor, bar: float) -> _Features:
-        return _Features(values, torch.full((values.shape[1],), bar))
+        return _Features(values, values.new_full((values.shape[1],), bar))
 
     def __add__(self, other: _Features) -> _Features:
         return _Features(torch.cat((self.values, other.values), 1), torch.cat((self.bars, other.bars)))
@@ -207,7 +207,7 @@ def _add_block_pairs(
     """Those of some blocks, all of ``lags`` lags, that fit the training rows of each fold best."""
     flat = torch.stack([search.history[:, start : start + lags].flatten(1) for start in starts])
     total = _pair_sums(flat, search.targets)
-    upper = torch.ones(flat.shape[2], flat.shape[2]).triu(1)
+    upper = flat.new_ones(flat.shape[2], flat.shape[2]).triu(1)
     for fold, training in enumerate(search.training > 0):
         own = _pair_sums(flat[:, ~training], search.targets[~training])
         found = search.statistic(fold, *(both - one for both, one in zip(total, own, strict=True))) * upper
@@ -245,7 +245,7 @@ def _fitted(features: _Features, targets: Tensor, training: Tensor, asked: Tenso
     on while one is significant."""
     known = targets[training]
     mean, spread = known.mean(0), known.std(0, correction=0).clamp(min=1e-6)
-    residual, predicted = (known - mean) / spread, torch.zeros(len(asked), targets.shape[1])
+    residual, predicted = (known - mean) / spread, targets.new_zeros(len(asked), targets.shape[1])
     average = features.values[training].mean(0)
     x, x_asked = features.values[training] - average, features.values[asked] - average
     first = x.square().sum(0).clamp(min=1e-12)

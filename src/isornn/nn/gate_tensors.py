@@ -160,13 +160,23 @@ def check_writable(layer: RecurrentLayer) -> None:
             f"written to it are lost; set the module before it is wrapped"
         )
     owned = {_storage(parameter) for parameter in parameters}
+    for name, tensors in _written(layer):
+        if any(tensor is not None and _storage(tensor) not in owned for tensor in tensors):
+            raise ModuleError(
+                f"{layer.where}: {name} is not a parameter of the module but computed from others (parametrised, "
+                f"weight norm), so values written to it are lost; set the module first"
+            )
+
+
+def _written(layer: RecurrentLayer) -> Iterator[tuple[str, tuple[Tensor | None, ...]]]:
+    """By what messages call them, all tensors that a start may write to."""
     for name, gate in layer.gates.items():
-        for tensor in (gate.recurrent, gate.input, gate.previous_input, *gate.biases):
-            if tensor is not None and _storage(tensor) not in owned:
-                raise ModuleError(
-                    f"{layer.where}: a weight or bias of gate {name} is not a parameter of the module but computed "
-                    f"from others (parametrised, weight norm), so values written to it are lost; set the module first"
-                )
+        yield f"a weight or bias of gate {name}", (gate.recurrent, gate.input, gate.previous_input, *gate.biases)
+    yield "its projection", (layer.projection,)
+    if layer.features is not None:
+        yield "a weight or bias of its feature map", (layer.features.weight, layer.features.bias)
+    for name, own in layer.parameters.items():
+        yield f"its {name}", (own,)
 
 
 def check_parameters_at_start(layer: RecurrentLayer) -> None:
