@@ -3,6 +3,7 @@
 import copy
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -48,10 +49,13 @@ def received(model, module, batch):
     """(B, T, D) that a module is called with, by a hook of the test's own."""
     seen = []
     handle = module.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].detach().double()))
-    training = model.training
+    training, state = model.training, copy.deepcopy(model.state_dict())
     with torch.no_grad():
-        model.eval()(batch)
-    model.train(training)
+        model.eval()
+        if isinstance(model, Tower):
+            model.norm.train()  # it is fresh, and normalises the batch as it will in training
+        model(batch)
+    model.train(training).load_state_dict(state)
     handle.remove()
     return seen[0]
 
@@ -425,3 +429,147 @@ def test_upper_layers_have_no_features_and_keep_their_law():
     critical_(model, batch=batch, generator=seeded(), report=starts.append)
     assert not hasattr(model, "weight_phi_l1")
     assert float(starts[1].spec.gates["u"].input_var) * starts[1].input.size == pytest.approx(1.0)
+
+
+class Normalised(nn.Module):
+    """A recurrent layer behind a batch normalisation that has seen nothing yet."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.rnn = nn.BatchNorm1d(5), nn.GRU(5, 400, batch_first=True)
+
+    def forward(self, x):
+        return self.rnn(self.norm(x.mT).mT)[0]
+
+
+def test_what_comes_behind_a_fresh_batch_norm_is_what_comes_in_training():
+    model, batch = Normalised(), 20 + offset_batch(batch=40)
+    before = {name: value.clone() for name, value in model.named_buffers()}
+    critical_(model, 40, batch=batch, generator=seeded())
+    assert all(torch.equal(value, before[name]) for name, value in model.named_buffers())
+    assert not model.norm._forward_pre_hooks
+    x = model.norm.train()(batch.mT).mT.detach().double()
+    candidate = pre_activations(model.rnn.weight_ih_l0, model.rnn.bias_ih_l0, model.rnn.bias_hh_l0, x, 2, 3)
+    assert candidate.mean((0, 1)).abs().max() < 0.1
+    assert candidate.var((0, 1)).mean() == pytest.approx(4, rel=0.2)
+    model = Normalised()
+    model(batch)  # its statistics are of data now, and are used
+    for _ in range(100):
+        model(batch)
+    known = list[LayerStart]()
+    critical_(model, 40, batch=2 * batch, report=known.append)
+    assert known[0].input.variance == pytest.approx(4, rel=0.1)
+
+
+def test_a_batch_norm_of_one_row_uses_what_it_has():
+    model = nn.Sequential(nn.BatchNorm1d(5), nn.GRU(5, 4))  # one step of one sequence
+    critical_(model, 40, batch=torch.ones(1, 5), generator=seeded())
+
+
+class Altered(nn.Module):
+    """A loop over time in which the model changes the state between two calls."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.cell, self.norm = how, nn.GRUCell(5, 6), nn.LayerNorm(6)
+        self.register_buffer("ends", torch.arange(1, 13) * 5)
+
+    def forward(self, x):
+        h = x.new_zeros(len(x), 6)
+        for t in range(x.shape[1]):
+            if self.how == "masked":
+                h = torch.where((t < self.ends)[:, None], self.cell(x[:, t], h), h)
+            elif self.how == "shrinking":
+                n = int((self.ends.flip(0) > t).sum())
+                h = self.cell(x[:n, t], h[:n])
+            elif self.how == "reset":
+                h = self.cell(x[:, t], h) * ((t + torch.arange(len(x))) % 17 > 0)[:, None]
+            elif self.how == "normalised":
+                h = self.norm(self.cell(x[:, t], h))
+            else:
+                h = 0.9 * self.cell(x[:, t], h) + 0.1 * h
+        return h
+
+
+@pytest.mark.parametrize("how", ["masked", "shrinking", "reset", "normalised", "zoned out"])
+def test_loops_that_change_the_state_are_one_sequence(how):
+    lines = list[LayerStart]()
+    critical_(Altered(how), batch=offset_batch(), report=lines.append)
+    assert [line.length for line in lines] == [T]
+
+
+class Turns(nn.Module):
+    """One cell for all sequences by turns, step by step, or for one after the other from a state of its own."""
+
+    def __init__(self, interleaved):
+        super().__init__()
+        self.interleaved, self.cell, self.start = interleaved, nn.GRUCell(5, 6), nn.Linear(5, 6)
+
+    def forward(self, x):
+        states = [self.start(sequence[:1]) for sequence in x]
+        places = [(t, b) for t in range(x.shape[1]) for b in range(len(x))]
+        for t, b in places if self.interleaved else sorted(places, key=lambda place: place[1]):
+            states[b] = self.cell(x[b, t : t + 1], states[b])
+        return torch.cat(states)
+
+
+@pytest.mark.parametrize("interleaved", [True, False])
+def test_sequences_by_turns_are_sequences_of_their_own(interleaved):
+    lines, batch = list[LayerStart](), offset_batch()
+    critical_(Turns(interleaved), batch=batch, report=lines.append)
+    assert [line.length for line in lines] == [T]
+    torch.testing.assert_close(lines[0].input.means, batch.double().mean((0, 1)))
+
+
+def test_all_sequences_of_a_module_are_measured():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.GRU(5, 4, batch_first=True)
+
+        def forward(self, x):
+            return self.rnn(x)[0], self.rnn(10 * x[:, :20] + 50)[0]
+
+    lines, batch = list[LayerStart](), offset_batch()
+    critical_(Twice(), batch=batch, report=lines.append)
+    rows = torch.cat([batch.double().flatten(0, 1), 10 * batch[:, :20].double().flatten(0, 1) + 50])
+    assert lines[0].length == T
+    torch.testing.assert_close(lines[0].input.means, rows.mean(0), rtol=1e-6, atol=1e-6)
+    assert lines[0].input.variance == pytest.approx(float(rows.var(0, correction=0).mean()), rel=1e-6)
+
+
+def test_modules_that_share_parameters_are_named():
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.GRU(5, 5, batch_first=True), nn.GRU(5, 5, batch_first=True)
+            self.b.weight_ih_l0 = self.a.weight_ih_l0
+
+        def forward(self, x):
+            return self.b(self.a(x)[0])[0]
+
+    with pytest.warns(UserWarning, match="b: it shares parameters with a") as caught:
+        critical_(Shared(), batch=offset_batch())
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("length", [np.int64(50), np.float32(50)])
+def test_lengths_of_numpy(length):
+    one, other = nn.GRU(5, 4, batch_first=True), nn.GRU(5, 4, batch_first=True)
+    critical_(one, length, batch=offset_batch(), generator=seeded())
+    critical_(other, 50, batch=offset_batch(), generator=seeded())
+    assert torch.equal(one.bias_ih_l0, other.bias_ih_l0)
+
+
+def test_a_generator_that_is_none_is_named():
+    with pytest.raises(SpecError, match="generator: 5 is not allowed"):
+        critical_(nn.GRU(5, 4), batch=offset_batch(), generator=5)
+    with pytest.raises(SpecError, match="generator: 5 is not allowed"):
+        isornn.init.gradient_flossing_(nn.GRU(5, 4), batch=offset_batch(), generator=5)
+
+
+def test_layers_are_drawn_again_by_the_name_that_is_reported():
+    lines, model = list[LayerStart](), nn.Sequential(nn.Linear(5, 3), nn.GRU(3, 4, batch_first=True))
+    critical_(model, batch=offset_batch(), report=lines.append)
+    assert lines[0].where == "1 (GRU) l0"
+    isornn.diagnosis.redraw_(model, lines[0].where, 40, offset_batch())

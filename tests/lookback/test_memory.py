@@ -201,3 +201,40 @@ def test_few_sequences_need_a_score_of_more_standard_errors(ratio, reason):
     assert level == pytest.approx(round(level))
     scored = [Scored(torch.zeros(1, 1), 0.01 * ratio, 0.01, 1)] * round(level)
     assert _finding(range(1, round(level) + 1), scored, rows)[1] == reason
+
+
+def test_forecasts_of_as_many_values_as_steps() -> None:
+    """The same season again needs all of it; taken for targets of the steps, each would be the input itself."""
+    x = noise(300, 24)
+    season = x[:, :, 0] + 0.1 * torch.randn(300, 24, generator=drawn(1))
+    assert isornn.memory(x, season, per_step=False).needed == 24
+    found = isornn.memory(x, season)
+    assert found.needed == 1 and found.per_step and "one for each step" in str(found)
+    with pytest.raises(DataError, match=r"per_step: True is not allowed; the target has shape \(300, 23\)"):
+        isornn.memory(x, season[:, :23], per_step=True)
+
+
+def test_features_too_many_to_be_searched_leave_no_certainty() -> None:
+    x = noise(100, 80, 900)
+    found = isornn.memory(x, x[:, -10, 7])
+    assert found.directions == (1 << 16) // 80
+    if found.needed is None:
+        assert "for sure" not in str(found) and "819 combinations" in str(found)
+
+
+def test_features_that_their_dtype_does_not_resolve_are_named() -> None:
+    x = noise(200, 12)
+    with pytest.warns(UserWarning, match="1 of 1 features vary by less than torch.float32 resolves") as caught:
+        isornn.memory(x + 2e6, x[:, -4, 0])
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("longest", ["5", True, 2.5, 0])
+def test_longest_is_a_number_of_steps(longest: Any) -> None:
+    with pytest.raises(DataError, match="longest: .* is not allowed"):
+        isornn.memory(noise(50, 12), torch.arange(50.0), longest=longest)
+
+
+def test_generator_is_one() -> None:
+    with pytest.raises(ValueError, match="generator: 5 is not allowed"):
+        isornn.memory(noise(50, 12), torch.arange(50.0), generator=5)  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 
 
@@ -25,8 +26,9 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
     attributes refer to.
 
     Eval mode: dropout is off, so that the run is the one network that the weights describe and can be replayed, and
-    batch normalisation uses and keeps its running statistics. cuDNN's recurrent layers cannot be differentiated in
-    eval mode, so cuDNN is off within the block.
+    batch normalisation uses and keeps its running statistics. Where these are of no data yet, it normalises the batch,
+    as it will in training: what comes behind a fresh one would else have another size and mean. cuDNN's recurrent
+    layers cannot be differentiated in eval mode, so cuDNN is off within the block.
 
     Raises:
         ValueError: the model has lazy parameters, which its first run would create, or is on the meta device.
@@ -55,12 +57,25 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
         with torch.random.fork_rng(devices=devices), cudnn.flags(enabled=False, **flags):
             for module in model.modules():
                 module.training = False
+            for module in filter(_is_fresh_norm, model.modules()):
+                module.register_forward_pre_hook(_normalise_the_batch)
             yield
     finally:
         random.setstate(python)
         np.random.set_state(numbers)  # noqa: NPY002
         for undo in restore.values():
             undo()
+
+
+def _is_fresh_norm(module: nn.Module) -> bool:
+    """Whether its running statistics are of no data yet."""
+    fresh = isinstance(module, _NormBase) and module.running_mean is not None and not module.num_batches_tracked
+    return fresh and not isinstance(module, nn.SyncBatchNorm)  # which needs other processes
+
+
+def _normalise_the_batch(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+    x = arguments[0]
+    module.training = x.numel() > x.shape[1]  # one number has no variance
 
 
 def _snapshot(value: Any, restore: dict[int, Callable[[], object]]) -> None:

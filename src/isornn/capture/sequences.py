@@ -8,14 +8,14 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from isornn.capture.calls import Call, RecurrentModule, States, data_of
 from isornn.nn.sequences import Sequences
 
-# How many unfinished sequences a call may continue: a loop may alternate between a few.
-_OPEN = 4
+# How many unfinished sequences a call may continue: a loop may alternate between some.
+_OPEN = 32
 
 
 class CaptureError(ValueError):
@@ -65,6 +65,45 @@ class CapturedSequence:
         return torch.full((batch,), steps, device=self.output.device) if known is None else known
 
 
+@dataclass(frozen=True)
+class CapturedInputs:
+    """All sequences that one module was called with, as one batch.
+
+    Args:
+        sequences: (T, B, D) and lengths (B,).
+        previous: x_0, (B, D), where it was given.
+    """
+
+    sequences: Sequences
+    previous: Tensor | None
+
+    @property
+    def lengths(self) -> Tensor:
+        """(B,)."""
+        assert self.sequences.lengths is not None
+        return self.sequences.lengths
+
+
+def all_inputs(module: RecurrentModule, calls: Sequence[Call]) -> CapturedInputs:
+    """Everything that the module was called with; calls are joined as in `longest_sequence`, and less strictly.
+
+    A model may change a state between two calls: rows that have ended are masked, a state is reset, normalised or
+    scaled, the batch shrinks. A call goes on with an earlier sequence also where a row of its state, not 0, is that
+    sequence's; and one step with the step before, where both are joined with no call by an equal state.
+
+    Raises:
+        CaptureError: as `longest_sequence`.
+    """
+    chains = _joined_though_altered(module, _chained(module, calls))
+    joined = [_side_by_side([_read(module, call) for call in chain]) for chain in chains]
+    steps = max(len(values) for values, _, _ in joined)
+    values = [nn.functional.pad(values, (0, 0, 0, 0, 0, steps - len(values))) for values, _, _ in joined]
+    lengths = torch.cat([lengths for _, lengths, _ in joined])
+    given = any(first is not None for _, _, first in joined)
+    previous = [torch.zeros_like(values[0]) if first is None else first for values, _, first in joined]
+    return CapturedInputs(Sequences(torch.cat(values, 1), lengths), torch.cat(previous) if given else None)
+
+
 def longest_sequence(module: RecurrentModule, calls: Sequence[Call]) -> CapturedSequence:
     """The longest sequence among a module's calls.
 
@@ -76,13 +115,7 @@ def longest_sequence(module: RecurrentModule, calls: Sequence[Call]) -> Captured
     Raises:
         CaptureError: shapes that a module of this class would not return.
     """
-    chains: list[list[Call]] = []
-    for call in calls:
-        chain = None if _is_whole(module, call) else _continued(module, chains[-_OPEN:], call)
-        if chain is None:
-            chains.append([call])
-        else:
-            chain.append(call)
+    chains = _chained(module, calls)
     parts = [[_read(module, call) for call in chain] for chain in chains]
     longest = max(parts, key=lambda chain: sum(len(part.output) for part in chain))
     given = longest[0].initial or ()
@@ -107,19 +140,85 @@ class _Part:
     detached: bool
 
 
+def _chained(module: RecurrentModule, calls: Sequence[Call]) -> list[list[Call]]:
+    """The calls in separate sequences: each goes on from the very state in which the one before ended."""
+    chains: list[list[Call]] = []
+    for call in calls:
+        chain = None
+        if call.state is not None and not _is_whole(module, call):
+            chain = next((chain for chain in reversed(chains[-_OPEN:]) if _goes_on(module, chain[-1], call)), None)
+        if chain is None:
+            chains.append([call])
+        else:
+            chain.append(call)
+    return chains
+
+
 def _is_whole(module: RecurrentModule, call: Call) -> bool:
     return module.directions > 1 or call.lengths is not None or isinstance(call.inputs, PackedSequence)
 
 
-def _continued(module: RecurrentModule, chains: Sequence[list[Call]], call: Call) -> list[Call] | None:
-    if call.state is None:
-        return None
-    for chain in reversed(chains):
-        # Sequences with lengths of their own end at different steps, so none of them goes on in step with the others.
-        if not _is_whole(module, chain[-1]):
-            if all(torch.equal(a, b) for a, b in zip(chain[-1].final, call.state, strict=True)):
-                return chain
-    return None
+def _goes_on(module: RecurrentModule, call: Call, later: Call) -> bool:
+    # Sequences with lengths of their own end at different steps, so none of them goes on in step with the others.
+    if _is_whole(module, call) or later.state is None:
+        return False
+    return all(torch.equal(a, b) for a, b in zip(call.final, later.state, strict=True))
+
+
+def _joined_though_altered(module: RecurrentModule, chains: Sequence[list[Call]]) -> list[list[Call]]:
+    """Those together whose state the model has changed in between: see `all_inputs`."""
+    whole: list[list[list[Call]]] = []
+    for chain in chains:
+        first, found = chain[0], None
+        if first.state is not None and not _is_whole(module, first) and not _starts_alike(chains[0][0], first):
+            unfinished = [one for one in whole[-_OPEN:] if not _is_whole(module, one[-1][-1])]
+            found = next((one for one in reversed(unfinished) if _share_a_row(one[-1][-1], first)), None)
+            # A loop that passes states on as they are shows it, so the next sequence is not taken for the same one.
+            if found is None and unfinished and len(chain) == len(unfinished[-1][-1]) == 1:
+                found = unfinished[-1] if _is_one_step(module, first, unfinished[-1][-1][-1]) else None
+        if found is None:
+            whole.append([chain])
+        else:
+            found.append(chain)
+    return [[call for chain in one for call in chain] for one in whole]
+
+
+def _is_one_step(module: RecurrentModule, call: Call, before: Call) -> bool:
+    """Whether it may be the step after ``before``, of as many sequences."""
+    assert isinstance(call.inputs, Tensor)
+    kind: Any = module.module
+    steps = 1 if module.steps_by_hand else call.inputs.shape[int(kind.batch_first and call.inputs.dim() == 3)]
+    return steps == 1 and all(a.shape == b.shape for a, b in zip(before.final, call.state or (), strict=True))
+
+
+def _share_a_row(call: Call, later: Call) -> bool:
+    """Whether a sequence's state, not 0, is the same in both; of a smaller batch, one of the first sequences."""
+    for final, state in zip(call.final, later.state or (), strict=True):
+        if final.dim() > 1 and final.shape[-1] == state.shape[-1] and final.shape[-2] >= state.shape[-2]:
+            same = (final[..., : state.shape[-2], :] == state).all(-1) & state.bool().any(-1)
+            if bool(same.any()):
+                return True
+    return False
+
+
+def _starts_alike(first: Call, call: Call) -> bool:
+    """Whether the call's state is 0, or the one from which the first started, as one that is learned."""
+    state = call.state or ()
+    if not any(bool(part.any()) for part in state):
+        return True
+    return first.state is not None and all(torch.equal(a, b) for a, b in zip(first.state, state, strict=True))
+
+
+def _side_by_side(parts: Sequence[_Part]) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Of one sequence's calls the inputs (T, B, D), lengths (B,) and x_0; rows that a later call lacks have ended."""
+    first, batch = parts[0], parts[0].output.shape[1]
+    values = [nn.functional.pad(part.sequences.values, (0, 0, 0, batch - part.output.shape[1])) for part in parts]
+    if first.sequences.lengths is not None:
+        lengths = first.sequences.lengths
+    else:
+        rows = torch.arange(batch, device=first.output.device)
+        lengths = torch.stack([(rows < part.output.shape[1]) * len(part.output) for part in parts]).sum(0)
+    return torch.cat(values), lengths, first.previous
 
 
 def _read(module: RecurrentModule, call: Call) -> _Part:

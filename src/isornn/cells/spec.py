@@ -39,6 +39,16 @@ class SpecError(ValueError):
         super().__init__(f"{where}: {brief(value)} is not allowed; {allowed}")
 
 
+def check_generator(generator: object) -> None:
+    """Refuse what is neither a torch.Generator nor None.
+
+    Raises:
+        SpecError: names it.
+    """
+    if not isinstance(generator, torch.Generator | None):
+        raise SpecError("generator", generator, "it is a torch.Generator or None")
+
+
 @dataclass(frozen=True)
 class Gate:
     """Random law of one pre-activation ``u = W r + U x_t + V x_(t-1) + b``.

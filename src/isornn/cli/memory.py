@@ -28,6 +28,13 @@ def memory(
         int | None,
         typer.Option("--longest", metavar="L", parser=whole, help="Look back at most so far; all steps unless given."),
     ] = None,
+    per_step: Annotated[
+        bool | None,
+        typer.Option(
+            "--per-step/--per-sequence",
+            help="Whether targets' second axis is that of steps; by its length unless given.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="SEED", parser=whole, help="Of what is random.")] = 0,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the score against L (.png, .pdf or .svg).")
@@ -54,6 +61,7 @@ def memory(
             arrays["targets"],
             lengths=arrays.get("lengths"),
             longest=longest,
+            per_step=per_step,
             generator=Generator().manual_seed(seed),
             progress=progress,
         )

@@ -14,6 +14,7 @@ from isornn.capture.calls import Call, Captured, RecurrentModule, as_called, cap
 from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
 from isornn.capture.use import restarts
 from isornn.cells import Cell, Spec, SpecError, full_name
+from isornn.cells.spec import check_generator
 from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.gradients import (
     LastOutput,
@@ -109,8 +110,7 @@ def measure(
     """
     if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 2):
         raise ValueError(f"length: {length!r} is not allowed; it is a whole number of steps, at least 2")
-    if not isinstance(generator, torch.Generator | None):
-        raise ValueError(f"generator: {generator!r} is not allowed; it is a torch.Generator or None")
+    check_generator(generator)
     generator = torch.Generator().manual_seed(SEED) if generator is None else generator
     progress = (lambda _: None) if progress is None else progress
     flushes = flushes_denormals()

@@ -251,9 +251,10 @@ def _fixed(model: nn.Module, findings: Sequence[Finding], batch: Any, generator:
 
 def _layer(model: nn.Module, name: str) -> RecurrentLayer:
     layers = dict(_named(recurrent_modules(model)))
-    if name not in layers:
+    by_place = {layer.where: layer for layer in layers.values()}  # as `isornn.init.critical_` reports it
+    if name not in layers | by_place:
         raise ValueError(f"layer: {name!r} is not allowed; the model has {', '.join(layers)}")
-    return layers[name]
+    return (layers | by_place)[name]
 
 
 def _named(modules: Iterable[RecurrentModule]) -> Iterator[tuple[str, RecurrentLayer]]:

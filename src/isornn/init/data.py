@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from isornn.capture.calls import RecurrentModule, capture, recurrent_modules
-from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
+from isornn.capture.sequences import CapturedInputs, CaptureError, all_inputs
 from isornn.cells import Cell, Input, Spec, SpecError
+from isornn.cells.spec import check_generator
 from isornn.init.writing import all_or_nothing, check_settable
 from isornn.modes import unhindered
 from isornn.nn import draws
@@ -179,11 +180,13 @@ def start_for_batch_(
         ValueError: the batch reaches no recurrent layer; as `isornn.capture.calls.capture`.
         SpecError, ModuleError: as `isornn.init.critical_`.
     """
+    check_generator(generator)
     modules = in_forward_order(model, batch)
+    _warn_of_shared(modules)
     starts: list[LayerStart] = []
     with all_or_nothing([layer for found in modules for layer in found.layers]):
         for found in modules:
-            captured = _sequence(model, found, batch)
+            captured = _inputs(model, found, batch)
             if captured is not None:
                 steps = max(2, int(captured.lengths.max())) if length is None else length
                 draw = partial(_set, length=steps, spec_for=spec_for, generator=generator)
@@ -211,9 +214,10 @@ def redraw_for_batch_(
 
     Args, raises: as `start_for_batch_`.
     """
+    check_generator(generator)
     found = next(found for found in recurrent_modules(model) if found.module is layer.module)
     with all_or_nothing([layer]):
-        captured = _sequence(model, found, batch)
+        captured = _inputs(model, found, batch)
         for received in received_by(found, captured) if captured is not None else ():
             if (received.layer.layer, received.layer.direction) == (layer.layer, layer.direction):
                 return _set(received, length, spec_for, generator)
@@ -229,16 +233,26 @@ def in_forward_order(model: nn.Module, batch: Any) -> list[RecurrentModule]:
     return sorted(modules, key=lambda found: place.get(found.module, len(place)))
 
 
-def _sequence(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedSequence | None:
+def _warn_of_shared(modules: Sequence[RecurrentModule]) -> None:
+    owners: dict[int, RecurrentModule] = {}
+    for found in modules:
+        others = {owners.setdefault(id(own), found).name for own in found.module.parameters(recurse=False)}
+        for other in sorted(others - {found.name}):
+            warnings.warn(
+                f"{found.name}: it shares parameters with {other}, and sets them for its own input", stacklevel=4
+            )
+
+
+def _inputs(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedInputs | None:
     """What the module runs over; ``None``, with a warning, where that is not known."""
     try:
-        return sequence_of(model, found, batch)
+        return inputs_of(model, found, batch)
     except CaptureError as error:
         warnings.warn(f"{error}; set for standardised input", StandardisedInput, stacklevel=5)
         return None
 
 
-def sequence_of(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedSequence:
+def inputs_of(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedInputs:
     """What the module runs over.
 
     Raises:
@@ -252,7 +266,7 @@ def sequence_of(model: nn.Module, found: RecurrentModule, batch: Any) -> Capture
         raise CaptureError(f"{name}: the batch does not reach it")
     try:
         if reason is None:
-            return longest_sequence(found, calls)
+            return all_inputs(found, calls)
     except CaptureError as error:
         reason = str(error)
     raise CaptureError(f"{name}: its input is not known: {reason}")
@@ -272,7 +286,7 @@ class Received:
         return gate_inputs(self.layer, self.sequence, self.previous)
 
 
-def received_by(found: RecurrentModule, captured: CapturedSequence) -> Iterator[Received]:
+def received_by(found: RecurrentModule, captured: CapturedInputs) -> Iterator[Received]:
     """Every layer from the bottom, each given the output of the one below as it is when the next is asked for."""
     sequences = captured.sequences
     top = max(layer.layer for layer in found.layers)

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from isornn.cells import SpecError
-from isornn.init.data import Received, in_forward_order, received_by, sequence_of
+from isornn.cells.spec import check_generator
+from isornn.init.data import Received, in_forward_order, inputs_of, received_by
 from isornn.init.writing import Module, all_or_nothing
 from isornn.modes import unhindered
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer
@@ -91,6 +92,7 @@ def gradient_flossing_(
     >>> len(lines[0].after)
     4
     """
+    check_generator(generator)
     for name, value in (("updates", updates), ("exponents", exponents)):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise SpecError(name, value, "it is an integer of at least 1")
@@ -100,7 +102,7 @@ def gradient_flossing_(
         layers = [layer for one in modules for layer in one.layers]
         with all_or_nothing(layers):
             for one in modules:
-                for received in received_by(one, sequence_of(module, one, batch)):
+                for received in received_by(one, inputs_of(module, one, batch)):
                     share = partial(_share, progress, len(found), len(layers))
                     found.append(_floss(received, updates, exponents, generator, share))
             if report is not None:
@@ -149,9 +151,9 @@ def _checked(layer: RecurrentLayer, exponents: Tensor) -> Tensor:
         raise ModuleError(f"{layer.where}: its exponents are NaN; its weights or inputs are too large, or not finite")
     if not bool(exponents.isfinite().all()):
         first = int((~exponents.isfinite()).nonzero()[0]) + 1
+        fewer = f"; ask for at most {first - 1}" if first > 1 else ", and it is the first of them"
         raise ModuleError(
-            f"{layer.where}: its exponent {first} is minus infinity, so no gradient step can push it to 0; ask for "
-            f"fewer exponents"
+            f"{layer.where}: its exponent {first} is minus infinity, so no gradient step can push it to 0{fewer}"
         )
     return exponents
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from isornn.cells import Gate, Spec, SpecError
+from isornn.cells.spec import check_generator
 from isornn.nn import draws
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable, recurrent_layers
 from isornn.nn.layout import GateTensors
@@ -29,8 +30,7 @@ def set_layers(
     recurrent_entries: draws.Entries = "normal",
 ) -> Module:
     """Check all layers, then write all."""
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise SpecError("generator", generator, "it is a torch.Generator or None")
+    check_generator(generator)
     plan = [(layer, spec_of_layer(layer)) for layer in recurrent_layers(module)]
     for layer, spec in plan:
         check_settable(layer, spec)

@@ -30,6 +30,9 @@ class Memory:
         sequences, rows: of how many sequences, and how many targets of them, it is the result.
         detectable: the smallest share of the target that one sample far back must explain to be found for sure.
         whole: whether the longest length is that of the sequences, so that there is nothing before.
+        per_step: whether each step has a target.
+        directions: of more features than can be searched one by one, how many combinations were, those of largest
+            variance; ``None`` where each feature was.
 
     >>> import torch
     >>> from isornn.lookback import memory
@@ -49,10 +52,12 @@ class Memory:
     rows: int
     detectable: float
     whole: bool
+    per_step: bool = False
+    directions: int | None = None
 
     def __str__(self) -> str:
         """The finding first, then the evidence for it."""
-        data = f"{counted(self.sequences, 'sequence')}, {counted(self.rows, 'target')}"
+        data = f"{counted(self.sequences, 'sequence')}, {counted(self.rows, 'target')}{self._whose()}"
         if self.needed is None and not self.lengths:
             return f"No length: {self.reason}.\n{data}.{self._limit()}"
         best = max(range(len(self.scores)), key=lambda place: self.scores[place])
@@ -88,9 +93,17 @@ class Memory:
             sentence if own == best else f"{sentence}; at best {_with_error(value, error)}, with {self.lengths[best]}"
         )
 
+    def _whose(self) -> str:
+        return ", one for each step" if self.per_step else ""
+
     def _limit(self) -> str:
         if self.reason not in (TOO_FEW, NOTHING):
             return ""
+        if self.directions is not None:
+            return (
+                f" The features are too many to be searched one by one: {self.directions} combinations of them were, "
+                f"those of largest variance. Give fewer features, or a shorter longest length."
+            )
         if self.detectable >= 1:
             return " Even a target that is one of the inputs would not be found for sure."
         return f" One sample far back would be found for sure if it explained {share(self.detectable)} of the target."

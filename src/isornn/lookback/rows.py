@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -38,6 +39,8 @@ class Rows:
         folds: (n,) from 0 to `FOLDS` - 1; a sequence is in one fold.
         score: what a score of predictions of these targets is.
         whole: whether the history goes back to the first step of every sequence.
+        per_step: whether each step has a target.
+        directions: how many combinations of features took the features' place, where they did.
     """
 
     history: Tensor
@@ -46,13 +49,17 @@ class Rows:
     folds: Tensor
     score: Score
     whole: bool
+    per_step: bool = False
+    directions: int | None = None
 
     @property
     def sequences(self) -> int:
         return len(self.groups.unique())
 
 
-def rows_of(batch: Any, target: Any, lengths: Any, longest: int | None, generator: torch.Generator) -> Rows:
+def rows_of(
+    batch: Any, target: Any, lengths: Any, longest: int | None, per_step: bool | None, generator: torch.Generator
+) -> Rows:
     """At most `MOST_ROWS` rows of the data, drawn where there are more.
 
     One per sequence where it has one target, at its last step. Where each step has a target, steps are drawn: of
@@ -67,7 +74,10 @@ def rows_of(batch: Any, target: Any, lengths: Any, longest: int | None, generato
     if wanted.dim() == 0 or len(wanted) != len(inputs):
         found = tuple(wanted.shape)
         raise DataError(f"target: shape {found} is not allowed; it has an entry for each of {len(inputs)} sequences")
-    per_step = wanted.dim() >= 2 and wanted.shape[1] == inputs.shape[1] > 1
+    as_many = wanted.dim() >= 2 and wanted.shape[1] == inputs.shape[1]
+    if per_step and not as_many:
+        raise DataError(f"per_step: True is not allowed; the target has shape {tuple(wanted.shape)}, no entry per step")
+    per_step = as_many and inputs.shape[1] > 1 if per_step is None else per_step
     sequence, step, chosen = _drawn(wanted, ends, per_step, generator)
     if not len(step):
         raise DataError("target: none is left; NaN and the class -100 leave a target out")
@@ -79,7 +89,9 @@ def rows_of(batch: Any, target: Any, lengths: Any, longest: int | None, generato
     inside = torch.arange(inputs.shape[1]) < ends[:, None]
     lags = step[:, None] - torch.arange(steps)
     real = _features(inputs, inside, sequence, lags, generator)
-    return Rows(real, targets, sequence, _folds(sequence, generator), score, steps == before)
+    directions = real.shape[-1] if inputs.dim() == 3 and real.shape[-1] < inputs.shape[-1] else None
+    folds = _folds(sequence, generator)
+    return Rows(real, targets, sequence, folds, score, steps == before, per_step, directions)
 
 
 def _as_tensor(name: str, values: Any) -> Tensor:
@@ -202,7 +214,14 @@ def _features(inputs: Tensor, inside: Tensor, sequence: Tensor, step: Tensor, ge
     kind = torch.float32 if flat.dtype in (torch.float32, torch.float16, torch.bfloat16) else torch.float64
     spread, mean = torch.std_mean(flat.to(kind), 0, correction=0)
     limits = torch.finfo(kind)
-    scale = torch.where(spread > 8 * limits.eps * mean.abs(), 1 / spread.clamp(min=limits.tiny), 0.0)
+    resolved = spread > 8 * limits.eps * mean.abs()
+    if bool((~resolved & (flat != flat[:1]).any(0)).any()):
+        warnings.warn(
+            f"batch: {int((~resolved).sum())} of {len(resolved)} features vary by less than {flat.dtype} resolves "
+            f"beside their means, and are left out; subtract the means in float64",
+            stacklevel=4,
+        )
+    scale = torch.where(resolved, 1 / spread.clamp(min=limits.tiny), 0.0)
 
     def standardised(values: Tensor) -> Tensor:
         return ((_coded(values, code).to(kind) - mean) * scale).float()

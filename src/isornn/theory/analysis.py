@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, SpecError
-from isornn.cells.spec import check_spec
+from isornn.cells.spec import check_generator, check_spec
 from isornn.modes import usual_modes
 from isornn.theory.population.engine import Population, population_analysis
 from isornn.theory.population.units import with_drawn_parameters
@@ -74,8 +74,7 @@ def analyze(
         raise SpecError("length", length, "it is a number of steps, at least 1")
     if steps < 2:
         raise SpecError("steps", steps, "it is at least 2")
-    if not (generator is None or isinstance(generator, torch.Generator)):
-        raise SpecError("generator", generator, "it is a torch.Generator or None")
+    check_generator(generator)
     generator = torch.Generator().manual_seed(SEED) if generator is None else generator
     if any(gate.ensemble == "identity" for gate in spec.gates.values()):
         return Analysis.missing(spec, IDENTITY, length)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
@@ -264,7 +265,7 @@ def check_length(length: float) -> None:
     Raises:
         SpecError: names it.
     """
-    if isinstance(length, bool) or not isinstance(length, (int, float)) or not 2 <= length <= 1e6:
+    if isinstance(length, bool) or not isinstance(length, int | float | np.number) or not 2 <= length <= 1e6:
         raise SpecError("length", length, "it is a number of steps from 2 to 1000000")
 
 

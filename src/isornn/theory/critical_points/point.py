@@ -15,6 +15,7 @@ from torch.quasirandom import SobolEngine
 from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.polynomial import NotPolynomial
 from isornn.cells.roles import RetainedState, at_start, roles_of
+from isornn.cells.spec import check_generator
 from isornn.modes import usual_modes
 from isornn.theory.analysis import SEED, analyze
 from isornn.theory.carry import Carry, carry_of
@@ -242,8 +243,7 @@ def _checked(cell: Any, length: Any, fixed: Any, input: Any, generator: Any) -> 
         raise SpecError("fixed", fixed, 'it is values by field, as {"f.weight_var": 1.0}')
     if not isinstance(input, Input):
         raise SpecError("input", input, "it is an isornn.Input; Input.of(batch) makes one of a tensor")
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise SpecError("generator", generator, "it is a torch.Generator or None")
+    check_generator(generator)
     return dict(fixed or {})
 
 
