@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -131,6 +133,8 @@ def test_what_a_method_computes_without_gradients_has_none(around: Callable[[], 
         ({"gates": {"n": Reads(input=False)}}, "own.gates: none reads the input"),
         ({"gates": {"n": Reads(state=False, input=False)}}, "own.gates: none reads the input"),
         ({"gates": {}}, "own.gates: .* is not a mapping"),
+        ({"gates": {"my-n": Reads()}}, "own.gates: 'my-n' is not allowed; a name is an identifier"),
+        ({"states": ("h", "lambda")}, "own.states: 'lambda' is not allowed; a name is an identifier"),
     ],
 )
 def test_names_and_gates_that_no_layer_can_have_are_refused(names: dict[str, Any], said: str) -> None:
@@ -160,6 +164,44 @@ def test_a_cell_may_read_the_previous_input_alone(state: bool, others: dict[str,
         h = update(Values(h=h), u)["h"]
         record.append(h)
     torch.testing.assert_close(layer(X)[0], torch.stack(record))
+
+
+class Spike(torch.autograd.Function):
+    """A step with a derivative of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor) -> Tensor:
+        return (v > 0) * 1.0
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return 0.5 * grad
+
+
+DIFFERING: dict[str, Update] = {
+    "a derivative of its own": lambda s, u: {"h": Spike.apply(u.n) + 0.1 * s.h},
+    "random": lambda s, u: {"h": torch.tanh(u.n) * random.random() + 0.1 * s.h},
+    "numpy's random numbers": lambda s, u: {"h": torch.tanh(u.n) * float(np.random.rand()) + 0.1 * s.h},  # noqa: NPY002
+    "the type of a tensor": lambda s, u: {"h": torch.tanh(u.n) if isinstance(u.n, Tensor) else 0.1 * s.h},
+}
+
+
+@pytest.mark.parametrize("update", DIFFERING.values(), ids=DIFFERING)
+def test_what_a_trace_does_not_see_is_stepped(update: Update) -> None:
+    cell = cell_of(update)
+    assert "its trace gives other numbers or gradients" in graph_of(cell).untraced["update"]
+    assert "its trace gives other numbers or gradients" in str(why_no_kernel(cell))
+
+
+def test_a_derivative_of_ones_own_trains() -> None:
+    layer = RNN(cell_of(DIFFERING["a derivative of its own"]), 2, 3)
+    layer(X)[0].sum().backward()
+    assert layer.weight_ih_l0.grad is not None and bool(layer.weight_ih_l0.grad.any())
+
+
+def test_sequences_may_not_be_mixed() -> None:
+    with pytest.raises(CellError, match="flip acts on several sequences together"):
+        graph_of(cell_of(lambda s, u: {"h": torch.tanh(u.n.flip(0)) + 0.1 * s.h}))
 
 
 OWN = torch.tensor(0.5, requires_grad=True)

@@ -563,9 +563,9 @@ def test_lengths_of_numpy(length):
 
 def test_a_generator_that_is_none_is_named():
     with pytest.raises(SpecError, match="generator: 5 is not allowed"):
-        critical_(nn.GRU(5, 4), batch=offset_batch(), generator=5)
+        critical_(nn.GRU(5, 4), batch=offset_batch(), generator=5)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="generator: 5 is not allowed"):
-        isornn.init.gradient_flossing_(nn.GRU(5, 4), batch=offset_batch(), generator=5)
+        isornn.init.gradient_flossing_(nn.GRU(5, 4), batch=offset_batch(), generator=5)  # type: ignore[arg-type]
 
 
 def test_layers_are_drawn_again_by_the_name_that_is_reported():

@@ -578,3 +578,58 @@ def test_the_last_state_is_not_computed_from_the_outputs_given_out(kind: type[nn
     out.retain_grad()
     (out.mean() + sum(value.sum() for value in flat(state))).backward()
     torch.testing.assert_close(out.grad, torch.full_like(out, 1 / out.numel()))
+
+
+@pytest.mark.parametrize("form", ["lengths", "packed"])
+def test_states_that_overflow_in_the_padding_leave_no_trace(form: str) -> None:
+    """A linear or ReLU network with large weights grows without bound where a sequence has long ended."""
+    torch.manual_seed(0)
+    mine, peer = nn.VanillaRNN(3, 4, nonlinearity="relu", num_layers=2), torch.nn.RNN(3, 4, 2, nonlinearity="relu")
+    with torch.no_grad():
+        for layer in range(2):
+            getattr(peer, f"weight_hh_l{layer}").copy_(2 * torch.eye(4))
+            getattr(peer, f"bias_ih_l{layer}").fill_(0.1)
+    mine.load_state_dict(peer.state_dict())
+    x, lengths = torch.randn(300, 3, 3), [5, 20, 1]
+    packed = pack_padded_sequence(x, torch.tensor(lengths), enforce_sorted=False)
+    expected, end = peer(packed)
+    out, last = mine(packed) if form == "packed" else mine(x, lengths=lengths)
+    (expected.data.sum() + end.sum()).backward()
+    ((out.data if form == "packed" else out).sum() + last.sum()).backward()
+    torch.testing.assert_close(last, end)
+    for name, parameter in peer.named_parameters():
+        torch.testing.assert_close(mine.get_parameter(name).grad, parameter.grad)
+
+
+def test_padding_that_overflows_beside_sequences_without_a_step() -> None:
+    layer = nn.TMR(3, 4)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.fill_(2.0)
+    out, last = layer(torch.rand(300, 3, 3), lengths=[0, 2, 1])
+    (out.sum() + last.sum()).backward()
+    assert bool(out.isfinite().all()) and not bool(out[:, 0].any()) and not bool(last[0, 0].any())
+    assert all(bool(parameter.grad.isfinite().all()) for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_lengths_of_any_whole_type(kind: torch.dtype) -> None:
+    layer = nn.GRU(3, 4)
+    x = torch.randn(6, 2, 3)
+    torch.testing.assert_close(
+        layer(x, lengths=torch.tensor([6, 2], dtype=kind)), layer(x, lengths=[6, 2]), rtol=0, atol=0
+    )
+
+
+@pytest.mark.parametrize("state", [None, "a", 1.0])
+def test_states_that_are_none_are_named(state: Any) -> None:
+    with pytest.raises(ValueError, match=r"hx: (NoneType|str|float) is not allowed; it is a tensor for each of h, c"):
+        nn.LSTM(3, 4)(torch.randn(6, 2, 3), (torch.zeros(1, 2, 4), state))
+    if state is not None:
+        with pytest.raises(ValueError, match="hx: "):
+            nn.LSTM(3, 4)(torch.randn(6, 2, 3), state)
+
+
+def test_inputs_that_are_no_tensor_are_named() -> None:
+    with pytest.raises(ValueError, match="input: list is not allowed; it is a tensor or a PackedSequence"):
+        nn.LSTM(3, 4)([[1.0]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from keyword import iskeyword
 
 from isornn.cells.activations import OptionError
 from isornn.cells.cell import Cell, ParameterLaw, Reads, undeclared_attributes
@@ -26,8 +27,8 @@ def check_definition(cell: object) -> None:
 
     Raises:
         OptionError: it is no cell, but a name or a class; options that are not hashable.
-        CellError: ``name``, ``states``, ``gates`` or ``parameters`` of another form; a state called ``output``; an
-            attribute that is no field.
+        CellError: ``name``, ``states``, ``gates`` or ``parameters`` of another form; a name that is no
+            identifier; a state called ``output``; an attribute that is no field.
 
     >>> check_definition("lstm")
     Traceback (most recent call last):
@@ -54,6 +55,10 @@ isornn.cells.cell_named gives one by name
         and all(isinstance(value, int | float | ParameterLaw) for value in numbers.values())
     ):
         raise CellError(f"{name}.parameters: {numbers!r} is not a mapping from names to numbers or laws")
+    for field, names in (("states", states), ("gates", gates), ("parameters", numbers)):
+        wrong = [one for one in names if not (isinstance(one, str) and one.isidentifier() and not iskeyword(one))]
+        if wrong:
+            raise CellError(f"{name}.{field}: {wrong[0]!r} is not allowed; a name is an identifier, as forget_gate")
     if "output" in states:
         raise CellError(f"{name}.states: 'output' is not allowed; it is the name of what the cell gives out")
     for attribute in undeclared_attributes(cell):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -342,7 +342,7 @@ class _Tracing:
         found = CellGraph(self.cell, self.leaves, nodes, reads, update, output, self.untraced)
         if self.cell.pointwise:
             _check_pointwise(found)
-        return found
+        return _without_what_differs(found)
 
     def _symbols(self, kind: str, names: Iterable[str]) -> dict[str, Any]:
         return {name: self._symbol(Leaf(kind, name)) for name in names}
@@ -425,28 +425,109 @@ def check_returned(cell: Cell, new: Any) -> None:
 
 
 def _check_pointwise(graph: CellGraph) -> None:
-    """Evaluate the graph on seven units, and on three and four of them alone: these must come out the same.
+    """Evaluate the graph on two sequences of seven units, and on parts of them: these must come out the same.
 
     Raises:
-        CellError: an operation mixes units; names the first that does.
+        CellError: an operation mixes units or sequences; names the first that does.
     """
-    generator = torch.Generator().manual_seed(0)
-    drawn = {leaf: torch.rand(2, _UNITS, dtype=torch.float64, generator=generator) for leaf in graph.leaves.values()}
+    drawn = _drawn(graph, _UNITS)
     checked = functools.partial(_evaluate, graph.cell.name)
     whole = graph.interpret(drawn.__getitem__, checked)
-    for units in _PARTS:
-        part = {leaf: value[:, units] for leaf, value in drawn.items()}
-        alone = graph.interpret(part.__getitem__, checked)
+    for what, part in _PARTS:
+        values = {leaf: value[part] for leaf, value in drawn.items()}
+        alone = graph.interpret(values.__getitem__, checked)
         for node in graph.nodes:
-            if not _same_units(whole(node), alone(node), units):
+            if not _same(whole(node), alone(node), part):
                 raise CellError(
-                    f"{graph.cell.name}.{graph.method_of(node)}: {name_of(node)} acts on several units together; a "
+                    f"{graph.cell.name}.{graph.method_of(node)}: {name_of(node)} acts on several {what} together; a "
                     "cell is pointwise, unless it says pointwise = False, which leaves it without theory"
                 )
 
 
 _UNITS = 7
-_PARTS = slice(0, 3), slice(3, _UNITS)  # a maximum, say, is in one of them only
+_ALL = slice(None)
+# A maximum, say, is in one of the parts only.
+_PARTS = (
+    *(("units", (_ALL, units)) for units in (slice(0, 3), slice(3, _UNITS))),
+    *(("sequences", (sequence, _ALL)) for sequence in (slice(0, 1), slice(1, 2))),
+)
+
+
+def _drawn(graph: CellGraph, units: int) -> dict[Leaf, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {leaf: torch.rand(2, units, dtype=torch.float64, generator=generator) for leaf in graph.leaves.values()}
+
+
+def _without_what_differs(graph: CellGraph) -> CellGraph:
+    """The graph, less those methods that give other numbers or gradients than the cell itself: these are untraced.
+
+    A trace does not see what is no operation of torch: numbers of `random`, a `torch.autograd.Function` with a
+    derivative of its own, a branch on the type of a tensor.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        drawn = _drawn(graph, _UNITS + 1)  # also of cells that work on pairs of units
+        known = {leaf: value.requires_grad_() for leaf, value in drawn.items()}
+        value = graph.interpret(known.__getitem__, evaluate)
+        traced = {
+            "read": [value(node) for node in graph.reads.values()],
+            "update": [value(node) for node in graph.update.values()],
+            "output": [value(graph.output)],
+        }
+        differs = [
+            method
+            for method in traced.keys() - graph.untraced.keys()
+            if not _alike(traced[method], _returned(graph.cell, method, known), list(known.values()))
+        ]
+    if not differs:
+        return graph
+    return replace(
+        graph,
+        reads={} if "read" in differs else graph.reads,
+        update={} if "update" in differs else graph.update,
+        output=None if "output" in differs else graph.output,
+        untraced={**graph.untraced, **dict.fromkeys(differs, _DIFFERS)},
+    )
+
+
+_DIFFERS = (
+    "its trace gives other numbers or gradients: it draws random numbers, has a derivative of its own "
+    "(torch.autograd.Function) or asks for the type of a tensor"
+)
+
+
+def _returned(cell: Cell, method: str, known: Mapping[Leaf, Tensor]) -> list[Any] | None:
+    """What the cell's method itself returns; ``None`` where it fails, as it will again where it is used."""
+    of = {kind: {leaf.name: v for leaf, v in known.items() if leaf.kind == kind} for kind in {k.kind for k in known}}
+    states, all_u = of["state"], {**of.get("parameter", {}), **of.get("gate", {})}
+    try:
+        if method == "update":
+            x = known[Leaf("input", INPUT)] if cell.input_enters_pointwise else None
+            new = cell.update(Values(**states), Values(**all_u), x)
+            return [new[name] for name in cell.states]
+        if method == "output":
+            return [cell.output(Values(**of["new state"]), Values(**all_u))]
+        reads = [gate for gate, what in cell.gates.items() if what.state]
+        return [cell.read(gate, Values(**states), Values(**all_u)) for gate in reads]
+    except Exception:
+        return None
+
+
+def _alike(traced: list[Any], own: list[Any] | None, leaves: list[Tensor]) -> bool:
+    if own is None or not all(isinstance(value, Tensor | int | float) for value in (*traced, *own)):
+        return True  # whoever asks for the values says what they have to be
+    both = [[torch.as_tensor(value, dtype=torch.float64) for value in values] for values in (traced, own)]
+    if not all(torch.allclose(a, b, equal_nan=True) for a, b in zip(*both, strict=True)):
+        return False
+    gradients = [_gradients(values, leaves) for values in both]
+    return all(torch.allclose(a, b, equal_nan=True) for a, b in zip(*gradients, strict=True))
+
+
+def _gradients(values: list[Tensor], leaves: list[Tensor]) -> list[Tensor]:
+    """Of a sum with a weight for each value."""
+    total = sum(((place + 1) * value.sum() for place, value in enumerate(values)), torch.zeros(()))
+    if not total.requires_grad:
+        return [torch.zeros_like(leaf) for leaf in leaves]
+    return list(torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True))
 
 
 def _evaluate(
@@ -458,8 +539,10 @@ def _evaluate(
         raise CellError(f"{cell}: {name} of values (batch, units) failed: {str(error).partition(chr(10))[0]}") from None
 
 
-def _same_units(whole: Any, part: Any, units: slice) -> bool:
-    if not isinstance(whole, Tensor) or not isinstance(part, Tensor):
+def _same(whole: Any, alone: Any, part: tuple[slice, slice]) -> bool:
+    if not isinstance(whole, Tensor) or not isinstance(alone, Tensor):
         return True
+    sequences, units = part
     own = whole[..., units] if whole.shape[-1:] == (_UNITS,) else whole
-    return own.shape == part.shape and torch.allclose(own, part, equal_nan=True)
+    own = own[..., sequences, :] if whole.shape[-2:] == (2, _UNITS) else own
+    return own.shape == alone.shape and torch.allclose(own, alone, equal_nan=True)

@@ -239,7 +239,7 @@ def _warn_of_shared(modules: Sequence[RecurrentModule]) -> None:
         others = {owners.setdefault(id(own), found).name for own in found.module.parameters(recurse=False)}
         for other in sorted(others - {found.name}):
             warnings.warn(
-                f"{found.name}: it shares parameters with {other}, and sets them for its own input", stacklevel=4
+                f"{found.name}: it shares parameters with {other}, and sets them for its own input", stacklevel=5
             )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from operator import attrgetter
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -171,14 +173,33 @@ def _key_of(cell: Cell) -> str:
 
 
 def cell_of(key: str) -> Cell:
-    """The cell whose `Layout.key` this is.
+    """The cell whose `Layout.key` this is; exported programs hold it, which may come from strangers.
+
+    Raises:
+        CellError: it is no cell, or one of a module outside isornn that is not imported: only its user imports it.
 
     >>> from isornn.cells import GRU
     >>> cell_of(Layout.of(GRU()).key)
     GRU(gate='sigmoid')
+    >>> cell_of('{"module": "os", "name": "system", "options": {"command": "ls"}}')
+    Traceback (most recent call last):
+    ...
+    isornn.cells.definition.CellError: os.system: it is no cell
     """
     if key in _CELLS:
         return _CELLS[key]
     found = json.loads(key)
-    cell: Cell = attrgetter(found["name"])(import_module(found["module"]))(**found["options"])
-    return cell
+    module, name = found["module"], found["name"]
+    if module.partition(".")[0] == "isornn":
+        import_module(module)
+    elif module not in sys.modules:
+        raise CellError(f"{module}.{name}: import {module} before a program that has this cell")
+    kind = attrgetter(name)(sys.modules[module])
+    if not (isinstance(kind, type) and issubclass(kind, Cell)):
+        raise CellError(f"{module}.{name}: it is no cell")
+    return kind(**{option: _hashable(value) for option, value in found["options"].items()})
+
+
+def _hashable(value: Any) -> Any:
+    """Tuples for what JSON has as lists."""
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value

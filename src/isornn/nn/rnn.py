@@ -365,9 +365,36 @@ class RNN(nn.Module):
         if by_cudnn and not transformed([inputs, *initial, *weights.tensors()]):
             return recurrence_by_cudnn(self.cell, inputs, weights, initial)
         results = recurrence(self.cell, self.layout, inputs, pointwise, weights, initial)
+        if lengths is not None and _overflows(results, [inputs, pointwise, *initial, *weights.tensors()], lengths):
+            return self._without_padding(inputs, pointwise, weights, initial, lengths)
         states = zip(results, initial, strict=False)
         last = tuple(last_states(values, start, lengths) for values, start in states)
         return (results[0] if len(results) == len(initial) else results[-1]), last
+
+    def _without_padding(
+        self,
+        inputs: Tensor,
+        pointwise: Tensor | None,
+        weights: Weights,
+        initial: tuple[Tensor, ...],
+        lengths: Tensor,
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """`_segment` of the sequences that go on alone, as `torch.nn` runs packed ones; zeros behind their ends.
+
+        It takes a call for each length that occurs, and is for states that overflow in the padding: gradients there,
+        which are 0, would be 0 times infinity.
+        """
+        outputs, states = [], list(initial)
+        for start, stop in pairwise(sorted({0, *lengths.clamp(min=0).tolist()})):
+            going_on = (lengths > start).nonzero().flatten()
+            now, x = inputs[start:stop, going_on], None if pointwise is None else pointwise[start:stop, going_on]
+            before = [value[going_on] for value in states]
+            results = recurrence(self.cell, self.layout, now, x, weights.from_step(start), before)
+            states = [old.index_copy(0, going_on, new[-1]) for old, new in zip(states, results, strict=False)]
+            found = results[0] if len(results) == len(initial) else results[-1]
+            outputs.append(found.new_zeros(len(found), len(lengths), found.shape[-1]).index_copy(1, going_on, found))
+        whole = torch.cat(outputs)
+        return nn.functional.pad(whole, (0, 0, 0, 0, 0, len(inputs) - len(whole))), tuple(states)
 
     def _weights(self, place: str, steps: int) -> Weights:
         """What ``steps`` steps compute with."""
@@ -442,7 +469,10 @@ class RNN(nn.Module):
         if hx is None:
             zeros = [sequences.values.new_zeros(batch, size) for size in sizes]
             return [tuple(zeros)] * places
-        given = (hx,) if isinstance(hx, Tensor) else tuple(hx)
+        given = tuple(hx) if isinstance(hx, tuple | list) else (hx,)
+        wrong = [type(value).__name__ for value in given if not isinstance(value, Tensor)]
+        if wrong:
+            raise ValueError(f"hx: {wrong[0]} is not allowed; it is a tensor for each of {', '.join(names)}")
         if len(given) != len(names):
             raise ValueError(f"hx: {len(given)} tensors are not allowed; {self.cell.name} has {', '.join(names)}")
         for name, size, value in zip(names, sizes, given, strict=True):
@@ -536,6 +566,15 @@ class RNN(nn.Module):
             "untied": False,
         }
         return shown + "".join(f", {k}={getattr(self, k)}" for k, v in usual.items() if getattr(self, k) != v)
+
+
+def _overflows(results: Sequence[Tensor], given: Sequence[Tensor | None], lengths: Tensor) -> bool:
+    """Whether a state is not finite at the last step, where sequences that have ended went on over padding."""
+    if torch.compiler.is_compiling() or is_tracing() or transformed(given):  # where values cannot be asked for
+        return False
+    if any(type(value) is not Tensor or value.is_meta for value in results):
+        return False
+    return not all(bool(value[-1].isfinite().all()) for value in results) and bool((lengths > 0).any())
 
 
 def suffix(layer: int, direction: int) -> str:

@@ -43,6 +43,8 @@ class Sequences:
             _check_shape(x.data, (2,), features, "(all steps of all sequences, {})")
             values, own = pad_packed_sequence(x)
             return Sequences(values, own.to(values.device), packed=x)
+        if not isinstance(x, Tensor):
+            raise ValueError(f"input: {type(x).__name__} is not allowed; it is a tensor or a PackedSequence")
         _check_shape(x, (2, 3), features, "(batch, steps, {})" if batch_first else "(steps, batch, {})")
         batched = x.dim() == 3
         values = x.unsqueeze(1) if not batched else x.transpose(0, 1) if batch_first else x
@@ -99,11 +101,13 @@ def _checked_lengths(lengths: Tensor | Sequence[int], values: Tensor) -> Tensor:
         return lengths
     known = torch.as_tensor(lengths, device=values.device)
     known = known.long() if known.numel() == 0 else known  # an empty list says no type
-    if known.dtype.is_floating_point or known.dtype == torch.bool or known.shape != values.shape[1:2]:
+    whole = not (known.dtype.is_floating_point or known.dtype.is_complex or known.dtype == torch.bool)
+    if not whole or known.shape != values.shape[1:2]:
         raise ValueError(
             f"lengths: shape {tuple(known.shape)} of {known.dtype} is not allowed; whole numbers, one for each of the "
             f"{values.shape[1]} sequences"
         )
+    known = known.long()
     if (
         not torch.compiler.is_compiling()
         and not known.is_meta

@@ -97,12 +97,65 @@ COMPOSED: Mapping[str, Update] = {
     "addcdiv": lambda s, u: {"h": torch.addcdiv(u.n, s.h, 1 + u.n * u.n, value=0.5)},
     "logsigmoid": lambda s, u: {"h": functional.logsigmoid(u.n) + 0.3 * s.h},
     "prelu": lambda s, u: {"h": functional.prelu(u.n, torch.tensor(0.3, dtype=torch.float64)) + 0.3 * s.h},
+    "elu alpha": lambda s, u: {"h": functional.elu(u.n, 0.5) + 0.3 * s.h},
+    "selu": lambda s, u: {"h": functional.selu(u.n) + 0.3 * s.h},
+    "powers": lambda s, u: {"h": 0.1 * u.n**4 + (2 + s.h.abs()) ** -1},
 }
 
 
 @pytest.mark.parametrize("update", COMPOSED.values(), ids=COMPOSED)
 def test_operations_made_of_others(update: Update) -> None:
     assert_as_stepped(made(update))
+
+
+# Functions of a gate whose derivative is another costly function of it, or of a function of it.
+CURVED: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "erf": torch.erf,
+    "sin(2v)": lambda v: torch.sin(2 * v),
+    "sin(v)^2": lambda v: torch.sin(v) ** 2,
+    "gelu": functional.gelu,
+    "silu": functional.silu,
+    "exp(-v^2)": lambda v: torch.exp(-v * v),
+    "log1p(v^2)": lambda v: torch.log1p(v * v),
+}
+WITHIN: Mapping[str, Callable[[Callable[[Tensor], Tensor], Values, Values], Tensor]] = {
+    "alone": lambda f, s, u: f(u.n) + 0.3 * s.h,
+    "times the state": lambda f, s, u: f(u.n) * s.h + 0.1 * u.n,
+    "coupled": lambda f, s, u: torch.sigmoid(u.z) * s.h + (1 - torch.sigmoid(u.z)) * f(u.n),
+    "within another": lambda f, s, u: torch.sigmoid(f(u.n)) * s.h + 0.1 * f(u.n),
+    "of the state too": lambda f, s, u: f(u.n) * torch.tanh(s.h) + torch.sigmoid(u.z) * f(s.h),
+}
+
+
+@pytest.mark.parametrize("way", ["torch", "compiled"])
+def test_gradients_of_curved_functions(way: Way) -> None:
+    for of in WITHIN.values() if way == "torch" else [WITHIN["coupled"]]:
+        for function in CURVED.values() if way == "torch" else [CURVED["erf"], CURVED["sin"]]:
+            cell = made(lambda s, u, f=function, g=of: {"h": g(f, s, u)}, gates={"z": Reads(), "n": Reads()})  # type: ignore[misc]
+            assert_as_stepped(cell, way)
+
+
+SCANNED: Mapping[str, Update] = {
+    "slope and write alike": lambda s, u: {"h": 0.5 * s.h + 0.5 * torch.tanh(u.n)},
+    "by a parameter": lambda s, u: {"h": u.a * s.h + u.a * torch.tanh(u.n)},
+    "by the gate": lambda s, u: {"h": torch.sigmoid(u.n) * s.h + torch.sigmoid(u.n)},
+    "coupled": lambda s, u: {"h": torch.sigmoid(u.n) * s.h + (1 - torch.sigmoid(u.n)) * u.n},
+}
+
+
+@pytest.mark.parametrize("update", SCANNED.values(), ids=SCANNED)
+def test_scans_share_no_gradient_between_steps(update: Update) -> None:
+    assert_as_stepped(made(update, gates={"n": Reads(state=False)}, parameters={"a": 0.7}), "scan")
+
+
+def test_states_may_have_names_that_printed_rows_once_had() -> None:
+    def update(s: Values, u: Values) -> dict[str, Any]:
+        h = 0.5 * s.h + torch.tanh(u.n)
+        return {"h": h, "h_row": 0.3 * s.h_row + s.h, "h_step": 0.2 * s.h_step * h + u.n}
+
+    assert_as_stepped(made(update, states=("h", "h_row", "h_step")), "compiled")
 
 
 IN_MACHINE_CODE = [

@@ -12,8 +12,8 @@ _ROWS = {
     **dict.fromkeys(("carried", "dunit", "read", "of_read"), "row_of({array}, (b,))"),
     "product": "row_of({array}, (b, {part}))",
     "offset": "row_of({array}, ({part},))",
-    "saved": "row_of({array}, ({array}_step, b, {part}))",
-    "direct": "row_of({array}, ({array}_step, b))",
+    "saved": "row_of({array}, (step_{array}, b, {part}))",
+    "direct": "row_of({array}, (step_{array}, b))",
     "unit": "{array}",
     "old": "row_of(new_{name}, (t - 1, b)) if t else row_of(initial_{name}, (b,))",
 }
@@ -36,7 +36,7 @@ def source_of(schedule: Schedule) -> str:
             new_s_row = row_of(new_s, (t, b))
             old_s_row = row_of(new_s, (t - 1, b)) if t else row_of(initial_s, (b,))
             for n in range(width):
-                new_s_row[n] = ((old_s_row[n] * number_0) + (drive_row_0[n] * number_1))
+                row_new_s[n] = ((row_old_s[n] * number_0) + (row_drive_0[n] * number_1))
     """
     stages = [
         _function(step_name(direction, stage.gate), stage)
@@ -79,7 +79,7 @@ def _function(name: str, stage: Stage) -> str:
             *([f"    scratch = np.empty(({len(local)}, width), {variable(example)}.dtype)"] if local else []),
             *(f"    {row.name} = row_of(scratch, ({place},))" for place, row in enumerate(local)),
             *(f"    {constant} = real({value!r})" for value, constant in numbers.items()),
-            *(f"    {array}_step = t % len({array})" for array in of_some_steps),
+            *(f"    step_{array} = t % len({array})" for array in of_some_steps),
             "    for b in range(start, stop):",
             *(f"        {row.name} = {_indexed(row)}" for row in rows if row not in local),
             *loops,

@@ -301,7 +301,7 @@ class _Recorder(TorchDispatchMode):
             number = named["value"]
             one = self.tape.node(ONE)
             return _Symbol(self.tape.node(aten.mul.Tensor, one, float(number)) if number else self.tape.node(ZERO))
-        if (alpha := named.pop("alpha", 1)) != 1:
+        if "other" in named and (alpha := named.pop("alpha", 1)) != 1:
             scaled = "self" if function in (aten.rsub.Scalar, aten.rsub.Tensor) else "other"
             with self:
                 return function(**named | {scaled: named[scaled] * alpha})
@@ -448,4 +448,7 @@ _POWERS: Mapping[float, Callable[[Tensor], Tensor]] = {
     1: lambda x: x,
     2: lambda x: x * x,
     3: lambda x: x * x * x,
+    4: lambda x: (x * x) * (x * x),
+    -1: torch.reciprocal,
+    -2: lambda x: torch.reciprocal(x * x),
 }

@@ -80,7 +80,8 @@ def _backward(schedule: Schedule, arrays: dict[str, Tensor]) -> None:
         total = scan_on_device(slope, rest, nothing, reverse=True)
         of_later[row] = torch.cat([total[1:], nothing[None]])
         arrays[row.array].copy_(total[0])
-    _AllSteps(arrays, of_later).run(_needed(stage.statements, known=set(carried)))
+    others = {one.target for one in stage.statements if not one.target.array.startswith(("scratch", "carried"))}
+    _AllSteps(arrays, of_later).run(_needed(stage.statements, targets=others))
 
 
 class _AllSteps:

@@ -29,7 +29,7 @@ class Row:
     @property
     def name(self) -> str:
         """The row's variable in printed source."""
-        name = f"{variable(self.array)}_row"
+        name = f"row_{variable(self.array)}"  # first, so that no name of a state makes that of another's row
         return name if self.part is None else f"{name}_{self.part}"
 
 
@@ -356,7 +356,10 @@ class _Planner:
         return True
 
     def _ends_in(self, slot: Row, value: Node) -> bool:
-        """Whether the forward pass uses the pre-activation in this row of the drive on its way to ``value`` only."""
+        """Whether the forward pass uses the pre-activation in this row of the drive on its way to ``value`` only.
+
+        It also computes what is kept for the backward pass: of ``erf u`` that is ``exp(-u^2)``.
+        """
         node = self.leaf.get(Leaf("gate", self.layout.driven[slot.part or 0]))
         while node is not None and node is not value:
             users = [user for user in node.users if user in self._forward_nodes]
@@ -366,7 +369,7 @@ class _Planner:
     @functools.cached_property
     def _forward_nodes(self) -> set[Node]:
         found: set[Node] = set()
-        fresh = [*self.program.new.values(), *self.program.reads.values()]
+        fresh = [*self.program.new.values(), *self.program.reads.values(), *self.kept]
         while fresh:
             node = fresh.pop()
             if node not in found:
