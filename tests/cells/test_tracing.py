@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from isornn.cells import Cell, CellError, Reads, Values
 from isornn.cells.trace import graph_of
@@ -197,6 +198,42 @@ def test_a_derivative_of_ones_own_trains() -> None:
     layer = RNN(cell_of(DIFFERING["a derivative of its own"]), 2, 3)
     layer(X)[0].sum().backward()
     assert layer.weight_ih_l0.grad is not None and bool(layer.weight_ih_l0.grad.any())
+
+
+def _less_its_mean_if_positive(s: Values, u: Values) -> dict[str, Any]:
+    h = torch.tanh(u.n)
+    return {"h": h - h.mean(-1, keepdim=True) if float(h.detach().flatten()[0]) > 0 else h + s.h}
+
+
+def test_units_may_not_be_mixed_where_nothing_is_traced_either() -> None:
+    with pytest.raises(CellError, match=r"own.update: it acts on several units together"):
+        graph_of(cell_of(_less_its_mean_if_positive))
+
+
+@pytest.mark.parametrize(
+    ("draws", "said"),
+    [(torch.randn_like, "randn_like"), (functional.dropout, "dropout")],
+)
+def test_random_numbers_like_an_argument_are_not_traced(draws: Callable[[Tensor], Tensor], said: str) -> None:
+    cell = cell_of(lambda s, u: {"h": torch.tanh(u.n) + draws(u.n) + 0.1 * s.h})
+    before = torch.random.get_rng_state()
+    assert graph_of(cell).untraced["update"] == f"it draws random numbers, by {said}"
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_methods_with_other_arguments_are_named() -> None:
+    @dataclass(frozen=True)
+    class Old(Cell):
+        name = "old"
+        gates = {"n": Reads()}
+
+        def update(self, s: Values, u: Values) -> dict[str, Any]:  # type: ignore[override]
+            return {"h": u.n}
+
+    with pytest.raises(
+        CellError, match=r"old.update: it is called as update\(s, u, x\): too many positional arguments"
+    ):
+        graph_of(Old())
 
 
 def test_sequences_may_not_be_mixed() -> None:

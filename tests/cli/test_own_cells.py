@@ -42,6 +42,12 @@ class Mistaken(MGU):
     def update(self, s, u, x):
         return {}
 
+@dataclass(frozen=True)
+class Failing(MGU):
+    name = "failing"
+    def update(self, s, u, x):
+        return {"h": torch.tanh(u.n) * int("not a number")}
+
 def model():
     torch.manual_seed(0)
     return RNN(Mine(), 3, 8), torch.randn(20, 2, 3)
@@ -210,6 +216,13 @@ def test_what_is_typed_and_is_no_cell(mine: Path, command: str, name: str, said:
     option = () if command == "cells" else ("--cell",)
     length = ("--length", 20) if command not in ("cells", "explore") else ()
     assert said in refusal(command, *option, name, *length)
+
+
+def test_what_fails_within_a_cell_is_one_line(mine: Path) -> None:
+    said = refusal("analyze", "--cell", "own_cells:Leaky(rate='abc')", *SIZES)
+    assert said.startswith("isornn: own_leaky: TypeError: ")
+    said = refusal("analyze", "--cell", "mine:Failing", *SIZES)
+    assert said.startswith("isornn: mine:Failing.update: ValueError: invalid literal") and "(mine.py:" in said
 
 
 def test_a_module_here_is_found_by_the_shell(mine: Path) -> None:

@@ -228,6 +228,13 @@ def test_a_trained_layer_is_left_alone(steps):
     assert all(torch.equal(a, b) for a, b in zip(before, patient.model.state_dict().values(), strict=True))
 
 
+def test_a_cell_that_is_not_pointwise_is_drawn_orthogonal():
+    layer = isornn.nn.VanillaRNN(4, 32, nonlinearity="oplu")
+    assert redraw_(layer, "VanillaRNN l0", 50, torch.randn(20, 4, 4)) == "drawn again by the orthogonal start"
+    weight = layer.weight_hh_l0.detach()
+    torch.testing.assert_close(weight @ weight.T, torch.eye(32), rtol=0, atol=1e-5)
+
+
 def test_parametrised_weights_are_left_alone():
     rnn = nn.RNN(4, 32)
     nn.utils.parametrizations.orthogonal(rnn, "weight_hh_l0")

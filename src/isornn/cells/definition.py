@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import signature
 from keyword import iskeyword
 
 from isornn.cells.activations import OptionError
@@ -65,6 +66,11 @@ isornn.cells.cell_named gives one by name
         raise CellError(
             f"{name}: {attribute} is no field; options are annotated in a class decorated with @dataclass(frozen=True)"
         )
+    for method, arguments in (("read", ("gate", "s", "u")), ("update", ("s", "u", "x")), ("output", ("s", "u"))):
+        try:
+            signature(getattr(cell, method)).bind(*arguments)
+        except TypeError as error:
+            raise CellError(f"{name}.{method}: it is called as {method}({', '.join(arguments)}): {error}") from None
     both = [number for number in numbers if number in gates]
     if both:
         raise CellError(f"{name}.parameters: {both[0]!r} is a gate's name too")

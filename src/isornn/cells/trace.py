@@ -340,9 +340,11 @@ class _Tracing:
         output = self._traced("output", lambda: self.cell.output(Values(**self.new_states), self._all_u()))
         nodes = tuple(self.fx_graph.nodes)
         found = CellGraph(self.cell, self.leaves, nodes, reads, update, output, self.untraced)
-        if self.cell.pointwise:
-            _check_pointwise(found)
-        return _without_what_differs(found)
+        with torch.random.fork_rng(devices=[]):  # of methods that draw random numbers
+            found = _without_random_numbers(found)
+            if self.cell.pointwise:
+                _check_pointwise(found)
+            return _without_what_differs(found)
 
     def _symbols(self, kind: str, names: Iterable[str]) -> dict[str, Any]:
         return {name: self._symbol(Leaf(kind, name)) for name in names}
@@ -425,23 +427,67 @@ def check_returned(cell: Cell, new: Any) -> None:
 
 
 def _check_pointwise(graph: CellGraph) -> None:
-    """Evaluate the graph on two sequences of seven units, and on parts of them: these must come out the same.
+    """Evaluate the graph on two sequences of seven units, and on parts of them: these must come out the same. So must
+    what the methods return that could not be traced.
 
     Raises:
         CellError: an operation mixes units or sequences; names the first that does.
     """
     drawn = _drawn(graph, _UNITS)
     checked = functools.partial(_evaluate, graph.cell.name)
-    whole = graph.interpret(drawn.__getitem__, checked)
+    needed = graph._needed([*graph.reads.values(), *graph.update.values(), graph.output])
+    whole = graph.interpret(drawn.__getitem__, checked, needed)
+    own = {method: _returned(graph.cell, method, drawn) for method in graph.untraced}
     for what, part in _PARTS:
         values = {leaf: value[part] for leaf, value in drawn.items()}
-        alone = graph.interpret(values.__getitem__, checked)
-        for node in graph.nodes:
-            if not _same(whole(node), alone(node), part):
-                raise CellError(
-                    f"{graph.cell.name}.{graph.method_of(node)}: {name_of(node)} acts on several {what} together; a "
-                    "cell is pointwise, unless it says pointwise = False, which leaves it without theory"
-                )
+        alone = graph.interpret(values.__getitem__, checked, needed)
+        mixing = [
+            f"{graph.method_of(node)}: {name_of(node)}"
+            for node in graph.nodes
+            if node in needed and not _same(whole(node), alone(node), part)
+        ]
+        mixing += [f"{method}: it" for method, found in own.items() if _mixes(graph.cell, method, found, values, part)]
+        if mixing:
+            raise CellError(
+                f"{graph.cell.name}.{mixing[0]} acts on several {what} together; a cell is pointwise, unless it says "
+                "pointwise = False, which leaves it without theory"
+            )
+
+
+def _mixes(cell: Cell, method: str, whole: Any, values: Mapping[Leaf, Tensor], part: tuple[slice, slice]) -> bool:
+    """Whether a method returns something else for a part of the units; no, if it does so at every call."""
+    alone, again = (_returned(cell, method, values) for _ in range(2))
+    if (
+        whole is None
+        or alone is None
+        or again is None
+        or not all(map(_same, alone, again, [(_ALL, _ALL)] * len(again)))
+    ):
+        return False
+    return not all(_same(of_all, of_part, part) for of_all, of_part in zip(whole, alone, strict=True))
+
+
+def _without_random_numbers(graph: CellGraph) -> CellGraph:
+    """The graph, less those methods that draw random numbers by operations on their arguments: these are untraced."""
+    drawn = _drawn(graph, _UNITS)
+    checked = functools.partial(_evaluate, graph.cell.name)
+    one, other = (graph.interpret(drawn.__getitem__, checked) for _ in range(2))
+    random = next((node for node in graph.nodes if not _same(one(node), other(node), (_ALL, _ALL))), None)
+    if random is None:
+        return graph
+    results = {"read": graph.reads.values(), "update": graph.update.values(), "output": (graph.output,)}
+    reason = f"it draws random numbers, by {name_of(random)}"
+    return _without(graph, {method: reason for method, values in results.items() if random in graph._needed(values)})
+
+
+def _without(graph: CellGraph, untraced: Mapping[str, str]) -> CellGraph:
+    return replace(
+        graph,
+        reads={} if "read" in untraced else graph.reads,
+        update={} if "update" in untraced else graph.update,
+        output=None if "output" in untraced else graph.output,
+        untraced={**graph.untraced, **untraced},
+    )
 
 
 _UNITS = 7
@@ -478,15 +524,7 @@ def _without_what_differs(graph: CellGraph) -> CellGraph:
             for method in traced.keys() - graph.untraced.keys()
             if not _alike(traced[method], _returned(graph.cell, method, known), list(known.values()))
         ]
-    if not differs:
-        return graph
-    return replace(
-        graph,
-        reads={} if "read" in differs else graph.reads,
-        update={} if "update" in differs else graph.update,
-        output=None if "output" in differs else graph.output,
-        untraced={**graph.untraced, **dict.fromkeys(differs, _DIFFERS)},
-    )
+    return _without(graph, dict.fromkeys(differs, _DIFFERS)) if differs else graph
 
 
 _DIFFERS = (

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gc
 import sys
+import traceback
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -52,8 +54,12 @@ class Commands(TyperGroup):
             sys.exit(_ended(INTERRUPTED, "interrupted"))
         except (TypeError, ValueError, ArithmeticError) as error:
             if not type(error).__module__.startswith("isornn."):
+                _end_if_of_own_cell(error)
                 raise
             sys.exit(_ended(FAILED if isinstance(error, ArithmeticError) else REFUSED, str(error)))
+        except (RuntimeError, LookupError, AttributeError) as error:
+            _end_if_of_own_cell(error)
+            raise
         except ModuleNotFoundError as error:
             if named(error) is error:
                 raise
@@ -73,6 +79,19 @@ class Commands(TyperGroup):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             raise typer.Abort from None
+
+
+def _end_if_of_own_cell(error: Exception) -> None:
+    """Exit with one line where the error was raised within a method of a cell of the user's own."""
+    from isornn.cells import Cell, full_name
+
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        cell, method = frame.f_locals.get("self"), frame.f_code.co_name
+        if isinstance(cell, Cell) and method in ("read", "update", "output"):
+            name = full_name(cell)
+            if ":" in name:
+                where = f"{Path(frame.f_code.co_filename).name}:{line}"
+                sys.exit(_ended(REFUSED, f"{name}.{method}: {type(error).__name__}: {error} ({where})"))
 
 
 def _ended(code: int, message: str) -> int:

@@ -78,7 +78,8 @@ def redraw_(
 ) -> str:
     """Initialise one layer again for sequences of ``length`` steps, as `isornn.init.critical_` does, given a batch.
 
-    A relu network has no such law and gets identity matrices (`isornn.init.identity_`).
+    A relu network has no such law and gets identity matrices (`isornn.init.identity_`); a cell that is not pointwise
+    has no theory and gets orthogonal ones (`isornn.init.orthogonal_`).
 
     Args:
         model: the model.
@@ -104,6 +105,9 @@ def redraw_(
     if isinstance(found.cell, Vanilla) and found.cell.nonlinearity == "relu":
         draws.redraw(found, start("identity", found.cell, found.hidden, found.inputs), generator)
         return "drawn again by the identity start"
+    if not found.cell.pointwise:
+        draws.redraw(found, start("orthogonal", found.cell, found.hidden, found.inputs), generator)
+        return "drawn again by the orthogonal start"
     if batch is not None:
         redraw_for_batch_(model, found, batch, length, _critical, generator)
         return "drawn again by the critical start for the input that it receives"

@@ -27,6 +27,10 @@ BEYOND = "the response does not fall to 1/e within the steps followed, and is no
 NOT_EXPONENTIAL = (
     "biases are drawn once, so units have different time scales and the decay is not exponential: see reach and profile"
 )
+DIED_OUT = (
+    "the response died out before its decay settled at one rate, as where units stick for times of their own: see "
+    "reach and profile"
+)
 CORRELATED_RESPONSE = (
     "inputs are correlated over time, and the decay did not become exponential within the steps that were followed: "
     "see reach and profile"

@@ -28,6 +28,7 @@ from isornn.cells import (
     Values,
     Vanilla,
 )
+from isornn.theory import analyze
 from isornn.theory.population.engine import Effort, Population, Stable
 from isornn.theory.population.jacobian import StateStructure
 from isornn.theory.records import TheoryMissing
@@ -531,3 +532,29 @@ def test_how_an_update_depends_on_its_states(update: Any, structure: StateStruct
             return update(s, u)
 
     assert StateStructure.of(Two()) == structure
+
+
+@dataclass(frozen=True)
+class Sticky(Cell):
+    """A retention gate that reads its own unit's state: units with a large one keep it for long, each for its own."""
+
+    name = "sticky"
+    gates = {"f": Reads(state=False), "n": Reads(state=False)}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f = torch.sigmoid(u.f + 0.5 * s.h)
+        return {"h": f * s.h + (1 - f) * 2 * torch.relu(u.n)}
+
+
+def test_a_response_that_dies_out_has_no_rate_of_zero() -> None:
+    """Its profile falls by a third at each step, so that 0 is no rate of it."""
+    spec = Spec(Sticky(), {"f": Gate(input_var=1.0, bias_mean=1.0), "n": Gate(input_var=1.0)})
+    found = analyze(spec)
+    assert found.chi.number() is None and "died out before its decay settled" in found.chi.reason()
+    assert found.xi.number() is None and 2 < found.reach.number() < 2.6
+    assert float(found.profile[1]) > 0.6
+
+
+def test_a_cell_without_memory_still_has_the_rate_zero() -> None:
+    found = analyze(Spec(Vanilla(), {"h": Gate(input_var=1.0)}), engine="population")
+    assert found.chi.number() == 0

@@ -25,6 +25,7 @@ from isornn.theory.population.slow_law import of_units
 from isornn.theory.population.units import Draws, Field, Laws, Units, draw_gates, variates
 from isornn.theory.records import (
     CORRELATED_RESPONSE,
+    DIED_OUT,
     JUMPS,
     NO_SPREAD,
     NOT_CONVERGED,
@@ -362,7 +363,8 @@ def population_analysis(
     def quantity(value: Tensor, stderr: Tensor, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
         return Quantity.of(value, stderr, missing | (reasons or {}))
 
-    curved = CORRELATED_RESPONSE if population.laws.remembered and not population.laws.fixed else NOT_EXPONENTIAL
+    laws = population.laws
+    curved = NOT_EXPONENTIAL if laws.fixed else CORRELATED_RESPONSE if laws.remembered else DIED_OUT
     places = jumping(spec.cell)
     jumps: dict[str, Tensor | bool] = {JUMPS.format(", ".join(places)): True} if places else {}
     chi = quantity(response.chi, response.stderr["chi"], jumps | {curved: ~response.exponential})

@@ -27,6 +27,7 @@ class Renewal:
         within: same-step coupling of classes ``(..., classes, classes)``.
         late_displaced, late_kernel: rho and K at T by what falls at the rates ``rates`` ``(..., B)``, B in place of T.
         tail: decay per step of rho and K late in what was followed.
+        died: whether they are 0 there but were not at first; the tail is then that of the last steps before.
     """
 
     displaced: Tensor
@@ -36,13 +37,15 @@ class Renewal:
     late_kernel: Tensor
     rates: Tensor
     tail: Tensor
+    died: Tensor
 
     @staticmethod
     def of(displaced: Tensor, kernel: Tensor, within: Tensor, carried: Tensor) -> Renewal:
         """``carried`` ``(..., T)`` is a curve that shows the decay of what units carry over pointwise: one rate."""
-        tail = late_rate(carried)
+        late, live = late_rate(carried), last_live_rate(carried)
+        tail = torch.where(late > 0, late, live)
         on = (displaced[..., -1:] * tail[..., None, None], kernel[..., -1:] * tail[..., None, None, None])
-        return Renewal(displaced, kernel, within, *on, tail[..., None], tail)
+        return Renewal(displaced, kernel, within, *on, tail[..., None], tail, (late == 0) & (live > 0))
 
     @staticmethod
     def with_late(displaced: Tensor, kernel: Tensor, within: Tensor, late: Tensor, rates: Tensor) -> Renewal:
@@ -52,7 +55,7 @@ class Renewal:
         leading = displaced.shape[:-2]
         tail = rates.max() if bool(used.any()) else torch.zeros((), dtype=displaced.dtype)
         on = (late[..., 0, :], late[..., 1:, :], rates.expand(*leading, -1))
-        return Renewal(displaced, kernel, within, *on, tail.expand(leading))
+        return Renewal(displaced, kernel, within, *on, tail.expand(leading), torch.zeros(leading, dtype=torch.bool))
 
     def after_sources(self, classes: Sequence[int]) -> Renewal:
         """The same after source terms of unit size in these ``classes`` at step 0, in place of the displacement."""
@@ -247,6 +250,7 @@ def follow(
             renewal = _renewal(laws, [cohorts[0].curves()], rows=slice(0, 1))
             chi = _rate(laws, renewal, steps)[0]
             same = torch.zeros_like(chi, dtype=torch.bool) if last is None else _same_rate(chi, last, tolerance)
+            same = same & ~renewal.died[0]
             if _enough(laws, renewal, chi, same, steps, length) or steps >= max_steps:
                 break
             last, steps = chi, min(2 * steps, max_steps)
@@ -307,7 +311,7 @@ def _enough(laws: Laws, renewal: Renewal, chi: Tensor, same: Tensor, steps: int,
         profile = renewal.profile(steps)[0, :, 0]
         grown = profile[:, -1] > 1e6 * profile[:, 1]
         return bool((grown | (1.5 * first_fall(profile) < steps)).all())
-    return bool(same.all())
+    return bool((same | renewal.died[0]).all())
 
 
 def _relative_error(laws: Laws, cohorts: Sequence[Cohort], horizon: int) -> Tensor:
@@ -353,7 +357,7 @@ def _response(
         states={name: value.reshape(*shape, shown) for name, value in states.items()},
         chi=chi.reshape(shape),
         reach=reach.reshape(shape),
-        exponential=_exponential(laws, rows[..., 0, :], resolved).reshape(shape),
+        exponential=_exponential(laws, rows[..., 0, :], resolved, renewal.died[0]).reshape(shape),
         stderr={
             "chi": chi_error.reshape(shape),
             "log_chi": jackknife(rates.clamp(min=_TINY).log())[1].reshape(shape),
@@ -396,16 +400,17 @@ def _reach(laws: Laws, profile: Tensor, chi: Tensor) -> Tensor:
     return torch.where(found.isinf() & (chi < 1), beyond, found)
 
 
-def _exponential(laws: Laws, profile: Tensor, resolved: Tensor) -> Tensor:
+def _exponential(laws: Laws, profile: Tensor, resolved: Tensor, died: Tensor) -> Tensor:
     """Whether successive windows of the profile have one rate: within 1 % of the time scale, or 3 small errors.
 
     A rate with an error above 5 % is no evidence of an exponential. Units that differ only for as long as inputs are
-    correlated have one rate at last, which is known where more steps do not change it.
+    correlated have one rate at last, which is known where more steps do not change it. Of a response that died out
+    before its rate settled none is known: units that stick, each at a rate of its own, have no common one.
     """
     if not laws.fixed and laws.remembered:
         return resolved
     if not laws.fixed:
-        return torch.ones(profile.shape[1], dtype=torch.bool)
+        return resolved | ~died
     ends = (0.125, 0.25, 0.5, 1.0)
     logs = [late_rate(profile, a, b).clamp(min=_TINY).log() for a, b in pairwise(ends)]
     size = logs[-1][0].abs()
