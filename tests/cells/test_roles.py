@@ -24,10 +24,10 @@ from isornn.cells import (
     cell_named,
 )
 from isornn.cells.definition import CellError
+from isornn.cells.graph import Leaf
 from isornn.cells.openings import bias_of, refusal, retention_signs, set_by, write_signs
 from isornn.cells.roles import at_start, roles_of
 from isornn.cells.starts import start
-from isornn.cells.trace import Leaf
 from retaining_cells import Exponential, Normalised, Refined, Spelled, TwoMemories
 
 # remember, write and candidates as the cells once said themselves, and what only shapes the output.

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from isornn.cells.cell import Cell
+from isornn.cells.graph import CellGraph, Leaf, evaluate
 from isornn.cells.roles import start_of
-from isornn.cells.trace import CellGraph, Leaf, evaluate, graph_of
+from isornn.cells.trace import graph_of
 
 _SAMPLES, _STEEPEST, _HALVINGS = 8, 16, 40
 _GRID = torch.linspace(-12.0, 12.0, 4002, dtype=torch.float64)

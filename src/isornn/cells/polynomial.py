@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, fx
 
 from isornn.cells.cell import Cell, initial_parameters, spread_parameters
-from isornn.cells.trace import CellGraph, Leaf, graph_of, values_in
+from isornn.cells.graph import CellGraph, Leaf, values_in
+from isornn.cells.trace import graph_of
 
 
 class NotPolynomial(ValueError):

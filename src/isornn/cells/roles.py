@@ -12,7 +12,8 @@ from torch import Tensor
 
 from isornn.cells.cell import Cell
 from isornn.cells.definition import CellError
-from isornn.cells.trace import CellGraph, Leaf, Node, graph_of, name_of, values_in
+from isornn.cells.graph import CellGraph, Leaf, Node, name_of, values_in
+from isornn.cells.trace import graph_of
 
 LeafValues = Callable[[Leaf], Tensor]
 NO_GATES = "the cell has no gates"

@@ -1,15 +1,13 @@
-"""A cell's ``read``, ``update`` and ``output`` as one expression graph, which answers what the cell *is*.
+"""The expression graph of a cell, `CellGraph`, by calling its methods once with torch.fx's symbols in place of tensors.
 
-The methods are called once with torch.fx's symbols in place of tensors. Whatever asks about the structure of a cell
-(its polynomial form, its typing, its gates' roles, its kernels) interprets this graph; nothing else calls the methods
-to learn about them.
+Whatever asks about the structure of a cell (its polynomial form, its typing, its gates' roles, its kernels) interprets
+this graph; nothing else calls the methods to learn about them.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,142 +17,8 @@ from torch.utils._pytree import tree_leaves
 
 from isornn.cells.cell import Cell, Values
 from isornn.cells.definition import CellError, check_definition
-
-INPUT = "x"
-
-Node = fx.Node
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A free variable of the graph.
-
-    Args:
-        kind: ``"state"``, ``"gate"`` (a pre-activation), ``"parameter"``, ``"input"``, or ``"new state"`` (what
-            ``output`` is given).
-        name: as the cell has it.
-    """
-
-    kind: str
-    name: str
-
-
-@dataclass(frozen=True)
-class CellGraph:
-    """What a cell's methods return, as expressions in states, pre-activations, parameters and input.
-
-    Args:
-        cell: the cell.
-        leaves: by node, the free variable that it is.
-        nodes: all nodes in the order of computation, leaves included.
-        reads: by gate that reads a state, what its recurrent matrix multiplies.
-        update: by state, its new value.
-        output: the output, in terms of *new* states.
-        untraced: by method (``"read"``, ``"update"``, ``"output"``), why it could not be traced; what it would return
-            is absent above.
-    """
-
-    cell: Cell
-    leaves: Mapping[Node, Leaf]
-    nodes: tuple[Node, ...]
-    reads: Mapping[str, Any]
-    update: Mapping[str, Any]
-    output: Any
-    untraced: Mapping[str, str]
-
-    @functools.cached_property
-    def plain_reads(self) -> tuple[str, ...]:
-        """The gates whose matrix multiplies the first state itself: one product serves them all.
-
-        >>> from isornn.cells import ChoGRU
-        >>> graph_of(ChoGRU()).plain_reads
-        ('r', 'z')
-        """
-        first = Leaf("state", self.cell.states[0])
-        return tuple(gate for gate, value in self.reads.items() if self.leaves.get(value) == first)
-
-    @property
-    def gated_reads(self) -> tuple[str, ...]:
-        """The gates whose matrix multiplies anything else."""
-        plain = self.plain_reads
-        return tuple(gate for gate, what in self.cell.gates.items() if what.state and gate not in plain)
-
-    @property
-    def output_is_first_state(self) -> bool:
-        """Whether the layer's output is the first state itself."""
-        return self.leaves.get(self.output) == Leaf("new state", self.cell.states[0])
-
-    def interpret(
-        self,
-        leaf: Callable[[Leaf], Any],
-        apply: Callable[[str, Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], Any],
-        wanted: Iterable[Any] | None = None,
-        given: Mapping[Node, Any] | None = None,
-    ) -> Callable[[Any], Any]:
-        """Evaluate the graph in any domain: tensors, polynomials, types.
-
-        Args:
-            leaf: the value of a free variable.
-            apply: ``apply(name, function, args, kwargs)``, the value of an operation; ``name`` is torch's own ("mul",
-                "sigmoid"), whether it was spelled as an operator, a function or a method.
-            wanted: evaluate only what these need; all if not given.
-            given: values of nodes that are not to be evaluated.
-
-        Returns:
-            The value of a node, or of a number, which is its own.
-
-        >>> from isornn.cells import LSTM
-        >>> graph = graph_of(LSTM())
-        >>> spelled = graph.interpret(lambda leaf: leaf.name, lambda name, f, args, _: f"{name}({', '.join(args)})")
-        >>> spelled(graph.update["c"])
-        'add(mul(sigmoid(f), c), mul(sigmoid(i), tanh(g)))'
-        """
-        values: dict[Node, Any] = dict(given or {})
-
-        def value_of(node: Any) -> Any:
-            return values[node] if isinstance(node, Node) else node
-
-        needed = None if wanted is None else self._needed(wanted)
-        for node in self.nodes:
-            if node in values or (needed is not None and node not in needed):
-                continue
-            if node in self.leaves:
-                values[node] = leaf(self.leaves[node])
-            else:
-                args = fx.node.map_arg(node.args, lambda n: values[n])
-                kwargs = fx.node.map_arg(node.kwargs, lambda n: values[n])
-                values[node] = apply(name_of(node), function_of(node), args, kwargs)
-        return value_of
-
-    def depends_on(self, value: Any) -> frozenset[Leaf]:
-        """The free variables in the expression of ``value``.
-
-        >>> from isornn.cells import ChoGRU
-        >>> graph = graph_of(ChoGRU())
-        >>> sorted(leaf.name for leaf in graph.depends_on(graph.reads["n"]))
-        ['h', 'r']
-        """
-        return frozenset(self.leaves[node] for node in self._needed([value]) if node in self.leaves)
-
-    def method_of(self, node: Node) -> str:
-        """The method that computes ``node``: ``"read"``, ``"update"`` or ``"output"``."""
-        results = {"read": self.reads.values(), "update": self.update.values(), "output": (self.output,)}
-        return next((method for method, values in results.items() if node in self._needed(values)), "update")
-
-    def _needed(self, wanted: Iterable[Any]) -> set[Node]:
-        found: set[Node] = set()
-        fresh = [node for node in wanted if isinstance(node, Node)]
-        while fresh:
-            node = fresh.pop()
-            if node not in found:
-                found.add(node)
-                fresh += node.all_input_nodes
-        return found
-
-
-def evaluate(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """The operation itself: `CellGraph.interpret` with tensors."""
-    return function(*args, **kwargs)
+from isornn.cells.graph import INPUT, CellGraph, Leaf, Node, values_in
+from isornn.cells.graph_checks import checked
 
 
 @functools.cache
@@ -176,50 +40,6 @@ def graph_of(cell: Cell) -> CellGraph:
     check_definition(cell)
     with torch.device("cpu"):  # the check has values, which a default device, "meta" above all, may not have
         return _Tracing(cell).graph()
-
-
-def name_of(node: Node) -> str:
-    """The operation's name in torch: operators, functions and methods of one operation share it.
-
-    >>> import operator
-    >>> [name_of(fx.Graph().call_function(spelled, (2.0, 3.0))) for spelled in (operator.mul, torch.mul)]
-    ['mul', 'mul']
-    """
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
-    return _SYNONYMS.get(name.strip("_"), name.strip("_"))
-
-
-_SYNONYMS = {
-    **{
-        "truediv": "div",
-        "divide": "div",
-        "true_divide": "div",
-        "multiply": "mul",
-        "subtract": "sub",
-        "negative": "neg",
-    },
-    **{"clip": "clamp", "special_expit": "sigmoid", "expit": "sigmoid", "arctan": "atan", "arcsinh": "asinh"},
-    **{"logsigmoid": "log_sigmoid"},
-}
-
-
-def function_of(node: Node) -> Callable[..., Any]:
-    """The operation as a function of tensors."""
-    if node.op == "call_method":
-        return getattr(Tensor, str(node.target))
-    assert callable(node.target)
-    return node.target
-
-
-def values_in(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-    """The arguments of an operation, those in lists too.
-
-    >>> values_in(([1.0, 2.0], -1), {"dim": 0})
-    [1.0, 2.0, -1, 0]
-    """
-    found: list[Any] = []
-    fx.node.map_aggregate((args, dict(kwargs)), found.append)
-    return found
 
 
 class _Refused(Exception):
@@ -340,11 +160,7 @@ class _Tracing:
         output = self._traced("output", lambda: self.cell.output(Values(**self.new_states), self._all_u()))
         nodes = tuple(self.fx_graph.nodes)
         found = CellGraph(self.cell, self.leaves, nodes, reads, update, output, self.untraced)
-        with torch.random.fork_rng(devices=[]):  # of methods that draw random numbers
-            found = _without_random_numbers(found)
-            if self.cell.pointwise:
-                _check_pointwise(found)
-            return _without_what_differs(found)
+        return checked(found)
 
     def _symbols(self, kind: str, names: Iterable[str]) -> dict[str, Any]:
         return {name: self._symbol(Leaf(kind, name)) for name in names}
@@ -424,163 +240,3 @@ def check_returned(cell: Cell, new: Any) -> None:
     for name in new:
         if name not in cell.states:
             raise CellError(f"{cell.name}.update: it returns {name!r}; its states are {', '.join(cell.states)}")
-
-
-def _check_pointwise(graph: CellGraph) -> None:
-    """Evaluate the graph on two sequences of seven units, and on parts of them: these must come out the same. So must
-    what the methods return that could not be traced.
-
-    Raises:
-        CellError: an operation mixes units or sequences; names the first that does.
-    """
-    drawn = _drawn(graph, _UNITS)
-    checked = functools.partial(_evaluate, graph.cell.name)
-    needed = graph._needed([*graph.reads.values(), *graph.update.values(), graph.output])
-    whole = graph.interpret(drawn.__getitem__, checked, needed)
-    own = {method: _returned(graph.cell, method, drawn) for method in graph.untraced}
-    for what, part in _PARTS:
-        values = {leaf: value[part] for leaf, value in drawn.items()}
-        alone = graph.interpret(values.__getitem__, checked, needed)
-        mixing = [
-            f"{graph.method_of(node)}: {name_of(node)}"
-            for node in graph.nodes
-            if node in needed and not _same(whole(node), alone(node), part)
-        ]
-        mixing += [f"{method}: it" for method, found in own.items() if _mixes(graph.cell, method, found, values, part)]
-        if mixing:
-            raise CellError(
-                f"{graph.cell.name}.{mixing[0]} acts on several {what} together; a cell is pointwise, unless it says "
-                "pointwise = False, which leaves it without theory"
-            )
-
-
-def _mixes(cell: Cell, method: str, whole: Any, values: Mapping[Leaf, Tensor], part: tuple[slice, slice]) -> bool:
-    """Whether a method returns something else for a part of the units; no, if it does so at every call."""
-    alone, again = (_returned(cell, method, values) for _ in range(2))
-    if (
-        whole is None
-        or alone is None
-        or again is None
-        or not all(map(_same, alone, again, [(_ALL, _ALL)] * len(again)))
-    ):
-        return False
-    return not all(_same(of_all, of_part, part) for of_all, of_part in zip(whole, alone, strict=True))
-
-
-def _without_random_numbers(graph: CellGraph) -> CellGraph:
-    """The graph, less those methods that draw random numbers by operations on their arguments: these are untraced."""
-    drawn = _drawn(graph, _UNITS)
-    checked = functools.partial(_evaluate, graph.cell.name)
-    one, other = (graph.interpret(drawn.__getitem__, checked) for _ in range(2))
-    random = next((node for node in graph.nodes if not _same(one(node), other(node), (_ALL, _ALL))), None)
-    if random is None:
-        return graph
-    results = {"read": graph.reads.values(), "update": graph.update.values(), "output": (graph.output,)}
-    reason = f"it draws random numbers, by {name_of(random)}"
-    return _without(graph, {method: reason for method, values in results.items() if random in graph._needed(values)})
-
-
-def _without(graph: CellGraph, untraced: Mapping[str, str]) -> CellGraph:
-    return replace(
-        graph,
-        reads={} if "read" in untraced else graph.reads,
-        update={} if "update" in untraced else graph.update,
-        output=None if "output" in untraced else graph.output,
-        untraced={**graph.untraced, **untraced},
-    )
-
-
-_UNITS = 7
-_ALL = slice(None)
-# A maximum, say, is in one of the parts only.
-_PARTS = (
-    *(("units", (_ALL, units)) for units in (slice(0, 3), slice(3, _UNITS))),
-    *(("sequences", (sequence, _ALL)) for sequence in (slice(0, 1), slice(1, 2))),
-)
-
-
-def _drawn(graph: CellGraph, units: int) -> dict[Leaf, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return {leaf: torch.rand(2, units, dtype=torch.float64, generator=generator) for leaf in graph.leaves.values()}
-
-
-def _without_what_differs(graph: CellGraph) -> CellGraph:
-    """The graph, less those methods that give other numbers or gradients than the cell itself: these are untraced.
-
-    A trace does not see what is no operation of torch: numbers of `random`, a `torch.autograd.Function` with a
-    derivative of its own, a branch on the type of a tensor.
-    """
-    with torch.inference_mode(False), torch.enable_grad():
-        drawn = _drawn(graph, _UNITS + 1)  # also of cells that work on pairs of units
-        known = {leaf: value.requires_grad_() for leaf, value in drawn.items()}
-        value = graph.interpret(known.__getitem__, evaluate)
-        traced = {
-            "read": [value(node) for node in graph.reads.values()],
-            "update": [value(node) for node in graph.update.values()],
-            "output": [value(graph.output)],
-        }
-        differs = [
-            method
-            for method in traced.keys() - graph.untraced.keys()
-            if not _alike(traced[method], _returned(graph.cell, method, known), list(known.values()))
-        ]
-    return _without(graph, dict.fromkeys(differs, _DIFFERS)) if differs else graph
-
-
-_DIFFERS = (
-    "its trace gives other numbers or gradients: it draws random numbers, has a derivative of its own "
-    "(torch.autograd.Function) or asks for the type of a tensor"
-)
-
-
-def _returned(cell: Cell, method: str, known: Mapping[Leaf, Tensor]) -> list[Any] | None:
-    """What the cell's method itself returns; ``None`` where it fails, as it will again where it is used."""
-    of = {kind: {leaf.name: v for leaf, v in known.items() if leaf.kind == kind} for kind in {k.kind for k in known}}
-    states, all_u = of["state"], {**of.get("parameter", {}), **of.get("gate", {})}
-    try:
-        if method == "update":
-            x = known[Leaf("input", INPUT)] if cell.input_enters_pointwise else None
-            new = cell.update(Values(**states), Values(**all_u), x)
-            return [new[name] for name in cell.states]
-        if method == "output":
-            return [cell.output(Values(**of["new state"]), Values(**all_u))]
-        reads = [gate for gate, what in cell.gates.items() if what.state]
-        return [cell.read(gate, Values(**states), Values(**all_u)) for gate in reads]
-    except Exception:
-        return None
-
-
-def _alike(traced: list[Any], own: list[Any] | None, leaves: list[Tensor]) -> bool:
-    if own is None or not all(isinstance(value, Tensor | int | float) for value in (*traced, *own)):
-        return True  # whoever asks for the values says what they have to be
-    both = [[torch.as_tensor(value, dtype=torch.float64) for value in values] for values in (traced, own)]
-    if not all(torch.allclose(a, b, equal_nan=True) for a, b in zip(*both, strict=True)):
-        return False
-    gradients = [_gradients(values, leaves) for values in both]
-    return all(torch.allclose(a, b, equal_nan=True) for a, b in zip(*gradients, strict=True))
-
-
-def _gradients(values: list[Tensor], leaves: list[Tensor]) -> list[Tensor]:
-    """Of a sum with a weight for each value."""
-    total = sum(((place + 1) * value.sum() for place, value in enumerate(values)), torch.zeros(()))
-    if not total.requires_grad:
-        return [torch.zeros_like(leaf) for leaf in leaves]
-    return list(torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True))
-
-
-def _evaluate(
-    cell: str, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Any:
-    try:
-        return function(*args, **kwargs)
-    except (RuntimeError, IndexError) as error:
-        raise CellError(f"{cell}: {name} of values (batch, units) failed: {str(error).partition(chr(10))[0]}") from None
-
-
-def _same(whole: Any, alone: Any, part: tuple[slice, slice]) -> bool:
-    if not isinstance(whole, Tensor) or not isinstance(alone, Tensor):
-        return True
-    sequences, units = part
-    own = whole[..., units] if whole.shape[-1:] == (_UNITS,) else whole
-    own = own[..., sequences, :] if whole.shape[-2:] == (2, _UNITS) else own
-    return own.shape == alone.shape and torch.allclose(own, alone, equal_nan=True)

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from isornn.cells.cell import Cell
 from isornn.cells.definition import CellError, check_definition
+from isornn.cells.graph import CellGraph, Leaf, Node, name_of, values_in
 from isornn.cells.polynomial import affine_in_states
-from isornn.cells.trace import CellGraph, Leaf, Node, graph_of, name_of, values_in
+from isornn.cells.trace import graph_of
 
 Verdict = Literal["strongly", "weakly", "not", "undetermined"]
 

@@ -12,7 +12,7 @@ from isornn.cli.show import print_table
 
 if TYPE_CHECKING:
     from isornn.cells import Cell, ParameterLaw
-    from isornn.cells.trace import CellGraph, Leaf
+    from isornn.cells.graph import CellGraph, Leaf
 
 _COLUMNS = (
     "cell",

@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 
 from isornn.capture.calls import States
 from isornn.cells import Values
-from isornn.cells.trace import INPUT, Leaf
+from isornn.cells.graph import INPUT, Leaf
 from isornn.diagnosis.replay import Replay
 from isornn.nn.layer_step import LayerStep
 

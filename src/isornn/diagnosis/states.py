@@ -10,8 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from isornn.cells.graph import INPUT, Leaf
 from isornn.cells.roles import LeafValues, RetainedState, roles_of
-from isornn.cells.trace import INPUT, Leaf
 from isornn.diagnosis.records import GateActivity, InputFacts, Memory, StateMoments, single, thinned
 from isornn.diagnosis.replay import Replay, spans
 from isornn.theory import Quantity

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Cell, CellError
-from isornn.cells.trace import CellGraph, Node, graph_of
+from isornn.cells.graph import CellGraph, Node
+from isornn.cells.trace import graph_of
 
 
 @dataclass(frozen=True)

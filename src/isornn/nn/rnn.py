@@ -18,7 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 from isornn.cells import Cell, drawn_parameters
 from isornn.cells.definition import check_definition
-from isornn.cells.trace import Leaf, graph_of
+from isornn.cells.graph import Leaf
+from isornn.cells.trace import graph_of
 from isornn.nn.cudnn import MODES, recurrence_by_cudnn, runs_cudnn
 from isornn.nn.kernels import kernel_of
 from isornn.nn.layout import GateTensors, Layout

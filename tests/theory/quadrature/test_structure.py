@@ -12,8 +12,8 @@ from torch import Tensor
 from checked import MGU
 from isornn.cells import CELLS, Cell, Gate, Reads, Spec, Values, Vanilla, cell_named
 from isornn.cells.definition import CellError
+from isornn.cells.graph import INPUT
 from isornn.cells.polynomial import Polynomial, structure_of
-from isornn.cells.trace import INPUT
 from isornn.theory import NotPolynomial, analyze
 from isornn.theory.quadrature.affine import AffineTheory
 from isornn.theory.quadrature.gate_law import GateLaw

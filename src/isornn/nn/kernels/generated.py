@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Cell
-from isornn.cells.trace import evaluate, graph_of
+from isornn.cells.graph import evaluate
+from isornn.cells.trace import graph_of
 from isornn.nn.kernels.contract import Gradients, Kernel, RecurrenceArgs
 from isornn.nn.kernels.device import runs_triton
 from isornn.nn.kernels.program import with_autograd

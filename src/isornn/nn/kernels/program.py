@@ -19,7 +19,8 @@ from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from isornn.cells import Cell
-from isornn.cells.trace import CellGraph, Leaf, Node, evaluate, graph_of, values_in
+from isornn.cells.graph import CellGraph, Leaf, Node, evaluate, values_in
+from isornn.cells.trace import graph_of
 
 OUTPUT = "output"
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from isornn.cells import Cell
-from isornn.cells.trace import Leaf, Node
+from isornn.cells.graph import Leaf, Node
 from isornn.nn.kernels.program import COSTLY, ONE, OUTPUT, PREDICATES, VECTORISED, ZERO, Program, aten, program_of
 from isornn.nn.layout import Layout
 

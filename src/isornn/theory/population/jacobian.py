@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Cell, Values, initial_parameters
+from isornn.cells.graph import Leaf
 from isornn.cells.polynomial import Polynomial, form_refusal, structure_of
-from isornn.cells.trace import Leaf, graph_of
+from isornn.cells.trace import graph_of
 from isornn.theory.matrix_law import fourth_cumulant
 from isornn.theory.population.units import Field, Laws, Units, draw_gates
 from isornn.theory.records import TheoryMissing, jackknife, pooled

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Cell, Values
+from isornn.cells.graph import INPUT
 from isornn.cells.polynomial import Term, structure_of
-from isornn.cells.trace import INPUT
 
 Group = tuple[str, ...]  # of gates; "" is the input that is read pointwise
 Means = dict[tuple[str, int, int], Tensor]

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from isornn.cells import Cell, Spec
 from isornn.cells.bias_laws import SPREAD
+from isornn.cells.graph import INPUT
 from isornn.cells.openings import bias_of
 from isornn.cells.polynomial import NotPolynomial, Polynomial, Term, form_refusal, structure_of
-from isornn.cells.trace import INPUT
 from isornn.theory.inputs import AUTOCORRELATED, centred
 from isornn.theory.quadrature.gate_law import GateLaw
 
