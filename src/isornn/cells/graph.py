@@ -156,6 +156,7 @@ def name_of(node: Node) -> str:
     """The operation's name in torch: operators, functions and methods of one operation share it.
 
     >>> import operator
+    >>> import torch
     >>> [name_of(fx.Graph().call_function(spelled, (2.0, 3.0))) for spelled in (operator.mul, torch.mul)]
     ['mul', 'mul']
     """
