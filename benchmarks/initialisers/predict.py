@@ -17,6 +17,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import combinations
+from statistics import mean
 
 import torch
 from protocol import BATCH, GOALS, MODULES, STARTS, UNITS, Place
@@ -84,6 +86,21 @@ def order(results: Sequence[Result]) -> list[int]:
 
     keys = sorted({key(result) for result in results})
     return [keys.index(key(result)) for result in results]
+
+
+def between_seeds(results: Sequence[Result]) -> float | None:
+    """Spearman's, of the orders that two seeds give, in the mean over pairs of seeds: how far an order can be known at
+    all. ``None`` where a run diverged."""
+    goal = GOALS[results[0].place.goal]
+    if any(result.diverged for result in results):
+        return None
+    sign = 1 if goal.metric == "loss" else -1
+    seeds = range(len(results[0].updates))
+    orders = []
+    for seed in seeds:
+        keys = [(result.updates[seed], sign * result.final[seed]) for result in results]
+        orders.append([sorted(set(keys)).index(key) for key in keys])
+    return mean(float(spearmanr(one, other).statistic) for one, other in combinations(orders, 2))
 
 
 def correlation(results: Sequence[Result], by_updates_alone: bool = False) -> float | None:

@@ -9,7 +9,7 @@ from statistics import median
 
 import torch
 from kept import Asked, Kept, Known
-from predict import correlation
+from predict import between_seeds, correlation
 from protocol import CORE_GOALS, CORE_MODULES, CORE_STARTS, GOALS, OURS, SEEDS
 from race import Result
 from rich.console import Console
@@ -201,8 +201,10 @@ def _ranked(whole: ByCell) -> list[str]:
     told = ", ".join(f"{' '.join(cell)} {value:.2f}" for cell, value in known.items())
     middle = median(known.values())
     alone = median(value for value in plain if value is not None)
+    by_seeds = [value for by_start in whole.values() if (value := between_seeds(list(by_start.values()))) is not None]
     return [
         f"rank correlation of predicted and measured order: {told}",
+        f"of the orders that two of the seeds give: in the median {median(by_seeds):.2f}, at worst {min(by_seeds):.2f}",
         _claim(
             f"in the median {middle:.2f}, wanted at least {RANKED} (by updates alone {alone:.2f})", middle >= RANKED
         ),
