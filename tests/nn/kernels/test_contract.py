@@ -321,6 +321,7 @@ def test_gradients_of_results_may_have_any_strides(kernel: Any, cell: Cell) -> N
 @in_every_way(EVERY_CELL)
 @dtypes
 def test_gates_wide_open_and_shut(kernel: Any, cell: Cell, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)  # the draws below are the same whatever ran before
     given = arguments(cell, (5, 2, 16), dtype)
     given["drive"] += 1000 * torch.randint(-1, 2, given["drive"].shape)
     grads = [torch.randn(5, 2, 16, dtype=dtype) for _ in range(count_results(cell))]
