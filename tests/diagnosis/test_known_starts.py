@@ -128,3 +128,13 @@ def test_updates_leave_no_start(name):
         optimiser.step()
     assert names(model) == {None}
     assert "none known: trained" in str(diagnose(model, torch.randn(20, 4, 5)))
+
+
+@pytest.mark.parametrize("name", ["t_rnn", "t_lstm", "minimal", "min_gru", "min_lstm", "mgu", "lstm_coupled"])
+def test_torchs_own_draw_in_layers_of_other_cells(name):
+    torch.manual_seed(0)
+    layer = isornn.nn.RNN(isornn.cells.cell_named(name), 5, 64)
+    assert names(layer) == {"torch"}
+    layer(torch.randn(20, 4, 5))[0].sum().backward()
+    torch.optim.SGD(layer.parameters(), 0.1).step()
+    assert names(layer) == {None}

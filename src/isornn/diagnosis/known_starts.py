@@ -110,7 +110,9 @@ def _stacked_users(layer: RecurrentLayer, biases: str) -> str:
 def _matrices(layer: RecurrentLayer, facts: WeightFacts) -> str | None:
     recurrent = [gate.recurrent.double() for gate in layer.gates.values() if gate.recurrent is not None]
     if not recurrent:
-        return None
+        given = [m.flatten() for g in layer.gates.values() for m in (g.input, g.previous_input) if m is not None]
+        bound = 1 / math.sqrt(layer.hidden)
+        return "torch" if given and _is_uniform(torch.cat(given), -bound, bound) else None
     retained = [facts.gates[gate] for gate in retention_signs(layer.cell) if gate in facts.gates]
     if retained and all(0 < gate.weight_var < _WEAK for gate in retained):
         return "critical"
@@ -139,7 +141,10 @@ def _biases(layer: RecurrentLayer) -> tuple[str, str] | None:
     if not vectors:
         return "none", "no biases"
     kept = [gate for gate in signs if gate in vectors]
-    rest = _quiet([vector for gate, own in vectors.items() if gate not in kept for vector in own], layer.hidden)
+    others = [vector for gate, own in vectors.items() if gate not in kept for vector in own]
+    rest = _quiet(others or [vector for gate in kept for vector in vectors[gate]], layer.hidden)
+    if not others and rest != "torch":
+        rest = "zero"
     if not kept:
         return None if rest is None else (rest, f"biases {'as torch has them' if rest == 'torch' else '0'}")
     total = torch.cat([signs[gate] * torch.stack(vectors[gate]).sum(0) for gate in kept])
@@ -147,8 +152,8 @@ def _biases(layer: RecurrentLayer) -> tuple[str, str] | None:
         own = [signs[gate] * vector for gate in kept for vector in vectors[gate]]
         return _beside(rest, total, own, layer.hidden)
     written = [gate for gate in write_signs(layer.cell) if gate in vectors]
-    others = [vector for gate, own in vectors.items() if gate not in (*kept, *written) for vector in own]
-    if written and not any(bool(vector.any()) for vector in others):
+    further = [vector for gate, own in vectors.items() if gate not in (*kept, *written) for vector in own]
+    if written and not any(bool(vector.any()) for vector in further):
         mirrored = torch.cat([torch.stack(vectors[gate]).sum(0) for gate in written])
         if mirrored.shape == total.shape and torch.allclose(mirrored, -total, atol=1e-4):
             return _spread(total, [signs[gate] * vector for gate in kept for vector in vectors[gate]])
