@@ -26,7 +26,7 @@ from isornn.cli.options import (
     needed,
 )
 from isornn.cli.show import check_writable, errors, say
-from isornn.formatting import rounded
+from isornn.formatting import rounded, share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -214,7 +214,8 @@ def _print(diagram: PhaseDiagram, show: str, seconds: float) -> None:
     for name, axis in (("x", diagram.x), ("y", diagram.y)):
         print(f"{name}: {axis.path} from {axis.values[0]:g} to {axis.values[-1]:g}, {len(axis.values)} values")
     quantity = diagram.quantities[show]
-    print(f"{show}: {_range(quantity)}; {_sureness(diagram, quantity)}")
+    sure = f"; {_sureness(diagram, quantity)}" if bool(quantity.defined.any()) else ""
+    print(f"{show}: {_range(quantity)}{sure}")
     if not bool(diagram.converged.all()):
         print(f"without a fixed point: {_share(~diagram.converged)} of the specs")
     for reason, where in quantity.reasons:
@@ -237,16 +238,12 @@ def _sureness(diagram: PhaseDiagram, quantity: Quantity) -> str:
     relative = (quantity.stderr / quantity.value.abs().clamp(min=1e-300))[quantity.defined]
     if not len(relative):
         return "no standard errors"
-    middle, most = (_percent(float(value)) for value in (relative.median(), relative.max()))
+    middle, most = (share(float(value)) for value in (relative.median(), relative.max()))
     return f"relative standard error {middle} in the median, {most} at most"
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %"
-
-
 def _share(where: Tensor) -> str:
-    return _percent(float(where.double().mean()))
+    return share(float(where.double().mean()))
 
 
 def _write(diagram: PhaseDiagram, show: str, file: Path, lines: list[tuple[float, float]]) -> None:

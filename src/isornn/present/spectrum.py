@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from isornn.figures import Curve, Mark, Panel
-from isornn.formatting import rounded, with_error_of
+from isornn.formatting import rounded, share, with_error_of
 from isornn.present.matplotlib import Drawing, draw_panels
 from isornn.theory.spectra import SpectralDensity
 
@@ -72,5 +72,5 @@ def _caption(found: SpectralDensity) -> str:
     small = float(found.distribution(torch.tensor([1e-4], dtype=torch.float64)))
     return (
         f"m₁ = {mean}, m₂ - m₁² = {variance} (residual of the density {found.residual:.0e}). "
-        f"{100 * small:.2g} % of the singular values are below 0.01. Isometry: all at 1."
+        f"{share(small)} of the singular values are below 0.01. Isometry: all at 1."
     )
