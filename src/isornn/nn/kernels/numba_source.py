@@ -32,9 +32,9 @@ def source_of(schedule: Schedule) -> str:
         number_0 = real(0.95)
         number_1 = real(0.050000000000000044)
         for b in range(start, stop):
-            drive_row_0 = row_of(drive, (t, b, 0))
-            new_s_row = row_of(new_s, (t, b))
-            old_s_row = row_of(new_s, (t - 1, b)) if t else row_of(initial_s, (b,))
+            row_drive_0 = row_of(drive, (t, b, 0))
+            row_new_s = row_of(new_s, (t, b))
+            row_old_s = row_of(new_s, (t - 1, b)) if t else row_of(initial_s, (b,))
             for n in range(width):
                 row_new_s[n] = ((row_old_s[n] * number_0) + (row_drive_0[n] * number_1))
     """
