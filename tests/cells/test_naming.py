@@ -103,7 +103,7 @@ def test_a_class_by_its_module(name: str, options: dict[str, object] | None, cel
     [
         ("own_cell", {}, "'own_cell' is not one of vanilla, .*, nor package.module:Class"),
         (3, {}, "3 is not one of vanilla"),
-        ("own_cells:Absent", {}, "own_cells:Absent: the module has no such class"),
+        ("own_cells:Absent", {}, "own_cells:Absent: the module has no such class; its cells are "),
         ("own_cells:torch.nn.Linear", {}, "no cell, a subclass of isornn.cells.Cell"),
         ("own_cells:torch", {}, "no cell"),
         ("os:system", {}, "os:system: it is no cell"),

@@ -177,7 +177,7 @@ def _parsed(name: str) -> tuple[str, str, dict[str, Any]]:
         raise OptionError(f"cell: {name!r} is not {_FORM}, with literals for values") from None
     plain = all(part.isidentifier() for part in (*module.split("."), *path.split(".")))
     if not plain or call.args or None in options or len(options) < len(call.keywords):
-        raise OptionError(f"cell: {name!r} is not {_FORM}, each option once")
+        raise OptionError(f"cell: {name!r} is not {_FORM}, options by name and each option once")
     return module, path, {str(option): value for option, value in options.items()}
 
 
@@ -197,7 +197,13 @@ def _imported(module: str, allow: Sequence[str]) -> ModuleType:
 def _class(module: ModuleType, path: str) -> type[Cell]:
     found, where = _attribute(module, path), f"cell: {module.__name__}:{path}"
     if found is None:
-        raise OptionError(f"{where}: the module has no such class")
+        cells = [
+            n
+            for n, kind in vars(module).items()
+            if isinstance(kind, type) and issubclass(kind, Cell) and kind is not Cell
+        ]
+        there = f"; its cells are {', '.join(sorted(cells))}" if cells else ""
+        raise OptionError(f"{where}: the module has no such class{there}")
     if not (isinstance(found, type) and issubclass(found, Cell)):
         raise OptionError(f"{where}: it is no cell, a subclass of isornn.cells.Cell")
     if inspect.isabstract(found):

@@ -221,5 +221,7 @@ def _options(cell: Cell) -> str:
     for field in fields(cell):
         words = field.default in named.get(field.name, ())  # a cell of the user's own may mean something else by it
         default = "must be given" if field.default is MISSING else str(field.default)
-        rows.append(f"{field.name}: {allowed[field.name] if words else default}")
+        given = getattr(cell, field.name)
+        other = "" if given == field.default or words else f"; here {given}"
+        rows.append(f"{field.name}: {allowed[field.name] if words else default}{other}")
     return "\n".join(rows)

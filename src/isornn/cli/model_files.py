@@ -122,6 +122,8 @@ def _loaded(option: str, file: Path) -> Any:
             load_checkpoint(file) if is_checkpoint(file) else torch.load(file, map_location="cpu", weights_only=True)
         )
     except Exception as error:  # a pickle that somebody made may raise anything
+        if isinstance(error, FileNotFoundError):
+            raise SpecError(option, str(file), "there is no such file") from None
         reason = _reason(error)
         raise SpecError(option, str(file), f"it is what torch.save wrote of tensors only ({reason})") from None
     _check_tensors(option, file, content, size)
