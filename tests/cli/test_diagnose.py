@@ -136,7 +136,7 @@ def test_bad_input_is_refused_in_a_line(folder: Path) -> None:
     assert "--data is needed; it is the batch, unless my_models:model returns" in refused("my_models:model")
     assert "without pickle" in refused("my_models:model", "--data", "objects.npy")
     assert "ends in .npy or .pt" in refused("my_models:model", "--data", "x.csv")
-    assert "tensors only" in refused("my_models:model", "--data", "missing.pt")
+    assert "there is no such file" in refused("my_models:model", "--data", "missing.pt")
     assert "a tuple of tensors" in refused("my_models:model", "--data", "other.pt")
     assert "holds no recurrent layer" in refused("my_models:feedforward")
     assert "--length: 1 is not allowed" in refused("my_models:both", "--length", 1)
