@@ -221,6 +221,17 @@ def test_random_numbers_like_an_argument_are_not_traced(draws: Callable[[Tensor]
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
+def test_each_method_that_draws_random_numbers_is_named() -> None:
+    cell = cell_of(
+        lambda s, u: {"h": torch.tanh(u.n) + torch.randn_like(u.n)},
+        output=lambda self, s, u: functional.dropout(s.h),
+    )
+    assert {name: said.rpartition(" ")[2] for name, said in graph_of(cell).untraced.items()} == {
+        "update": "randn_like",
+        "output": "dropout",
+    }
+
+
 def test_methods_with_other_arguments_are_named() -> None:
     @dataclass(frozen=True)
     class Old(Cell):

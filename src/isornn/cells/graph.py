@@ -107,9 +107,9 @@ class CellGraph:
         def value_of(node: Any) -> Any:
             return values[node] if isinstance(node, Node) else node
 
-        needed = None if wanted is None else self.needed(wanted)
+        chosen = None if wanted is None else needed(wanted)
         for node in self.nodes:
-            if node in values or (needed is not None and node not in needed):
+            if node in values or (chosen is not None and node not in chosen):
                 continue
             if node in self.leaves:
                 values[node] = leaf(self.leaves[node])
@@ -128,23 +128,24 @@ class CellGraph:
         >>> sorted(leaf.name for leaf in graph.depends_on(graph.reads["n"]))
         ['h', 'r']
         """
-        return frozenset(self.leaves[node] for node in self.needed([value]) if node in self.leaves)
+        return frozenset(self.leaves[node] for node in needed([value]) if node in self.leaves)
 
     def method_of(self, node: Node) -> str:
         """The method that computes ``node``: ``"read"``, ``"update"`` or ``"output"``."""
         results = {"read": self.reads.values(), "update": self.update.values(), "output": (self.output,)}
-        return next((method for method, values in results.items() if node in self.needed(values)), "update")
+        return next((method for method, values in results.items() if node in needed(values)), "update")
 
-    def needed(self, wanted: Iterable[Any]) -> set[Node]:
-        """The nodes that it takes to compute those that are wanted, these included."""
-        found: set[Node] = set()
-        fresh = [node for node in wanted if isinstance(node, Node)]
-        while fresh:
-            node = fresh.pop()
-            if node not in found:
-                found.add(node)
-                fresh += node.all_input_nodes
-        return found
+
+def needed(wanted: Iterable[Any]) -> set[Node]:
+    """The nodes that it takes to compute those that are wanted, these included."""
+    found: set[Node] = set()
+    fresh = [node for node in wanted if isinstance(node, Node)]
+    while fresh:
+        node = fresh.pop()
+        if node not in found:
+            found.add(node)
+            fresh += node.all_input_nodes
+    return found
 
 
 def evaluate(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from isornn.cells.cell import Cell, Values
 from isornn.cells.definition import CellError
-from isornn.cells.graph import INPUT, CellGraph, Leaf, evaluate, name_of
+from isornn.cells.graph import INPUT, CellGraph, Leaf, evaluate, name_of, needed
 
 
 def checked(graph: CellGraph) -> CellGraph:
@@ -37,16 +37,16 @@ def _check_pointwise(graph: CellGraph) -> None:
     """
     drawn = _drawn(graph, _UNITS)
     checked = functools.partial(_evaluate, graph.cell.name)
-    needed = graph.needed([*graph.reads.values(), *graph.update.values(), graph.output])
-    whole = graph.interpret(drawn.__getitem__, checked, needed)
+    results = needed([*graph.reads.values(), *graph.update.values(), graph.output])
+    whole = graph.interpret(drawn.__getitem__, checked, results)
     own = {method: _returned(graph.cell, method, drawn) for method in graph.untraced}
     for what, part in _PARTS:
         values = {leaf: value[part] for leaf, value in drawn.items()}
-        alone = graph.interpret(values.__getitem__, checked, needed)
+        alone = graph.interpret(values.__getitem__, checked, results)
         mixing = [
             f"{graph.method_of(node)}: {name_of(node)}"
             for node in graph.nodes
-            if node in needed and not _same(whole(node), alone(node), part)
+            if node in results and not _same(whole(node), alone(node), part)
         ]
         mixing += [f"{method}: it" for method, found in own.items() if _mixes(graph.cell, method, found, values, part)]
         if mixing:
@@ -74,12 +74,14 @@ def _without_random_numbers(graph: CellGraph) -> CellGraph:
     drawn = _drawn(graph, _UNITS)
     checked = functools.partial(_evaluate, graph.cell.name)
     one, other = (graph.interpret(drawn.__getitem__, checked) for _ in range(2))
-    random = next((node for node in graph.nodes if not _same(one(node), other(node), (_ALL, _ALL))), None)
-    if random is None:
-        return graph
     results = {"read": graph.reads.values(), "update": graph.update.values(), "output": (graph.output,)}
-    reason = f"it draws random numbers, by {name_of(random)}"
-    return _without(graph, {method: reason for method, values in results.items() if random in graph.needed(values)})
+    untraced: dict[str, str] = {}
+    for method, values in results.items():
+        own = needed(values)
+        random = (node for node in graph.nodes if node in own and not _same(one(node), other(node), (_ALL, _ALL)))
+        if (first := next(random, None)) is not None:
+            untraced[method] = f"it draws random numbers, by {name_of(first)}"
+    return _without(graph, untraced) if untraced else graph
 
 
 def _without(graph: CellGraph, untraced: Mapping[str, str]) -> CellGraph:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from isornn.cells import Cell
-from isornn.cells.graph import Leaf, Node
+from isornn.cells.graph import Leaf, Node, needed
 from isornn.nn.kernels.program import COSTLY, ONE, OUTPUT, PREDICATES, VECTORISED, ZERO, Program, aten, program_of
 from isornn.nn.layout import Layout
 
@@ -368,14 +368,7 @@ class _Planner:
 
     @functools.cached_property
     def _forward_nodes(self) -> set[Node]:
-        found: set[Node] = set()
-        fresh = [*self.program.new.values(), *self.program.reads.values(), *self.kept]
-        while fresh:
-            node = fresh.pop()
-            if node not in found:
-                found.add(node)
-                fresh += node.all_input_nodes
-        return found
+        return needed([*self.program.new.values(), *self.program.reads.values(), *self.kept])
 
     # -- stages -------------------------------------------------------------------------------------------------------
 
