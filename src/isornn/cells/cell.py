@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -181,7 +181,13 @@ def undeclared_attributes(cell: Cell) -> tuple[str, ...]:
 
 
 def _options(cell: Cell) -> tuple[Any, ...]:
-    return type(cell), *(_with_types(getattr(cell, option.name)) for option in fields(cell))
+    kind = type(cell)
+    return kind, *[_with_types(getattr(cell, name)) for name in _option_names(kind)]
+
+
+@cache
+def _option_names(kind: type[Cell]) -> tuple[str, ...]:
+    return tuple(option.name for option in fields(kind))
 
 
 def _with_types(value: Any) -> Any:

@@ -125,15 +125,22 @@ class GeneratedKernel(Kernel):
     def _units(self, parameters: Sequence[Tensor]) -> list[Tensor]:
         """The expressions in the cell's parameters alone, (N,) each."""
         named = dict(zip(self.cell.parameters, parameters, strict=True))
+        if self._parameters_themselves is not None:
+            return [named[name].contiguous() for name in self._parameters_themselves]
         units = self.schedule.program.units
         value = graph_of(self.cell).interpret(lambda leaf: named[leaf.name], evaluate, units)
         return [value(node).contiguous() for node in units]
 
+    @cached_property
+    def _parameters_themselves(self) -> tuple[str, ...] | None:
+        """By expression in parameters alone, the parameter that it is; ``None`` where one is not just that."""
+        leaves, units = graph_of(self.cell).leaves, self.schedule.program.units
+        return tuple(leaves[node].name for node in units) if all(node in leaves for node in units) else None
+
     def _of_units(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Tensor]:
         """Gradients of the cell's parameters from those of the expressions in them."""
-        graph, units = graph_of(self.cell), self.schedule.program.units
-        if all(node in graph.leaves for node in units):
-            by_name = {graph.leaves[node].name: value for node, value in zip(units, gradients, strict=True)}
+        if self._parameters_themselves is not None:
+            by_name = dict(zip(self._parameters_themselves, gradients, strict=True))
             named = zip(self.cell.parameters, parameters, strict=True)
             return [by_name[name] if name in by_name else torch.zeros_like(value) for name, value in named]
 

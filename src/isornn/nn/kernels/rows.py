@@ -57,5 +57,46 @@ def _view(
     return found._getvalue()
 
 
+@intrinsic(prefer_literal=True)
+def _load(context: Any, row: Any, n: Any, number: Any) -> Any:
+    """``row[n]`` of the row with this number. Rows of different numbers are taken to have no memory in common, or LLVM
+    would not vectorise a loop over several; each has one number in all of a module, and numbers are literal."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found = builder.load(_address(context, builder, signature, arguments))
+        return _apart(builder.module, found, number.literal_value)
+
+    return row.dtype(row, n, number), build
+
+
+@intrinsic(prefer_literal=True)
+def _store(context: Any, row: Any, n: Any, number: Any, value: Any) -> Any:
+    """``row[n] = value`` of the row with this number, as `load`."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _address(context, builder, signature, arguments)
+        _apart(builder.module, builder.store(arguments[3], pointer), number.literal_value)
+        return context.get_dummy_value()
+
+    return types.void(row, n, number, row.dtype), build
+
+
+def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    row = context.make_array(signature.args[0])(context, builder, arguments[0])
+    return builder.gep(row.data, [arguments[1]])
+
+
+def _apart(module: Any, access: Any, number: int) -> Any:
+    """The access, of which LLVM is told that those with lower numbers are elsewhere."""
+    domain = module.add_metadata(["rows"])
+    *lower, own = (module.add_metadata([f"row {k}", domain]) for k in range(number + 1))
+    access.set_metadata("alias.scope", module.add_metadata([own]))
+    if lower:
+        access.set_metadata("noalias", module.add_metadata(lower))
+    return access
+
+
 part_of: Any = cast(Any, _part)  # the context is numba's to give
 row_of: Any = cast(Any, _row)
+load: Any = cast(Any, _load)
+store: Any = cast(Any, _store)

@@ -1,7 +1,6 @@
 """Where the values of one step live, and in which order they are computed: a cell's program as statements on rows.
 
-A row is what one sequence has of one quantity at one step, (N,) numbers. Every statement writes one row, with one loop
-over units: with more, and with more than `_MOST_ROWS` to read, LLVM does not vectorise it.
+A row is what one sequence has of one quantity at one step, (N,) numbers. Every statement writes one row.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from isornn.cells import Cell
 from isornn.cells.graph import Leaf, Node, needed
 from isornn.nn.kernels.program import COSTLY, ONE, OUTPUT, PREDICATES, VECTORISED, ZERO, Program, aten, program_of
 from isornn.nn.layout import Layout
-
-_MOST_ROWS = 7
 
 
 @dataclass(frozen=True)
@@ -484,8 +481,7 @@ class _Writer:
         self._uses = self._counted(wanted)
 
     def statements(self, wanted: Sequence[Wanted]) -> tuple[Statement, ...]:
-        """Statements that compute each ``(value, row, whether to add)``, in this order: rows are then written in the
-        order in which they lie, which is a third faster."""
+        """Statements that compute each ``(value, row, whether to add)``, in this order."""
         self._start(wanted)
         for node, row, adds in wanted:
             if not _is_computed(node):
@@ -494,7 +490,7 @@ class _Writer:
                 continue
             value = self._expression(node)
             if value != row:
-                self._done.append(Statement(row, self._limited(value), adds))
+                self._done.append(Statement(row, value, adds))
             if row == self.slots.get(node):
                 self.rows[node] = row
         return tuple(self._done)
@@ -522,7 +518,7 @@ class _Writer:
             row = self._fresh()
         if row is None:
             return self._inlined(node)
-        self._done.append(Statement(row, self._limited(self._inlined(node))))
+        self._done.append(Statement(row, self._inlined(node)))
         self._local[node] = row
         if row == self.slots.get(node) or row.array.startswith("new."):
             self.rows[node] = row
@@ -537,15 +533,6 @@ class _Writer:
         if node.target in (ONE, ZERO):
             return 1.0 if node.target is ONE else 0.0
         return Operation(node.target, tuple(self._expression(arg) for arg in node.args))
-
-    def _limited(self, value: Expression) -> Expression:
-        """The same with few enough rows to read; what is too much goes to rows of its own first."""
-        while len(rows_of(value)) > _MOST_ROWS and isinstance(value, Operation):
-            widest = max(value.args, key=lambda arg: len(rows_of(arg)))
-            row = self._fresh()
-            self._done.append(Statement(row, self._limited(widest)))
-            value = Operation(value.function, tuple(row if a is widest else a for a in value.args))
-        return value
 
     def _fresh(self) -> Row:
         self._scratch += 1
@@ -584,3 +571,8 @@ def rows_of(value: Any) -> set[Row]:
     if isinstance(value, Operation):
         return set().union(*map(rows_of, value.args))
     return set()
+
+
+def functions_of(value: Any) -> set[Any]:
+    """The functions that an expression calls."""
+    return {value.function}.union(*map(functions_of, value.args)) if isinstance(value, Operation) else set()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from isornn.nn.kernels.program import aten
-from isornn.nn.kernels.schedule import Operation, Row
+from isornn.nn.kernels.schedule import Operation, Row, Statement, rows_of
 
 FUNCTIONS = ("cos", "erf", "exp", "expm1", "log", "log1p", "sigmoid", "sin", "sqrt", "tanh", "where")
 """What a module of kernels must have by these names."""
@@ -60,3 +60,33 @@ def spelled(value: Any, row: Callable[[Row], str], number: Callable[[float], str
     spelling = _SPELLINGS[value.function]
     fixed = {name: number(size) for name, size in (("one", 1.0), ("zero", 0.0)) if f"{{{name}}}" in spelling}
     return spelling.format(*(spelled(arg, row, number) for arg in value.args), **fixed)
+
+
+def written_out(
+    statements: Iterable[Statement],
+    held: Iterable[Row],
+    name: Callable[[Row], str],
+    loaded: Callable[[Row], str],
+    value: Callable[[Statement], str],
+    stored: Callable[[Row], str | None],
+) -> Iterator[str]:
+    """The statements as lines on variables: each row is loaded where it is first read.
+
+    Args:
+        statements: in order.
+        held: rows whose variables exist already.
+        name: a row's variable.
+        loaded: what is assigned to it from memory.
+        value: what a statement assigns to its target's.
+        stored: the line that writes a row to memory; ``None`` for one that stays a variable.
+    """
+    known = set(held)
+    for one in statements:
+        read = rows_of(one.value) | ({one.target} if one.adds else set())
+        for row in sorted(read - known, key=name):
+            yield f"{name(row)} = {loaded(row)}"
+        yield f"{name(one.target)} = {f'{name(one.target)} + ' if one.adds else ''}{value(one)}"
+        known |= {*read, one.target}
+        to_memory = stored(one.target)
+        if to_memory is not None:
+            yield to_memory

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from isornn.nn.kernels.numba_source import step_name
 from isornn.nn.kernels.schedule import Row, Schedule, Stage, Statement, rows_of, variable
-from isornn.nn.kernels.spelling import FUNCTIONS, spelled
+from isornn.nn.kernels.spelling import FUNCTIONS, spelled, written_out
 
 # Where a row's elements are, by the first part of its array's name: `numba_source._ROWS` as an offset in memory.
 _PLACES = {
@@ -125,23 +125,16 @@ class _Printer:
         )
 
     def _statements(self, stage: Stage, held: set[Row]) -> list[str]:
-        known = set(held)
-        lines: list[str] = []
-        for statement in stage.statements:
-            read = rows_of(statement.value) | ({statement.target} if statement.adds else set())
-            fresh = sorted(read - known, key=lambda row: row.name)
-            lines += [f"{row.name} = {self._loaded(row)}" for row in fresh]
-            lines.append(f"{statement.target.name} = {self._value(statement)}")
-            known |= {*fresh, statement.target}
-            if statement.target not in held and not statement.target.array.startswith("scratch"):
-                lines.append(self._stored(statement.target))
-        return lines
+        def stored(row: Row) -> str | None:
+            return None if row in held or row.array.startswith("scratch") else self._stored(row)
+
+        return list(written_out(stage.statements, held, lambda row: row.name, self._loaded, self._value, stored))
 
     def _value(self, statement: Statement) -> str:
         value = spelled(statement.value, lambda row: row.name, self._number)
         if not rows_of(statement.value):
             value = f"tl.zeros_like({self._number(0.0)} + place) + {value}"  # a number for every element
-        return f"{statement.target.name} + {value}" if statement.adds else value
+        return value
 
     def _number(self, value: float) -> str:
         return self.numbers.setdefault(value, f"number_{len(self.numbers)}")
