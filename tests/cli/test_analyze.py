@@ -47,6 +47,13 @@ def test_every_start_is_analysed(name: str) -> None:
     assert found["fixed_point"]["converged"] is (name != "identity")
 
 
+@pytest.mark.parametrize("cell", ["lru", "rg_lru"])
+def test_torchs_start_of_cells_whose_units_differ_has_fixed_biases(cell: str) -> None:
+    found = answer("analyze", "--cell", cell, *SIZES, "--init", "torch")
+    assert found["spec"]["biases"] == "fixed"
+    assert found["reach"] > 2
+
+
 def test_what_does_not_settle_is_an_answer(spec_file: Callable[[Any], Path]) -> None:
     data = {"cell": "vanilla", "options": {"nonlinearity": "relu"}, "gates": {"h": {"weight_var": 4, "input_var": 1}}}
     found = answer("analyze", spec_file(data))

@@ -110,7 +110,7 @@ def test_a_fault_of_ours_is_not_taken_for_bad_input(monkeypatch: pytest.MonkeyPa
         (("demo", "--length", "2"), ("--length: 2", "at least 3")),
         (("demo", "--updates", "0"), ("--updates: 0", "at least 1")),
         (("demo", "--seed", "-1"), ("--seed: -1", "at least 0")),
-        (("demo", "--out", "/dev/null/demo"), ("--out", "'/dev/null/demo'", "folder")),
+        (("demo", "--output", "/dev/null/demo"), ("--output", "'/dev/null/demo'", "folder")),
     ],
 )
 def test_bad_options(

@@ -17,7 +17,7 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Training is short, and the predictions are a cheap cell's."""
     cheap = analyze(start("torch", Vanilla(), 128, 64))
     monkeypatch.setattr(ask, "ask_start", lambda *_: cheap)
-    result = run("demo", "--length", "4", "--updates", "2", "--out", tmp_path)
+    result = run("demo", "--length", "4", "--updates", "2", "--output", tmp_path)
     assert result.exit_code == 0, result.output
     for part in ("torch", "standard", "chrono", "critical", with_error_of(cheap.reach.number()), "UCI digits"):
         assert part in result.stdout
@@ -30,4 +30,4 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_demo_refuses_a_folder_without_data(tmp_path: Path) -> None:
-    assert "no such folder" in refusal("demo", "--out", tmp_path, "--data", tmp_path / "nowhere")
+    assert "no such folder" in refusal("demo", "--output", tmp_path, "--data", tmp_path / "nowhere")

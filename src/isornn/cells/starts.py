@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from isornn.cells.bias_laws import BiasLaw
-from isornn.cells.cell import Cell
+from isornn.cells.cell import Cell, ParameterLaw
 from isornn.cells.lstm import LSTM, Peephole
 from isornn.cells.openings import modulating_signs, refusal, retention_signs, write_signs
 from isornn.cells.spec import Gate, Input, Spec, SpecError
@@ -61,7 +61,8 @@ def start(
     whatever function of the gate that is: ln U(1, T-1) is for a logistic gate. As in torch's modules, a pre-activation
     that reads the state and an input sums two biases, so its variance is 2/(3N); others have one, 1/(3N). uniform_gate
     also mirrors the law on a gate that only modulates the remember gate, as its authors do: r of ``ur_lstm`` and
-    ``ur_gru``. Starts that spread biases over units draw them once (``biases = "fixed"``); the others are "redrawn".
+    ``ur_gru``. Starts that spread biases over units draw them once (``biases = "fixed"``), and so do
+    all starts of cells whose units start with different parameters (``lru``, ``rg_lru``); the others are "redrawn".
 
     The last four are what libraries in use do to LSTMs (remember gate f); for other cells the remember gate takes f's
     place. stacked_orthogonal draws one orthogonal matrix for all G gates that read the state, and one for those that
@@ -161,8 +162,10 @@ def preset(name: str, hidden: int = 1, inputs: int = 1, input: Input = _UNIT_INP
 
 
 def _on(input: Input, cell: Cell, gates: Mapping[str, Gate]) -> Spec:
-    """With biases drawn once where inputs are correlated over time: redrawn networks have no use for that."""
-    return Spec(cell, gates, input, biases="fixed" if input.remembers else "redrawn")
+    """With biases drawn once where inputs are correlated over time, of which redrawn networks keep nothing, and where
+    units keep parameters of their own, which differ."""
+    units_differ = any(isinstance(value, ParameterLaw) for value in cell.parameters.values())
+    return Spec(cell, gates, input, biases="fixed" if input.remembers or units_differ else "redrawn")
 
 
 def _size(field: str, size: int | None) -> int:

@@ -28,7 +28,9 @@ def demo(
     seed: Annotated[
         int, typer.Option("--seed", metavar="S", parser=whole, help="Of weights, images and noise; 0 unless given.")
     ] = 0,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Record and figure go there.")] = Path("demo"),
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Record and figure go there.")] = Path(
+        "demo"
+    ),
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="DIR", help="MNIST's IDX files, or ISORNN_DATA; else the package's digits."),
@@ -42,19 +44,19 @@ def demo(
 
     length = experiment.LENGTH if length is None else length
     updates = experiment.UPDATES if updates is None else updates
-    _check(length, updates, seed, out)
+    _check(length, updates, seed, output)
     with denormals_flushed():
         denormal_mode()  # starts torch's threads before the theory does
     predicted = _predict(experiment.STARTS, load_digits(data).pixels, length)
     reaches = {name: answer.reach.number() for name, answer in predicted.items()}
     with _progress(updates) as callback:
-        result = experiment.run_demo(length, updates, seed, out, data, predicted=reaches, progress=callback)
-    draw_demo(out / experiment.RECORD, out / FIGURE)
+        result = experiment.run_demo(length, updates, seed, output, data, predicted=reaches, progress=callback)
+    draw_demo(output / experiment.RECORD, output / FIGURE)
     _print(result, predicted)
-    print(f"figure: {out / FIGURE}")
+    print(f"figure: {output / FIGURE}")
 
 
-def _check(length: int, updates: int, seed: int, out: Path) -> None:
+def _check(length: int, updates: int, seed: int, output: Path) -> None:
     """Check all options before the theory and the training start."""
     from isornn.cells import SpecError
 
@@ -62,9 +64,9 @@ def _check(length: int, updates: int, seed: int, out: Path) -> None:
         if not least <= value < 2**31:
             raise SpecError(option, value, f"it is a whole number of at least {least}")
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SpecError("--out", str(out), f"it is a folder that can be written to ({error.strerror})") from None
+        raise SpecError("--output", str(output), f"it is a folder that can be written to ({error.strerror})") from None
 
 
 def _predict(starts: Iterable[str], inputs: int, length: int) -> dict[str, Analysis]:

@@ -37,9 +37,9 @@ def reproduce(
         ),
     ] = "small",
     seed: Annotated[int, typer.Option("--seed", metavar="S", parser=whole, help="Of everything random.")] = 0,
-    out: Annotated[
+    output: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Of records and figures; results/SCALE unless given."),
+        typer.Option("--output", "-o", metavar="DIR", help="Of records and figures; results/SCALE unless given."),
     ] = None,
     data: Annotated[
         Path | None,
@@ -58,7 +58,7 @@ def reproduce(
     if target == "report":
         from isornn.experiments.report import report
 
-        print(report(RESULTS if out is None else out))
+        print(report(RESULTS if output is None else output))
         return
     if scale not in SCALES:
         raise TargetError(f"scale: {scale!r} is not allowed; it is one of {', '.join(SCALES)}")
@@ -67,7 +67,7 @@ def reproduce(
     if jobs < 1:
         raise TargetError(f"jobs: {jobs} is not allowed; it is at least 1")
     chosen = [target_named(name) for name in (target_ids() if target == "all" else [target])]
-    folder = RESULTS / scale if out is None else out
+    folder = RESULTS / scale if output is None else output
     if target == "all":
         found = _all([one for one in chosen if scale in one.settings], scale, seed, folder, data, jobs)
     else:
