@@ -38,7 +38,7 @@ class RunningText(Task):
     (True, [...])
     """
 
-    symbolic = per_step = True
+    symbolic = per_step = predicts_next = True
     columns: int
 
     def __init__(

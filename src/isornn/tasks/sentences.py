@@ -40,7 +40,7 @@ class Sentences(Task):
     ' cat'
     """
 
-    symbolic = per_step = lengths_vary = True
+    symbolic = per_step = predicts_next = lengths_vary = True
 
     def __init__(self, text: Text, longest: int, part: Part = "train", *, seed: int = 0) -> None:
         at_least("longest", longest, 2, "a sentence has at least 2 characters")

@@ -38,6 +38,7 @@ class Task(Dataset[Item]):
         outputs: the number of classes where y holds integers, else the number of values.
         symbolic: x holds symbols, int64 (T,).
         per_step: y has an entry for each step; else one for the sequence, asked for at the last step.
+        predicts_next: y is x one step on, which a model that reads backwards too would only have to copy.
         lengths_vary: items have different numbers of steps.
         columns: None, or the batch size that items are laid out for: item i + columns goes on where item i ends.
         baseline: the loss (mean cross-entropy in nats, or mean squared error) of the best answer without memory,
@@ -59,6 +60,7 @@ class Task(Dataset[Item]):
     outputs: int
     symbolic: bool = False
     per_step: bool = False
+    predicts_next: bool = False
     lengths_vary: bool = False
     columns: int | None = None
     baseline: float | None = None

@@ -54,7 +54,8 @@ def check_sizes(configuration: Configuration, problem: Problem, device: torch.de
 
     Raises:
         ConfigurationError: the weights and their gradients, or a batch and the states that its backward pass needs, are
-            larger; steps with parameters of their own are not as many as the task's.
+            larger; steps with parameters of their own are not as many as the task's; a bidirectional model of a task
+            whose answers are its next inputs.
     """
     model, task, size = configuration.model, problem.training, 8 if configuration.precision == "64-true" else 4
     own = model.options.get("own_steps")
@@ -62,11 +63,15 @@ def check_sizes(configuration: Configuration, problem: Problem, device: torch.de
         steps = "varying numbers of" if task.lengths_vary else problem.length
         raise ConfigurationError("model.own_steps", own, f"the task has {steps} steps, each of which is one of its own")
     there, hidden = _memory(device), model["hidden"]
+    if model["bidirectional"] and task.predicts_next:
+        allowed = "the task is to predict the next step, which the other direction has read"
+        raise ConfigurationError("model.bidirectional", True, allowed)
     weights = 2 * size * _parameters(model, model["embedding"] or task.inputs)
     if weights > there:
         allowed = f"its weights and their gradients take {_gigabytes(weights)} of {_gigabytes(there)}"
         raise ConfigurationError("model.hidden", hidden, allowed)
-    batch = size * configuration.batch_size * (task[0][0].numel() + problem.length * hidden * model["layers"])
+    states = problem.length * hidden * model["layers"] * (2 if model["bidirectional"] else 1)
+    batch = size * configuration.batch_size * (task[0][0].numel() + states)
     if batch > there:
         allowed = f"a batch and its states take {_gigabytes(batch)} of {_gigabytes(there)}"
         raise ConfigurationError("batch_size", configuration.batch_size, allowed)
@@ -75,7 +80,7 @@ def check_sizes(configuration: Configuration, problem: Problem, device: torch.de
 def _parameters(model: Choice, inputs: int) -> int:
     """How many numbers the recurrent layers have."""
     if model.name == "spectral":  # factorised where it is made, so it has to be there
-        return 2 * model["layers"] * int(model["hidden"]) ** 2
+        return 2 * model["layers"] * int(model["hidden"]) ** 2 * (2 if model["bidirectional"] else 1)
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in _recurrent(model, inputs).parameters())
 
@@ -93,8 +98,10 @@ def _gigabytes(size: int) -> str:
 
 def _recurrent(model: Choice, inputs: int) -> nn.Module:
     sizes = (inputs, model["hidden"], model["layers"])
-    read = ("hidden", "layers", "embedding", "own_steps")
+    read = ("hidden", "layers", "embedding", "own_steps", "bidirectional")
     options = {name: value for name, value in model.options.items() if name not in read}
+    if model["bidirectional"]:
+        options["bidirectional"] = True
     if model.name.startswith("torch.nn."):
         layer: nn.Module = getattr(nn, model.name.removeprefix("torch.nn."))(*sizes, **options)
         return layer
@@ -174,7 +181,8 @@ def _held_(recurrent: nn.Module, gain: float) -> nn.Module:
 
 def _recurrent_matrices(recurrent: nn.Module) -> list[str]:
     layers = range(int(recurrent.num_layers))  # type: ignore[arg-type]
-    return [name for layer in layers if hasattr(recurrent, name := f"weight_hh_l{layer}")]
+    names = (f"weight_hh_l{layer}{direction}" for layer in layers for direction in ("", "_reverse"))
+    return [name for name in names if hasattr(recurrent, name)]
 
 
 @torch.no_grad()

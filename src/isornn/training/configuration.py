@@ -22,6 +22,7 @@ from isornn.training.fields import (
     flag,
     number,
     one_of,
+    only_true,
     positive,
     read_fields,
     seed,
@@ -41,6 +42,7 @@ _SIZES: Fields = {
     "hidden": whole(1, most=_MOST_UNITS),
     "layers": whole(1, default=1, most=_MOST_LAYERS),
     "embedding": whole(1, default=None, most=_MOST_UNITS),
+    "bidirectional": only_true(),
 }
 _DROPOUT: Fields = {"dropout": number(0, 1, default=0.0)}
 _LAYER: Fields = {
@@ -168,9 +170,9 @@ class Configuration:
     Args:
         task: what is learned; ``held_out``: how many items each of the validation and test parts has.
         model: a cell of `isornn.cells` by its name, one's own by ``package.module:Class``, ``torch.nn.RNN``, ``LSTM``
-            or ``GRU``, or ``spectral``, the factorised network; with ``hidden``, ``layers``, and ``embedding`` for
-            symbols (one-hot where it is absent); ``own_steps``: the number of steps, each of which then has parameters
-            of its own.
+            or ``GRU``, or ``spectral``, the factorised network; with ``hidden``, ``layers``, ``bidirectional``, and
+            ``embedding`` for symbols (one-hot where it is absent); ``own_steps``: the number of steps, each of which
+            then has parameters of its own.
         start: a start of `isornn.init`, a preset, or ``spec`` with ``gates`` as in a spec file, ``uniform``: all
             parameters, those of embedding and readout too, from U(-bound, bound), or ``scaled``: torch's, or the
             factorised matrices' own, with recurrent matrices times ``gain`` and biases 0, or ``held``: factorised
@@ -232,6 +234,7 @@ class Configuration:
         found = Configuration(**{**values, **choices})
         _check_cell(found)
         _check_dropout(found.model)
+        _check_directions(found.model)
         _check_milestones(found.schedule)
         return found
 
@@ -345,6 +348,11 @@ def _check_cell(configuration: Configuration) -> None:
 def _check_dropout(model: Choice) -> None:
     if model["dropout"] and model["layers"] == 1:
         raise ConfigurationError("model.dropout", model["dropout"], "it acts between layers, of which there is one")
+
+
+def _check_directions(model: Choice) -> None:
+    if model["bidirectional"] and model.options.get("own_steps") is not None:
+        raise ConfigurationError("model.bidirectional", True, "steps with parameters of their own have one direction")
 
 
 def _check_milestones(schedule: Choice) -> None:

@@ -132,6 +132,12 @@ def flag(default: bool) -> Field:
     return Field("it is true or false", read, default)
 
 
+def only_true() -> Field:
+    """True or false, where false is kept as nothing: configurations from before there was the field are the same."""
+    read = flag(False).read
+    return Field("it is true or false", lambda value: None if value is None else read(value) or None, None)
+
+
 def anything(allowed: str, default: Value | _Needed = NEEDED) -> Field:
     """What another part checks."""
     return Field(allowed, lambda value: value, default)

@@ -7,15 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from isornn.tasks import Task
 
 
 class SequenceModel(nn.Module):
-    """``y = A h_T + a``, or ``y_t = A h_t + a`` for every step.
+    """``y = A h_T + a``, or ``y_t = A h_t + a`` for every step; of two directions, h has the last of each.
 
     Args:
-        recurrent: any module with torch.nn.LSTM's call and its ``hidden_size``, steps first; one direction.
+        recurrent: any module with torch.nn.LSTM's call and its ``hidden_size``, steps first, in one direction or two.
         outputs: how many numbers y has: logits, or values.
         encoder: what x goes through first; x itself where it is ``None``.
         every_step: whether each step has an output.
@@ -37,7 +38,9 @@ class SequenceModel(nn.Module):
         super().__init__()
         self.encoder = nn.Identity() if encoder is None else encoder
         self.recurrent = recurrent
-        self.readout = nn.Linear(int(recurrent.hidden_size), outputs)  # type: ignore[arg-type]
+        self.bidirectional = bool(getattr(recurrent, "bidirectional", False))
+        hidden = int(recurrent.hidden_size) * (1 + self.bidirectional)  # type: ignore[arg-type]
+        self.readout = nn.Linear(hidden, outputs)
         self.every_step, self.carries = every_step, carries
         self.carried: Any = None
 
@@ -58,12 +61,25 @@ class SequenceModel(nn.Module):
             x: (T, B, D), or (T, B) of symbols.
             lengths: (B,); what x holds behind them changes nothing before them.
         """
-        out, state = self.recurrent(self.encoder(x), self.carried)
+        out, state = self._run(self.encoder(x), lengths)
         if self.carries:
             self.carried = _detached(state)
-        if not self.every_step:
-            out = out[-1] if lengths is None else out[lengths - 1, torch.arange(len(lengths), device=out.device)]
-        return self.readout(out)
+        return self.readout(out if self.every_step else self._ends(out, lengths))
+
+    def _run(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Any]:
+        if lengths is None or not self.bidirectional:  # in one direction what follows a sequence changes nothing in it
+            out, state = self.recurrent(x, self.carried)
+            return out, state
+        packed, state = self.recurrent(pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False), self.carried)
+        return pad_packed_sequence(packed, total_length=len(x))[0], state
+
+    def _ends(self, out: Tensor, lengths: Tensor | None) -> Tensor:
+        """The outputs of each sequence's last step, and of its first in the other direction."""
+        last = out[-1] if lengths is None else out[lengths - 1, torch.arange(len(lengths), device=out.device)]
+        if not self.bidirectional:
+            return last
+        hidden = out.shape[-1] // 2
+        return torch.cat([last[:, :hidden], out[0, :, hidden:]], -1)
 
     def forget(self) -> None:
         """Begin the next call with the state 0."""
