@@ -85,6 +85,7 @@ class Module:
 CORE_MODULES: Mapping[str, Module] = {"LSTM": Module("torch.nn.LSTM", LSTM()), "GRU": Module("torch.nn.GRU", GRU())}
 _OTHERWISE: Mapping[str, Fields] = {
     "2-layers": {"layers": 2},
+    "bidirectional": {"bidirectional": True},
     "256-units": {"hidden": 256},
 }
 WIDER_MODULES: Mapping[str, Module] = {
