@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,17 @@ class Solved:
     rounding: runs are known by the digits that they were started with.
 
     Args:
-        file: of the answers, written whole after each new one; JSON holds them.
+        file: of the answers, and of former ones that are not solved again yet, written whole after each new one; JSON
+            holds them.
         of: what all answers depend on, as text.
     """
 
     def __init__(self, file: Path, of: str) -> None:
         self._file, self._of = file, of
         known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        self._former = known.get("answers", {})
-        self._answers: dict[str, Any] = self._former if known.get("of") == of else {}
+        answers, former = known.get("answers", {}), known.get("former", {})
+        self._answers: dict[str, Any] = answers if known.get("of") == of else {}
+        self._former: dict[str, Any] = former if known.get("of") == of else former | answers
 
     def get(self, key: str, solve: Callable[[], Any]) -> Any:
         """The answer that is kept, or that of ``solve``, which is kept from now on."""
@@ -49,11 +51,17 @@ class Solved:
         return self._answers[key]
 
     def _save(self) -> None:
-        lines = (f"{json.dumps(key)}: {json.dumps(answer)}" for key, answer in sorted(self._answers.items()))
+        left = {key: answer for key, answer in self._former.items() if key not in self._answers}
         with replacing(self._file) as new:
             new.write_text(
-                f'{{"of": {json.dumps(self._of)}, "answers": {{\n' + ",\n".join(lines) + "\n}}\n", encoding="utf-8"
+                f'{{"of": {json.dumps(self._of)}, "answers": {_by_line(self._answers)}, "former": {_by_line(left)}}}\n',
+                encoding="utf-8",
             )
+
+
+def _by_line(answers: Mapping[str, Any]) -> str:
+    lines = [f"{json.dumps(key)}: {json.dumps(answer)}" for key, answer in sorted(answers.items())]
+    return "{\n" + ",\n".join(lines) + "\n}" if lines else "{}"
 
 
 def _same(one: Any, other: Any) -> bool:
