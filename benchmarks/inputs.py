@@ -7,8 +7,8 @@ over the steps; the reach and the growth per step of E|dh|^2 (over the second ha
 fixed point. Wanted: every number within 1 % of the theory's or within 3 standard errors, of both together. The error of
 4 networks is itself uncertain (Student's t with 3 degrees of freedom is beyond 3 in 6 % of all cases), so a case with a
 number beyond is measured again with 16 other networks, and where one is beyond again (1 % of all cases) with 64 others;
-the largest measurement decides. What is done is kept in results/inputs.json,
-and a later call goes on from there (delete it to start anew).
+the largest measurement decides. What is done is kept in results/inputs.json, and a later call goes on from there
+(delete it to start anew).
 """
 
 from __future__ import annotations

@@ -21,7 +21,12 @@ _ROWS = {
     "unit": "{array}",
     "old": "row_of(new_{name}, (t - 1, b)) if t else row_of(initial_{name}, (b,))",
 }
-_LONG = COSTLY - {aten.sqrt.default, aten.rsqrt.default, aten.reciprocal.default, aten.div.Tensor}  # no one instruction
+_LONG = COSTLY - {
+    aten.sqrt.default,
+    aten.rsqrt.default,
+    aten.reciprocal.default,
+    aten.div.Tensor,
+}  # many instructions each
 
 
 def source_of(schedule: Schedule) -> str:
@@ -46,7 +51,7 @@ def source_of(schedule: Schedule) -> str:
                 value_new_s = ((value_old_s * number_0) + (value_drive_0 * number_1))
                 store(row_new_s, n, 3, value_new_s)
     """
-    numbers = _numbers_of_rows(schedule)
+    numbers = _alias_scopes(schedule)
     stages = [
         _function(step_name(direction, stage.gate), stage, numbers)
         for direction, all_stages in (("forward", schedule.forward), ("backward", schedule.backward))
@@ -60,8 +65,8 @@ def source_of(schedule: Schedule) -> str:
     return "\n\n\n".join([head, *stages, _all_forward(schedule), _all_backward(schedule)]) + "\n"
 
 
-def _numbers_of_rows(schedule: Schedule) -> Mapping[Row, int]:
-    """A number for each row that no other row shares memory with: an old state was a new one at the step before."""
+def _alias_scopes(schedule: Schedule) -> Mapping[Row, int]:
+    """The alias scope of each row: an old state has that of the new one, which it was at the step before."""
     rows = [row for stage in (*schedule.forward, *schedule.backward) for row in stage.rows]
     apart = sorted({_after_the_step(row) for row in rows}, key=lambda row: row.name)
     return {row: apart.index(_after_the_step(row)) for row in rows}

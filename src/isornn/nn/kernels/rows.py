@@ -59,23 +59,23 @@ def _view(
 
 @intrinsic(prefer_literal=True)
 def _load(context: Any, row: Any, n: Any, number: Any) -> Any:
-    """``row[n]`` of the row with this number. Rows of different numbers are taken to have no memory in common, or LLVM
-    would not vectorise a loop over several; each has one number in all of a module, and numbers are literal."""
+    """``row[n]`` in the alias scope of this number, a literal. Rows in different scopes must not alias: told so, LLVM
+    vectorises a loop over several of them. A row has one scope in all functions of a module."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         found = builder.load(_address(context, builder, signature, arguments))
-        return _apart(builder.module, found, number.literal_value)
+        return _in_alias_scope(builder.module, found, number.literal_value)
 
     return row.dtype(row, n, number), build
 
 
 @intrinsic(prefer_literal=True)
 def _store(context: Any, row: Any, n: Any, number: Any, value: Any) -> Any:
-    """``row[n] = value`` of the row with this number, as `load`."""
+    """``row[n] = value`` in the alias scope of this number, as `load`."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = _address(context, builder, signature, arguments)
-        _apart(builder.module, builder.store(arguments[3], pointer), number.literal_value)
+        _in_alias_scope(builder.module, builder.store(arguments[3], pointer), number.literal_value)
         return context.get_dummy_value()
 
     return types.void(row, n, number, row.dtype), build
@@ -86,8 +86,8 @@ def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return builder.gep(row.data, [arguments[1]])
 
 
-def _apart(module: Any, access: Any, number: int) -> Any:
-    """The access, of which LLVM is told that those with lower numbers are elsewhere."""
+def _in_alias_scope(module: Any, access: Any, number: int) -> Any:
+    """The load or store with LLVM's ``alias.scope`` and ``noalias``: of two scopes it is enough that the higher says so."""
     domain = module.add_metadata(["rows"])
     *lower, own = (module.add_metadata([f"row {k}", domain]) for k in range(number + 1))
     access.set_metadata("alias.scope", module.add_metadata([own]))
