@@ -87,7 +87,7 @@ def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 
 def _in_alias_scope(module: Any, access: Any, number: int) -> Any:
-    """The load or store with LLVM's ``alias.scope`` and ``noalias``: of two scopes it is enough that the higher says so."""
+    """The load or store with LLVM's ``alias.scope`` and ``noalias``; of two scopes the higher says that they differ."""
     domain = module.add_metadata(["rows"])
     *lower, own = (module.add_metadata([f"row {k}", domain]) for k in range(number + 1))
     access.set_metadata("alias.scope", module.add_metadata([own]))
