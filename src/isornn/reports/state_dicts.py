@@ -152,7 +152,7 @@ def _module(prefix: str, tensors: Mapping[str, Tensor], cell: str) -> nn.RNNBase
         dtype=tensors["weight_ih_l0"].dtype,
         **options,
     )
-    return _filled(make, prefix, tensors)
+    return _filled(make, prefix, tensors, cell)
 
 
 def _layer(prefix: str, tensors: Mapping[str, Tensor], cell: Cell) -> RNN:
@@ -176,7 +176,7 @@ def _layer(prefix: str, tensors: Mapping[str, Tensor], cell: Cell) -> RNN:
         features="linear" if maps else None,
         dtype=tensors[f"{stack}_l0"].dtype,
     )
-    return _filled(make, prefix, tensors)
+    return _filled(make, prefix, tensors, cell.name)
 
 
 def _depth(prefix: str, tensors: Mapping[str, Tensor]) -> int:
@@ -187,10 +187,10 @@ def _depth(prefix: str, tensors: Mapping[str, Tensor]) -> int:
     return len(numbers)
 
 
-def _filled(make: Callable[..., _Module], prefix: str, tensors: Mapping[str, Tensor]) -> _Module:
+def _filled(make: Callable[..., _Module], prefix: str, tensors: Mapping[str, Tensor], cell: str) -> _Module:
     """The module with these tensors; tried on torch's meta device, where sizes that do not fit take no memory."""
     try:
-        make(device="meta").load_state_dict(dict(tensors), assign=True)
+        _check_fits(make(device="meta"), prefix, tensors, cell)
         module = make()
         module.load_state_dict(dict(tensors))
     except SpecError:
@@ -198,6 +198,17 @@ def _filled(make: Callable[..., _Module], prefix: str, tensors: Mapping[str, Ten
     except (RuntimeError, ValueError) as error:
         raise SpecError(prefix or "state dict", sorted(tensors), " ".join(str(error).split())) from None
     return module
+
+
+def _check_fits(module: nn.Module, prefix: str, tensors: Mapping[str, Tensor], cell: str) -> None:
+    """That the tensors have the module's names and shapes, and hold numbers that it can take."""
+    wanted = module.state_dict()
+    for name in sorted(wanted.keys() | tensors.keys()):
+        found = list(tensors[name].shape) if name in tensors else "absent"
+        allowed = f"has it of shape {list(wanted[name].shape)}" if name in wanted else "has no such tensor"
+        if name not in wanted or found != list(wanted[name].shape):
+            raise SpecError(_full(prefix, name), found, f"a layer of {cell} that fits the others {allowed}")
+    module.load_state_dict(dict(tensors), assign=True)
 
 
 def _shape(prefix: str, tensors: Mapping[str, Tensor], name: str) -> tuple[int, int]:
