@@ -59,6 +59,13 @@ def test_a_run_from_its_file(file: Path, tmp_path: Path) -> None:
     assert (again.exit_code, again.stderr, again.stdout) == (0, "", done.stdout)
 
 
+def test_the_answer_names_the_whole_model(file: Path, tmp_path: Path) -> None:
+    changes = ("--set", "model.layers=2", "--set", "model.bidirectional=true", "--set", "updates=1")
+    done = called(file, *changes, "--set", "task.name=adding", "--set", "task.length=10", "-o", tmp_path / "run")
+    assert done.exit_code == 0, done.stderr
+    assert "torch.nn.GRU(6, 2 layers, bidirectional)" in " ".join(done.stdout.split())
+
+
 def test_without_a_folder_the_hash_names_it(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = called(

@@ -16,6 +16,7 @@ from isornn.formatting import with_error_of
 
 if TYPE_CHECKING:
     from isornn.training import Configuration, RunRecord, State
+    from isornn.training.configuration import Choice
     from isornn.training.run import Device
 
 _SET = "it is FIELD=VALUE, as optimiser.rate=1e-3"
@@ -137,8 +138,17 @@ def _print(record: RunRecord) -> None:
     evaluated = {name: metrics for name, metrics in parts.items() if metrics is not None}
     columns = list(next(iter(evaluated.values()), {}))
     rows = [(name, *(with_error_of(metrics.get(column)) for column in columns)) for name, metrics in evaluated.items()]
-    configuration = record.configuration
-    title = f"{configuration.model.name}({configuration.model['hidden']}), {record.data}, {record.seconds:.0f} s"
+    title = f"{_named(record.configuration.model)}, {record.data}, {record.seconds:.0f} s"
     if record.baseline is not None:
         title += f", loss without memory {with_error_of(record.baseline)}"
     print_table(title, ("", *columns), rows)
+
+
+def _named(model: Choice) -> str:
+    """A model by its cell and size: ``lstm(16, 2 layers, bidirectional)``."""
+    size = [str(model["hidden"])]
+    if model["layers"] > 1:
+        size.append(f"{model['layers']} layers")
+    if model["bidirectional"]:
+        size.append("bidirectional")
+    return f"{model.name}({', '.join(size)})"
