@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from isornn.cells.spec import brief
+from isornn.cells.errors import brief
 from isornn.files import read_json, replacing
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from isornn.cells import (
     Vanilla,
     cell_named,
 )
-from isornn.cells.definition import CellError
+from isornn.cells.errors import CellError
 from isornn.cells.graph import Leaf
 from isornn.cells.openings import bias_of, refusal, retention_signs, set_by, write_signs
 from isornn.cells.roles import at_start, roles_of
@@ -214,3 +215,37 @@ def test_starts_follow_the_sign() -> None:
     assert law is not None
     v = doubles(0.1, 0.7)
     torch.testing.assert_close(1 - bias_of(MGU(), "f", law, v).sigmoid(), v)
+
+
+class HardGate(Cell):
+    """A leaky integrator with the hard sigmoid .2 u + .5 in the spelling of a subclass."""
+
+    name = "hard_gate"
+    gates = {"f": Reads(), "n": Reads()}
+
+    def squash(self, u: Any) -> Any:
+        raise NotImplementedError
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f = self.squash(0.2 * u.f + 0.5)
+        return {"h": f * s.h + (1 - f) * torch.tanh(u.n)}
+
+
+HARD_SPELLINGS: dict[str, Callable[[Any, Any], Any]] = {
+    "clamp": lambda self, u: torch.clamp(u, 0.0, 1.0),
+    "clip": lambda self, u: u.clip(min=0, max=1),
+    "hardtanh": lambda self, u: torch.nn.functional.hardtanh(u, 0.0, 1.0),
+    "hardtanh by name": lambda self, u: torch.nn.functional.hardtanh(u, min_val=0.0, max_val=1.0),
+}
+
+
+@pytest.mark.parametrize("spelling", HARD_SPELLINGS)
+def test_a_hard_gate_does_not_depend_on_the_spelling(spelling: str) -> None:
+    cell = type("Own", (HardGate,), {"squash": HARD_SPELLINGS[spelling]})()
+    gate = roles_of(cell).gates["f"]
+    assert gate.kinks == (-2.5, 2.5) and roles_of(cell).remember == "f"
+
+
+def test_other_bounds_are_no_gate() -> None:
+    cell = type("Own", (HardGate,), {"squash": lambda self, u: torch.nn.functional.hardtanh(u)})()
+    assert not roles_of(cell).gates

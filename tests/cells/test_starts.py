@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -198,3 +199,23 @@ def test_octaves_of_a_log_law_have_as_many_units() -> None:
     v = (torch.arange(7000, dtype=torch.float64) + 0.5) / 7000
     octaves = BiasLaw("log_timescale", 1.0, 128.0).quantile(v).exp().log2().floor()
     assert octaves.unique(return_counts=True)[1].tolist() == [1000] * 7
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"kind": "logtimescale", "low": 1.0, "high": 99.0}, "bias_law.kind: 'logtimescale'"),
+        ({"kind": "hard_chrono", "low": 1.0, "high": 9.0}, "bias_law.kind"),
+        ({"kind": "timescale", "low": 9.0, "high": 1.0}, r"bias_law: \(9.0, 1.0\)"),
+        ({"kind": "timescale", "low": 0.0, "high": 1.0}, "0 < low <= high"),
+        ({"kind": "timescale", "low": 1.0, "high": math.inf}, "0 < low <= high"),
+        ({"kind": "chrono"}, "ends of chrono"),
+        ({"kind": "chrono", "low": 2.0, "high": 9.0}, "ends of chrono"),
+        ({"kind": "uniform_gate", "sign": 5}, "bias_law.sign: 5"),
+        ({"kind": "empirical"}, "bias_law.values"),
+        ({"kind": "empirical", "values": (1.0, math.nan)}, "bias_law.values"),
+    ],
+)
+def test_laws_that_are_none(given: dict[str, Any], field: str) -> None:
+    with pytest.raises(SpecError, match=field):
+        BiasLaw(**given)

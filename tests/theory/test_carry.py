@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from isornn.cells import Gate, Input, Peephole, Spec
+from isornn.cells import Cell, Gate, Input, Minimal, Peephole, Spec
 from isornn.theory.carry import LONGEST, carry_of
 
 
@@ -29,3 +29,14 @@ def test_units_that_keep_nothing_reach_no_step_and_those_that_keep_all_reach_the
     bias: float, reach: float
 ) -> None:
     assert carry_of(Spec(Peephole(), {"f": Gate(bias_mean=bias), "g": Gate(input_var=1.0)})).reach() == reach
+
+
+@pytest.mark.parametrize("cell", [Minimal(), Peephole()], ids=lambda cell: cell.name)
+def test_singular_values_within_a_margin_count_with_their_mean_square(cell: Cell) -> None:
+    """E s^2 = 1 + m^2/3 for s uniform in [1-m, 1+m]."""
+    gate = "u" if cell == Minimal() else "f"
+    spec = Spec(cell, {gate: Gate(weight_var=6.0, input_var=1.0)})
+    wide = spec.replace(f"{gate}.ensemble", 1.0)
+    alike = spec.replace(f"{gate}.weight_var", 6.0 * 4 / 3)
+    assert carry_of(wide, 0.4).mean == pytest.approx(carry_of(alike, 0.4).mean, rel=1e-12)
+    assert carry_of(wide, 0.4).mean != pytest.approx(carry_of(spec, 0.4).mean, rel=1e-4)

@@ -42,3 +42,10 @@ def test_the_size_of_inputs_counts() -> None:
     place, weight = np.polynomial.hermite_e.hermegauss(60)
     exact = float((weight / (1 + np.exp(-1 - math.sqrt(1.5) * place)) ** 2).sum() / weight.sum())
     assert chi.number() == pytest.approx(exact, abs=4 * (chi.error() or 0) + 1e-9)
+
+
+def test_singular_values_within_a_margin_count_with_their_mean_square() -> None:
+    gates = {name: Gate(weight_var=1.0, input_var=0.5, ensemble=1.0) for name in "ifgo"}
+    alike = {name: Gate(weight_var=4 / 3, input_var=0.5) for name in "ifgo"}
+    of_margin, of_gaussian = (lstm_approximation(Spec(LSTM(), each)).chi.number() for each in (gates, alike))
+    assert of_margin == pytest.approx(of_gaussian, rel=1e-12)

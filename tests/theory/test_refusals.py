@@ -1,14 +1,24 @@
 """What is no spec, and arguments that are not allowed, are refused by name before anything is computed."""
 
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 import isornn
 from isornn.cells import LSTM, Gate, Spec, SpecError, Vanilla
-from isornn.theory import spectrum, stationary_samples
+from isornn.theory import (
+    TheoryMissing,
+    correlation_map,
+    lstm_approximation,
+    moment_dynamics,
+    phase_diagram,
+    spectrum,
+    stationary_samples,
+)
 
 SPEC = Spec(Vanilla(), {"h": Gate(weight_var=0.5, input_var=1.0)})
 
@@ -38,3 +48,37 @@ def test_arguments(options: dict[str, Any]) -> None:
 
 def test_whole_numbers_of_numpy_are_lengths() -> None:
     assert isornn.analyze(SPEC, length=cast(int, np.int64(5))).profile.shape[-1] == 6
+
+
+IDENTITIES = Spec(Vanilla(), {"h": Gate(weight_var=1.0, input_var=1.0, ensemble="identity")})
+PAIRS = Spec(Vanilla("oplu"), {"h": Gate(weight_var=1.0, input_var=1.0)})
+
+
+@pytest.mark.parametrize("spec", [IDENTITIES, PAIRS], ids=["identity", "pairs"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        partial(moment_dynamics, steps=3),
+        partial(moment_dynamics, steps=3, tied=True),
+        partial(correlation_map, correlation=torch.tensor([0.5])),
+        stationary_samples,
+        spectrum,
+        partial(isornn.kernel, x=torch.ones(2, 3, 1)),
+    ],
+    ids=["untied", "tied", "map", "samples", "spectrum", "kernel"],
+)
+def test_networks_that_no_engine_covers(ask: Any, spec: Spec) -> None:
+    with pytest.raises(TheoryMissing, match="identity matrices|several units together"):
+        ask(spec)
+
+
+def test_an_approximation_of_identity_matrices() -> None:
+    spec = Spec(LSTM(), {"f": Gate(1.0, 1.0, ensemble="identity")})
+    with pytest.raises(TheoryMissing, match="identity matrices"):
+        lstm_approximation(spec)
+
+
+@pytest.mark.parametrize("spec", [IDENTITIES, PAIRS], ids=["identity", "pairs"])
+def test_a_map_of_what_no_engine_covers_says_why(spec: Spec) -> None:
+    found = phase_diagram(spec, ("h.weight_var", [0.5, 1.0]), ("h.bias_mean", [0.0]))
+    assert found.quantities["chi"].reasons and not bool(found.quantities["chi"].defined.any())

@@ -1,6 +1,5 @@
 """Recurrent cells, each defined by one step, and the hyper-parameters of their random initialisation."""
 
-from isornn.cells.activations import OptionError
 from isornn.cells.catalogue import CELLS, FURTHER_CELLS, cell_named, full_name, with_options
 from isornn.cells.cell import (
     Cell,
@@ -12,11 +11,11 @@ from isornn.cells.cell import (
     initial_parameters,
     spread_parameters,
 )
-from isornn.cells.definition import CellError
+from isornn.cells.errors import CellError, OptionError, SpecError
 from isornn.cells.gru import GRU, ChoGRU
 from isornn.cells.lstm import LSTM, CoupledLSTM, GersLSTM, Peephole
 from isornn.cells.minimal import Minimal
-from isornn.cells.spec import BiasLaw, Gate, Input, Spec, SpecError
+from isornn.cells.spec import BiasLaw, Gate, Input, Spec
 from isornn.cells.type_rules import Typing, typing_of
 from isornn.cells.typed import SCRN, TGRU, TLSTM, TMR, TRNN
 from isornn.cells.vanilla import Vanilla

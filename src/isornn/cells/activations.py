@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from isornn.cells.errors import OptionError
+
 Pointwise = Callable[..., Any]
 
 
@@ -74,17 +76,6 @@ SHAPED_TRANSITIONS: dict[str, Pointwise] = {"prelu": leaky, "leaky_relu": leaky,
 
 # Transitions of several units together.
 PAIRED_TRANSITIONS: dict[str, Callable[[Any], Any]] = {"oplu": oplu}
-
-
-class OptionError(ValueError):
-    """A cell option outside what the cell offers.
-
-    >>> from isornn.cells import Vanilla
-    >>> Vanilla("sine")
-    Traceback (most recent call last):
-    ...
-    isornn.cells.activations.OptionError: options.nonlinearity: 'sine' is not one of ...
-    """
 
 
 def choose(table: dict[str, Pointwise], option: str, value: object) -> Pointwise:

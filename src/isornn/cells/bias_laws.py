@@ -13,10 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isornn.cells.errors import SpecError
+
 SPREAD = 1 / 3  # of the units, over whose octaves a capped law spreads time scales; the others are at its high end
-LARGEST = 1e300  # also of whole numbers, which Python has beyond the floats
+LARGEST_END = 1e300  # also of whole numbers, which Python has beyond the floats
 _SHAPES = ("timescale", "log_timescale", "capped_timescale")
 WITH_ENDS = (*_SHAPES, *(f"hard_{shape}" for shape in _SHAPES))  # laws whose ends are free
+_KINDS = ("chrono", *WITH_ENDS, "uniform_gate", "empirical")
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,12 @@ class BiasLaw:
             ``"uniform_gate"``: r / (1 + r) ~ U(0, 1) (Gu et al. 2020); ``"empirical"``: the bias itself is one of
             ``values``, each as likely: those of the N units of a network, in one order of units in all gates, so that
             a unit's biases of several gates stay together.
-        low, high: the ends of r; unused for the last two.
+        low, high: the ends of r, 0 < low <= high; 1 and T - 1 > 1 of chrono; unused for the last two.
         sign: +1 or -1.
-        values: of the empirical law.
+        values: of the empirical law, at least one.
+
+    Raises:
+        SpecError: names the field that is not allowed.
 
     >>> import torch
     >>> BiasLaw("chrono", 1.0, 99.0).quantile(torch.tensor([0.5])).exp().round()
@@ -55,6 +61,21 @@ class BiasLaw:
     high: float = 0.0
     sign: int = 1
     values: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in _KINDS:
+            raise SpecError("bias_law.kind", self.kind, f"it is one of {', '.join(_KINDS)}")
+        if isinstance(self.sign, bool) or self.sign not in (1, -1):
+            raise SpecError("bias_law.sign", self.sign, "it is 1 or -1")
+        ends = self.low, self.high
+        if self.kind == "chrono" and not (all(map(_is_number, ends)) and 1 == self.low < self.high):
+            raise SpecError("bias_law", ends, "the ends of chrono are 1 and T - 1, with T > 2")
+        if self.kind in WITH_ENDS and not (all(map(_is_number, ends)) and 0 < self.low <= self.high):
+            raise SpecError(
+                "bias_law", ends, f"the ends of {self.kind} are numbers with 0 < low <= high <= {LARGEST_END}"
+            )
+        if self.kind == "empirical" and not (self.values and all(map(_is_number, self.values))):
+            raise SpecError("bias_law.values", self.values, "it has at least one number, all of them finite")
 
     def quantile(self, v: Tensor) -> Tensor:
         """``sign ln r`` of the unit with the uniform variate ``v``, a logistic gate's bias.
@@ -103,18 +124,30 @@ def bias_law_from_json(value: Any) -> BiasLaw | None:
     named = [key for key in value if key != "sign"]
     if isinstance(sign, bool) or sign not in (1, -1) or len(named) != 1:
         raise ValueError(allowed)
-    argument = value[named[0]]
-    if named == ["uniform_gate"] and argument is True:
-        return BiasLaw("uniform_gate", sign=int(sign))
-    if named == ["chrono"] and _is_number(argument) and argument > 2:
-        return BiasLaw("chrono", 1.0, float(argument) - 1.0, int(sign))
-    if named[0] in WITH_ENDS and isinstance(argument, list) and len(argument) == 2:
-        if all(map(_is_number, argument)) and 0 < argument[0] <= argument[1]:
-            return BiasLaw(named[0], float(argument[0]), float(argument[1]), int(sign))
-    if named == ["empirical"] and isinstance(argument, list) and argument and all(map(_is_number, argument)):
-        return BiasLaw("empirical", sign=int(sign), values=tuple(map(float, argument)))
-    raise ValueError(allowed)
+    try:
+        return _of_json(named[0], value[named[0]], int(sign))
+    except (SpecError, TypeError):
+        raise ValueError(allowed) from None
+
+
+def _of_json(kind: str, argument: Any, sign: int) -> BiasLaw:
+    """The law of ``{kind: argument}``.
+
+    Raises:
+        TypeError: the argument is of another form.
+        SpecError: values that are not allowed.
+    """
+    numbers = list(map(float, argument)) if isinstance(argument, list) and all(map(_is_number, argument)) else []
+    if kind == "uniform_gate" and argument is True:
+        return BiasLaw(kind, sign=sign)
+    if kind == "chrono" and _is_number(argument):
+        return BiasLaw(kind, 1.0, float(argument) - 1.0, sign)
+    if kind == "empirical":
+        return BiasLaw(kind, sign=sign, values=tuple(numbers))
+    if kind in WITH_ENDS and len(numbers) == 2:
+        return BiasLaw(kind, numbers[0], numbers[1], sign)
+    raise TypeError(kind)
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST_END

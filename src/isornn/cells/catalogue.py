@@ -15,9 +15,9 @@ from dataclasses import fields
 from types import ModuleType
 from typing import Any
 
-from isornn.cells.activations import OptionError
 from isornn.cells.cell import Cell
-from isornn.cells.definition import CellError, check_definition
+from isornn.cells.definition import check_definition
+from isornn.cells.errors import CellError, OptionError
 from isornn.cells.trace import graph_of
 
 _OF_THE_PAPERS = ("vanilla", "minimal", "gru", "gru_cho", "lstm", "peephole", "t_rnn", "t_lstm", "t_gru")
@@ -48,7 +48,7 @@ def cell_named(name: str, options: Mapping[str, Any] | None = None, *, allow: Se
     >>> cell_named("antigravity:Cell")
     Traceback (most recent call last):
     ...
-    isornn.cells.activations.OptionError: cell: 'antigravity' is not imported, and a file may not ask for that; import \
+    isornn.cells.errors.OptionError: cell: 'antigravity' is not imported, and a file may not ask for that; import \
 it first, or allow it by name (--allow-import antigravity)
     """
     kind, within = kind_named(name, allow=allow)

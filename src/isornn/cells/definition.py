@@ -6,21 +6,8 @@ from collections.abc import Mapping
 from inspect import signature
 from keyword import iskeyword
 
-from isornn.cells.activations import OptionError
 from isornn.cells.cell import Cell, ParameterLaw, Reads, undeclared_attributes
-
-
-class CellError(TypeError):
-    """A cell whose definition has a mistake; names the cell, the method and what is wrong.
-
-    >>> from isornn.cells import LSTM
-    >>> class Ours(LSTM):
-    ...     states = ("output",)
-    >>> check_definition(Ours())
-    Traceback (most recent call last):
-    ...
-    isornn.cells.definition.CellError: ...
-    """
+from isornn.cells.errors import CellError, OptionError
 
 
 def check_definition(cell: object) -> None:
@@ -34,7 +21,7 @@ def check_definition(cell: object) -> None:
     >>> check_definition("lstm")
     Traceback (most recent call last):
     ...
-    isornn.cells.activations.OptionError: cell: 'lstm' is not allowed; it is a cell, as isornn.cells.LSTM(), and \
+    isornn.cells.errors.OptionError: cell: 'lstm' is not allowed; it is a cell, as isornn.cells.LSTM(), and \
 isornn.cells.cell_named gives one by name
     """
     if isinstance(cell, type) and issubclass(cell, Cell):

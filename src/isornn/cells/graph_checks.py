@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells.cell import Cell, Values
-from isornn.cells.definition import CellError
+from isornn.cells.errors import CellError
 from isornn.cells.graph import INPUT, CellGraph, Leaf, evaluate, name_of, needed
 
 

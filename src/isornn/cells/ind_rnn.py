@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from isornn.cells.activations import OptionError
 from isornn.cells.cell import Cell, ParameterLaw, Reads, Values
+from isornn.cells.errors import OptionError
 
 
 @dataclass(frozen=True)

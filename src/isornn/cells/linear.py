@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from isornn.cells.activations import OptionError
 from isornn.cells.cell import Cell, ParameterLaw, Reads, Values
+from isornn.cells.errors import OptionError
 from isornn.cells.gated import GatedCell
 
 _PRESENT = Reads(state=False)

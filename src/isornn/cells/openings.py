@@ -12,8 +12,8 @@ from torch import Tensor
 from isornn.cells.activations import hard_sigmoid
 from isornn.cells.bias_laws import BiasLaw
 from isornn.cells.cell import Cell, spread_parameters
+from isornn.cells.errors import SpecError
 from isornn.cells.roles import RetainedState, at_start, roles_of
-from isornn.cells.spec import SpecError
 from isornn.cells.trace import graph_of
 
 FARTHEST = 60.0  # of biases that are searched: there a logistic gate is shut to 1e-26

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells.cell import Cell
-from isornn.cells.definition import CellError
+from isornn.cells.errors import CellError
 from isornn.cells.graph import CellGraph, Leaf, Node, name_of, values_in
 from isornn.cells.trace import graph_of
 
@@ -317,9 +317,14 @@ def _sum(value: Any) -> _Sum:
     return value if isinstance(value, _Sum) else _Sum(((),))
 
 
-def _is_unit_range(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    bounds = [*args[1:], *kwargs.values()]
-    return len(bounds) == 2 and [float(bound) for bound in bounds if isinstance(bound, (int, float))] == [0.0, 1.0]
+# Functions with bounds of the caller's, by the names these go by.
+_BOUNDED = {"clamp": ("min", "max"), "hardtanh": ("min_val", "max_val")}
+
+
+def _is_unit_range(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    given = dict(zip(_BOUNDED[name], args[1:], strict=False)) | dict(kwargs)
+    low, high = (given.get(bound) for bound in _BOUNDED[name])
+    return isinstance(low, (int, float)) and isinstance(high, (int, float)) and (low, high) == (0, 1)
 
 
 # Functions onto (0, 1) with the values of their argument between which they are not constant, if they are hard.
@@ -439,7 +444,7 @@ class _Parts:
         """The pre-activation of a gate: ``sigmoid(a u + peephole)``, or a clamp; a peephole has a weight per unit."""
         if name not in _SQUASHES or not isinstance(args[0], _Sum):
             return None
-        if name in ("clamp", "hardtanh") and not _is_unit_range(args, kwargs):
+        if name in _BOUNDED and not _is_unit_range(name, args, kwargs):
             return None
         steered = [term for term in args[0].terms if any(factor.preactivations for factor in term)]
         own = [term[0] for term in steered if len(term) == 1 and term[0].is_leaf]

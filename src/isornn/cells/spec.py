@@ -13,30 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isornn.cells.activations import OptionError
 from isornn.cells.bias_laws import BiasLaw, bias_law_from_json
 from isornn.cells.catalogue import cell_named, full_name, importable, with_options
 from isornn.cells.cell import Cell
 from isornn.cells.definition import check_definition
+from isornn.cells.errors import SpecError
 from isornn.files import read_json
 
 Number = float | Tensor
 Ensemble = Literal["gaussian", "orthogonal", "identity"] | float
 LARGEST = 1e12
-
-
-class SpecError(ValueError):
-    """An invalid specification; the message names the field, the value and what is allowed.
-
-    >>> from isornn.cells import Gate, Vanilla
-    >>> Spec(Vanilla(), {"h": Gate(weight_var=-1.0)})
-    Traceback (most recent call last):
-    ...
-    isornn.cells.spec.SpecError: gates.h.weight_var: -1.0 is not allowed; it is a finite number from 0 to 1e+12
-    """
-
-    def __init__(self, where: str, value: object, allowed: str) -> None:
-        super().__init__(f"{where}: {brief(value)} is not allowed; {allowed}")
 
 
 def check_generator(generator: object) -> None:
@@ -208,7 +194,7 @@ class Spec:
     >>> Spec(LSTM(), {"q": Gate()})
     Traceback (most recent call last):
     ...
-    isornn.cells.spec.SpecError: gates.q: 'q' is not allowed; lstm has i, f, g, o
+    isornn.cells.errors.SpecError: gates.q: 'q' is not allowed; lstm has i, f, g, o
     """
 
     cell: Cell
@@ -497,10 +483,4 @@ def _check_number(where: str, value: Number, low: float, high: float) -> None:
         raise SpecError(where, value, f"it is a finite number from {low:g} to {high:g}")
 
 
-def brief(value: object) -> str:
-    """The value as an error quotes it: at most 80 characters, in one line."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-__all__ = ["BiasLaw", "Ensemble", "Gate", "Input", "OptionError", "Spec", "SpecError"]
+__all__ = ["BiasLaw", "Ensemble", "Gate", "Input", "Spec"]

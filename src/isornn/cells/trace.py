@@ -16,7 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from isornn.cells.cell import Cell, Values
-from isornn.cells.definition import CellError, check_definition
+from isornn.cells.definition import check_definition
+from isornn.cells.errors import CellError
 from isornn.cells.graph import INPUT, CellGraph, Leaf, Node, values_in
 from isornn.cells.graph_checks import checked
 

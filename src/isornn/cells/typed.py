@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from isornn.cells.activations import OptionError
 from isornn.cells.cell import Cell, Reads, Values
+from isornn.cells.errors import OptionError
 from isornn.cells.gated import GatedCell
 
 _PRESENT = Reads(state=False)

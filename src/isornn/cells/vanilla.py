@@ -11,12 +11,12 @@ from isornn.cells.activations import (
     PAIRED_TRANSITIONS,
     SHAPED_TRANSITIONS,
     TRANSITIONS,
-    OptionError,
     choose,
     leaky,
     mod_relu,
 )
 from isornn.cells.cell import Cell, Reads, Values
+from isornn.cells.errors import OptionError
 
 _SLOPE = 0.25
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isornn.cells.spec import brief
+from isornn.cells.errors import brief
 from isornn.diagnosis.finding import Finding
 from isornn.diagnosis.fixes import Advice
 from isornn.diagnosis.records import (

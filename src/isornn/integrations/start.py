@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from isornn.capture.calls import recurrent_modules
-from isornn.cells.spec import brief
+from isornn.cells.errors import brief
 from isornn.diagnosis.weights import untrained_evidence, weight_facts
 from isornn.init import LayerStart, critical_
 from isornn.nn.gate_tensors import recurrent_layers

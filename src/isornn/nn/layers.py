@@ -30,7 +30,7 @@ class _Named(RNN):
     >>> LSTM(3, 5, gates="hard_sigmoid")
     Traceback (most recent call last):
     ...
-    isornn.cells.activations.OptionError: options.gates: 'hard_sigmoid' is not allowed; LSTM takes input_size,
+    isornn.cells.errors.OptionError: options.gates: 'hard_sigmoid' is not allowed; LSTM takes input_size,
     hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype, features, before,
     h_detach, checkpoint_every, untied, and the cell's options: gate
     """

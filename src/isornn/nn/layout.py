@@ -185,7 +185,7 @@ def cell_of(key: str) -> Cell:
     >>> cell_of('{"module": "os", "name": "system", "options": {"command": "ls"}}')
     Traceback (most recent call last):
     ...
-    isornn.cells.definition.CellError: os.system: it is no cell
+    isornn.cells.errors.CellError: os.system: it is no cell
     """
     if key in _CELLS:
         return _CELLS[key]

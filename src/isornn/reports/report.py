@@ -13,7 +13,7 @@ import torch
 from rich.console import Console, Group
 from torch import nn
 
-from isornn.cells.spec import brief
+from isornn.cells.errors import brief
 from isornn.diagnosis import Diagnosis, Finding, findings, fix_, measure
 from isornn.diagnosis.diagnose import Progress
 from isornn.diagnosis.gradients import Target

@@ -12,17 +12,12 @@ from torch import Tensor
 from isornn.cells import Spec, SpecError
 from isornn.cells.spec import check_generator, check_spec
 from isornn.modes import usual_modes
+from isornn.theory.assumptions import unmet_assumption
 from isornn.theory.population.engine import Population, population_analysis
 from isornn.theory.population.units import with_drawn_parameters
 from isornn.theory.quadrature.affine import quadrature_refusal
 from isornn.theory.quadrature.engine import QuadratureEngine
-from isornn.theory.records import (
-    IDENTITY,
-    NOT_CONVERGED,
-    NOT_POINTWISE,
-    Analysis,
-    TheoryMissing,
-)
+from isornn.theory.records import NOT_CONVERGED, Analysis, TheoryMissing
 from isornn.theory.tied.analysis import tied_analysis
 
 Engine = Literal["quadrature", "population"]
@@ -76,10 +71,9 @@ def analyze(
         raise SpecError("steps", steps, "it is at least 2")
     check_generator(generator)
     generator = torch.Generator().manual_seed(SEED) if generator is None else generator
-    if any(gate.ensemble == "identity" for gate in spec.gates.values()):
-        return Analysis.missing(spec, IDENTITY, length)
-    if not spec.cell.pointwise:
-        return Analysis.missing(spec, NOT_POINTWISE, length)
+    unmet = unmet_assumption(spec)
+    if unmet is not None:
+        return Analysis.missing(spec, unmet, length)
     try:
         with_drawn_parameters(spec)
     except TheoryMissing as missing:

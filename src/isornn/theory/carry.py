@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,7 +28,7 @@ def brent(function: Callable[[float], float], low: float, high: float, **toleran
     return float(brentq(function, low, high, **tolerance))
 
 
-LONGEST = 1e12
+LONGEST = 1e12  # steps
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class Carry:
         return float((self.rates * self.weight).sum())
 
     def reach(self) -> float:
-        """Steps after the first until ``sum_b weight_b rates_b^t`` has fallen to 1/e of its first value."""
-        log_rates = self.rates.clamp(1e-300, 1 - 1e-16).log()
+        """Steps after the first until ``sum_b weight_b rates_b^t`` has fallen to 1/e of its first; at most 1e12."""
+        log_rates = self._log_rates()
         first = self.weight * self.rates
         if float(first.sum()) <= 0:
             return 0.0
@@ -54,9 +55,9 @@ class Carry:
             left = (first * (log_rates * 10**log_time).exp()).sum() / first.sum()
             return float(left) - 1 / torch.e
 
-        if excess(-6.0) <= 0 or excess(12.0) >= 0:
-            return 0.0 if excess(-6.0) <= 0 else LONGEST
-        return 10 ** brent(excess, -6.0, 12.0, xtol=1e-12)
+        if excess(math.log10(LONGEST)) >= 0:
+            return LONGEST
+        return 10 ** brent(excess, -6.0, math.log10(LONGEST), xtol=1e-12)
 
     def share_of(self, lag: float, length: float) -> float:
         """``sum_b weight_b (1 - rates_b) rates_b^lag / (1 - rates_b^length)``: of what ``length`` steps of independent
@@ -72,8 +73,12 @@ class Carry:
         roots = self._shares(torch.arange(length, dtype=torch.float64), length).sqrt()
         return roots.T @ (roots * self.weight[:, None])
 
+    def _log_rates(self) -> Tensor:
+        """Rates of 0 and of 1 as those next to them, whose powers are as good as theirs up to `LONGEST` steps."""
+        return self.rates.clamp(1e-300, 1 - 1e-16).log()
+
     def _shares(self, lags: Tensor, length: float) -> Tensor:
-        log_rates = self.rates.clamp(1e-300, 1 - 1e-16).log()[:, None]
+        log_rates = self._log_rates()[:, None]
         return log_rates.expm1() / (log_rates * length).expm1() * (log_rates * lags).exp()
 
 
@@ -97,8 +102,8 @@ def carry_of(spec: Spec, second_moment: float = 0.0) -> Carry:
     for gate in polynomial.gates:
         law = spec.gates[gate]
         variance = float(law.input_var + law.previous_input_var) * float(spec.input.variance)
-        shared = variance * float(spec.input.correlation) + float(law.weight_var) * second_moment
-        variance += float(law.weight_var) * second_moment
+        shared = variance * float(spec.input.correlation) + float(law.recurrent_var) * second_moment
+        variance += float(law.recurrent_var) * second_moment
         if spec.biases == "redrawn":
             variance, shared = variance + float(law.bias_var), shared + float(law.bias_var)
         mean = float(law.bias_mean) + nodes.offset[gate]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.modes import usual_modes
+from isornn.theory.assumptions import check_assumptions
 from isornn.theory.inputs import constant_share
 from isornn.theory.population.engine import Population
 from isornn.theory.population.settling import Moments
@@ -130,14 +131,16 @@ def correlation_map(spec: Spec, correlation: Tensor) -> Tensor:
         C' of shape ``(*batch, points)``.
 
     Raises:
-        TheoryMissing: the next correlation is not a function of C alone (several states, or units with their own
-            biases), or the fixed point does not exist or has no variance over units.
+        TheoryMissing: identity matrices, or a cell that is not pointwise; the next correlation is not a function of C
+            alone (several states, or units with their own biases); the fixed point does not exist or has no variance
+            over units.
 
     >>> from isornn.cells import Gate, Minimal
     >>> spec = Spec(Minimal(), {"u": Gate(weight_var=6.0, input_var=1.0)})
     >>> correlation_map(spec, torch.tensor([0.0, 1.0])).round(decimals=4)
     tensor([0.5025, 1.0000], dtype=torch.float64)
     """
+    check_assumptions(spec)
     reason = quadrature_refusal(spec)
     if reason is not None:
         raise TheoryMissing(f"the next correlation is not a function of C alone: {reason}")

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from isornn.cells import Cell, Gate, Spec
 from isornn.modes import usual_modes
-from isornn.theory.records import IDENTITY, TOO_LARGE, TheoryMissing
+from isornn.theory.assumptions import check_assumptions
+from isornn.theory.records import TOO_LARGE, TheoryMissing
 from isornn.theory.tied.moments import OutOfReach, TooLarge, closed_output_moments, sampled_output_moments
 from isornn.theory.tied.paths import TiedLaws
 
@@ -182,8 +183,7 @@ def _spec(cell_or_spec: Cell | Spec) -> Spec:
     if cell_or_spec.batch_shape:
         shape = tuple(cell_or_spec.batch_shape)
         raise ValueError(f"cell_or_spec: a batch of shape {shape} is not allowed; one spec at a time")
-    if any(gate.ensemble == "identity" for gate in cell_or_spec.gates.values()):
-        raise TheoryMissing(f"{cell_or_spec.cell.name}: {IDENTITY}")
+    check_assumptions(cell_or_spec)
     return cell_or_spec
 
 

@@ -80,7 +80,7 @@ def _draw(spec: Spec, gate: str, second: Tensor, like: Tensor, generator: torch.
     law = spec.gates[gate]
     weight, drive, bias, mean = (
         torch.as_tensor(x, dtype=torch.float64)[..., None]
-        for x in (law.weight_var, torch.as_tensor(law.input_var) * spec.input.variance, law.bias_var, law.bias_mean)
+        for x in (law.recurrent_var, torch.as_tensor(law.input_var) * spec.input.variance, law.bias_var, law.bias_mean)
     )
     return mean + (weight * second + drive + bias).sqrt() * torch.randn(
         like.shape, generator=generator, dtype=like.dtype
@@ -96,7 +96,7 @@ def _squares(spec: Spec, c: Tensor, u: dict[str, Tensor]) -> tuple[Tensor, Tenso
         return GateFunction(gate, sigma).derivative.call(u[gate])
 
     def weight(gate: str) -> Tensor:
-        return torch.as_tensor(spec.gates[gate].weight_var, dtype=torch.float64)[..., None]
+        return torch.as_tensor(spec.gates[gate].recurrent_var, dtype=torch.float64)[..., None]
 
     inside = (
         weight("f") * (c * slope("f")) ** 2

@@ -15,6 +15,7 @@ from isornn.cells import Spec, SpecError
 from isornn.cells.spec import INPUT_FIELDS
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
+from isornn.theory.assumptions import unmet_assumption
 from isornn.theory.population.engine import Effort, population_analysis
 from isornn.theory.quadrature.affine import quadrature_refusal
 from isornn.theory.records import Analysis, Quantity
@@ -217,9 +218,9 @@ def _varied(spec: Spec, x: Axis, y: Axis) -> Spec:
 
 def _engine(spec: Spec) -> Kind:
     """The engine that `analyze` takes; ``"quadrature"`` too where it has no answer but a reason, at once."""
-    if not spec.cell.pointwise or any(gate.ensemble == "identity" for gate in spec.gates.values()):
+    if unmet_assumption(spec) is not None or quadrature_refusal(spec) is None:
         return "quadrature"
-    return "quadrature" if quadrature_refusal(spec) is None else "population"
+    return "population"
 
 
 # -- what is asked together -------------------------------------------------------------------------------------------

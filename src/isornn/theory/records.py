@@ -402,7 +402,7 @@ class Analysis:
         return Analysis.of(
             spec,
             "none",
-            fixed_point=FixedPoint(blank, blank, blank, torch.full(shape, torch.inf), nowhere),
+            fixed_point=FixedPoint(blank, blank, blank, torch.full(shape, torch.inf, dtype=torch.float64), nowhere),
             chi=blank,
             chi_1=blank,
             reach=blank,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from isornn.cells.spec import brief
+from isornn.cells.errors import brief
 
 Value = Any  # of JSON
 

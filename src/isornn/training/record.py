@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from isornn.cells.spec import brief
+from isornn.cells.errors import brief
 from isornn.modes import processor
 from isornn.records import RecordError, read_table, write_record
 from isornn.training.configuration import Configuration

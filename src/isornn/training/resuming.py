@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isornn.cells.spec import brief
+from isornn.cells.errors import brief
 from isornn.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from isornn.training.loop import State
 

@@ -17,7 +17,7 @@ from checked import law
 from isornn import analyze
 from isornn.cells import GRU, LSTM, TRNN, Cell, ChoGRU, Gate, Input, Minimal, Peephole, Reads, Spec, Values, Vanilla
 from isornn.cells.bias_laws import BiasLaw
-from isornn.cells.spec import SpecError
+from isornn.cells.errors import SpecError
 from isornn.nn.random_network import RandomNetwork
 from isornn.nn.step import step
 from isornn.theory import Bidirectional, TheoryMissing, analyze_stack

@@ -1,8 +1,14 @@
 """Late lags by the rates of units."""
 
+import math
+
 import pytest
 import torch
 
+import isornn
+from isornn.cells import LSTM, Cell, Gate, Spec, Values, cell_named, initial_parameters
+from isornn.cells.activations import hard_sigmoid
+from isornn.theory.population.jacobian import _by_new_state, formed_from, linearise
 from isornn.theory.population.response import Renewal
 from isornn.theory.population.tangents import binned, falls, grid
 
@@ -44,3 +50,27 @@ def test_curves_that_fall_at_known_rates_go_on_as_they_began(followed: int) -> N
         return Renewal.with_late(displaced[..., 0], kernel[..., 0][:, None], within, late, rates)
 
     torch.testing.assert_close(renewal(followed).profile(60), renewal(60).profile(60))
+
+
+def test_the_output_moves_with_a_state_of_which_nothing_is_kept() -> None:
+    """With f = 0 an LSTM's c is i tanh(g) of independent normal numbers, and dh/dc = o tanh'(c)."""
+    gates = {name: Gate(weight_var=2.0, input_var=0.5) for name in "igo"} | {"f": Gate(bias_mean=-9.0)}
+    answer = isornn.analyze(Spec(LSTM("hard_sigmoid"), gates), length=3)
+    size = math.sqrt(2.0 * answer.fixed_point.second_moment.value + 0.5)
+    i, g, o = size * torch.randn(3, 400_000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    moved = (hard_sigmoid(o) * (1 - (hard_sigmoid(i) * g.tanh()).tanh() ** 2)) ** 2
+    assert float(answer.profile[0]) == pytest.approx(float(moved.mean()), rel=0.01)
+
+
+@pytest.mark.parametrize("cell", [LSTM(), cell_named("cifg"), cell_named("lstm_gers")], ids=str)
+def test_what_is_formed_from_a_state_follows_it(cell: Cell) -> None:
+    """By the quotient of both derivatives by the old state, and by the new state's own expression."""
+    draw = torch.Generator().manual_seed(0)
+    states = {name: torch.randn(50, generator=draw, dtype=torch.float64) for name in cell.states}
+    u = {name: torch.randn(50, generator=draw, dtype=torch.float64) for name in cell.gates}
+    x = torch.randn(50, generator=draw, dtype=torch.float64)
+    given = states, Values(**u, **initial_parameters(cell)), x
+    _, carry, _ = linearise(cell, *given)
+    found, direct = formed_from(cell, "c", *given, carry), _by_new_state(cell, "c", *given)
+    assert found.keys() == direct.keys() == {"h"}
+    torch.testing.assert_close(found["h"], direct["h"])

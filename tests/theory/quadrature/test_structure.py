@@ -11,7 +11,7 @@ from torch import Tensor
 
 from checked import MGU
 from isornn.cells import CELLS, Cell, Gate, Reads, Spec, Values, Vanilla, cell_named
-from isornn.cells.definition import CellError
+from isornn.cells.errors import CellError
 from isornn.cells.graph import INPUT
 from isornn.cells.polynomial import Polynomial, structure_of
 from isornn.theory import NotPolynomial, analyze

@@ -18,7 +18,7 @@ from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.inputs import centred, reads_memory
 from isornn.theory.population.engine import Effort, Population, Stationary, population_analysis
-from isornn.theory.population.jacobian import linearise
+from isornn.theory.population.jacobian import formed_from, linearise
 from isornn.theory.population.units import draw_gates, next_inputs, variates
 from isornn.theory.quadrature.affine import BiasNodes, bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
@@ -337,7 +337,7 @@ def slow_map_moments(
     The LSTM's block Jacobian has N zeros even at perfect memory, so its isometry is that of its slow state. The state c
     is changed, the h that is formed from it moves along, and the next c is read off:
 
-        J = A + sum_k D_k W_k H,   A = dc'/dc,  D_k = dc'/du_k,  H = dh/dc = (dh'/dc) / (dc'/dc) of the step before.
+        J = A + sum_k D_k W_k H,   A = dc'/dc,  D_k = dc'/du_k,  H = dh/dc of the step before.
 
     Given the units its entries are independent, so with v = sum_k weight_var_k D_k^2 Wick's theorem gives
 
@@ -359,7 +359,7 @@ def slow_map_moments(
     sums: list[dict[str, Tensor]] = []
     for units, u, x in population.snapshots(stationary, _SLOW_STEPS):
         new, slopes, _ = linearise(laws.cell, units.states, u, x)
-        along = torch.nan_to_num(slopes[read, state] / slopes[state, state], 0.0, 0.0, 0.0)[0]
+        along = formed_from(laws.cell, state, units.states, u, x, slopes)[read][0]
         later = replace(units, states={name: value.detach() for name, value in new.items()})
         shape = next(iter(later.states.values())).shape[1:]
         uniform = torch.rand(variates(laws, 1), *shape, generator=generator, dtype=torch.float64)

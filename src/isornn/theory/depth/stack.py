@@ -10,8 +10,10 @@ import numpy as np
 import torch
 
 from isornn.cells import Input, Spec
-from isornn.cells.spec import INPUT_FIELDS, SpecError
-from isornn.theory.records import IDENTITY, NOT_POINTWISE, Analysis, Quantity, TheoryMissing
+from isornn.cells.errors import SpecError
+from isornn.cells.spec import INPUT_FIELDS
+from isornn.theory.assumptions import check_assumptions
+from isornn.theory.records import Analysis, Quantity
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Bidirectional:
     >>> Bidirectional(spec, spec.replace("input.variance", 2.0))
     Traceback (most recent call last):
     ...
-    isornn.cells.spec.SpecError: backward.input: Input(variance=2.0) is not allowed; it is forward's
+    isornn.cells.errors.SpecError: backward.input: Input(variance=2.0) is not allowed; it is forward's
     """
 
     forward: Spec
@@ -59,10 +61,7 @@ def checked(layers: Sequence[Layer]) -> tuple[Directions, ...]:
     stack = tuple((layer,) if isinstance(layer, Spec) else (layer.forward, layer.backward) for layer in layers)
     for place, directions in enumerate(stack):
         for spec in directions:
-            if any(gate.ensemble == "identity" for gate in spec.gates.values()):
-                raise TheoryMissing(f"layers[{place}]: {IDENTITY}")
-            if not spec.cell.pointwise:
-                raise TheoryMissing(f"layers[{place}]: {NOT_POINTWISE}")
+            check_assumptions(spec, f"layers[{place}]")
             if spec.input.remembers:
                 allowed = "it is 0: in a stack a layer's input is taken to be independent over time"
                 raise SpecError(f"layers[{place}].input.autocorrelation", spec.input.autocorrelation, allowed)

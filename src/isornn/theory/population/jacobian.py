@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from isornn.cells import Cell, Values, initial_parameters
-from isornn.cells.graph import Leaf
+from isornn.cells.graph import Leaf, evaluate, needed
 from isornn.cells.polynomial import Polynomial, form_refusal, structure_of
 from isornn.cells.trace import graph_of
 from isornn.theory.matrix_law import fourth_cumulant
@@ -17,6 +18,7 @@ from isornn.theory.population.units import Field, Laws, Units, draw_gates
 from isornn.theory.records import TheoryMissing, jackknife, pooled
 
 Derivatives = dict[tuple[str, str], Tensor]
+_TINY = 1e-150
 
 
 def linearise(
@@ -52,6 +54,49 @@ def linearise_read(
         inputs = {name: getattr(u, name).detach().requires_grad_() for name in cell.gates if hasattr(u, name)}
         value = cell.read(gate, Values(**leaves), Values(**{**vars(u), **inputs}))
     return _gradients(value, leaves, inputs)
+
+
+def formed_from(
+    cell: Cell, moved: str, states: Mapping[str, Tensor], u: Values, x: Tensor | None, carry: Derivatives
+) -> dict[str, Tensor]:
+    """``d new_a / d new_s`` of every other state a that is formed from the new state s, as an LSTM's h from c.
+
+    It is ``(d new_a / d old_s) / (d new_s / d old_s)``. Where the new state has nothing of the old one, as behind
+    a hard gate that is 0, it is the derivative by the new state itself; 0 for a cell that could not be traced.
+
+    Args:
+        carry: of `linearise` at the same values.
+    """
+    own = carry[moved, moved]
+    kept = own.abs() > _TINY
+    direct = {} if bool(kept.all()) else _by_new_state(cell, moved, states, u, x)
+    quotients = {
+        name: carry[name, moved] / torch.where(kept, own, 1.0)
+        for name in cell.states
+        if name != moved and (name, moved) in carry
+    }
+    return {name: torch.where(kept, value, direct.get(name, 0.0)) for name, value in quotients.items()}
+
+
+def _by_new_state(
+    cell: Cell, moved: str, states: Mapping[str, Tensor], u: Values, x: Tensor | None
+) -> dict[str, Tensor]:
+    """Derivatives by the expression of the new state ``moved``, of the new states that contain it."""
+    graph = graph_of(cell)
+    if "update" in graph.untraced:
+        return {}
+    made = graph.update[moved]
+    formed = {name: new for name, new in graph.update.items() if name != moved and made in needed([new])}
+    if not formed:
+        return {}
+
+    def leaf(of: Leaf) -> Any:
+        return x if of.kind == "input" else states[of.name] if of.kind == "state" else getattr(u, of.name)
+
+    with torch.enable_grad():
+        start = graph.interpret(leaf, evaluate, [made])(made).detach().requires_grad_()
+        value = graph.interpret(leaf, evaluate, formed.values(), {made: start})
+        return {name: torch.autograd.grad(value(new).sum(), start)[0] for name, new in formed.items()}
 
 
 def _gradients(

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Values
-from isornn.theory.population.jacobian import Derivatives, StateStructure, linearise, linearise_read
+from isornn.theory.population.jacobian import Derivatives, StateStructure, formed_from, linearise, linearise_read
 from isornn.theory.population.units import (
     Draws,
     Field,
@@ -81,7 +81,6 @@ def falls(loss: Tensor) -> bool:
 
 
 _HUGE = 1e200
-_TINY = 1e-150
 _FORGOTTEN = 0.05
 TangentMoments = dict[tuple[str, str], Tensor]
 
@@ -183,21 +182,19 @@ class Cohort:
             self._resample()
 
     def _displace(self) -> None:
-        """Take one step; then ``m_ab = (J_ac / J_cc)_a (J_bc / J_cc)_b`` summed over the coupled states c."""
+        """Take one step; then ``m_ab = (d s_a / d s_c)_a (d s_b / d s_c)_b`` summed over the coupled states c."""
         laws, cell, coupled = self.laws, self.laws.cell, self.structure.self_coupled
         self._reorder()
         uniform = self.draws.uniform(variates(laws, self.units.copies))
         with torch.no_grad():
             u, x = draw_gates(laws, self.units, self.field, uniform)
-        new, carry, _ = linearise(cell, self.units.states, u, x)
+        old = self.units.states
+        new, carry, _ = linearise(cell, old, u, x)
         self.units = next_inputs(laws, replace(self.units, states=bounded(new)), uniform)
         one = torch.ones_like(next(iter(new.values())))
         for c in coupled or cell.states:
-            along = {c: one}
-            for a in cell.states:
-                if coupled and a not in coupled and (a, c) in carry:
-                    kept = carry[c, c].abs() > _TINY
-                    along[a] = torch.where(kept, carry[a, c] / torch.where(kept, carry[c, c], one), 0.0)
+            moving = formed_from(cell, c, old, u, x, carry) if coupled else {}
+            along = {c: one} | {a: slope for a, slope in moving.items() if a not in coupled}
             for a, slope_a in along.items():
                 for b, slope_b in along.items():
                     if self._is_wanted(a, b):

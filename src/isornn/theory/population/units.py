@@ -20,8 +20,9 @@ from isornn.cells import BiasLaw, Cell, Gate, ParameterLaw, Reads, Spec, Values,
 from isornn.cells.openings import bias_of
 from isornn.cells.spec import Ensemble
 from isornn.cells.trace import graph_of
+from isornn.theory.assumptions import check_assumptions
 from isornn.theory.inputs import centred
-from isornn.theory.records import NOT_POINTWISE, REDRAWN_BESIDE_SPREAD, TheoryMissing
+from isornn.theory.records import REDRAWN_BESIDE_SPREAD, TheoryMissing
 
 _VARIATE = "variate_of_"
 
@@ -120,10 +121,10 @@ class Laws:
         """Flatten the batch of ``spec``.
 
         Raises:
-            TheoryMissing: the cell's update is not pointwise, or only some numbers of a unit are drawn once.
+            TheoryMissing: the cell's update is not pointwise, identity matrices, or only some numbers of a unit are
+                drawn once.
         """
-        if not spec.cell.pointwise:
-            raise TheoryMissing(f"{spec.cell}: {NOT_POINTWISE}")
+        check_assumptions(spec)
 
         def flat(number: float | Tensor) -> Tensor:
             value = torch.as_tensor(number, dtype=torch.float64).detach()
@@ -147,7 +148,7 @@ class Laws:
             input_correlation=torch.where(received > 0, flat(spec.input.correlation), 1.0),
             autocorrelation=flat(spec.input.autocorrelation),
             remembered=_remembered(spec, drive),
-            fixed=spec.biases == "fixed" and any(map(_varies, spec.gates.values())),
+            fixed=spec.biases == "fixed" and any(map(_has_spread_bias, spec.gates.values())),
         )
 
     @property
@@ -187,10 +188,6 @@ def _remembered(spec: Spec, drive: Mapping[str, Tensor]) -> tuple[str, ...]:
         return ()
     driven = [gate for gate, variance in drive.items() if bool((variance > 0).any())]
     return (*driven, "") if spec.cell.input_enters_pointwise else tuple(driven)
-
-
-def _varies(gate: Gate) -> bool:
-    return gate.bias_law is not None or bool((torch.as_tensor(gate.bias_var) > 0).any())
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from isornn.cells.bias_laws import SPREAD
 from isornn.cells.graph import INPUT
 from isornn.cells.openings import bias_of
 from isornn.cells.polynomial import NotPolynomial, Polynomial, Term, form_refusal, structure_of
+from isornn.theory.assumptions import check_assumptions
 from isornn.theory.inputs import AUTOCORRELATED, centred
 from isornn.theory.quadrature.gate_law import GateLaw
 
@@ -186,10 +187,12 @@ class AffineTheory:
         spec: the cell and its hyper-parameters.
 
     Raises:
+        TheoryMissing: an update that is not pointwise, or identity matrices.
         NotPolynomial: `quadrature_refusal` has a reason.
     """
 
     def __init__(self, spec: Spec) -> None:
+        check_assumptions(spec)
         reason = quadrature_refusal(spec)
         if reason is not None:
             raise NotPolynomial(reason)

@@ -11,7 +11,8 @@ from isornn.cells import Spec, SpecError
 from isornn.cells.spec import check_spec
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
-from isornn.theory.records import IDENTITY, NOT_POINTWISE, JacobianMoments, TheoryMissing
+from isornn.theory.assumptions import check_assumptions
+from isornn.theory.records import NOT_CONVERGED, JacobianMoments, TheoryMissing
 from isornn.theory.spectra.blocks import REPLICATES, UNITS, Step, chained, row_energy, sampled_path, thinned, with_few
 from isornn.theory.spectra.dyson import Blocks, NotSolved
 from isornn.theory.spectra.laws import Atom, KnownMoments, Law, SpectralDensity, integrals
@@ -68,11 +69,10 @@ def spectrum(spec: Spec, *, steps: int = 1, generator: torch.Generator | None = 
         raise SpecError("steps", steps, f"it is a whole number from 1 to {MOST_STEPS}")
     if spec.batch_shape:
         raise TheoryMissing(f"spec: a batch of shape {tuple(spec.batch_shape)} is not allowed; ask for one at a time")
-    if not spec.cell.pointwise:
-        raise TheoryMissing(NOT_POINTWISE)
+    check_assumptions(spec)
     known = analyze(spec, length=1)
-    if not bool(known.fixed_point.converged) or any(gate.ensemble == "identity" for gate in spec.gates.values()):
-        raise TheoryMissing(known.fixed_point.second_moment.reason() or IDENTITY)
+    if not bool(known.fixed_point.converged):
+        raise TheoryMissing(known.fixed_point.second_moment.reason() or NOT_CONVERGED)
     law = one_gate_law(spec, steps)
     if law is not None:
         return _of_law(spec, steps, law, _of_analysis(known.jacobian))

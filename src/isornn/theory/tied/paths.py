@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, Values, initial_parameters
+from isornn.theory.assumptions import check_assumptions
 from isornn.theory.inputs import centred
 from isornn.theory.population.units import Draws, Laws, Units, arrangement, bounded, fixed_biases, with_drawn_parameters
-from isornn.theory.records import IDENTITY, TheoryMissing
 
 Rows = tuple[Tensor, Tensor]
 
@@ -237,9 +237,7 @@ class TiedLaws:
         Raises:
             TheoryMissing: identity matrices, or a cell whose update is not pointwise.
         """
-        if any(gate.ensemble == "identity" for gate in spec.gates.values()):
-            raise TheoryMissing(IDENTITY)
-
+        check_assumptions(spec)
         spec = with_drawn_parameters(centred(replace(spec, biases="fixed")))
 
         def flat(number: float | Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from isornn.cells.spec import brief
+from isornn.cells.errors import brief
 from isornn.records import RecordError, read_table, write_record
 from isornn.training.lock import locked
 from isornn.training.sweep.plan import Fields, SweepError

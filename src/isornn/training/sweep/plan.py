@@ -24,7 +24,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from isornn.cells.spec import brief
+from isornn.cells.errors import brief
 from isornn.files import DEEPEST, read_toml
 
 Fields = dict[str, Any]
