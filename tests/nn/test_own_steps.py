@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Literal
 
 import pytest
 import torch
 
 from isornn import init
-from isornn.cells import LSTM, Gate, Spec
+from isornn.cells import LSTM, TLSTM, Gate, Spec
 from isornn.nn import RNN, OwnSteps
 
 T, B, D, N = 4, 3, 2, 5
@@ -39,3 +40,27 @@ def test_every_step_starts_by_the_law_on_its_own_and_trains() -> None:
 def test_another_number_of_steps_is_refused() -> None:
     with pytest.raises(ValueError, match="x: 5 steps are not allowed; 4 have parameters"):
         made()(torch.zeros(T + 1, B, D, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("before", ["zero", "first"])
+def test_steps_of_cells_that_read_the_previous_input_are_given_it(before: Literal["zero", "first"]) -> None:
+    tied = RNN(TLSTM(), D, N, before=before, dtype=torch.float64)
+    x = torch.randn(T, B, D, dtype=torch.float64)
+    torch.testing.assert_close(OwnSteps([tied] * T)(x)[0], tied(x)[0])
+    torch.testing.assert_close(OwnSteps([tied] * T)(x[:, 0])[0], tied(x[:, 0])[0])
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        ([], "layers: there is none"),
+        ([RNN(LSTM(), D, N, batch_first=True)], r"layers\[0\]: .* the batch second"),
+        ([RNN(LSTM(), D, N, bidirectional=True)], r"layers\[0\]: .* one direction"),
+        ([RNN(TLSTM(), D, N, num_layers=2)], r"layers\[0\]: .* one layer"),
+        ([RNN(LSTM(), D, N), RNN(LSTM(), D, N + 1)], r"layers\[1\]: .* sizes of the first"),
+        ([RNN(LSTM(), D, N), RNN(TLSTM(), D, N)], r"layers\[1\]: .* the cell"),
+    ],
+)
+def test_layers_that_are_no_steps(layers: list[RNN], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        OwnSteps(layers)

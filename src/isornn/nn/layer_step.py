@@ -143,7 +143,8 @@ def weights_of(layer: RecurrentLayer) -> Weights:
 def _rows(layer: RecurrentLayer, gate: str) -> Tensor:
     """(N, D), or (N, 2 D) in a layer that reads x_(t-1) too: what the gate multiplies its inputs with."""
     tensors = layer.gates[gate]
-    blank = torch.zeros_like(next(t.input for t in layer.gates.values() if t.input is not None))
+    shaped = (t.previous_input if t.input is None else t.input for t in layer.gates.values())
+    blank = torch.zeros_like(next(matrix for matrix in shaped if matrix is not None))
     parts = [blank if tensors.input is None else tensors.input]
     if Layout.of(layer.cell).stacks["weight_ph"]:
         parts.append(blank if tensors.previous_input is None else tensors.previous_input)

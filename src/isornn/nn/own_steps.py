@@ -18,7 +18,11 @@ class OwnSteps(nn.Module):
     they can. Sequences have as many steps as there are layers.
 
     Args:
-        layers: one for each step, alike in sizes; none of them bidirectional or with the batch first.
+        layers: at least one, one for each step, alike in cell and sizes; none bidirectional or with the batch first, and
+            of a cell that reads x_(t-1) none with several layers.
+
+    Raises:
+        ValueError: names what is not allowed.
 
     >>> from isornn.cells import LSTM
     >>> layer = OwnSteps([RNN(LSTM(), 3, 5) for _ in range(7)])
@@ -29,8 +33,13 @@ class OwnSteps(nn.Module):
 
     def __init__(self, layers: Sequence[RNN]) -> None:
         super().__init__()
-        self.steps = nn.ModuleList(layers)
+        if not layers:
+            raise ValueError("layers: there is none, and each step has one")
         first = layers[0]
+        for place, layer in enumerate(layers):
+            _check(f"layers[{place}]", layer, first)
+        self.steps = nn.ModuleList(layers)
+        self._reads_previous = bool(first.layout.stacks["weight_ph"])
         self.input_size, self.hidden_size, self.num_layers = first.input_size, first.hidden_size, first.num_layers
 
     def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
@@ -41,8 +50,23 @@ class OwnSteps(nn.Module):
         """
         if len(x) != len(self.steps):
             raise ValueError(f"x: {len(x)} steps are not allowed; {len(self.steps)} have parameters")
-        outputs = []
+        outputs, previous = [], None  # before the first step, as the layer has it
         for layer, x_t in zip(self.steps, x.split(1), strict=True):
-            out, state = layer(x_t, state)
+            out, state = layer(x_t, state, previous=previous)
             outputs.append(out)
+            previous = x_t[0] if self._reads_previous else None
         return torch.cat(outputs), state
+
+
+def _check(name: str, layer: RNN, first: RNN) -> None:
+    """That ``layer`` is one step's, and like the first."""
+    if layer.bidirectional or layer.batch_first:
+        raise ValueError(f"{name}: {layer} is not allowed; steps have one direction and the batch second")
+    if layer.num_layers > 1 and layer.layout.stacks["weight_ph"]:
+        raise ValueError(f"{name}: {layer} is not allowed; of a cell that reads the previous input it has one layer")
+    if _kind(layer) != _kind(first):
+        raise ValueError(f"{name}: {layer} is not allowed; layers have the cell and the sizes of the first, {first}")
+
+
+def _kind(layer: RNN) -> tuple[Any, ...]:
+    return layer.cell, layer.input_size, layer.hidden_size, layer.num_layers, layer.proj_size

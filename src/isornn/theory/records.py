@@ -21,8 +21,9 @@ KEEPS_ANY = (
 )
 NO_SPREAD = "all units have the same value (Q = mu^2), so the correlation is 0/0"
 TOO_LARGE = "it is beyond what double precision holds"
+NOT_A_NUMBER = "it could not be computed in double precision (not a number)"
 MARGINAL = "infinite: marginal, the factor per step is 1 to rounding, so changes neither fade nor grow exponentially"
-UNENDING = "infinite: chi >= 1, changes of the state do not fade"
+UNENDING = "infinite: |chi| >= 1, changes of the state do not fade"
 BEYOND = "the response does not fall to 1/e within the steps followed, and is not known to be an exponential"
 NOT_EXPONENTIAL = (
     "biases are drawn once, so units have different time scales and the decay is not exponential: see reach and profile"
@@ -75,7 +76,7 @@ class Quantity:
     >>> print(Quantity.of(torch.tensor(35.3754), torch.tensor(0.14)))
     35.38 ± 0.14
     >>> print(Quantity.of(torch.tensor(torch.inf), reasons={UNENDING: True}))
-    infinite: chi >= 1, changes of the state do not fade
+    infinite: |chi| >= 1, changes of the state do not fade
     >>> Quantity.of(torch.tensor([1.5, 2.5, torch.inf]), reasons={UNENDING: torch.tensor([False, False, True])})
     Quantity(shape (3,), 1.5 to 2.5, 1 without a value)
     """
@@ -89,7 +90,7 @@ class Quantity:
         """Mark ``value`` as missing wherever a reason applies; the first reason that applies counts."""
         stderr = torch.zeros_like(value) if stderr is None else stderr
         free, kept = torch.ones_like(value, dtype=torch.bool), []
-        for reason, where in (reasons or {}).items():
+        for reason, where in [*(reasons or {}).items(), (NOT_A_NUMBER, value.isnan())]:
             applies = free & torch.as_tensor(where).expand(value.shape)
             if bool(applies.any()):
                 kept.append((reason, applies))
@@ -179,12 +180,12 @@ def _nulled(values: Any, defined: Any) -> Any:
 
 
 def time_scale(chi: Quantity) -> Quantity:
-    """``xi = -1/ln |chi|``; infinite where chi >= 1, and where it is 1 to rounding (`ROUNDING`)."""
+    """``xi = -1/ln |chi|``; infinite where |chi| >= 1, and where it is 1 to rounding (`ROUNDING`)."""
     size = chi.value.abs()
     marginal = (size - 1).abs() <= ROUNDING
     unending = marginal | (size >= 1)
     inside = torch.where(unending, 0.5, size)
-    rate = -torch.where(inside > 0, inside, torch.e**-torch.inf).log()
+    rate = -inside.log()
     value = torch.where(unending, torch.inf, 1 / rate)
     error = chi.stderr / torch.where(size > 0, size, 1.0) * value**2
     reasons: dict[str, Tensor | bool] = dict(chi.reasons)

@@ -29,6 +29,9 @@ def shared(loop: Callable[..., None], *arguments: Tensor | bool, over: int, work
         over: how much there is to share out.
         work: about how many nanoseconds all of it takes one thread.
         least: what a part has at least, where there is as much for each thread.
+
+    Raises:
+        Exception: the first that the loop raised in any part, after all parts have ended.
     """
     arrays = [value.numpy(force=True) if isinstance(value, Tensor) else value for value in arguments]
     threads = max(1, min(torch.get_num_threads(), over, int(work) // _WORTH_A_THREAD))
@@ -36,7 +39,7 @@ def shared(loop: Callable[..., None], *arguments: Tensor | bool, over: int, work
         return loop(*arrays, 0, over)
     count = max(threads, min(threads * _PARTS_OF_A_THREAD, over // least))
     parts = list(pairwise(over * part // count for part in range(count + 1)))
-    finished: SimpleQueue[tuple[int, int]] = SimpleQueue()
+    finished: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def some_parts() -> None:
         while True:
@@ -46,11 +49,14 @@ def shared(loop: Callable[..., None], *arguments: Tensor | bool, over: int, work
                 return
             try:
                 loop(*arrays, *bounds)
-            finally:
-                finished.put(bounds)
+            except BaseException as error:
+                finished.put(error)
+            else:
+                finished.put(None)
 
     for _ in range(threads - 1):
         _thread.start_new_thread(some_parts, ())
     some_parts()
-    for _ in range(count):
-        finished.get()
+    errors = [error for error in (finished.get() for _ in range(count)) if error is not None]
+    if errors:
+        raise errors[0]

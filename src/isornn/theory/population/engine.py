@@ -363,6 +363,9 @@ def population_analysis(
     def quantity(value: Tensor, stderr: Tensor, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
         return Quantity.of(value, stderr, missing | (reasons or {}))
 
+    def known(curve: Tensor) -> Tensor:
+        return torch.where(converged[..., None], curve, torch.nan)
+
     laws = population.laws
     curved = NOT_EXPONENTIAL if laws.fixed else CORRELATED_RESPONSE if laws.remembered else DIED_OUT
     places = jumping(spec.cell)
@@ -395,6 +398,6 @@ def population_analysis(
         reach=quantity(response.reach, response.stderr["reach"], jumps | response.endless),
         jacobian=jacobian,
         moment_rate=quantity(torch.zeros_like(response.chi), torch.zeros_like(response.chi), {XI_Q_MISSING: True}),
-        profile=response.profile,
-        state_profiles=response.states,
+        profile=known(response.profile),
+        state_profiles={name: known(curve) for name, curve in response.states.items()},
     )

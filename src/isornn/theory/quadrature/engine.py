@@ -245,6 +245,7 @@ class QuadratureEngine:
         """The record; ``length`` is how far the response profile is wanted."""
         far = reach(self.apart)
         curve = profile(self.apart, length).mean(0).reshape(*self.spec.batch_shape, length + 1)
+        curve = torch.where(self._converged()[..., None], curve, torch.nan)
         return Analysis.of(
             self.spec,
             "quadrature",

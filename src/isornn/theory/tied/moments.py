@@ -91,7 +91,7 @@ def input_moments(
         if any(not torch.equal(correlation, correlations[0]) for correlation in correlations):
             raise ValueError("input_correlation: one number, where inputs are correlated over time")
         return AutoregressiveInput(white.covariances[0], laws.units.autocorrelation)
-    return GivenInput.of(covariance, float(correlations[0].flatten()[0]), copies)
+    return GivenInput.of(covariance, correlations[0].flatten(), copies)
 
 
 class TooLarge(ValueError):

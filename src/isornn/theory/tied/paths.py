@@ -59,11 +59,12 @@ class GivenInput:
     covariance: Tensor
 
     @staticmethod
-    def of(over_time: Tensor, correlation: float, copies: int) -> GivenInput:
-        """One sequence with second moments ``(T, T)``, or two, whose values go together by ``correlation``."""
-        c = correlation
-        between = torch.tensor([[1.0]] if copies == 1 else [[1.0, c], [c, 1.0]], dtype=torch.float64)
-        return GivenInput(over_time[:, None, :, None] * between[None, :, None, :])
+    def of(over_time: Tensor, correlation: Tensor, copies: int) -> GivenInput:
+        """One sequence with second moments ``(T, T)``, or two, whose values go together by ``correlation`` ``(G,)``."""
+        between = correlation.new_ones(len(correlation), 1, copies, copies)
+        if copies > 1:
+            between[..., 0, 1] = between[..., 1, 0] = correlation[:, None]
+        return GivenInput(over_time[:, None, :, None] * between[..., None, :, None, :])
 
     @property
     def copies(self) -> int:
