@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Input, Spec
+from isornn.cells.arguments import check_generator, whole_number
 from isornn.cells.spec import check_spec
 from isornn.modes import usual_modes
 from isornn.nn import draws
@@ -125,10 +126,9 @@ def simulate(
     check_spec(spec)
     sizes = {"width": width, "steps": steps, "networks": networks, "tangents": tangents}
     for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name}: {size} is not allowed; it is at least 1")
-    if warmup < 0:
-        raise ValueError(f"warmup: {warmup} is not allowed; it is at least 0")
+        whole_number(name, size)
+    whole_number("warmup", warmup, 0)
+    check_generator(generator)
     if initial_variance is not None and not 0 <= initial_variance < math.inf:
         raise ValueError(f"initial_variance: {initial_variance} is not allowed; it is finite and at least 0")
     if spec.batch_shape:

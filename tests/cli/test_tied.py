@@ -27,7 +27,7 @@ def test_json_has_the_lines_and_their_errors(spec: str) -> None:
     assert len(tied["second_moment"]) == len(tied["correlation"]) == len(tied["stderr"]["second_moment"]) == 6
     assert [tied["second_moment"][t - 1] for t in (1, 3, 6)] == pytest.approx([0.108, 0.387, 1.36], rel=0.015)
     assert tied["lyapunov"] > 0 and tied["stderr"]["lyapunov"] < 0.05 * tied["lyapunov"]
-    assert tied["parting"] == 3 and tied["xi"] is None and "xi" in tied["undefined"]
+    assert tied["differs_from"] == 3 and tied["xi"] is None and "xi" in tied["undefined"]
 
 
 def test_the_table_shows_both_and_says_where_they_part(spec: str, tmp_path: Path) -> None:

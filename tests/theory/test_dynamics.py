@@ -218,3 +218,11 @@ def test_a_users_cell_has_a_map() -> None:
     spec = Spec(Mean(), {"n": Gate(1.0, 1.0)}, Input(1.0, 0.5))
     assert moment_dynamics(spec, 80).mean[-1] == pytest.approx(1.0, abs=1e-9)
     assert 0.5 < float(correlation_map(spec, torch.tensor([1.0]))) < 1
+
+
+def test_each_spec_of_a_batch_has_its_own_correlation_beside_a_given_covariance() -> None:
+    gates = {"h": Gate(weight_var=0.5, input_var=1.0)}
+    both = Spec(Vanilla(), gates, Input(correlation=torch.tensor([1.0, 0.0], dtype=torch.float64)))
+    drawn = {"tied": True, "input_covariance": torch.eye(4, dtype=torch.float64)}
+    together = moment_dynamics(both, 4, **drawn).correlation[:, -1]
+    assert float(together[0]) == pytest.approx(1) and abs(float(together[1])) < 0.05

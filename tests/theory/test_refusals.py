@@ -1,5 +1,6 @@
 """What is no spec, and arguments that are not allowed, are refused by name before anything is computed."""
 
+import math
 from functools import partial
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from torch import nn
 import isornn
 from isornn.cells import LSTM, Gate, Spec, SpecError, Vanilla
 from isornn.theory import (
+    Quantity,
     TheoryMissing,
     correlation_map,
     lstm_approximation,
@@ -19,6 +21,8 @@ from isornn.theory import (
     spectrum,
     stationary_samples,
 )
+from isornn.theory.records import time_scale
+from isornn.theory.starts import left_after
 
 SPEC = Spec(Vanilla(), {"h": Gate(weight_var=0.5, input_var=1.0)})
 
@@ -82,3 +86,49 @@ def test_an_approximation_of_identity_matrices() -> None:
 def test_a_map_of_what_no_engine_covers_says_why(spec: Spec) -> None:
     found = phase_diagram(spec, ("h.weight_var", [0.5, 1.0]), ("h.bias_mean", [0.0]))
     assert found.quantities["chi"].reasons and not bool(found.quantities["chi"].defined.any())
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: moment_dynamics(cast(Any, "x"), 3), "spec: 'x'"),
+        (lambda: moment_dynamics(SPEC, -3), "steps: -3"),
+        (lambda: moment_dynamics(SPEC, 3, initial_variance=-1), "initial_variance: -1"),
+        (lambda: moment_dynamics(SPEC, 3, initial_variance=math.nan), "initial_variance: nan"),
+        (lambda: correlation_map(SPEC, torch.tensor([0.5, 1.5])), "correlation: "),
+        (lambda: stationary_samples(SPEC, "q"), "state: 'q' is not allowed; vanilla has h"),
+        (lambda: stationary_samples(SPEC, generator=cast(Any, 3)), "generator: 3"),
+        (lambda: isornn.analyze(SPEC, steps=cast(Any, "3")), "steps: '3'"),
+        (lambda: isornn.analyze(SPEC, length=cast(Any, True)), "length: True"),
+        (lambda: isornn.analyze_stack([SPEC], length=0), "length: 0"),
+        (lambda: isornn.analyze_stack([SPEC], generator=cast(Any, 3)), "generator: 3"),
+        (lambda: isornn.simulate(SPEC, width=cast(Any, 2.5)), "width: 2.5"),
+        (
+            lambda: phase_diagram(SPEC, ("h.weight_var", [1.0]), ("h.bias_var", [0.0]), tied_steps=cast(Any, 4.5)),
+            "tied_steps: 4.5",
+        ),
+        (lambda: Spec(LSTM(), cast(Any, [Gate()])), r"gates: \[Gate\(\)\] is not allowed; it is a mapping"),
+        (lambda: isornn.critical(LSTM(), 100, input=isornn.Input(variance=math.nan)), "input.variance: nan"),
+        (lambda: isornn.isometric(LSTM(), 100, input=isornn.Input(variance=-1.0)), "input.variance: -1.0"),
+        (lambda: isornn.critical(LSTM(), 100, input=isornn.Input(variance=torch.ones(2))), "input: .* not a batch"),
+    ],
+)
+def test_arguments_of_the_other_questions(ask: Any, said: str) -> None:
+    with pytest.raises(SpecError, match=f"^{said}"):
+        ask()
+
+
+@pytest.mark.parametrize("engine", ["quadrature", "population"])
+def test_without_a_fixed_point_there_is_no_profile(engine: Any) -> None:
+    answer = isornn.analyze(Spec(Vanilla("relu"), {"h": Gate(3.0, 1.0)}), length=5, engine=engine)
+    assert answer.chi.number() is None
+    assert bool(answer.profile.isnan().all()) and bool(answer.state_profiles["h"].isnan().all())
+    assert left_after(answer, 5) is None
+
+
+def test_numbers_that_are_none_say_so() -> None:
+    found = Quantity.of(torch.tensor([1.0, torch.nan]))
+    assert found.defined.tolist() == [True, False] and found.listed() == [1.0, None]
+    assert str(time_scale(Quantity.of(torch.tensor(torch.nan)))).startswith("undefined: it could not be computed")
+    assert str(time_scale(Quantity.of(torch.tensor(-1.5)))).startswith("infinite: |chi| >= 1")
+    assert time_scale(Quantity.of(torch.tensor(0.0))).number() == 0

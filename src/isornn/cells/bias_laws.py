@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isornn.cells.arguments import is_number
 from isornn.cells.errors import SpecError
 
 SPREAD = 1 / 3  # of the units, over whose octaves a capped law spreads time scales; the others are at its high end
@@ -150,4 +151,4 @@ def _of_json(kind: str, argument: Any, sign: int) -> BiasLaw:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST_END
+    return is_number(value) and abs(value) <= LARGEST_END

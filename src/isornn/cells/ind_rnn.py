@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from isornn.cells.arguments import is_number
 from isornn.cells.cell import Cell, ParameterLaw, Reads, Values
 from isornn.cells.errors import OptionError
 
@@ -42,7 +43,7 @@ class IndRNN(Cell):
     high: float = 1.0
 
     def __post_init__(self) -> None:
-        if not -math.inf < self.low <= self.high < math.inf:
+        if not (is_number(self.low) and is_number(self.high)) or not -math.inf < self.low <= self.high < math.inf:
             raise OptionError(f"options: low, high = {self.low!r}, {self.high!r} are not allowed; low <= high, finite")
 
     @property

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from isornn.cells.arguments import is_number
 from isornn.cells.cell import Cell, ParameterLaw, Reads, Values
 from isornn.cells.errors import OptionError
 from isornn.cells.gated import GatedCell
@@ -51,7 +52,8 @@ class LRU(Cell):
     max_phase: float = 6.28
 
     def __post_init__(self) -> None:
-        if not (0 <= self.low < self.high < 1 and 0 < self.max_phase < math.inf):
+        numbers = all(map(is_number, (self.low, self.high, self.max_phase)))
+        if not (numbers and 0 <= self.low < self.high < 1 and 0 < self.max_phase < math.inf):
             raise OptionError(
                 f"options: low, high, max_phase = {self.low!r}, {self.high!r}, {self.max_phase!r} are not allowed; "
                 "0 <= low < high < 1 and max_phase > 0, finite"

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isornn.cells.arguments import is_number
 from isornn.cells.bias_laws import BiasLaw, bias_law_from_json
 from isornn.cells.catalogue import cell_named, full_name, importable, with_options
 from isornn.cells.cell import Cell
@@ -23,16 +24,6 @@ from isornn.files import read_json
 Number = float | Tensor
 Ensemble = Literal["gaussian", "orthogonal", "identity"] | float
 LARGEST = 1e12
-
-
-def check_generator(generator: object) -> None:
-    """Refuse what is neither a torch.Generator nor None.
-
-    Raises:
-        SpecError: names it.
-    """
-    if not isinstance(generator, torch.Generator | None):
-        raise SpecError("generator", generator, "it is a torch.Generator or None")
 
 
 @dataclass(frozen=True)
@@ -204,6 +195,8 @@ class Spec:
 
     def __post_init__(self) -> None:
         check_definition(self.cell)
+        if not isinstance(self.gates, Mapping):
+            raise SpecError("gates", self.gates, 'it is a mapping such as {"f": Gate(weight_var=1.0)}')
         for name in self.gates:
             if name not in self.cell.gates:
                 raise SpecError(f"gates.{name}", name, f"{self.cell.name} has {', '.join(self.cell.gates)}")
@@ -462,7 +455,7 @@ def _check_keys(where: str, data: Any, allowed: tuple[str, ...]) -> None:
 
 
 def _check_plain(where: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         raise SpecError(where, value, "it is a number")
 
 

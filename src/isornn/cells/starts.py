@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 
+from isornn.cells.arguments import whole_number
 from isornn.cells.bias_laws import BiasLaw
 from isornn.cells.cell import Cell, ParameterLaw
 from isornn.cells.errors import SpecError
@@ -94,7 +95,7 @@ def start(
     >>> start("chrono", LSTM(), 128, 49, length=200).gates["i"].bias_law
     BiasLaw(kind='chrono', low=1.0, high=199.0, sign=-1, values=())
     """
-    hidden, inputs = _size("hidden", hidden), _size("inputs", inputs)
+    hidden, inputs = whole_number("hidden", hidden), whole_number("inputs", inputs)
     if name in _ON_TORCHS:
         return _ON_TORCHS[name](_on(input, cell, _torch(cell, hidden, inputs)), hidden, length)
     if name == "stacked_orthogonal":
@@ -167,12 +168,6 @@ def _on(input: Input, cell: Cell, gates: Mapping[str, Gate]) -> Spec:
     units keep parameters of their own, which differ."""
     units_differ = any(isinstance(value, ParameterLaw) for value in cell.parameters.values())
     return Spec(cell, gates, input, biases="fixed" if input.remembers or units_differ else "redrawn")
-
-
-def _size(field: str, size: int | None) -> int:
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise SpecError(field, size, "it is a whole number of at least 1")
-    return size
 
 
 def _torch(cell: Cell, hidden: int, inputs: int) -> dict[str, Gate]:

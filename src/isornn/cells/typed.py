@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from isornn.cells.arguments import is_number
 from isornn.cells.cell import Cell, Reads, Values
 from isornn.cells.errors import OptionError
 from isornn.cells.gated import GatedCell
@@ -119,8 +120,7 @@ class SCRN(Cell):
     alpha: float = 0.95
 
     def __post_init__(self) -> None:
-        number = isinstance(self.alpha, (int, float)) and not isinstance(self.alpha, bool)
-        if not number or not 0 <= self.alpha <= 1:
+        if not is_number(self.alpha) or not 0 <= self.alpha <= 1:
             raise OptionError(f"options.alpha: {self.alpha!r} is not a number from 0 to 1")
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:

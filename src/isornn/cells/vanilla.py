@@ -15,6 +15,7 @@ from isornn.cells.activations import (
     leaky,
     mod_relu,
 )
+from isornn.cells.arguments import is_number
 from isornn.cells.cell import Cell, Reads, Values
 from isornn.cells.errors import OptionError
 
@@ -57,8 +58,7 @@ class Vanilla(Cell):
 
     def __post_init__(self) -> None:
         choose(TRANSITIONS | SHAPED_TRANSITIONS | PAIRED_TRANSITIONS, "nonlinearity", self.nonlinearity)
-        number = isinstance(self.slope, (int, float)) and not isinstance(self.slope, bool)
-        if not number or not math.isfinite(self.slope):
+        if not is_number(self.slope) or not math.isfinite(self.slope):
             raise OptionError(f"options.slope: {self.slope!r} is not a finite number")
         if self.slope != _SLOPE and self.nonlinearity not in ("prelu", "leaky_relu"):
             raise OptionError(f"options.slope: {self.nonlinearity} has no slope; prelu and leaky_relu have")

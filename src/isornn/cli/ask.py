@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from isornn.cells import Cell, Input, Spec, SpecError
+from isornn.cells.arguments import seeded, whole_number
 from isornn.cells.starts import STARTS, TIMED, start
 from isornn.cli.options import GivenInput, needed
 from isornn.cli.own_code import allowed, typed_cell
-from isornn.theory.analysis import SEED, analyze
+from isornn.theory.analysis import analyze
 from isornn.theory.records import Analysis, TheoryMissing
 from isornn.theory.tied.analysis import tied_analysis
 
@@ -133,7 +134,7 @@ def with_tied(analysis: Analysis, steps: int) -> Analysis:
     Raises:
         SpecError: the theory does not have such networks.
     """
-    generator = torch.Generator().manual_seed(SEED)
+    generator = seeded(None)
     try:
         return replace(analysis, tied=tied_analysis(analysis.spec, steps, generator=generator))
     except TheoryMissing as missing:
@@ -177,8 +178,8 @@ def started(name: str, cell: Cell, hidden: int | None, inputs: int | None, lengt
 def check_sizes(hidden: int | None, inputs: int | None) -> None:
     """Sizes that a start does not need may be left out, but not be invalid."""
     for field, size in (("hidden", hidden), ("inputs", inputs)):
-        if size is not None and size < 1:
-            raise SpecError(field, size, "it is a whole number of at least 1")
+        if size is not None:
+            whole_number(field, size)
 
 
 @contextmanager

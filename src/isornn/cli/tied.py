@@ -19,12 +19,12 @@ def print_tied(tied: Tied) -> None:
     print_table(title, ("step", "mean E[h]", "E[h^2]", "untied E[h^2]", "correlation"), _steps(tied))
     start, end = tied.window
     print_table(f"Over steps {start} to {end}", ("quantity", "value", "why not"), _numbers(tied))
-    print(parting_sentence(tied))
+    print(untied_sentence(tied))
 
 
-def parting_sentence(tied: Tied) -> str:
+def untied_sentence(tied: Tied) -> str:
     """The step from which tied and untied networks differ, and whether a displacement grows."""
-    at = tied.parting()
+    at = tied.differs_from()
     where = (
         f"E[h^2] stays within 10 % of the untied theory's over all {tied.steps} steps"
         if at is None

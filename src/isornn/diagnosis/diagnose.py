@@ -14,7 +14,7 @@ from isornn.capture.calls import Call, Captured, RecurrentModule, as_called, cap
 from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
 from isornn.capture.use import restarts
 from isornn.cells import Cell, Spec, SpecError, full_name
-from isornn.cells.spec import check_generator
+from isornn.cells.arguments import seeded, whole_number
 from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.gradients import (
     LastOutput,
@@ -53,7 +53,6 @@ from isornn.theory.tied.paths import TiedLaws
 
 Progress = Callable[[str], object]
 
-SEED = 0
 NOT_ASKED = "not asked for; theory=True, or --theory on the command line, adds it"
 NEVER_CALLED = "it was never called on this batch"
 UNTIED = "its weights are fresh at every step, so that a run cannot be repeated"
@@ -108,10 +107,9 @@ def measure(
     >>> diagnosis.layers[0].backward.xi.number() < 2
     True
     """
-    if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 2):
-        raise ValueError(f"length: {length!r} is not allowed; it is a whole number of steps, at least 2")
-    check_generator(generator)
-    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
+    if length is not None:
+        length = whole_number("length", length, 2, "whole number of steps")
+    generator = seeded(generator)
     progress = (lambda _: None) if progress is None else progress
     flushes = flushes_denormals()
     modules = recurrent_modules(model)

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from isornn.capture.calls import RecurrentModule, recurrent_modules
+from isornn.cells.arguments import whole_number
 from isornn.diagnosis.records import Denormals, layer_name
 from isornn.diagnosis.training_step import Gradients, RecordedStep, StepMeasurement, StepRecorder, measure_step
 from isornn.files import replacing
@@ -306,8 +307,7 @@ class Monitor:
     def __init__(
         self, model: nn.Module, every: int = EVERY, *, log: Log | None = None, writer: Writer | None = None
     ) -> None:
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise ValueError(f"every: {every!r} is not allowed; it is a whole number of updates, at least 1")
+        every = whole_number("every", every, what="whole number of updates")
         modules = recurrent_modules(model)
         if any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules()):
             raise ValueError("model: it is compiled, and a compiled model does not call the hooks that a monitor needs")

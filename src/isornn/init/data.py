@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from isornn.capture.calls import RecurrentModule, capture, recurrent_modules
 from isornn.capture.sequences import CapturedInputs, CaptureError, all_inputs
 from isornn.cells import Cell, Input, Spec, SpecError
-from isornn.cells.spec import check_generator
+from isornn.cells.arguments import check_generator
 from isornn.init.writing import all_or_nothing, check_settable
 from isornn.modes import unhindered
 from isornn.nn import draws

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from isornn.cells import SpecError
-from isornn.cells.spec import check_generator
+from isornn.cells.arguments import check_generator, whole_number
 from isornn.init.data import Received, in_forward_order, inputs_of, received_by
 from isornn.init.writing import Module, all_or_nothing
 from isornn.modes import unhindered
@@ -94,8 +94,8 @@ def gradient_flossing_(
     """
     check_generator(generator)
     for name, value in (("updates", updates), ("exponents", exponents)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise SpecError(name, value, "it is an integer of at least 1")
+        if value is not None:
+            whole_number(name, value)
     found: list[Flossed] = []
     with unhindered(), torch.no_grad():
         modules = in_forward_order(module, batch)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from isornn.cells import Gate, Spec, SpecError
-from isornn.cells.spec import check_generator
+from isornn.cells.arguments import check_generator
 from isornn.nn import draws
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable, recurrent_layers
 from isornn.nn.layout import GateTensors

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from isornn.cells.arguments import whole_number
 from isornn.diagnosis.gradients import Target
 from isornn.files import replacing
 from isornn.reports import Report, diagnose
@@ -31,8 +32,8 @@ class Reporting:
     def __init__(
         self, folder: str | PathLike[str] | None = None, *, every: int | None = None, length: int | None = None
     ) -> None:
-        if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
-            raise ValueError(f"every: {every!r} is not allowed; it is a whole number of updates, at least 1, or None")
+        if every is not None:
+            every = whole_number("every", every, what="whole number of updates")
         self._folder, self._every, self._length = folder, every, length
         self._run: Callable[[Any], Any] | None = None
         self._reports: TrainingReports | None = None

@@ -9,14 +9,13 @@ import numpy as np
 import torch
 from scipy.special import stdtrit
 
-from isornn.cells.spec import check_generator
+from isornn.cells.arguments import seeded
 from isornn.lookback.dense import Predictions, gaussian, linear, reservoir
 from isornn.lookback.record import GROWING, NOTHING, TOO_FEW, Memory
 from isornn.lookback.rows import DataError, Rows, grid, rows_of
 from isornn.lookback.scoring import Candidates, Scored, shortest
 from isornn.lookback.sparse import LEVEL, sparse, threshold
 
-SEED = 0
 _POSSIBLE = 1.5  # standard errors above 0 of a score that may not be chance
 _TOO_LITTLE = 0.5  # share of the target: with so few sequences that a sample far back needs more to be found, a score
 # is not trusted either, as its standard error is one of few
@@ -80,8 +79,7 @@ def memory(
     """
     if longest is not None and (isinstance(longest, bool) or not isinstance(longest, int | np.integer) or longest < 1):
         raise DataError(f"longest: {longest!r} is not allowed; it is a whole number of steps, at least 1")
-    check_generator(generator)
-    draw = torch.Generator().manual_seed(SEED) if generator is None else generator
+    draw = seeded(generator)
     with torch.no_grad():
         rows = rows_of(batch, target, lengths, longest, per_step, draw)
         steps, detectable = grid(rows.history.shape[1]), _detectable(rows)

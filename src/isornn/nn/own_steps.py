@@ -18,8 +18,8 @@ class OwnSteps(nn.Module):
     they can. Sequences have as many steps as there are layers.
 
     Args:
-        layers: at least one, one for each step, alike in cell and sizes; none bidirectional or with the batch first, and
-            of a cell that reads x_(t-1) none with several layers.
+        layers: one for each step, at least one, alike in cell and sizes. None is bidirectional or has the batch first,
+            and layers of a cell that reads x_(t-1) are single.
 
     Raises:
         ValueError: names what is not allowed.

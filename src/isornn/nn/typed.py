@@ -123,7 +123,7 @@ def pooling_weights(layer: RNN, x: Tensor, previous: Tensor | None = None) -> Te
 
     and P(0) = f_1 ... f_t in all. So the first two are averages: their weights sum to 1, with h_0 counted. (Equation 47
     leaves h_0 out, and its weights fall short of 1 by P(0); equation 50 as printed has f_s for f_(s+1).) For a cell
-    of one's own, the weights are of the first kind where it names the same gate in ``remember`` and ``write``, with
+    of one's own, the weights are of the first kind where one gate retains the state and writes to it (`Roles`), with
     content_s so that the step adds ``(1-f) content``; else of the second, with what the step adds as the content.
 
     Args:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from isornn.cells import Spec, SpecError
-from isornn.cells.spec import check_generator, check_spec
+from isornn.cells.arguments import seeded, whole_number
+from isornn.cells.spec import check_spec
 from isornn.modes import usual_modes
 from isornn.theory.assumptions import unmet_assumption
 from isornn.theory.population.engine import Population, population_analysis
@@ -21,7 +21,6 @@ from isornn.theory.records import NOT_CONVERGED, Analysis, TheoryMissing
 from isornn.theory.tied.analysis import tied_analysis
 
 Engine = Literal["quadrature", "population"]
-SEED = 0
 
 
 @usual_modes()
@@ -65,12 +64,9 @@ def analyze(
     check_spec(spec)
     if engine not in (None, "quadrature", "population"):
         raise SpecError("engine", engine, 'it is "quadrature", "population" or None')
-    if not isinstance(length, int | np.integer) or length < 1:
-        raise SpecError("length", length, "it is a number of steps, at least 1")
-    if steps < 2:
-        raise SpecError("steps", steps, "it is at least 2")
-    check_generator(generator)
-    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
+    length = whole_number("length", length, what="number of steps")
+    steps = whole_number("steps", steps, 2, "number of steps")
+    generator = seeded(generator)
     unmet = unmet_assumption(spec)
     if unmet is not None:
         return Analysis.missing(spec, unmet, length)
@@ -100,7 +96,8 @@ def stationary_samples(spec: Spec, state: str | None = None, *, generator: torch
         shape ``(*batch, samples)``.
 
     Raises:
-        TheoryMissing: the state does not settle.
+        SpecError: no spec, no such state, or a generator that is none.
+        TheoryMissing: the state does not settle, or no engine covers the spec.
 
     Source: Gilboa et al. 2019, Algorithm 1 and figure 7.
 
@@ -111,9 +108,12 @@ def stationary_samples(spec: Spec, state: str | None = None, *, generator: torch
     True
     """
     check_spec(spec)
-    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
+    state = spec.cell.states[-1] if state is None else state
+    if state not in spec.cell.states:
+        raise SpecError("state", state, f"{spec.cell.name} has {', '.join(spec.cell.states)}")
+    generator = seeded(generator)
     population = Population(spec, generator=generator)
     stationary = population.settle("identical")
     if not bool(stationary.converged.all()):
         raise TheoryMissing(NOT_CONVERGED)
-    return population.state_samples(stationary, state or spec.cell.states[-1])
+    return population.state_samples(stationary, state)

@@ -1,4 +1,4 @@
-"""PowerMoments over time, and the correlation map as a function."""
+"""Moments over time, and the correlation map as a function."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isornn.cells import Spec
+from isornn.cells import Spec, SpecError
+from isornn.cells.arguments import seeded, whole_number
+from isornn.cells.spec import check_spec
 from isornn.modes import usual_modes
 from isornn.theory.assumptions import check_assumptions
 from isornn.theory.inputs import constant_share
@@ -20,14 +22,13 @@ from isornn.theory.quadrature.fixed_point import room_for_correlation, settle
 from isornn.theory.records import TheoryMissing
 from isornn.theory.tied.moments import tied_moments
 
-SEED = 0
 HUGE = 1e60
 _FAR = 1e70
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """PowerMoments of the state that is read at times 0..steps, batch-shaped with times last.
+    """Moments of the state that is read at times 0..steps, batch-shaped with times last.
 
     ``mean`` = E[h], ``second_moment`` = E[h^2], ``correlation`` = (E[h_a h_b] - mu^2)/(Q - mu^2), 1 where
     ``correlation_defined`` is False (Q = mu^2); ``stderr`` by name, 0 by quadrature. From the step on at which it
@@ -70,6 +71,7 @@ def moment_dynamics(
         generator: randomness of the population engines; seeded with 0 by default.
 
     Raises:
+        SpecError: no spec; steps, an initial variance or a generator that are not allowed.
         ValueError: an input correlation outside [-1, 1], or not one per step; an input covariance that is none, of
             another length, or of untied networks, to which inputs of different steps are independent anyway.
         TheoryMissing: identity matrices, or a cell that is not pointwise.
@@ -79,8 +81,12 @@ def moment_dynamics(
     >>> moment_dynamics(spec, 100).second_moment[-1]
     tensor(0.5416, dtype=torch.float64)
     """
+    check_spec(spec)
+    steps = whole_number("steps", steps, 0, "number of steps")
+    if not 0 <= initial_variance < math.inf:
+        raise SpecError("initial_variance", initial_variance, "it is a finite number of at least 0")
     sigma = _correlations(spec, steps, input_correlation)
-    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
+    generator = seeded(generator)
     if tied:
         _check_covariance(input_covariance, steps, input_correlation)
         correlations = [value.expand(1, math.prod(spec.batch_shape), 1).movedim(1, 0) for value in sigma]
@@ -131,6 +137,7 @@ def correlation_map(spec: Spec, correlation: Tensor) -> Tensor:
         C' of shape ``(*batch, points)``.
 
     Raises:
+        SpecError: no spec, or a correlation outside [-1, 1].
         TheoryMissing: identity matrices, or a cell that is not pointwise; the next correlation is not a function of C
             alone (several states, or units with their own biases); the fixed point does not exist or has no variance
             over units.
@@ -140,6 +147,9 @@ def correlation_map(spec: Spec, correlation: Tensor) -> Tensor:
     >>> correlation_map(spec, torch.tensor([0.0, 1.0])).round(decimals=4)
     tensor([0.5025, 1.0000], dtype=torch.float64)
     """
+    check_spec(spec)
+    if not bool((correlation.abs() <= 1).all()):
+        raise SpecError("correlation", correlation, "its values are from -1 to 1")
     check_assumptions(spec)
     reason = quadrature_refusal(spec)
     if reason is not None:

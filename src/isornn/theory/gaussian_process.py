@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Cell, Gate, Spec
+from isornn.cells.arguments import seeded, whole_number
 from isornn.modes import usual_modes
 from isornn.theory.assumptions import check_assumptions
 from isornn.theory.records import TOO_LARGE, TheoryMissing
@@ -22,7 +23,6 @@ REPLICATES = 8
 FEWEST_UNITS, BUDGET = 2048, 2**20
 # Numbers a gate that are held at once.
 TOGETHER = 2**22
-SEED = 0
 
 
 @dataclass(frozen=True)
@@ -134,13 +134,13 @@ def kernel_estimate(
     spec, everything = _spec(cell_or_spec), _together(x, x2)
     if readout not in get_args(Readout):
         raise ValueError(f"readout: {readout!r} is not allowed; it is 'last' or 'mean'")
-    if units is not None and units < 1:
-        raise ValueError(f"units: {units} is not allowed; it is at least 1")
+    if units is not None:
+        units = whole_number("units", units)
     sequences, steps, inputs = everything.shape
     count = units or max(FEWEST_UNITS, sequences * steps, BUDGET // (sequences * steps))
     tokens = everything.movedim(1, 0).reshape(-1, inputs)
     gram = (tokens @ tokens.T / inputs).reshape(steps, sequences, steps, sequences)
-    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
+    generator = seeded(generator)
     found = _estimate(spec, gram, readout == "mean", count, generator)
     if not bool(torch.isfinite(found.value).all()):
         raise TheoryMissing(f"{spec.cell.name}: {TOO_LARGE}")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import LSTM, Spec
+from isornn.cells.arguments import seeded
 from isornn.cells.polynomial import GateFunction
 from isornn.modes import usual_modes
 from isornn.theory.inputs import centred
@@ -60,7 +61,7 @@ def lstm_approximation(spec: Spec, *, generator: torch.Generator | None = None) 
     if not isinstance(spec.cell, LSTM) or spec.biases != "redrawn":
         raise TheoryMissing("the papers' approximation is for an LSTM with biases redrawn at each step")
     spec = centred(spec)
-    generator = generator or torch.Generator().manual_seed(0)
+    generator = seeded(generator)
     population = Population(spec, generator=generator)
     stationary = population.settle("identical")
     c = population.state_samples(stationary, "c")

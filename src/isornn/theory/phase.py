@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, SpecError
+from isornn.cells.arguments import whole_number
 from isornn.cells.spec import INPUT_FIELDS
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
@@ -171,8 +172,8 @@ def phase_diagram(
     across, upward = _axis(spec, *x), _axis(spec, *y)
     if x[0] == y[0]:
         raise SpecError("y", y[0], "x has that path; the two axes differ")
-    if tied_steps is not None and tied_steps < 4:
-        raise SpecError("tied_steps", tied_steps, "it is a number of steps of at least 4")
+    if tied_steps is not None:
+        tied_steps = whole_number("tied_steps", tied_steps, 4, "number of steps")
     if begun is not None and not begun.is_of(spec, x, y, tied_steps):
         raise SpecError("begun", begun.spec.cell.name, "it is a diagram of the same spec over the same axes")
     diagram = _blank(spec, across, upward, tied_steps) if begun is None else begun

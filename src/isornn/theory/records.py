@@ -249,7 +249,7 @@ class Tied:
         """Steps from and to which growth is taken."""
         return self.steps // 2, self.steps
 
-    def parting(self) -> int | None:
+    def differs_from(self) -> int | None:
         """The first step at which E[h^2] is more than 10 % off the untied theory's, and beyond 3 standard errors.
 
         For a single spec; ``None`` where there is no such step.
@@ -279,7 +279,7 @@ class Tied:
                 "quantiles": list(QUANTILES),
                 **{name: quantity.listed() for name, quantity in self.time_scales.items()},
             },
-            "parting": self.parting(),
+            "differs_from": self.differs_from(),
             "effective_share": float(self.effective_share),
             "stderr": {name: quantity.listed_errors() for name, quantity in every.items()},
             "undefined": {name: [reason for reason, _ in q.reasons] for name, q in every.items() if q.reasons},

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isornn.cells import Cell, Input, Spec, SpecError, full_name
+from isornn.cells.arguments import whole_number
 from isornn.cells.starts import IN_USE, TEXTBOOK, start
 from isornn.formatting import with_error_of
 from isornn.notebook import table, tag
@@ -144,8 +145,7 @@ def compare(
     vanilla, N = 64, D = 8, T = 20
       start         reach, steps  xi     chi ...
     """
-    if not isinstance(length, int) or isinstance(length, bool) or length < 1:
-        raise SpecError("length", length, "it is a whole number of steps, at least 1")
+    length = whole_number("length", length, what="whole number of steps")
     law = Input() if input is None else input
     # Sizes and input are checked once, so that only what is peculiar to a start is left as its reason.
     if Spec(cell, input=law).batch_shape:

@@ -156,10 +156,10 @@ def _network(spec: Spec, covariance: Tensor, seed: int) -> Tensor:
 
 def test_tied_and_untied_part_where_networks_do() -> None:
     answer = analyze(PEEPHOLE, tied=True, steps=8).tied
-    assert answer is not None and answer.parting() == 3
+    assert answer is not None and answer.differs_from() == 3
     weak = Spec(LSTM(), law(i=(1e-4, 1, 0, 0), f=(1e-4, 0, 0, 2), g=(1e-4, 1, 0, 0), o=(1e-4, 0, 0, 0)))
     same = analyze(weak, tied=True, steps=8).tied
-    assert same is not None and same.parting() is None
+    assert same is not None and same.differs_from() is None
 
 
 # -- what does not exist ----------------------------------------------------------------------------------------------

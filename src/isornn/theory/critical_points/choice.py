@@ -12,7 +12,16 @@ from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.openings import retention_signs
 from isornn.theory.analysis import analyze
 from isornn.theory.critical_points.front import LAW_ENDS, Objective, ParetoFront, Range, check_length
-from isornn.theory.critical_points.rule import WEAK, Biases, Family, bias_for, by_weights, family_of, sight_of
+from isornn.theory.critical_points.rule import (
+    WEAK,
+    Biases,
+    Family,
+    bias_for,
+    by_weights,
+    family_of,
+    mean_square,
+    sight_of,
+)
 from isornn.theory.records import BEYOND, UNENDING, Analysis, Quantity
 
 TRIES = 8  # points of a front that are measured with full effort, best first, until one sees T steps
@@ -55,7 +64,7 @@ def _free_gates(family: Family, length: float, keep: tuple[str, ...]) -> tuple[S
     ranges = [Range(LAW_ENDS[0], 1.0, length, log=True), Range(LAW_ENDS[1], length, 32 * length, log=True)]
     ranges = ranges if fixed else []
     for name in keep:
-        gate, reads, second = spec.gates[name], spec.cell.gates[name], float(spec.input.second_moment) or 1.0
+        gate, reads, second = spec.gates[name], spec.cell.gates[name], mean_square(spec.input)
         if not fixed:
             low, high = sorted(bias_for(spec.cell, name, scale) for scale in (length / 8, 32 * length))
             ranges.append(Range(f"{name}.bias_mean", low, high))

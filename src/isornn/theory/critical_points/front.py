@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from isornn.cells import Spec, SpecError
+from isornn.cells.arguments import seeded
 from isornn.cells.bias_laws import WITH_ENDS
 from isornn.cells.spec import INPUT_FIELDS
 from isornn.modes import usual_modes
-from isornn.theory.analysis import SEED
 from isornn.theory.critical_points.costs import COSTS, costs
 from isornn.theory.records import Quantity
 
@@ -217,7 +217,7 @@ def pareto_front(
     _check_ranges(spec, ranges)
     if not counted or not set(counted) <= set(WEIGHTED):
         raise SpecError("counted", tuple(counted), f"costs are {', '.join(WEIGHTED)}, at least one")
-    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
+    generator = seeded(generator)
     wide = _sobol(len(ranges), specs - specs // 2, generator)
     found = _asked(spec, length, ranges, wide, generator, progress, 0)
     front = nondominated(_counted(found, counted))

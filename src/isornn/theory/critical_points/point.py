@@ -13,11 +13,11 @@ import torch
 from torch.quasirandom import SobolEngine
 
 from isornn.cells import Cell, Input, Spec, SpecError
+from isornn.cells.arguments import SEED, check_generator, seeded
 from isornn.cells.polynomial import NotPolynomial
 from isornn.cells.roles import RetainedState, at_start, roles_of
-from isornn.cells.spec import check_generator
 from isornn.modes import usual_modes
-from isornn.theory.analysis import SEED, analyze
+from isornn.theory.analysis import analyze
 from isornn.theory.carry import Carry, carry_of
 from isornn.theory.critical_points.choice import chosen, steps_seen, subspace
 from isornn.theory.critical_points.costs import COSTS, costs, sight_name
@@ -126,9 +126,9 @@ def critical(
       has ``ln r ~ U(0, ln high)``, as many in each octave of time scales; the others have r = high, which follows from
       the length alone: 2.5 T at T = 10, 2.7 T at 100, 2.9 T at 1000;
     - recurrent weights are weak, weight_var 1e-5, but on a gate that only shapes the output (the LSTM's o): 1;
-    - candidates see the input with variance 4 (input_var = 4 / input variance), the write gate with 1, others do not;
+    - candidates see the input with variance 4 (input_var = 4 / E x^2), the write gate with 1, others do not;
     - a hard remember gate clips, which cuts slow units' memory short: its weight_var is at most 0.01 / T^2 and (where
-      it also writes) its input_var 1 / T^2 over the input variance.
+      it also writes) its input_var 1 / (T^2 E x^2).
 
     A cell without a remember gate has no time scales of units: its start is that of `isometric`.
 
@@ -243,6 +243,8 @@ def _checked(cell: Any, length: Any, fixed: Any, input: Any, generator: Any) -> 
         raise SpecError("fixed", fixed, 'it is values by field, as {"f.weight_var": 1.0}')
     if not isinstance(input, Input):
         raise SpecError("input", input, "it is an isornn.Input; Input.of(batch) makes one of a tensor")
+    if Spec(cell, {}, input, "fixed").batch_shape:  # which checks the numbers
+        raise SpecError("input", input, "it is one law, not a batch")
     check_generator(generator)
     return dict(fixed or {})
 
@@ -370,7 +372,7 @@ def _near_isometry(analysis: Analysis, length: float, biases: Biases) -> tuple[C
 def _preferences(analysis: Analysis, length: float, generator: torch.Generator | None) -> tuple[Condition, ...]:
     """The sight, and what the spec costs: of m1 and the variance as much as the rule allows."""
     name, sight = sight_name(analysis.spec), sight_of(analysis, analysis.spec.biases)
-    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
+    generator = seeded(generator)
     found = costs(analysis.spec, length, generator=generator, careful=True)
     conditions = [Condition(f"{name} >= T", f"{length:g}", _shown(sight), steps_seen(sight) >= length)]
     for cost, most in (("isometry", 2.0), ("variance", 2.0)):

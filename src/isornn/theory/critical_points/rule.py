@@ -45,10 +45,15 @@ def over_octaves(cell: Cell, length: float, fixed: Mapping[str, Any], input: Inp
     """
     roles = _gated(cell)
     template = _template(roles, cell, input, "fixed", length)
-    seen = SEEN_TO_LEARN / (float(input.second_moment) or 1.0)
+    seen = SEEN_TO_LEARN / mean_square(input)
     template = _with(template, {f"{gate}.input_var": seen for gate in roles.candidates if cell.gates[gate].input})
     law = BiasLaw("capped_timescale", SHORTEST, slow_end(length))
     return _spread(_with(template, fixed), law, fixed)
+
+
+def mean_square(input: Input) -> float:
+    """E x^2, by which the rule divides input weights; 1 of an input that is always 0, which no weights make larger."""
+    return float(input.second_moment) or 1.0
 
 
 @functools.lru_cache(maxsize=256)
@@ -225,7 +230,7 @@ def _template(roles: Roles, cell: Cell, input: Input, biases: Biases, length: fl
 def _gate(roles: Roles, cell: Cell, name: str, input: Input, length: float) -> Gate:
     """The rule for one gate, before its bias is set."""
     reads = cell.gates[name]
-    second_moment = float(input.second_moment) or 1.0
+    second_moment = mean_square(input)
     if not roles.gated:
         faint = FAINT / length**1.5 / second_moment
         return Gate(input_var=faint * reads.input, ensemble="orthogonal" if reads.state else "gaussian")

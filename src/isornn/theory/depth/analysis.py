@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, Values
+from isornn.cells.arguments import seeded, whole_number
 from isornn.modes import usual_modes
 from isornn.theory.depth.impulse import impulse_responses
 from isornn.theory.depth.layerwise import Solved, external_input, output_law, solved
@@ -91,9 +92,6 @@ def _in_reverse(covariance: Tensor) -> Tensor:
     return covariance.flip(-4, -2)
 
 
-SEED = 0
-
-
 @usual_modes()
 def analyze_stack(
     layers: Sequence[Layer],
@@ -122,9 +120,9 @@ def analyze_stack(
 
     Raises:
         SpecError: a stack that the theory does not cover: see `Bidirectional`; no layer, an input law above the first
-            layer, shapes that do not broadcast, a pointwise input (minimalRNN) above the first layer.
+            layer, shapes that do not broadcast, a pointwise input (minimalRNN) above the first layer; fewer than 2
+            steps, a length below 1, a generator that is none.
         TheoryMissing: identity matrices, or a cell that is not pointwise.
-        ValueError: fewer than 2 steps, a length below 1.
 
     Source: layers in turn: Gilboa et al. 2019 eqs. 3-4 with the layer below in the input's place; tied: Yang 2019
     (Tensor Programs I).
@@ -137,12 +135,10 @@ def analyze_stack(
     >>> round(answer.xi.number(), 2), round(answer.reach.number(), 1)
     (1.44, 3.0)
     """
-    if steps < 2:
-        raise ValueError(f"steps: {steps} is not allowed; it is at least 2")
-    if length < 1:
-        raise ValueError(f"length: {length} is not allowed; it is at least 1")
+    length = whole_number("length", length, what="number of steps")
+    steps = whole_number("steps", steps, 2, "number of steps")
     stack = checked(layers)
-    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
+    generator = seeded(generator)
     found: list[list[Solved]] = []
     for directions in stack:
         law = output_law(found[-1]) if found else external_input(directions[0])

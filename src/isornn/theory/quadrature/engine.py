@@ -37,7 +37,7 @@ LONGEST = 2.0**50  # steps; a response that has not fallen by then is called une
 class Propagator:
     """One step of the unit-resolved response ``m_b = E[ds_a ds_b | unit b]``.
 
-    ``m' = carry m + sum_k birth_k P_k`` with ``P_k = E_b[read_k m]``; tangents that enter a pre-activation are mixed
+    ``m' = carry m + sum_k source_k P_k`` with ``P_k = E_b[read_k m]``; tangents that enter a pre-activation are mixed
     over units by its random matrix, what the state carries stays in the unit.
 
     Shapes: carry (replicates, batch, nodes); source term and read (replicates, batch, nodes) by gate; weight (nodes,).
@@ -133,7 +133,7 @@ def stays_together(prop: Propagator) -> Tensor:
     """Whether copies that are nearly alike stay so: the step's spectral radius is at most 1, (replicates, batch, 1).
 
     By the renewal equation: with every unit's carry below 1, the step has an eigenvalue above 1 exactly if
-    ``K_kl = E_b[read_k birth_l / (1 - carry)]``, what one unit of P_l gives back to P_k in all later steps, does.
+    ``K_kl = E_b[read_k source_l / (1 - carry)]``, what one unit of P_l gives back to P_k in all later steps, does.
     """
     if not prop.source:
         return (prop.carry < 1).all(-1, keepdim=True)

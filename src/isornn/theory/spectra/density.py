@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, SpecError
+from isornn.cells.arguments import seeded
 from isornn.cells.spec import check_spec
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
@@ -19,7 +20,6 @@ from isornn.theory.spectra.laws import Atom, KnownMoments, Law, SpectralDensity,
 from isornn.theory.spectra.products import one_gate_law, unit_law
 from isornn.theory.spectra.scan import SHARES, STILL, Scan, extremes, moments, scans, upper_edge
 
-SEED = 0
 MOST_STEPS = 16
 _CALIBRATIONS, _STRONGEST = 2, 0.2  # rounds, and the largest factors a and b
 _ACCURATE, _TOO_FAR = 2e-3, 0.05  # residuals
@@ -76,7 +76,7 @@ def spectrum(spec: Spec, *, steps: int = 1, generator: torch.Generator | None = 
     law = one_gate_law(spec, steps)
     if law is not None:
         return _of_law(spec, steps, law, _of_analysis(known.jacobian))
-    generator = torch.Generator().manual_seed(SEED) if generator is None else generator
+    generator = seeded(generator)
     path = sampled_path(spec, steps, generator)
     if not path[0].source_terms:
         return _of_law(spec, steps, *unit_law(path))
@@ -103,7 +103,7 @@ def _of_law(spec: Spec, steps: int, law: Law, known: KnownMoments | None) -> Spe
 
 
 def _of_analysis(known: JacobianMoments) -> KnownMoments | None:
-    """Section 3's moments of one step."""
+    """The moments of one step's Jacobian that `analyze` gives."""
     first, second = known.mean.number(), known.second_moment.number()
     if first is None or second is None:
         return None

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, Values, initial_parameters
+from isornn.cells.arguments import seeded
 from isornn.theory.population.units import Laws, Units
 from isornn.theory.spectra.blocks import Step, advanced, carried, joined, row_energy, step_of
 from isornn.theory.spectra.dyson import Blocks, Dyson, NotSolved, Solution
 from isornn.theory.spectra.laws import interpolated
 
-_SEED = 0
 _PROBED, _LAST_DRAWS = 4000, 16
 _DRIVES = ((3.0, 60), (30.0, 600))  # widths and steps
 _WALL = 1e-3
@@ -59,7 +59,7 @@ def extremes(spec: Spec, steps: int) -> Extremes:
 
 
 def _driven(spec: Spec, scale: float, length: int, steps: int) -> list[Step]:
-    generator, laws = torch.Generator().manual_seed(_SEED), Laws.of(spec)
+    generator, laws = seeded(None), Laws.of(spec)
     cell = laws.cell
     gates = [gate for gate in cell.gates if _moves(laws, gate)]
     kept = torch.arange(_PROBED) % 2 == 0
