@@ -1,6 +1,7 @@
 """What is measured along a replay, against routes of its own: autograd through torch's layers, dense matrices."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import isornn
 from checked import MGU
 from isornn.capture.calls import capture, recurrent_modules
 from isornn.capture.sequences import longest_sequence
-from isornn.cells import Cell, GersLSTM, Values, Vanilla
+from isornn.cells import TRNN, Cell, GersLSTM, Values, Vanilla
 from isornn.diagnosis import linearised, measure, replay
 from isornn.diagnosis.gradients import LastOutput, _through_linearised, _through_steps, gradient_norms
 from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov
@@ -316,3 +317,42 @@ def test_errors_of_lyapunov_exponents_cover_a_frame_that_still_turns(smallest: f
     found = measure(layer, torch.randn(steps, 3, 1, generator=generator)).layers[0].lyapunov
     pairs = zip(found.exponents, moduli.log().tolist(), strict=False)
     assert max(abs(one.number() - wanted) / one.error() for one, wanted in pairs) < 4
+
+
+def t_rnn(*sizes, **options):
+    return RNN(TRNN(), *sizes, **options)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, t_rnn])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_loss_reaches_lower_layers_below_the_smallest_number(kind, bidirectional):
+    """A loss 1e300 times as large has a gradient e^690.8 times as large, within float64 where this one is not."""
+    torch.manual_seed(0)
+    layer = kind(1, 8, num_layers=2, bidirectional=bidirectional, dtype=torch.float64)
+    for name, weight in layer.named_parameters():
+        weight.data.mul_(0.4 if "weight" in name else 0.0)
+    x = torch.randn(1400, 2, 1, dtype=torch.float64)
+
+    def of_loss(size):
+        report = measure(layer, x, target=lambda out: size * out[0][-1, :, :8].sum(), theory=False)
+        return [one.loss.log_norm["all"] for one in report.layers]
+
+    small, large = of_loss(1.0), of_loss(1e300)
+    for one, shifted in zip(small, large, strict=True):
+        assert not bool(one.isnan().any())
+        torch.testing.assert_close(one, shifted - 300 * math.log(10), rtol=1e-9, atol=1e-6)
+    assert float(small[0][small[0].isfinite()].min()) < -750
+    assert measure(layer, x, target=lambda out: out[0][-1].sum(), theory=False).layers[0].amplification.of_loss
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("factor", [-1.0, 0.5])
+def test_what_is_not_the_module_is_refused_in_every_precision(dtype, factor):
+    class Other(nn.GRU):
+        def forward(self, x, hx=None):
+            output, last = super().forward(x, hx)
+            return factor * output, last
+
+    torch.manual_seed(0)
+    with pytest.raises(replay.ReplayError, match="differs from what the module returned"):
+        measure(Other(2, 8, dtype=dtype), torch.randn(20, 4, 2, dtype=dtype), theory=False)

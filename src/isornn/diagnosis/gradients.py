@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from isornn.diagnosis.linearised import Linearised, linearised
 from isornn.diagnosis.records import Amplification, Profile, single, thinned
 from isornn.diagnosis.replay import CHUNK, LayerReplay, Replay, spans
 from isornn.nn.layer_step import gate_inputs, own_time
+from isornn.nn.layout import Layout
 from isornn.theory import Quantity
 from isornn.theory.records import time_scale
 
@@ -28,6 +30,37 @@ RESOLUTION = 1e-7
 _FEWEST = 2
 TOO_SHORT = "the sequences are too short: a rate needs at least 3 steps"
 NOTHING_ARRIVES = "exactly 0: nothing arrives from the step before"
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """``values * exp(scale)``, which may be beyond what a float64 holds.
+
+    Args:
+        values: (T, B, .), the largest of each step and sequence of size 1, or all of them 0.
+        scale: (T, B, 1); -inf where values are 0.
+    """
+
+    values: Tensor
+    scale: Tensor
+
+    @staticmethod
+    def of(values: Tensor, scale: Tensor | float = 0.0) -> Scaled:
+        """``values * exp(scale)``, scale (B, 1) or (T, B, 1)."""
+        size = values.double().abs().amax(-1, keepdim=True)
+        return Scaled(values.double() / torch.where(size > 0, size, 1.0), size.log() + scale)
+
+    def at(self, scale: Tensor) -> Tensor:
+        """The values times ``exp(self.scale - scale)``, scale (B, 1) or (T, B, 1)."""
+        return torch.where(self.values == 0, 0.0, self.values * (self.scale - scale).exp())
+
+    def __add__(self, other: Scaled) -> Scaled:
+        larger = torch.maximum(self.scale, other.scale)
+        return Scaled.of(self.at(larger) + other.at(larger), larger)
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> Scaled:
+        """Both parts by a function that moves steps or sequences, or takes some."""
+        return Scaled(function(self.values), function(self.scale))
 
 
 class Cotangent(Protocol):
@@ -41,7 +74,7 @@ class Cotangent(Protocol):
         """
         ...
 
-    def of_output(self, start: int, stop: int) -> Tensor:
+    def of_output(self, start: int, stop: int) -> Scaled:
         """(stop - start, B, .): with respect to the outputs of these steps, all other outputs held."""
         ...
 
@@ -65,9 +98,9 @@ class LastOutput:
         vectors = torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
         return LastOutput(vectors.to(replay.output.device), replay.lengths)
 
-    def of_output(self, start: int, stop: int) -> Tensor:
+    def of_output(self, start: int, stop: int) -> Scaled:
         steps = torch.arange(start, stop, device=self.lengths.device).unsqueeze(1)
-        return torch.where((steps == self.lengths - 1).unsqueeze(-1), self.vectors, 0.0)
+        return Scaled.of(torch.where((steps == self.lengths - 1).unsqueeze(-1), self.vectors, 0.0))
 
     @property
     def ends(self) -> Mapping[int, tuple[States, Tensor]]:
@@ -93,7 +126,7 @@ class Carried:
 
 
 def gradient_norms(
-    replay: Replay, cotangent: Cotangent, of_inputs: Callable[[int, int, Tensor], None] | None = None
+    replay: Replay, cotangent: Cotangent, of_inputs: Callable[[Scaled], None] | None = None
 ) -> dict[str, Tensor]:
     """ln of the norm over units of d scalar / d s_t for t = 0 .. T: (T + 1, B) by state, and of all together.
 
@@ -103,7 +136,7 @@ def gradient_norms(
     Args:
         replay: the layer's sequences.
         cotangent: the scalar.
-        of_inputs: called with (start, stop, d scalar / d inputs) for every chunk of steps, from the last.
+        of_inputs: called with d scalar / d inputs of every chunk of steps, from the last.
     """
     names = (*replay.step.cell.states, "all")
     logs = {name: replay.states[0].new_empty(replay.steps + 1, replay.batch) for name in names}
@@ -111,15 +144,14 @@ def gradient_norms(
     for start, stop in _backwards(replay.steps, cotangent.ends):
         if stop in cotangent.ends:
             carried = _replaced(carried, *cotangent.ends[stop])
-        outputs = cotangent.of_output(start, stop).double()
-        carried, outputs = _on_one_scale(carried, outputs)
+        carried, outputs = _on_one_scale(carried, cotangent.of_output(start, stop))
         at_inputs, found = _through(replay, start, stop, carried.parts, outputs, of_inputs is not None)
         first = 0 if start == 0 else 1
         norms = [torch.stack(part[first:]).norm(dim=-1) for part in zip(*found, strict=True)]
         for name, sizes in zip(names, [*norms, torch.stack(norms).norm(dim=0)], strict=True):
             logs[name][start + first : stop + 1] = sizes.log() + carried.scale
         if of_inputs is not None and at_inputs is not None:
-            of_inputs(start, stop, at_inputs * carried.scale.exp().unsqueeze(-1))
+            of_inputs(Scaled.of(at_inputs, carried.scale.unsqueeze(-1)))
         carried = Carried(found[0], carried.scale)
     return logs
 
@@ -146,15 +178,14 @@ def _replaced(carried: Carried, states: States, which: Tensor) -> Carried:
     return Carried(parts, torch.where(which, 0.0, carried.scale))
 
 
-def _on_one_scale(carried: Carried, added: Tensor) -> tuple[Carried, Tensor]:
+def _on_one_scale(carried: Carried, added: Scaled) -> tuple[Carried, Tensor]:
     """The accumulated gradient (B, .) and the addend (c, B, .), both rescaled to the larger scale."""
     size = torch.cat(carried.parts, -1).norm(dim=-1)
-    scales = torch.stack([size.log() + carried.scale, added.abs().amax((0, -1)).log()]).amax(0)
+    scales = torch.maximum(size.log() + carried.scale, added.scale.amax(0).squeeze(-1))
     scales = torch.where(scales.isfinite(), scales, 0.0)
     factor = torch.where(size > 0, (carried.scale - scales).exp(), 0.0).unsqueeze(-1)
     parts = tuple(part * factor for part in carried.parts)
-    # Far below the range of exp only what is 0 has been added.
-    return Carried(parts, scales), torch.where(added == 0, 0.0, added * (-scales).exp().unsqueeze(-1))
+    return Carried(parts, scales), added.at(scales.unsqueeze(-1))
 
 
 def _through(
@@ -221,15 +252,15 @@ def _through_steps(
 class LossCotangent:
     """A loss's gradients with respect to a layer's outputs (T, B, .), and to its states at the ends of its calls."""
 
-    outputs: Tensor
+    outputs: Scaled
     ends: Mapping[int, tuple[States, Tensor]]
 
-    def of_output(self, start: int, stop: int) -> Tensor:
-        return self.outputs[start:stop]
+    def of_output(self, start: int, stop: int) -> Scaled:
+        return self.outputs.mapped(lambda values: values[start:stop])
 
     def entering(self) -> Tensor:
         """(T + 1, B): norms of what enters the states at time t, by the output of the step before or as last states."""
-        norms = self.outputs.double().norm(dim=-1)
+        norms = self.outputs.at(torch.zeros_like(self.outputs.scale)).norm(dim=-1)
         found = torch.cat([norms.new_zeros(1, norms.shape[1]), norms])
         for time, (states, which) in self.ends.items():
             found[time] += torch.where(which, torch.cat(states, -1).double().norm(dim=-1), 0.0)
@@ -293,44 +324,49 @@ def loss_gradients(
     if captured.of_output is None or captured.of_ends is None:
         return None
     gradients: dict[int, LossGradient] = {}
-    of_outputs, sequences = captured.of_output, captured.sequences
+    of_outputs, sequences = Scaled.of(captured.of_output), captured.sequences
     for depth in range(max(one.layer.layer for one in replays), -1, -1):
         of_below = None
         for number, one in enumerate(replays):
             direction = one.layer.direction
             if one.layer.layer != depth:
                 continue
-            own = own_time(sequences, of_outputs.chunk(module.directions, -1)[direction], direction)
+            in_own_time = partial(own_time, sequences, direction=direction)
+            part = of_outputs.values.chunk(module.directions, -1)[direction]
+            own = Scaled.of(part, of_outputs.scale).mapped(in_own_time)
             cotangent = LossCotangent(own, _ends(captured, number, one))
-            collected = _Collected(one)
-            norms = gradient_norms(replace(one.replay), cotangent, collected if depth else None)
+            chunks: list[Scaled] = []
+            norms = gradient_norms(replace(one.replay), cotangent, chunks.append if depth else None)
             known = None
             if len(captured.of_ends) == 1:
                 known = amplification(one.replay.lengths, norms["all"], cotangent.entering(), of_loss=True)
             gradients[number] = LossGradient(norms, known)
             if depth:
-                passed = own_time(sequences, _through_gate_inputs(captured, one, collected.values), direction)
+                of_inputs = Scaled(*(torch.cat(parts[::-1]) for parts in zip(*map(_parts, chunks), strict=True)))
+                passed = _through_gate_inputs(captured, one, of_inputs).mapped(in_own_time)
                 of_below = passed if of_below is None else of_below + passed
         of_outputs = of_outputs if of_below is None else of_below
     return [gradients[number] for number in range(len(replays))]
 
 
-class _Collected:
-    """Gradients of a layer's inputs, chunk by chunk."""
-
-    def __init__(self, one: LayerReplay) -> None:
-        self.values = one.replay.inputs.new_zeros(one.replay.inputs.shape, dtype=torch.float64)
-
-    def __call__(self, start: int, stop: int, values: Tensor) -> None:
-        self.values[start:stop] = values
+def _parts(scaled: Scaled) -> tuple[Tensor, Tensor]:
+    return scaled.values, scaled.scale
 
 
-def _through_gate_inputs(captured: CapturedSequence, one: LayerReplay, gradient: Tensor) -> Tensor:
+def _through_gate_inputs(captured: CapturedSequence, one: LayerReplay, gradient: Scaled) -> Scaled:
     """The gradient with respect to a layer's input, from that with respect to what its matrices multiply."""
     with torch.enable_grad():
         x = one.inputs.detach().requires_grad_(True)
         ready = gate_inputs(one.layer, x, captured.previous)
-        return gradient if ready is x else torch.autograd.grad(ready, x, gradient.to(ready.dtype))[0]
+        if ready is x:
+            return gradient
+        # x_t is read at step t and, where the layer reads the previous input too, in the second half at step t + 1.
+        scale, current = gradient.scale, ready.shape[-1]
+        if Layout.of(one.layer.cell).stacks["weight_ph"]:
+            scale, current = torch.maximum(scale, torch.cat([scale[1:], scale[-1:]])), current // 2
+        before = torch.cat([scale[:1], scale[:-1]])
+        whole = torch.cat([gradient.at(scale)[..., :current], gradient.at(before)[..., current:]], -1)
+        return Scaled.of(torch.autograd.grad(ready, x, whole.to(ready.dtype))[0], scale)
 
 
 def _ends(captured: CapturedSequence, number: int, one: LayerReplay) -> dict[int, tuple[States, Tensor]]:
