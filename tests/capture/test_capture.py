@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import isornn
+from isornn.capture.preserve import preserve_state
 from isornn.cells import CELLS, FURTHER_CELLS
 from isornn.diagnosis import Monitor, findings, measure
 from isornn.diagnosis.weights import untrained_evidence, weight_facts
@@ -366,3 +367,36 @@ def test_progress_names_the_parts_of_the_work():
     isornn.diagnose(nn.GRU(3, 5, num_layers=2), torch.randn(9, 2, 3), progress=lines.append)
     assert lines[0] == "running the model" and [line.partition(":")[0] for line in lines[2:4]] == ["GRU l0", "GRU l1"]
     assert "(GRU l0: xi = " in lines[3] and "(GRU l1: xi = " in lines[4]
+
+
+def test_arrays_that_cannot_be_written_are_left_and_all_else_is_put_back():
+    model = nn.Sequential(nn.GRU(3, 5), nn.Identity()).train()
+    model.table = np.broadcast_to(np.zeros(3), (4, 3))
+    diagnosed(model[0], torch.randn(9, 2, 3))
+    with preserve_state(model):
+        assert not model.training
+    assert all(module.training for module in model.modules())
+
+
+def test_of_a_wrapped_model_the_reports_name_is_its_own():
+    model, batch = nn.Sequential(nn.GRU(3, 5)), torch.randn(9, 2, 3)
+    assert diagnosed(nn.DataParallel(model), batch).model == diagnosed(model, batch).model == "Sequential"
+
+
+class Named(nn.Module):
+    def __init__(self, *names):
+        super().__init__()
+        self.rnn, self.names = nn.GRU(3, 5), names
+
+    def forward(self, x):
+        return {name: self.rnn(x)[0][-1] for name in self.names}
+
+
+@pytest.mark.parametrize("names", [("logits", "state"), ("values",)])
+def test_a_target_is_compared_with_the_logits_of_a_mapping_or_its_one_tensor(names):
+    assert diagnosed(Named(*names), torch.randn(9, 2, 3), target=torch.tensor([1, 4])).loss > 0
+
+
+def test_a_mapping_without_logits_names_what_it_has():
+    with pytest.raises(ValueError, match="a mapping of one, two, and not logits; give a function"):
+        diagnosed(Named("one", "two"), torch.randn(9, 2, 3), target=torch.tensor([1, 4]))

@@ -390,3 +390,20 @@ def test_a_start_for_a_batch_does_not_look_trained(kind, evidence):
     model(batch)[0].square().mean().backward()
     optimiser.step()
     assert untrained_evidence(weight_facts(layer)) is None
+
+
+def test_packed_sequences_of_one_length_are_given_lengths():
+    torch.manual_seed(0)
+    x = torch.randn(200, 4, 3)
+    x[100:] = 0.5
+    packed = nn.utils.rnn.pack_padded_sequence(x, [200] * 4)
+    kinds = [{one.kind for one in findings(measure(nn.GRU(3, 8), batch, theory=False))} for batch in (x, packed)]
+    assert "padding" in kinds[0] and "padding" not in kinds[1]
+
+
+def test_relu_layers_are_drawn_again_as_identity_draws_them():
+    """Glorot's uniform entries, whose bound normal ones exceed."""
+    model = nn.RNN(50, 64, nonlinearity="relu")
+    redraw_(model, "RNN l0", 100, generator=torch.Generator().manual_seed(0))
+    drawn = isornn.init.identity_(nn.RNN(50, 64, nonlinearity="relu"), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(model.weight_ih_l0, drawn.weight_ih_l0) and torch.equal(model.weight_hh_l0, torch.eye(64))

@@ -16,6 +16,7 @@ from isornn.diagnosis import linearised, measure, replay
 from isornn.diagnosis.gradients import LastOutput, _through_linearised, _through_steps, gradient_norms
 from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov
 from isornn.diagnosis.replay import replay_module
+from isornn.diagnosis.states import input_facts
 from isornn.nn import RNN
 from retaining_cells import TwoMemories
 
@@ -356,3 +357,17 @@ def test_what_is_not_the_module_is_refused_in_every_precision(dtype, factor):
     torch.manual_seed(0)
     with pytest.raises(replay.ReplayError, match="differs from what the module returned"):
         measure(Other(2, 8, dtype=dtype), torch.randn(20, 4, 2, dtype=dtype), theory=False)
+
+
+@pytest.mark.parametrize(("offset", "spread"), [(0.0, 1.0), (1.7e9, 1e-3), (1e5, 1e-3)])
+def test_the_spread_of_an_input_far_from_zero(offset, spread):
+    x = offset + spread * torch.randn(200, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    facts = input_facts(x, torch.tensor([200, 100, 7]))
+    rows = torch.cat([x[:200, 0], x[:100, 1], x[:7, 2]]) - offset  # exact, as both are close
+    torch.testing.assert_close(facts.feature_stds, rows.std(0, correction=0), rtol=1e-4, atol=0)
+    assert facts.std == pytest.approx(float(rows.std(correction=0)), rel=1e-4)
+
+
+def test_a_constant_input_has_no_spread():
+    x = torch.full((50, 3, 2), 0.1)
+    assert input_facts(x, torch.full((3,), 50)).feature_stds.tolist() == [0.0, 0.0]

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from isornn.diagnosis import Monitor, TrainingRecord
+from isornn.diagnosis import Monitor, TrainingRecord, training_step
 from isornn.diagnosis import monitor as monitor_file
 from isornn.diagnosis.training_step import DROPPED, NOT_CALLED, NOT_FINITE, NOT_REACHED, UNTIED
 from isornn.init import ModuleError
@@ -414,3 +414,44 @@ def test_models_that_cannot_be_watched_are_refused():
     assert not any(hooks(rnn))
     with Monitor(nn.ModuleDict({"rnn": nn.RNN(D, N)})) as monitor, pytest.raises(ValueError, match="recorded are rnn"):
         monitor.record.layer("other")
+
+
+def cut(value):
+    """The value with 10 bits of mantissa, as TF32 has them."""
+    return value + ((value.detach().view(torch.int32) & ~0x1FFF).view(torch.float32) - value.detach())
+
+
+class AsOnAGPU(nn.GRU):
+    def forward(self, x, hx=None):
+        weights, hx = [cut(weight) for weight in self._flat_weights], torch.zeros(1, x.shape[1], self.hidden_size)
+        return torch._VF.gru(cut(x), hx, weights, True, 1, 0.0, self.training, False, False)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_products_in_tf32_are_recomputed_to_its_precision(known, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(training_step, "_computed_in_tf32", lambda output: known)
+    torch.manual_seed(0)
+    rnn = AsOnAGPU(D, N)
+    with Monitor(rnn) as monitor:
+        rnn(torch.randn(T, B, D))[0][-1].sum().backward()
+        monitor.step()
+    (reason,) = monitor.record.layers[0].reasons
+    assert (reason == "") is known, reason
+
+
+def test_a_batch_without_sequences_does_not_end_the_training():
+    rnn = nn.LSTM(D, N)
+    with Monitor(rnn, every=1) as monitor:
+        for batch in (0, 2):
+            rnn(torch.randn(T, batch, D))[0].sum().backward()
+            monitor.step()
+    first, second = monitor.record.layers[0].reasons
+    assert "holds no step to measure" in first and second == ""
+
+
+def test_a_default_device_of_the_users_is_not_the_measurements():
+    rnn, x = nn.GRU(D, N), torch.randn(T, B, D)
+    with Monitor(rnn) as monitor, torch.device("meta"):
+        rnn(x, torch.zeros(1, B, N, device="cpu"))[0][-1].sum().backward()
+        monitor.step()
+    assert monitor.record.layers[0].reasons == ("",)

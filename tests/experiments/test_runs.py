@@ -15,7 +15,7 @@ import torch
 from isornn.experiments import runs
 from isornn.experiments.reproductions._followed import DECAY
 from isornn.experiments.reproductions._summed_loss import of_mean
-from isornn.experiments.runs import Look, RunFailed, _rows, looks, train_all, training_accuracy
+from isornn.experiments.runs import Look, TrainingFailed, _rows, looks, train_all, training_accuracy
 from isornn.experiments.target import SCALES, UNTESTED, Bench, target_ids, target_named
 from isornn.training import State
 from isornn.training.metrics import read_metrics
@@ -84,7 +84,7 @@ def _ending(flag: Path, error: type[BaseException], state: State) -> Sequence[fl
     return [state.gradient_norm]
 
 
-@pytest.mark.parametrize(("error", "raised"), [(KeyboardInterrupt, KeyboardInterrupt), (MemoryError, RunFailed)])
+@pytest.mark.parametrize(("error", "raised"), [(KeyboardInterrupt, KeyboardInterrupt), (MemoryError, TrainingFailed)])
 def test_a_run_that_was_cut_short_ends_as_one_that_was_not(
     tmp_path: Path, error: type[BaseException], raised: type[BaseException]
 ) -> None:

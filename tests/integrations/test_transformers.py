@@ -38,7 +38,7 @@ def trained(tmp_path):
         {"x": torch.randn(T, D, generator=generator), "labels": torch.randn((), generator=generator)} for _ in range(32)
     ]
 
-    def train(model, *callbacks, steps=6, resume=False, data_collator=None, **options):
+    def train(model, *callbacks, steps=6, resume=False, data_collator=None, compute_loss_func=None, **options):
         arguments = TrainingArguments(
             str(tmp_path / "out"),
             max_steps=steps,
@@ -53,6 +53,7 @@ def trained(tmp_path):
             model,
             arguments,
             data_collator=data_collator,
+            compute_loss_func=compute_loss_func,
             train_dataset=data,
             eval_dataset=data[:4],
             callbacks=list(callbacks),
@@ -144,3 +145,19 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delitem(sys.modules, "isornn.integrations.transformers")
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'isornn\[transformers\]'"):
         __import__("isornn.integrations.transformers")
+
+
+class WithoutLoss(Model):
+    def forward(self, x, labels=None):
+        return {"logits": self.head(self.rnn(x)[0][:, -1])[:, 0]}
+
+
+def test_a_model_whose_loss_the_trainer_computes_is_diagnosed_without_it(trained, caplog):
+    def loss(outputs, labels, num_items_in_batch=None):
+        return (outputs["logits"] - labels).square().mean()
+
+    caplog.set_level("INFO", "isornn.integrations.transformers")
+    written = Diagnose()
+    trained(WithoutLoss(), written, compute_loss_func=loss)
+    assert sorted(written.reports) == [0, 6] and written.reports[6].diagnosis.loss is None
+    assert any("returns no loss" in line for line in caplog.messages)

@@ -49,3 +49,18 @@ def test_the_model_is_evaluated_without_dropout_and_left_as_it_was(mode: bool) -
     x = torch.eye(4)
     assert evaluate(model, [(x, torch.arange(4))])["accuracy"] == 1.0
     assert model.training is mode
+
+
+def test_a_part_that_is_frozen_stays_so_also_after_an_error() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 4))
+    model[0].eval()
+    evaluate(model, [(torch.eye(4), torch.arange(4))])
+    assert [module.training for module in model.modules()] == [True, False, True]
+    with pytest.raises(RuntimeError):
+        evaluate(model, [(torch.eye(3), torch.arange(3))])
+    assert [module.training for module in model.modules()] == [True, False, True]
+
+
+def test_nothing_has_no_mean() -> None:
+    with pytest.raises(ValueError, match="batches: there is no target"):
+        evaluate(nn.Identity(), [])

@@ -307,6 +307,7 @@ class CallRecorder:
         calls: by module, to which each call is added.
         differentiable: whether recorded tensors stay in the graph, so that gradients can be computed.
         refused: by module, why a call could not be read.
+        rejected: what no layer can be measured on, in a call's input.
         order: modules whose calls have ended, each once.
         layers: by module, its layers as they were at its first call: a wrapper may set its weights before each.
         open: arguments of calls that have not returned yet, by module.
@@ -315,24 +316,35 @@ class CallRecorder:
     calls: dict[nn.Module, list[Call]]
     differentiable: bool
     refused: dict[nn.Module, str] = field(default_factory=dict)
+    rejected: str | None = None
     order: list[nn.Module] = field(default_factory=list)
     layers: dict[nn.Module, tuple[RecurrentLayer, ...]] = field(default_factory=dict)
     open: dict[nn.Module, _Given] = field(default_factory=dict)
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """Within the block the modules have the hooks, and are marked, so that a `Monitor` ignores these calls."""
+        """Within the block the modules have the hooks, and are marked, so that a `Monitor` ignores these calls.
+
+        Raises:
+            ValueError: a recurrent module was given inputs that hold no step, or complex ones.
+        """
         handles: list[Any] = []
         try:
             for module in self.calls:
                 module.__dict__[_MARK] = True
                 handles += attach(module, self.before, self.after)
             yield
+        except Exception as error:
+            if self.rejected is not None:  # which a model need not survive
+                raise ValueError(self.rejected) from error
+            raise
         finally:
             for handle in handles:
                 handle.remove()
             for module in self.calls:
                 module.__dict__.pop(_MARK, None)
+        if self.rejected is not None:
+            raise ValueError(self.rejected)
 
     def before(self, module: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Keep the arguments of a call."""
@@ -344,9 +356,11 @@ class CallRecorder:
             return
         if data_of(inputs).numel() == 0:
             shape = tuple(data_of(inputs).shape)
-            raise ValueError(f"batch: a recurrent layer receives shape {shape} from it; that holds no step to measure")
+            self._reject(module, f"a recurrent layer receives shape {shape} from it; that holds no step to measure")
+            return
         if data_of(inputs).is_complex():
-            raise ValueError("batch: complex numbers are not allowed as input of a recurrent layer")
+            self._reject(module, "complex numbers are not allowed as input of a recurrent layer")
+            return
         if module not in self.layers:
             self.layers[module] = tuple(layer for layer in recurrent_layers(module) if layer.module is module)
         tracked = torch.is_grad_enabled()
@@ -360,6 +374,9 @@ class CallRecorder:
             tracked and state is not None and not any(part.requires_grad for part in as_tuple(state)),
             None if state is None else oldest(as_tuple(state)),
         )
+
+    def _reject(self, module: nn.Module, reason: str) -> None:
+        self.refused[module] = self.rejected = f"batch: {reason}"
 
     def after(self, module: nn.Module, _: tuple[Any, ...], result: Any) -> Any:
         """Keep what a call returned, and return copies of it to the model."""

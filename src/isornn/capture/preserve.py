@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -63,8 +63,9 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
     finally:
         random.setstate(python)
         np.random.set_state(numbers)  # noqa: NPY002
-        for undo in restore.values():
-            undo()
+        with ExitStack() as undone:  # each of them, even if another fails
+            for undo in reversed(restore.values()):
+                undone.callback(undo)
 
 
 def _is_fresh_norm(module: nn.Module) -> bool:
@@ -84,7 +85,7 @@ def _snapshot(value: Any, restore: dict[int, Callable[[], object]]) -> None:
         return
     if isinstance(value, Tensor):
         _snapshot_tensor(value, restore)
-    elif isinstance(value, np.ndarray):
+    elif isinstance(value, np.ndarray) and value.flags.writeable:
         content = value.copy()
         restore[id(value)] = lambda: np.copyto(value, content)
     elif isinstance(value, dict | list | set | deque):

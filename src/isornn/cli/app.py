@@ -41,8 +41,9 @@ class Commands(TyperGroup):
     """Bad input ends with code 2 and one line on stderr, an interrupt with 130 and one line; neither with a traceback.
 
     Bad input is what the command line itself refuses, and a ValueError of this library's own: those name the field,
-    the value and what is allowed; and a mistake in a cell's definition, a TypeError of this library's own. Any other
-    error is a bug and is shown with its traceback.
+    the value and what is allowed; and a mistake in a cell's definition, a TypeError of this library's own. A
+    RuntimeError of this library's own, such as a training that failed, ends with code 1 and one line. Any other error
+    is a bug and is shown with its traceback.
     """
 
     def main(self, *args: Any, **options: Any) -> NoReturn:
@@ -58,6 +59,8 @@ class Commands(TyperGroup):
                 raise
             sys.exit(_ended(FAILED if isinstance(error, ArithmeticError) else REFUSED, str(error)))
         except (RuntimeError, LookupError, AttributeError) as error:
+            if isinstance(error, RuntimeError) and type(error).__module__.startswith("isornn."):
+                sys.exit(_ended(FAILED, str(error)))
             _end_if_of_own_cell(error)
             raise
         except ModuleNotFoundError as error:

@@ -44,6 +44,7 @@ def diagnose(
     The factory is a function without arguments that returns the model, or (model, batch).
     """
     from isornn.cells import SpecError
+    from isornn.cli.ask import LONGEST
 
     check_writable("--html", html, (".html",))
     if compare is not None:
@@ -52,8 +53,8 @@ def diagnose(
         _show(_compared(*compare), html, json)
         return
     what = needed("WHAT", what, "it is package.module:factory or a file of weights, unless --compare has two reports")
-    if length is not None and length < 2:
-        raise SpecError("--length", length, "it is a number of steps to bridge, at least 2")
+    if length is not None and not 2 <= length <= LONGEST:
+        raise SpecError("--length", length, f"it is a number of steps to bridge, from 2 to {LONGEST}")
     if Path(what).suffix.lower() in _WEIGHTS:
         report = _of_weights(Path(what), data, length, cell, theory)
     else:

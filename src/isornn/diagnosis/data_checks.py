@@ -78,7 +78,7 @@ class Padding(Check):
 
     def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
         inputs, info = layer.inputs, layer.info
-        if info.layer > 0 or inputs.padding - inputs.leading_padding <= self.PADDED:
+        if info.layer > 0 or info.packed or inputs.padding - inputs.leading_padding <= self.PADDED:
             return None
         return self.finding(
             layer,

@@ -44,6 +44,7 @@ from isornn.diagnosis.weights import weight_facts
 from isornn.init import ModuleError, spec_of
 from isornn.modes import flushes_denormals, unhindered, usual_modes
 from isornn.nn.gate_tensors import RecurrentLayer, unreadable_modules
+from isornn.nn.wrappers import unwrapped
 from isornn.theory import TheoryMissing, analyze
 from isornn.theory.population.units import Draws
 from isornn.theory.tied.analysis import lyapunov_exponent
@@ -135,7 +136,7 @@ def measure(
             module, found = sequences.pop(0)
             measured = _layers(module, found, wanted, theory, generator, flushes, module.module is first, progress)
             layers += [replace(layer, use=uses[module.module]) for layer in measured]
-    return Diagnosis(type(model).__name__, wanted, tuple(layers), tuple(unmeasured), captured.loss)
+    return Diagnosis(type(unwrapped(model)).__name__, wanted, tuple(layers), tuple(unmeasured), captured.loss)
 
 
 def _sequence(module: RecurrentModule, captured: Captured) -> CapturedSequence | Unmeasured:
@@ -168,7 +169,7 @@ def _steps(module: RecurrentModule, calls: Sequence[Call]) -> int:
 def _unreadable(model: nn.Module) -> list[Unmeasured]:
     return [
         Unmeasured(name, getattr(module, "original_name", type(module).__name__), reason)
-        for name, module, reason in unreadable_modules(model)
+        for name, module, reason in unreadable_modules(unwrapped(model))
     ]
 
 

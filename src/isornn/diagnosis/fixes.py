@@ -12,10 +12,10 @@ from torch.nn.utils import parametrize
 
 from isornn.capture.calls import RecurrentModule, recurrent_modules
 from isornn.cells import Cell, Input, Spec, SpecError, Vanilla
-from isornn.cells.starts import start
 from isornn.diagnosis.records import LayerDiagnosis, layer_name
 from isornn.diagnosis.weights import doubled_gates, untrained_evidence, weight_facts
 from isornn.init.data import in_forward_order, redraw_for_batch_
+from isornn.init.naming import redraw_named
 from isornn.init.writing import check_settable
 from isornn.nn import draws
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable
@@ -103,10 +103,10 @@ def redraw_(
     found = _layer(model, layer)
     check_writable(found)
     if isinstance(found.cell, Vanilla) and found.cell.nonlinearity == "relu":
-        draws.redraw(found, start("identity", found.cell, found.hidden, found.inputs), generator)
+        redraw_named("identity", found, generator)
         return "drawn again by the identity start"
     if not found.cell.pointwise:
-        draws.redraw(found, start("orthogonal", found.cell, found.hidden, found.inputs), generator)
+        redraw_named("orthogonal", found, generator)
         return "drawn again by the orthogonal start"
     if batch is not None:
         redraw_for_batch_(model, found, batch, length, _critical, generator)

@@ -385,7 +385,8 @@ def loss_of(target: Target) -> Callable[[Any], Tensor]:
 
     A callable is that function. Integer labels are compared by cross entropy, their shape that of the output without
     its last axis, the classes (or without its second, as torch has them); floating point values by mean squared error,
-    their shape the output's. The output is the first tensor of what the model gives.
+    their shape the output's. The output is the first tensor of what the model gives; of a mapping, its ``logits`` or
+    its only tensor.
 
     Raises:
         ValueError: a target that is neither, or not finite; shapes that do not fit, when the function is called.
@@ -424,13 +425,21 @@ def loss_of(target: Target) -> Callable[[Any], Tensor]:
 
 
 def _first_tensor(output: Any) -> Tensor:
-    while isinstance(output, (tuple, list)) and len(output) > 0:
-        output = output[0]
+    while isinstance(output, (tuple, list, Mapping)) and len(output) > 0:
+        output = _entry(output) if isinstance(output, Mapping) else output[0]
     if not isinstance(output, Tensor):
         raise ValueError(
             f"target: the model gives {type(output).__name__}, so labels or values do not fit; give a function of it"
         )
     return output
+
+
+def _entry(output: Mapping[Any, Any]) -> Any:
+    tensors = [value for value in output.values() if isinstance(value, Tensor)]
+    if "logits" not in output and len(tensors) != 1:
+        names = ", ".join(map(str, output))
+        raise ValueError(f"target: the model gives a mapping of {names}, and not logits; give a function of it")
+    return output["logits"] if "logits" in output else tensors[0]
 
 
 def _misfit(target: Tensor, values: Tensor, allowed: str) -> str:

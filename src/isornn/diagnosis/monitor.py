@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from zipfile import BadZipFile
 
 import numpy as np
-import torch
 from torch import nn
 
 from isornn.capture.calls import RecurrentModule, recurrent_modules
@@ -21,7 +20,7 @@ from isornn.diagnosis.records import Denormals, layer_name
 from isornn.diagnosis.training_step import Gradients, RecordedStep, StepMeasurement, StepRecorder, measure_step
 from isornn.files import replacing
 from isornn.formatting import with_error_of
-from isornn.modes import flushes_denormals
+from isornn.modes import flushes_denormals, usual_modes
 from isornn.records import RecordError
 
 Array = np.ndarray
@@ -364,9 +363,10 @@ class Monitor:
     def _measure(self, iteration: int) -> None:
         self._attached = False
         recorded = self._recorder.detach()
-        # Within autocast the replay would be as rough as the model.
-        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-            found = [step for module in self._modules for step in self._measured(module, recorded[module.name])]
+        flushes = flushes_denormals()
+        with usual_modes():
+            pairs = [(module, recorded[module.name]) for module in self._modules]
+            found = [step for module, one in pairs for step in self._measured(module, one, flushes)]
         if (iteration // self._every) % self._kept_every == 0:
             self._rows[iteration] = found
         if len(self._rows) > ROWS:
@@ -374,9 +374,9 @@ class Monitor:
             self._kept_every *= 2
         self._report(iteration, found)
 
-    def _measured(self, module: RecurrentModule, recorded: RecordedStep) -> list[StepMeasurement]:
+    def _measured(self, module: RecurrentModule, recorded: RecordedStep, flushes: bool) -> list[StepMeasurement]:
         name = _names(module)[0]
-        found = measure_step(module, recorded, not flushes_denormals() and name not in self._denormals)
+        found = measure_step(module, recorded, not flushes and name not in self._denormals)
         if found[0].denormals is not None:
             self._denormals[name] = found[0].denormals
         for own, step in zip(_names(module), found, strict=True):

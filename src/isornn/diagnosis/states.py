@@ -43,23 +43,34 @@ def input_facts(x: Tensor, lengths: Tensor) -> InputFacts:
         before = now[-1:]
     rows, links, pairs = int(counts.sum()), int(counts[1:].sum()), int((counts * (counts - 1)).sum())
     means = total / rows
-    second = square / rows
-    moment = float(second.mean())
+    variances = _variances(x, lengths, means)
+    moment = float((square / rows).mean())
     zero = moment == 0
     scale = 1.0 if zero else moment * features
     trailing, leading = (0.0, 0.0) if bool((lengths < steps).any()) else _repeated(x)
     return InputFacts(
         mean=float(means.mean()),
-        std=max(moment - float(means.mean()) ** 2, 0.0) ** 0.5,
+        std=float((variances + (means - means.mean()).square()).mean().sqrt()),
         second_moment=moment,
         largest=largest,
         correlation=single(shared / max(pairs, 1) / scale, 0.0, {ZERO_INPUT: zero, ONE_SEQUENCE: pairs == 0}),
         correlation_in_time=single(in_time / max(links, 1) / scale, 0.0, {ZERO_INPUT: zero, ONE_STEP: links == 0}),
         feature_means=means.cpu(),
-        feature_stds=(second - means.square()).clamp(min=0).sqrt().cpu(),
+        feature_stds=variances.sqrt().cpu(),
         padding=trailing,
         leading_padding=leading,
     )
+
+
+def _variances(x: Tensor, lengths: Tensor, means: Tensor) -> Tensor:
+    """Of every feature about its mean; 0 of a constant, of which rounding may leave something."""
+    total = torch.zeros_like(means)
+    for start, stop in spans(len(x), 64):
+        inside = torch.arange(start, stop, device=x.device).unsqueeze(1) < lengths
+        total += torch.where(inside.unsqueeze(-1), x[start:stop].double() - means, 0.0).square().sum((0, 1))
+    variances = total / int(lengths.clamp(max=len(x)).sum())
+    rounding = torch.finfo(x.dtype).eps / 2 if x.is_floating_point() else 0.0
+    return torch.where(variances <= (rounding * means).square(), 0.0, variances)
 
 
 def _repeated(x: Tensor) -> tuple[float, float]:

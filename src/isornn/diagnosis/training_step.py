@@ -67,7 +67,7 @@ class RecordedStep:
         module: with a copy of the module and its weights, as they were in the forward pass; ``None`` where it was not
             called, or not differentiated through.
         calls: those that a gradient reached, with that gradient.
-        precision: what autocast computed with, ``None`` without it.
+        precision: what autocast computed with, float16 where a GPU multiplied in TF32; ``None`` without either.
         refused: why its calls could not be read; ``None`` where they were.
         stale: whether a call was given a state whose graph is older than the step.
     """
@@ -155,12 +155,20 @@ class StepRecorder:
             self._copies[module] = copied(self._modules[module])
         if torch.is_autocast_enabled(output.device.type):
             self._precision = torch.get_autocast_dtype(output.device.type)
+        elif _computed_in_tf32(output):
+            self._precision = torch.float16
         copies = self._recorder.after(module, positional, result)
         self._pending[module].append(_PendingCall(self._recorder.calls[module].pop(), self._end))
         return copies
 
     def _end(self) -> None:
         self._ended = True
+
+
+def _computed_in_tf32(output: Tensor) -> bool:
+    """Whether products of float32 numbers may have been rounded as TF32, whose 10 bits of mantissa are float16's."""
+    allowed = torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
+    return output.is_cuda and output.dtype == torch.float32 and allowed
 
 
 class _PendingCall:

@@ -29,7 +29,7 @@ _LOOKS, _SPENT = "looks.jsonl", "processor.json"
 _CHANCE, _ITEMS_AT_ONCE = 0.1, 250
 
 
-class RunFailed(RuntimeError):
+class TrainingFailed(RuntimeError):
     """A run ended by an error; names its folder and the reason."""
 
 
@@ -65,7 +65,7 @@ def train_all(
 
     Raises:
         ConfigurationError: names the field.
-        RunFailed: a run ended by an error. A diverged one did not: its record says so.
+        TrainingFailed: a run ended by an error. A diverged one did not: its record says so.
     """
     planned = [Configuration.from_mapping(mapping) for mapping in configurations]
     if after is not None:
@@ -81,7 +81,7 @@ def train_all(
     )
     for one in swept:
         if one.state != "finished":
-            raise RunFailed(f"{one.folder}: {one.reason or one.state}")
+            raise TrainingFailed(f"{one.folder}: {one.reason or one.state}")
         bench.spent(_spent(one.folder))
     by_hash = {one.folder.name: RunRecord.load(one.folder / "record.json") for one in swept}
     return [by_hash[one.hash] for one in planned]

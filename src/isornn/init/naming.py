@@ -6,7 +6,8 @@ import torch
 
 from isornn.cells import Spec
 from isornn.cells.starts import start
-from isornn.init.writing import Module, set_layers
+from isornn.init.writing import Module, check_settable, set_layers
+from isornn.nn import draws
 from isornn.nn.gate_tensors import RecurrentLayer
 
 _UNIFORM = ("glorot", "forget_bias_3", "forget_bias_3_to_6", "doubled_chrono")  # recurrent entries too
@@ -19,8 +20,20 @@ def draw_named(name: str, module: Module, generator: torch.Generator | None, len
         lambda layer: _baseline(name, layer, length),
         generator,
         input_entries="uniform",
-        recurrent_entries="uniform" if name in _UNIFORM else "normal",
+        recurrent_entries=_recurrent_entries(name),
     )
+
+
+@torch.no_grad()
+def redraw_named(name: str, layer: RecurrentLayer, generator: torch.Generator | None) -> None:
+    """One layer as `draw_named` draws all of a module."""
+    spec = _baseline(name, layer, None)
+    check_settable(layer, spec)
+    draws.redraw(layer, spec, generator, "uniform", _recurrent_entries(name))
+
+
+def _recurrent_entries(name: str) -> draws.Entries:
+    return "uniform" if name in _UNIFORM else "normal"
 
 
 def _baseline(name: str, layer: RecurrentLayer, length: float | None) -> Spec:

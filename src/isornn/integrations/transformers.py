@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from isornn.capture.preserve import preserve_state
+from isornn.diagnosis.gradients import Target
 from isornn.diagnosis.monitor import EVERY, Log, Monitor, TrainingRecord, Writer
 from isornn.extras import named
 from isornn.integrations.reports import Reporting
@@ -98,9 +100,10 @@ class CriticalStart(_FirstBatch):
 class Diagnose(Reporting, _FirstBatch):
     """Writes reports of `isornn.diagnose` before, during and after a training, all measured on its first batch.
 
-    The gradient is that of the loss that the model returns; the model is left bit by bit as it was. A line for each
-    report is logged to ``isornn.integrations.transformers`` at level INFO. After `CriticalStart` in the list of
-    callbacks, the first report is of that start.
+    The gradient is that of the loss that the model returns. Where it returns none, as with label smoothing, for which
+    the Trainer computes the loss, no gradient of a loss is in the report. The model is left bit by bit as it was. A
+    line for each report is logged to ``isornn.integrations.transformers`` at level INFO. After `CriticalStart` in the
+    list of callbacks, the first report is of that start.
 
     Args:
         folder: of the reports, ``step-000500.json`` and, with ``isornn[report]``, ``.html``; by default ``isornn`` in
@@ -109,12 +112,16 @@ class Diagnose(Reporting, _FirstBatch):
         length: T that gradients must cross, as `isornn.diagnose`.
     """
 
+    _target: Target | None = None
+
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any, **others: Any) -> None:
         self._begin(Path(args.output_dir))
         self._wait_no_more()
 
         def first(run: Run) -> None:
-            self._run = run
+            self._run, self._target = run, _loss if _gives_loss(model, run) else None
+            if self._target is None:
+                _LOGGER.info("isornn: the model returns no loss, so its gradient is not measured")
             self._report(state, model)
 
         self._wait(model, first)
@@ -134,7 +141,7 @@ class Diagnose(Reporting, _FirstBatch):
         step = state.global_step
         if step in self._reports.by_step:
             return
-        self._reports.add(step, model, self._run, _loss, write=state.is_world_process_zero)
+        self._reports.add(step, model, self._run, self._target, write=state.is_world_process_zero)
         if step in self._reports.by_step:
             _LOGGER.info("isornn: step %d: %r in %s", step, self._reports.by_step[step], self._reports.folder)
 
@@ -173,6 +180,16 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]
         """Remove all hooks from the model."""
         if self._monitor is not None:
             self._monitor.close()
+
+
+def _gives_loss(model: nn.Module, run: Run) -> bool:
+    """Whether what the model returns on the batch begins with a loss."""
+    with preserve_state(model), torch.no_grad():
+        output = run(model)
+    if isinstance(output, Mapping):
+        return output.get("loss") is not None
+    first = output[0] if isinstance(output, tuple) else None
+    return isinstance(first, torch.Tensor) and first.numel() == 1
 
 
 def _loss(output: Any) -> Any:

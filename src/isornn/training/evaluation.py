@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -43,26 +44,30 @@ def evaluate(
     step also ``bits``, loss / ln 2, which is per symbol, and ``perplexity``, exp(loss), where it is a number.
 
     Args:
-        model: it is left in the mode it was in.
+        model: all of its modules are left in the modes that they were in.
         batches: of (x, y) or (x, y, lengths).
         forward: what is called in the model's place, if something wraps it.
+
+    Raises:
+        ValueError: no batch, or none with a target.
 
     >>> evaluate(nn.Identity(), [(torch.eye(2), torch.tensor([0, 0]))])["accuracy"]
     0.5
     """
-    training, forward = model.training, model if forward is None else forward
-    model.eval()
+    forward = model if forward is None else forward
     loss, right, count, classes, steps = 0.0, 0, 0, False, False
-    for x, target, *lengths in batches:
-        output = forward(x, *lengths)
-        loss += float(task_loss(output, target, "sum"))
-        if target.is_floating_point():
-            count += target.numel()
-        else:
-            classes, steps = True, target.dim() > 1
-            count += int((target != NO_TARGET).sum())
-            right += int((output.argmax(-1) == target).sum())
-    model.train(training)
+    with _in_eval_mode(model):
+        for x, target, *lengths in batches:
+            output = forward(x, *lengths)
+            loss += float(task_loss(output, target, "sum"))
+            if target.is_floating_point():
+                count += target.numel()
+            else:
+                classes, steps = True, target.dim() > 1
+                count += int((target != NO_TARGET).sum())
+                right += int((output.argmax(-1) == target).sum())
+    if count == 0:
+        raise ValueError("batches: there is no target in them, and a mean needs one")
     mean = loss / count
     metrics = {"loss": mean}
     if classes:
@@ -72,3 +77,14 @@ def evaluate(
         if mean < _LOG_LARGEST:
             metrics["perplexity"] = math.exp(mean)
     return metrics
+
+
+@contextmanager
+def _in_eval_mode(model: nn.Module) -> Iterator[None]:
+    before = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in before.items():
+            module.training = training
