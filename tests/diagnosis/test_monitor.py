@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from isornn.diagnosis import Monitor, TrainingRecord, training_step
+from isornn.diagnosis import Monitor, TrainingRecord, measure, training_step
 from isornn.diagnosis import monitor as monitor_file
 from isornn.diagnosis.training_step import DROPPED, NOT_CALLED, NOT_FINITE, NOT_REACHED, UNTIED
 from isornn.init import ModuleError
@@ -195,7 +195,8 @@ def test_of_packed_sequences_both_ways_the_longest_are_taken_and_the_last_step_i
     for whole, part, end in zip(every, few, ends, strict=True):
         assert whole.reasons == ("",) and whole.lags.max() == lengths.max()
         assert np.allclose(whole.loss["h"], part.loss["h"], atol=1e-9, equal_nan=True)
-        assert np.allclose(whole.last["h"], end.loss["h"], atol=1e-9, equal_nan=True)
+        if " l1" in whole.name:  # the layer below has what l1 sends it at its own last step
+            assert np.allclose(whole.last["h"], end.loss["h"], atol=1e-9, equal_nan=True)
         assert not np.allclose(whole.last["h"], whole.loss["h"], atol=1e-2, equal_nan=True)
 
 
@@ -455,3 +456,53 @@ def test_a_default_device_of_the_users_is_not_the_measurements():
         rnn(x, torch.zeros(1, B, N, device="cpu"))[0][-1].sum().backward()
         monitor.step()
     assert monitor.record.layers[0].reasons == ("",)
+
+
+class Two(nn.Module):
+    """Two layers, as one module or as two with the same weights, and the last output."""
+
+    def __init__(self, stacked, parts):
+        super().__init__()
+        self.stacked, self.parts, self.whole = stacked, nn.ModuleList(parts), True
+        for name, weight in stacked.named_parameters():
+            part = parts[0 if "_l0" in name else 1]
+            part.get_parameter(name.replace("_l1", "_l0")).data.copy_(weight.data)
+
+    def forward(self, x):
+        if self.whole:
+            return self.stacked(x)[0][-1]
+        for part in self.parts:
+            x = part(x)[0]
+        return x[-1]
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_layers_of_a_stack_are_those_of_modules_of_their_own(kind, both):
+    torch.manual_seed(0)
+    stacked = kind(D, N, 2, bidirectional=both, dtype=torch.float64)
+    for name, bias in stacked.named_parameters():
+        if "bias_ih_l1" in name:
+            bias.data[N : 2 * N] += 4  # the layer above retains, the one below forgets
+    parts = [kind(size, N, bidirectional=both, dtype=torch.float64) for size in (D, N * (1 + both))]
+    model, x = Two(stacked, parts), torch.randn(60, B, D, dtype=torch.float64)
+    records = []
+    for model.whole in (True, False):
+        with Monitor(model) as monitor:
+            model(x).square().sum().backward()
+            monitor.step()
+        records.append([layer for layer in monitor.record.layers if layer.reasons == ("",)])
+    for one, other in zip(*records, strict=True):
+        for state in ("all", "h"):
+            np.testing.assert_allclose(one.loss[state], other.loss[state], rtol=1e-6)
+            np.testing.assert_allclose(one.last[state], other.last[state], rtol=1e-6)
+        assert one.xi[0] == pytest.approx(other.xi[0], rel=1e-6, nan_ok=True)
+    assert records[0][0].xi[0] < 5
+
+
+def test_a_loss_has_no_rate_where_it_enters_at_many_steps():
+    report = measure(nn.LSTM(D, N, 2), torch.randn(60, B, D), target=lambda out: out[0][-1].sum(), theory=False)
+    below, top = report.layers
+    assert top.loss.xi.number() > 0 and top.loss_steps == pytest.approx(1 / 60)
+    assert below.loss.xi.number() is None and "enters at many steps" in below.loss.xi.reason()
+    assert below.loss_steps > 0.5

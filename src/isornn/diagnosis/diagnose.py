@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -18,6 +19,7 @@ from isornn.cells.arguments import seeded, whole_number
 from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.gradients import (
     LastOutput,
+    LossGradient,
     Target,
     amplification,
     by_lag,
@@ -34,11 +36,13 @@ from isornn.diagnosis.records import (
     LayerDiagnosis,
     LayerInfo,
     Predicted,
+    Profile,
     TiedPrediction,
     Unmeasured,
     Use,
+    single,
 )
-from isornn.diagnosis.replay import LayerReplay, replay_module
+from isornn.diagnosis.replay import LayerReplay, Replay, replay_module
 from isornn.diagnosis.states import gates_and_memory, input_facts, state_moments
 from isornn.diagnosis.weights import weight_facts
 from isornn.init import ModuleError, spec_of
@@ -55,6 +59,8 @@ from isornn.theory.tied.paths import TiedLaws
 Progress = Callable[[str], object]
 
 NOT_ASKED = "not asked for; theory=True, or --theory on the command line, adds it"
+ENTERS_THROUGHOUT = "a gradient enters at many steps, so its slope is not the decay of one that enters at the end"
+PIECE_BY_PIECE = "the layer is called piece by piece, so what enters at the end is not known alone"
 NEVER_CALLED = "it was never called on this batch"
 UNTIED = "its weights are fresh at every step, so that a run cannot be repeated"
 # Of the theory: steps of the response profile; steps and number of the networks with one draw of weights.
@@ -219,9 +225,9 @@ def _layers(
                 moments=state_moments(replay),
                 forward=forward,
                 backward=by_lag(replay, norms),
-                loss=None if loss is None else by_lag(replay, loss.log_norm),
+                loss=None if loss is None else _of_loss(replay, loss),
                 amplification=amplified,
-                loss_steps=_share_read(captured),
+                loss_steps=None if loss is None else loss.share_of_steps,
                 jacobians=jacobians(replay),
                 lyapunov=lyapunov(replay, generator),
                 predicted=predicted(one.layer, inputs) if theory else Predicted(None, None, NOT_ASKED),
@@ -239,16 +245,13 @@ def _latest(layers: Sequence[LayerDiagnosis]) -> str:
     return f" ({layers[-1].info.name}: xi = {layers[-1].backward.xi})" if layers else ""
 
 
-def _share_read(captured: CapturedSequence) -> float | None:
-    """Of the steps of the module's sequences, those at which a gradient enters its outputs or last states."""
-    if captured.of_output is None or captured.of_ends is None or len(captured.of_ends) > 1:
-        return None
-    entered = (captured.of_output != 0).any(-1)
-    (ends,) = captured.of_ends.values()
-    last = (captured.lengths - 1).unsqueeze(0)
-    reached = torch.stack([(part != 0).any(-1) for states in ends for part in states]).any(0)
-    entered.scatter_(0, last, entered.gather(0, last) | reached)
-    return float(entered.sum()) / int(captured.lengths.sum())
+def _of_loss(replay: Replay, loss: LossGradient) -> Profile:
+    """Its profile, with a rate only where all of it enters at the sequences' ends."""
+    profile, share = by_lag(replay, loss.log_norm), loss.share_of_steps
+    if share is not None and share * float(replay.lengths.double().mean()) < 2:
+        return profile
+    unknown = single(math.nan, reasons={PIECE_BY_PIECE if share is None else ENTERS_THROUGHOUT: True})
+    return replace(profile, rate=unknown, xi=unknown, window=None, misfit=None)
 
 
 def _info(module: RecurrentModule, captured: CapturedSequence, one: LayerReplay, is_first: bool) -> LayerInfo:

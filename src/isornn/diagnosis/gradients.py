@@ -258,6 +258,40 @@ class LossCotangent:
     def of_output(self, start: int, stop: int) -> Scaled:
         return self.outputs.mapped(lambda values: values[start:stop])
 
+    def last_alone(self, lengths: Tensor) -> LossCotangent:
+        """The same without what enters before each sequence's last step.
+
+        What enters at the end of an earlier call has what comes from later ones in it, unless it is 0, where autograd
+        was cut.
+        """
+        steps = torch.arange(len(self.outputs.values), device=lengths.device).unsqueeze(1)
+        is_last = (steps == lengths - 1).unsqueeze(-1)
+        values = torch.where(is_last, self.outputs.values, 0.0)
+        scale = torch.where(is_last, self.outputs.scale, -torch.inf)
+        ends = {}
+        for time, (states, which) in self.ends.items():
+            cut = not any(bool(state[which].any()) for state in states)
+            which = which if cut else which & (lengths == time)
+            if bool(which.any()):
+                ends[time] = states, which
+        return LossCotangent(Scaled(values, scale), ends)
+
+    def enters_where(self, other: LossCotangent) -> bool:
+        """Whether both enter at the same steps."""
+        if self.ends.keys() != other.ends.keys() or not torch.equal(self.outputs.scale, other.outputs.scale):
+            return False
+        return all(torch.equal(which, other.ends[time][1]) for time, (_, which) in self.ends.items())
+
+    def share_of_steps(self, lengths: Tensor) -> float:
+        """Of all steps, those at which a gradient enters the outputs or the last states."""
+        entered = self.outputs.scale.squeeze(-1) > -torch.inf
+        for time, (states, which) in self.ends.items():
+            given = torch.stack([(state != 0).any(-1) for state in states]).any(0) & which
+            if time > 0:
+                entered[time - 1] |= given
+        inside = torch.arange(len(entered), device=lengths.device).unsqueeze(1) < lengths
+        return float((entered & inside).sum()) / int(lengths.sum())
+
     def entering(self) -> Tensor:
         """(T + 1, B): norms of what enters the states at time t, by the output of the step before or as last states."""
         norms = self.outputs.at(torch.zeros_like(self.outputs.scale)).norm(dim=-1)
@@ -273,12 +307,16 @@ class LossGradient:
 
     Args:
         log_norm: as `gradient_norms` gives it.
+        at_end: the same of what enters at each sequence's last step alone; ``None`` if not asked for.
         amplification: relative to what enters; ``None`` where nothing does, and where a sequence was made by several
             calls: there what enters a call's last states has the later calls' amplification in it.
+        share_of_steps: those at which a gradient enters; ``None`` where a sequence was made by several calls.
     """
 
     log_norm: dict[str, Tensor]
+    at_end: dict[str, Tensor] | None
     amplification: Amplification | None
+    share_of_steps: float | None
 
 
 def amplification(
@@ -318,9 +356,13 @@ def amplification(
 
 
 def loss_gradients(
-    module: RecurrentModule, captured: CapturedSequence, replays: Sequence[LayerReplay]
+    module: RecurrentModule, captured: CapturedSequence, replays: Sequence[LayerReplay], *, at_end: bool = False
 ) -> list[LossGradient] | None:
-    """d loss / d s_t for every layer of a module; ``None`` without a loss."""
+    """d loss / d s_t for every layer of a module; ``None`` without a loss.
+
+    Args:
+        at_end: also of what enters each layer at its own last step alone.
+    """
     if captured.of_output is None or captured.of_ends is None:
         return None
     gradients: dict[int, LossGradient] = {}
@@ -337,10 +379,14 @@ def loss_gradients(
             cotangent = LossCotangent(own, _ends(captured, number, one))
             chunks: list[Scaled] = []
             norms = gradient_norms(replace(one.replay), cotangent, chunks.append if depth else None)
-            known = None
+            last, known, share = None, None, None
+            if at_end:
+                alone = cotangent.last_alone(one.replay.lengths)
+                last = norms if alone.enters_where(cotangent) else gradient_norms(replace(one.replay), alone)
             if len(captured.of_ends) == 1:
                 known = amplification(one.replay.lengths, norms["all"], cotangent.entering(), of_loss=True)
-            gradients[number] = LossGradient(norms, known)
+                share = cotangent.share_of_steps(one.replay.lengths)
+            gradients[number] = LossGradient(norms, last, known, share)
             if depth:
                 of_inputs = Scaled(*(torch.cat(parts[::-1]) for parts in zip(*map(_parts, chunks), strict=True)))
                 passed = _through_gate_inputs(captured, one, of_inputs).mapped(in_own_time)

@@ -639,13 +639,14 @@ class LayerDiagnosis(Record):
         forward: distance of two nearby states over time.
         backward: gradient of a random combination of the layer's own last output with respect to its earlier states.
         loss: gradient of the user's loss with respect to the layer's states, through the whole model; lags count back
-            from the sequence's end. ``None`` without a target. Where the loss reads many steps, a gradient enters at
-            each of them, so the slope is not the decay of one that enters at the end.
+            from the sequence's end. ``None`` without a target. Where a gradient enters at many steps, as where the loss
+            reads them, or in a layer below another, the slope is not the decay of one that enters at the end: ``xi``
+            and ``rate`` are then not given.
         amplification: of the gradient of the loss by the recurrence; of that of random last outputs, over ``length``
             steps, without a target, where no gradient enters, and where a sequence was made by several calls.
-        loss_steps: share of the steps at which the gradient of the loss enters the module's output directly; ``None``
-            without a target, and where a sequence was made by several calls: there each call's gradient includes that
-            of the later ones.
+        loss_steps: share of the steps at which the gradient of the loss enters the layer's output; ``None`` without a
+            target, and where a sequence was made by several calls: there each call's gradient includes that of the
+            later ones.
         jacobians: singular values of one step at several times; empty where states are wider than 4096.
         lyapunov: the leading exponents.
         predicted: the theory's answer for a layer with these hyper-parameters.

@@ -29,14 +29,13 @@ from isornn.capture.calls import (
 from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
 from isornn.capture.use import graph_time, tensors_in
 from isornn.diagnosis.denormals import denormals
-from isornn.diagnosis.gradients import by_lag, loss_gradients
+from isornn.diagnosis.gradients import LossGradient, by_lag, loss_gradients
 from isornn.diagnosis.not_finite import first_step
-from isornn.diagnosis.records import Denormals, Profile, single
-from isornn.diagnosis.replay import LayerReplay, ReplayError, replay_module
+from isornn.diagnosis.records import Denormals, single
+from isornn.diagnosis.replay import LayerReplay, Replay, ReplayError, replay_module
 from isornn.diagnosis.states import gates_and_memory
 from isornn.diagnosis.use_checks import MOST_RETAINING, retaining, truncated
 from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
-from isornn.nn.layer_step import own_time
 from isornn.nn.rnn import suffix
 from isornn.nn.spectral import factors, is_spectral
 from isornn.theory import Quantity
@@ -370,12 +369,12 @@ def _gradients(
         replays = replay_module(module, found)
     except ReplayError as error:
         return str(error)
-    whole = _profiles(module, found, replays)
-    at_end = _at_end(found, module.directions)
-    last = whole if at_end is found else _profiles(module, at_end, replays)
-    small = denormals(module, found, replays, [one.log_norm for one in whole]) if time_denormals else None
+    of_loss = loss_gradients(module, found, replays, at_end=True)
+    assert of_loss is not None
+    seen = [_seen(one.replay, own) for one, own in zip(replays, of_loss, strict=True)]
+    small = denormals(module, found, replays, [own.log_norm for own in of_loss]) if time_denormals else None
     cut = [_truncated(found, one) for one in replays]
-    return [_seen(*pair) for pair in zip(whole, last, strict=True)], small, cut
+    return seen, small, cut
 
 
 def _where_not_finite(module: RecurrentModule, calls: list[Call]) -> str:
@@ -398,13 +397,9 @@ def _truncated(found: CapturedSequence, one: LayerReplay) -> dict[str, str]:
     return {"truncated": given + truncated(longest, window)}
 
 
-def _profiles(module: RecurrentModule, found: CapturedSequence, replays: list[LayerReplay]) -> list[Profile]:
-    gradients = loss_gradients(module, found, replays)
-    assert gradients is not None
-    return [by_lag(one.replay, own.log_norm) for one, own in zip(replays, gradients, strict=True)]
-
-
-def _seen(whole: Profile, last: Profile) -> Gradients:
+def _seen(replay: Replay, gradient: LossGradient) -> Gradients:
+    assert gradient.at_end is not None
+    whole, last = by_lag(replay, gradient.log_norm), by_lag(replay, gradient.at_end)
     kept = torch.linspace(0, len(whole.lags) - 1, min(len(whole.lags), COLUMNS)).round().long()
     loss, at_end = ({name: v[kept].numpy() for name, v in one.log_norm.items()} for one in (whole, last))
     unread = bool(last.log_norm["all"].isinf().all())
@@ -446,25 +441,3 @@ def _finite(found: CapturedSequence) -> bool:
     assert found.of_output is not None and found.of_ends is not None
     ends = [state for layers in found.of_ends.values() for states in layers for state in states]
     return all(bool(values.isfinite().all()) for values in (found.of_output, *ends))
-
-
-def _at_end(found: CapturedSequence, directions: int) -> CapturedSequence:
-    """The same with the gradients alone that enter at the last steps; itself where there are no others."""
-    assert found.of_output is not None and found.of_ends is not None
-    parts = []
-    for direction, part in enumerate(found.of_output.chunk(directions, -1)):
-        own = own_time(found.sequences, part, direction)
-        steps = torch.arange(len(own), device=own.device).unsqueeze(1)
-        kept = torch.where((steps == found.lengths - 1).unsqueeze(-1), own, 0.0)
-        parts.append(own_time(found.sequences, kept, direction))
-    outputs = torch.cat(parts, -1)
-    last = max(found.of_ends)
-    # Gradients at the end of an earlier call have what comes from later ones in them; 0 is where autograd was cut.
-    ends = {time: states for time, states in found.of_ends.items() if time == last or _all_zero(states)}
-    if len(ends) == len(found.of_ends) and torch.equal(outputs, found.of_output):
-        return found
-    return replace(found, of_output=outputs, of_ends=ends)
-
-
-def _all_zero(layers: Sequence[States]) -> bool:
-    return not any(bool(state.any()) for states in layers for state in states)
