@@ -228,3 +228,24 @@ def test_bad_questions_are_refused():
         measure(nn.GRU(2, 2), torch.randn(3, 1, 2), target=torch.tensor([0, 0, 0, torch.nan, 0, 0]).view(3, 1, 2))
     with pytest.raises(ValueError, match="a tensor of one number"):
         measure(nn.GRU(2, 2), torch.randn(3, 1, 2), target=lambda output: output[0])
+
+
+class Doubled(nn.GRU):
+    def forward(self, x, hx=None):
+        output, last = super().forward(x, hx)
+        return 2 * output, last
+
+
+def test_a_module_that_is_not_its_class_is_left_out_beside_others():
+    model, x = nn.Sequential(Doubled(3, 5), Last(), nn.GRU(5, 4)), torch.randn(20, 2, 3)
+    report = diagnosed(model, x)
+    assert [layer.info.name for layer in report.layers] == ["2 l0"]
+    (left_out,) = report.unmeasured
+    assert left_out.module == "0" and "differs from what the module returned" in left_out.reason
+    with pytest.raises(ReplayError, match="Doubled l0: .* differs from what the module returned"):
+        measure(model[0], x)
+
+
+class Last(nn.Module):
+    def forward(self, result):
+        return result[0]

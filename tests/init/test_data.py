@@ -573,3 +573,25 @@ def test_layers_are_drawn_again_by_the_name_that_is_reported():
     critical_(model, batch=offset_batch(), report=lines.append)
     assert lines[0].where == "1 (GRU) l0"
     isornn.diagnosis.redraw_(model, lines[0].where, 40, offset_batch())
+
+
+class Standardising(nn.GRU):
+    """Its weights do not receive what it is called with."""
+
+    def forward(self, x, hx=None):
+        return super().forward((x - x.mean()) / x.std(), hx)
+
+
+class Packing(nn.GRU):
+    """A forward of its own that leaves the input as it is."""
+
+    def forward(self, x, hx=None):
+        return super().forward(x + 0.0, hx)
+
+
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}])
+def test_a_forward_that_changes_the_input_warns(options):
+    batch = 300 + 1000 * torch.randn(60, 8, 3)
+    with pytest.warns(UserWarning, match="0: its forward is its own, and does not return what its weights make"):
+        critical_(nn.Sequential(Standardising(3, 16, **options)), batch=batch)
+    critical_(nn.Sequential(Packing(3, 16, **options)), batch=batch)

@@ -24,6 +24,7 @@ from isornn.cells import (
     Reads,
     Spec,
     SpecError,
+    Values,
     Vanilla,
     cell_named,
 )
@@ -585,3 +586,20 @@ def test_a_cell_that_reads_the_previous_input_alone_is_set_and_read() -> None:
     cell = own(lambda s, u: torch.tanh(u.n), gates={"n": Reads(input=False, previous_input=True)})
     gate = spec_of(standard_(RNN(cell, D, N), generator=seeded())).gates["n"]
     assert gate.ensemble == "orthogonal" and gate.previous_input_var > 0 and gate.input_var == 0
+
+
+class Saturating(Cell):
+    """Its second state is kept as long as wanted, and the first does not show it: h = tanh(m), m far above 1."""
+
+    name = "saturating"
+    states = ("h", "m")
+    gates = {"a": Reads(), "b": Reads(state=False)}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        m = torch.sigmoid(-u.b) * s.m + torch.sigmoid(u.a) * torch.tanh(u.b)
+        return {"h": torch.tanh(m), "m": m}
+
+
+def test_a_start_that_misses_its_length_in_a_cell_of_ones_own_warns() -> None:
+    with pytest.warns(UserWarning, match="saturating at length 40 does not meet reach = T .* 20 to 80, found"):
+        critical_(RNN(Saturating(), D, N), 40, input=Input())

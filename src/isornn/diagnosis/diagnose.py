@@ -42,7 +42,7 @@ from isornn.diagnosis.records import (
     Use,
     single,
 )
-from isornn.diagnosis.replay import LayerReplay, Replay, replay_module
+from isornn.diagnosis.replay import LayerReplay, Replay, ReplayError, replay_module
 from isornn.diagnosis.states import gates_and_memory, input_facts, state_moments
 from isornn.diagnosis.weights import weight_facts
 from isornn.init import ModuleError, spec_of
@@ -104,7 +104,7 @@ def measure(
 
     Raises:
         ModuleError: the model is no module, or has no recurrent layer.
-        ReplayError: a replay does not reproduce the module's outputs.
+        ReplayError: a replay does not reproduce the outputs of any module; one of several is left out, and named.
         ValueError: length, an empty batch, or a target that does not fit the output.
 
     >>> model = nn.Sequential(nn.Linear(2, 8), nn.GRU(8, 16, batch_first=True))
@@ -138,10 +138,18 @@ def measure(
         wanted = max([*steps, 2]) if length is None else length
         first = captured.order[0] if captured.order else None
         layers: list[LayerDiagnosis] = []
+        unlike: list[ReplayError] = []
         while sequences:  # each is released when it has been measured
             module, found = sequences.pop(0)
-            measured = _layers(module, found, wanted, theory, generator, flushes, module.module is first, progress)
+            try:
+                measured = _layers(module, found, wanted, theory, generator, flushes, module.module is first, progress)
+            except ReplayError as error:
+                unlike.append(error)
+                unmeasured.append(Unmeasured(module.name, module.kind, str(error)))
+                continue
             layers += [replace(layer, use=uses[module.module]) for layer in measured]
+    if unlike and not layers:
+        raise unlike[0]
     return Diagnosis(type(unwrapped(model)).__name__, wanted, tuple(layers), tuple(unmeasured), captured.loss)
 
 

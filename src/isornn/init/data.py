@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -12,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isornn.capture.calls import RecurrentModule, capture, recurrent_modules
-from isornn.capture.sequences import CapturedInputs, CaptureError, all_inputs
+from isornn.capture.calls import Call, RecurrentModule, capture, recurrent_modules
+from isornn.capture.sequences import CapturedInputs, CapturedSequence, CaptureError, all_inputs, longest_sequence
 from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.arguments import check_generator
 from isornn.init.writing import all_or_nothing, check_settable
@@ -28,6 +29,7 @@ SpecFor = Callable[[Cell, float, Input], Spec]
 _WIDE, _ROWS = 512, 4096  # features from which on so many steps are enough for the tails
 _SMALLEST, _LARGEST = 1e-5, 1e6  # standard deviations of inputs, whose weights a spec can still hold
 _ROUNDED = 1.0  # of a pre-activation: by so much a gate may be off where biases cancel large means
+_HALF_PRECISION = 0.05  # of the largest value; bfloat16 and some steps of it
 _RIDGE = 1e-9  # of the features' mean square, so that a constant feature has a finite weight
 
 
@@ -246,10 +248,42 @@ def _warn_of_shared(modules: Sequence[RecurrentModule]) -> None:
 def _inputs(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedInputs | None:
     """What the module runs over; ``None``, with a warning, where that is not known."""
     try:
-        return inputs_of(model, found, batch)
+        calls = _calls(model, found, batch)
+        inputs = _joined(found, calls)
     except CaptureError as error:
         warnings.warn(f"{error}; set for standardised input", StandardisedInput, stacklevel=5)
         return None
+    if _has_own_forward(found.module) and not _follows_its_class(found, longest_sequence(found, calls)):
+        warnings.warn(
+            f"{found.name or found.kind}: its forward is its own, and does not return what its weights make of its "
+            "input; it is set for that input, not for what forward may make of it",
+            stacklevel=5,
+        )
+    return inputs
+
+
+def _has_own_forward(module: nn.Module) -> bool:
+    """Whether it is neither torch's nor isornn's."""
+    package = getattr(inspect.unwrap(module.forward), "__module__", "") or ""
+    return package.partition(".")[0] not in ("torch", "isornn")
+
+
+def _follows_its_class(found: RecurrentModule, sequence: CapturedSequence) -> bool:
+    """Whether its outputs are those of its weights on its inputs, as far as half precision shows; not judged where it
+    was given a state."""
+    if sequence.initial is not None:
+        return True
+    whole = replace(sequence.sequences, lengths=sequence.lengths)
+    top = max(layer.layer for layer in found.layers)
+    received = received_by(found, CapturedInputs(whole, sequence.previous))
+    outputs = [
+        own_time(whole, LayerStep.of(one.layer).run(one.gate_inputs()), one.layer.direction)
+        for one in received
+        if one.layer.layer == top
+    ]
+    inside = torch.arange(len(sequence.output), device=sequence.output.device).unsqueeze(1) < sequence.lengths
+    made, returned = torch.cat(outputs, -1)[inside], sequence.output.double()[inside]
+    return bool((made - returned).abs().max() <= _HALF_PRECISION * made.abs().max())
 
 
 def inputs_of(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedInputs:
@@ -258,18 +292,27 @@ def inputs_of(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedI
     Raises:
         CaptureError: names the module and the reason for which that is not known.
     """
-    name = found.name or found.kind
+    return _joined(found, _calls(model, found, batch))
+
+
+def _calls(model: nn.Module, found: RecurrentModule, batch: Any) -> list[Call]:
+    """The module's calls on a batch; raises as `inputs_of`."""
     with unhindered():
         captured = capture(model, [found], batch, None)
     calls, reason = captured.calls[found.module], captured.refused.get(found.module)
-    if reason is None and not calls:
-        raise CaptureError(f"{name}: the batch does not reach it")
+    if reason is not None:
+        raise CaptureError(f"{found.name or found.kind}: its input is not known: {reason}")
+    if not calls:
+        raise CaptureError(f"{found.name or found.kind}: the batch does not reach it")
+    return calls
+
+
+def _joined(found: RecurrentModule, calls: Sequence[Call]) -> CapturedInputs:
+    """What several calls ran over; raises as `inputs_of`."""
     try:
-        if reason is None:
-            return all_inputs(found, calls)
+        return all_inputs(found, calls)
     except CaptureError as error:
-        reason = str(error)
-    raise CaptureError(f"{name}: its input is not known: {reason}")
+        raise CaptureError(f"{found.name or found.kind}: its input is not known: {error}") from None
 
 
 @dataclass(frozen=True)

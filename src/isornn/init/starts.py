@@ -113,7 +113,7 @@ def critical_(
 
     def solved(cell: Cell, steps: float, law: Input) -> Spec:
         point = critical(cell, steps, fixed=fixed, input=law)
-        if fixed or not point.holds_by_gates():
+        if fixed or not point.probably_holds():
             point.warn_of_unmet_conditions()
         return point.spec
 

@@ -14,6 +14,7 @@ from torch.quasirandom import SobolEngine
 
 from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.arguments import SEED, check_generator, seeded
+from isornn.cells.catalogue import in_catalogue
 from isornn.cells.polynomial import NotPolynomial
 from isornn.cells.roles import RetainedState, at_start, roles_of
 from isornn.modes import usual_modes
@@ -25,11 +26,13 @@ from isornn.theory.critical_points.front import Objective, check_length, pareto_
 from isornn.theory.critical_points.python_line import objective_line, rule_line
 from isornn.theory.critical_points.rule import Biases, family_of, over_octaves, sight_of, solve
 from isornn.theory.inputs import centred, memory_limits
+from isornn.theory.population.engine import population_analysis
 from isornn.theory.quadrature.affine import bias_nodes
 from isornn.theory.records import Analysis, Quantity, TheoryMissing
 
 FARTHEST_SHARE = 1 / 3  # of 1/T, the largest share that the farthest step can have in a unit
 _DRAWS = 512  # of the inputs to gates that do not factorise
+_FEW, _REPLICATES = 64, 4  # units of a rough population
 _UNIT_INPUT = Input()
 
 
@@ -77,14 +80,31 @@ class Critical:
     def conditions(self) -> tuple[Condition, ...]:
         return self._measured[1]
 
-    def holds_by_gates(self) -> bool:
-        """Whether what the gates keep of the state, known without an analysis, gives a reach from T/2 to 2 T."""
+    def probably_holds(self) -> bool:
+        """Whether the reach is from T/2 to 2 T by what takes no analysis: what the gates keep of the state.
+
+        In a cell of one's own the first state may saturate or forget what another keeps, so there it also is by a small
+        population, if that has an answer.
+        """
+        if not self._holds_by_gates() or in_catalogue(type(self.spec.cell)):
+            return self._holds_by_gates()
+        try:
+            rough = population_analysis(self.spec, 1, generator=seeded(None), units=_FEW, replicates=_REPLICATES)
+        except TheoryMissing:
+            return True
+        reach = rough.reach.number()
+        return reach is None or self._is_near(reach)
+
+    def _holds_by_gates(self) -> bool:
         limits = memory_limits(self.spec)
         try:
             found = [carry_of(spec) for spec in limits]
         except NotPolynomial:
             found = [_sampled_carry(spec, state) for state in roles_of(self.spec.cell).gated for spec in limits]
-        return bool(found) and all(self.length / 2 <= carry.reach() <= 2 * self.length for carry in found)
+        return bool(found) and all(self._is_near(carry.reach()) for carry in found)
+
+    def _is_near(self, reach: float) -> bool:
+        return self.length / 2 <= reach <= 2 * self.length
 
     def warn_of_unmet_conditions(self) -> None:
         """A warning that names the conditions which do not hold, if any, or says why that is not known."""
