@@ -80,3 +80,25 @@ def test_critical_gives_the_line_of_the_default_start() -> None:
     assert (
         "isornn.init.critical_(module, length=50)" in result.stdout and "share of the first of T steps" in result.stdout
     )
+
+
+def test_a_field_is_fixed_once() -> None:
+    asked = ("critical", "--cell", "lstm", "--length", "50", "--fix", "f.input_var=1", "--fix", "f.input_var=2")
+    assert "--fix: 'f.input_var=2' is not allowed; f.input_var is fixed once, and is 1 already" in refusal(*asked)
+
+
+def test_lengths_of_starts_have_one_range() -> None:
+    for length in ("-5", "1", "2000000"):
+        assert "it is a number of steps from 2 to 1000000" in refusal("critical", "--cell", "lstm", "--length", length)
+
+
+def test_options_of_an_objective_need_one() -> None:
+    for specs in ("0", "7"):
+        assert "--objective" in refusal("isometric", "--cell", "lstm", "--length", "50", "--specs", specs)
+
+
+@pytest.mark.parametrize("command", ["critical", "isometric"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
+def test_the_law_of_the_input_is_checked_by_name(command: str, value: str) -> None:
+    said = refusal(command, "--cell", "lstm", "--length", "50", "--input-variance", value)
+    assert said.startswith("isornn: input.variance: ")

@@ -196,3 +196,21 @@ def test_two_reports_are_compared(folder: Path) -> None:
 def test_a_comparison_that_cannot_be_made(arguments: tuple[str, ...], message: str) -> None:
     result = called(*arguments)
     assert result.exit_code == 2 and message in result.stderr and "Traceback" not in result.output
+
+
+def test_what_the_users_code_prints_or_ends_is_not_the_answer(folder: Path) -> None:
+    (folder / "loud.py").write_text(
+        "print('imported')\nfrom my_models import both\n\ndef model():\n    print('made')\n    return both()\n"
+    )
+    result = shell.run("diagnose", "loud:model", "--json")
+    assert json.loads(result.stdout)["length"] == 20 and "imported" in result.stderr and "made" in result.stderr
+    for code in (0, 3):
+        (folder / f"ends{code}.py").write_text(f"import sys\nsys.exit({code})\n")
+        result = shell.run("diagnose", f"ends{code}:model")
+        assert result.exit_code == 2 and f"ends{code}: SystemExit: {code}" in result.stderr
+
+
+def test_lengths_have_a_range(folder: Path) -> None:
+    torch.save(nn.GRU(3, 8).state_dict(), "w.pt")
+    result = shell.run("diagnose", "w.pt", "--cell", "gru", "--length", "10000000000000")
+    assert result.exit_code == 2 and "--length: 10000000000000 is not allowed; " in result.stderr

@@ -67,7 +67,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     text.write_text("inputs")
     np.save(single, np.zeros(3))
     assert all("it is an .npz file" in run(file).stderr for file in (text, single))
-    assert run(tmp_path / "absent.npz").exit_code == 1
+    assert run(tmp_path / "absent.npz").exit_code == 2
 
 
 def test_headers_that_say_more_than_is_there(tmp_path: Path) -> None:
@@ -88,3 +88,13 @@ def test_what_unpacks_to_more_than_data_may_have(data: Path, monkeypatch: pytest
     assert data.stat().st_size < 1000
     result = run(data)
     assert result.exit_code == 2 and "unpacks to 13,696 bytes, the most is 10,000" in result.stderr
+
+
+def test_arrays_that_nobody_asked_for_and_files_that_are_not_there_are_refused(data: Path) -> None:
+    with np.load(data) as arrays:
+        np.savez(data, inputs=arrays["inputs"], targets=arrays["targets"], length=arrays["lengths"])
+    result = run(data)
+    assert result.exit_code == 2 and "its arrays are inputs, targets, lengths; it also has length" in result.stderr
+    for missing in (data.parent / "none.npz", data.parent):
+        result = run(missing)
+        assert result.exit_code == 2 and result.stderr.startswith("isornn: DATA: ")

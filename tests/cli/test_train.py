@@ -160,3 +160,19 @@ def test_an_interrupt_that_python_drops_before_the_training_ends_it(
     done = called(file, "-o", tmp_path / "run", "--device", "cpu")
     assert (done.exit_code, done.stderr) == (130, "isornn: interrupted\n")
     assert not (tmp_path / "run" / "record.json").exists()
+
+
+def test_folders_are_folders(file: Path, tmp_path: Path) -> None:
+    for option in ("--output", "--data"):
+        result = called(file, option, file)
+        assert (
+            result.exit_code == 2
+            and result.stderr == f"isornn: {option}: {str(file)!r} is not allowed; it is a folder\n"
+        )
+    assert "--data" in called(file, "--data", tmp_path / "nowhere", "-o", tmp_path / "run").stderr
+
+
+def test_a_run_that_ends_before_its_first_validation_has_no_table(file: Path, tmp_path: Path) -> None:
+    changes = ("--set", "optimiser.name=sgd", "--set", "optimiser.rate=3e38", "--set", "validate_every=1000")
+    done = called(file, *changes, "-o", tmp_path / "run", "--device", "cpu")
+    assert done.exit_code == 1 and "it ended before its first validation" in " ".join(done.stdout.split())

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import isornn
 import patients
@@ -230,3 +231,19 @@ def test_a_monitor_sees_windows_within_an_update():
 @pytest.mark.parametrize("forward", [chained, learned_start, encoder_state, keeps_for_a_look])
 def test_a_monitor_finds_nothing_in_usual_ways(forward):
     assert trained(forward) == ()
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant):
+        super().__init__()
+        self.linear, self.rnn, self.reentrant = nn.Linear(3, 3), nn.LSTM(3, 5), reentrant
+
+    def forward(self, x):
+        return checkpoint(lambda x: self.rnn(x)[0][-1], self.linear(x), use_reentrant=self.reentrant)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("target", [None, torch.zeros(2, 5)])
+def test_what_is_checkpointed_is_used(reentrant, target):
+    found = findings(measure(Checkpointed(reentrant), torch.randn(9, 2, 3), target=target, theory=False))
+    assert "unused" not in {one.kind for one in found}

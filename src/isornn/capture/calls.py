@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from isornn.capture.preserve import preserve_state
-from isornn.capture.use import Origin, carried_to, keeps_a_state, oldest, reached_by
+from isornn.capture.use import Origin, carried_to, keeps_a_state, oldest, reached_by, within_checkpoint
 from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
 from isornn.nn.wrappers import is_compiled, unwrapped
 
@@ -101,6 +101,7 @@ class Call:
         output, final: what it returned, before anything else could write to it.
         origin: where its input was in memory.
         tracked: whether it was made with gradients enabled.
+        recomputed: whether it was made without, by `torch.utils.checkpoint`, which makes it again with them.
         detached: whether it was, and given a state without a gradient.
         made: when the graph node of its state was made, as `graph_time`; ``None`` without one.
         of_output, of_final: gradients of the loss, total derivatives; ``None`` where there is no loss.
@@ -116,6 +117,7 @@ class Call:
     of_final: States | None = None
     origin: Origin | None = None
     tracked: bool = False
+    recomputed: bool = False
     detached: bool = False
     made: int | None = None
 
@@ -190,7 +192,8 @@ def _recorded(
         if loss is not None:
             value = loss(output)
             _differentiate(value, [call for made in calls.values() for call in made])
-            reached = {module: any(map(_has_gradient, made)) for module, made in calls.items() if made}
+            known = {module: made for module, made in calls.items() if not any(call.recomputed for call in made)}
+            reached = {module: any(map(_has_gradient, made)) for module, made in known.items() if made}
         elif differentiable:
             reached = reached_by(output, calls)
         if differentiable and keeps_a_state(model, calls):
@@ -295,6 +298,7 @@ class _Given:
     previous: Tensor | None
     origin: Origin | None
     tracked: bool
+    recomputed: bool
     detached: bool
     made: int | None
 
@@ -371,6 +375,7 @@ class CallRecorder:
             arguments.get("previous"),
             Origin.of(inputs),
             tracked,
+            not tracked and within_checkpoint(),
             tracked and state is not None and not any(part.requires_grad for part in as_tuple(state)),
             None if state is None else oldest(as_tuple(state)),
         )

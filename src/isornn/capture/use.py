@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils.checkpoint import CheckpointFunction
 
 if TYPE_CHECKING:
     from isornn.capture.calls import Call, States
@@ -105,6 +107,14 @@ def reached_by(output: Any, calls: Mapping[nn.Module, Sequence[Call]]) -> dict[n
             found.add(wanted[node])
         open_ += [after for after, _ in node.next_functions]
     return {module: module in found for module in tracked}
+
+
+def within_checkpoint() -> bool:
+    """Whether this runs in a forward pass of `torch.utils.checkpoint` with ``use_reentrant=True``."""
+    code, frame = CheckpointFunction.forward.__code__, inspect.currentframe()
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _node(tensor: Tensor) -> Any:

@@ -32,8 +32,12 @@ _NOTHING = GivenInput()
 
 
 def needed_length(length: int | None) -> int:
-    """``length``, which must be given and in its range."""
-    return checked_length(needed("--length", length, "it is the number of steps to bridge"))
+    """``length``, which must be given and in the range of a start's."""
+    from isornn.theory.critical_points.front import check_length
+
+    given = needed("--length", length, "it is the number of steps to bridge")
+    check_length(given)
+    return given
 
 
 def needed_cell(cell: str | None) -> Cell:

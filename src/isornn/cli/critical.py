@@ -22,7 +22,7 @@ from isornn.cli.options import (
     Length,
     Variance,
 )
-from isornn.cli.pareto import Biases, Fix, Preference, Ranges, Specs, checked_biases, fixed_field, objective_of
+from isornn.cli.pareto import Biases, Fix, Preference, Ranges, Specs, checked_biases, fixed_fields, objective_of
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def critical(
     found = None if data is None else _measured(data, given)
     steps = needed_length(length if found is None or length is not None else found.steps)
     kind, law = needed_cell(cell), input_law(given) if found is None else found.seen.law(f"--data: {str(data)!r}")
-    fixed = dict(map(fixed_field, fix or []))
+    fixed = fixed_fields(fix)
     with errors().status("analysing"), one_thread():
         point = critical(kind, steps, fixed=fixed, input=law)
         _ = point.analysis  # computed under the message
@@ -131,7 +131,7 @@ def isometric(
     check_sizes(hidden, inputs)
     steps, kind = needed_length(length), needed_cell(cell)
     law = input_law(GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation))
-    fixed = dict(map(fixed_field, fix or []))
+    fixed = fixed_fields(fix)
     if preference is None:
         _check_rule(ranges, specs)
         objective, doing = None, "solving"
@@ -152,7 +152,7 @@ def _check_rule(ranges: list[str] | None, specs: int | None) -> None:
     from isornn.cells import SpecError
 
     for option, value in (("--range", ranges), ("--specs", specs)):
-        if value:
+        if value is not None and value != []:
             raise SpecError(option, value, "it goes with --objective; without one the rule says all")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -126,7 +128,7 @@ def _diagnosed(what: str, model: Any, batch: Any, length: int | None, theory: bo
     from isornn.reports import diagnose
 
     try:
-        with errors().status("measuring") as status:
+        with errors().status("measuring") as status, redirect_stdout(sys.stderr):
             return diagnose(model, batch, length, theory=theory, progress=status.update)
     except ReplayError as error:
         raise TheirError(f"{what}: {error}") from error

@@ -80,8 +80,7 @@ def _read(file: Path) -> dict[str, Any]:
     """The arrays of an .npz file, without running any code in it.
 
     Raises:
-        SpecError: it is no such file, or an array is missing.
-        OSError: it is not readable.
+        SpecError: it is no such file, or an array is missing or not known.
     """
     from zipfile import BadZipFile, ZipFile
 
@@ -90,19 +89,23 @@ def _read(file: Path) -> dict[str, Any]:
     from isornn.cells import SpecError
     from isornn.files import MOST_DATA, check_regular
 
-    check_regular(file)
     try:
+        check_regular(file)
         with ZipFile(file) as parts:
             unpacked = sum(part.file_size for part in parts.infolist())
         if unpacked > MOST_DATA:
             raise ValueError(f"it unpacks to {unpacked:,} bytes, the most is {MOST_DATA:,}")
         with np.load(file, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in (*_NEEDED, *_OPTIONAL) if name in arrays.files}
+            unknown = [name for name in arrays.files if name not in found]
     except (OSError, ValueError, EOFError, MemoryError, NotImplementedError, BadZipFile, zlib.error) as error:
         raise SpecError("DATA", str(file), f"it is an .npz file of plain arrays ({error})") from None
     for name in _NEEDED:
         if name not in found:
             raise SpecError("DATA", str(file), f"it is an .npz file with an array {name}, as numpy.savez writes")
+    if unknown:
+        allowed = f"its arrays are {', '.join((*_NEEDED, *_OPTIONAL))}; it also has {', '.join(unknown)}"
+        raise SpecError("DATA", str(file), allowed)
     return found
 
 

@@ -1,10 +1,15 @@
-"""Load the user's model factory, data file or weight file. Files are read as data; no code in them is run."""
+"""Load the user's model factory, data file or weight file. Files are read as data; no code in them is run.
+
+What the user's code prints goes to stderr: stdout is for the command's answer.
+"""
 
 from __future__ import annotations
 
 import importlib
+import sys
 import zipfile
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +43,9 @@ def made(where: str) -> tuple[nn.Module, Any]:
     if not callable(factory) or isinstance(factory, nn.Module):
         raise SpecError("WHAT", where, f"{name} is a function in {module} that returns the model, or (model, batch)")
     try:
-        found = factory()
-    except Exception as error:
+        with redirect_stdout(sys.stderr):
+            found = factory()
+    except (Exception, SystemExit) as error:
         raise their(where, error) from error
     if isinstance(found, nn.Module):
         return found, None
@@ -48,7 +54,7 @@ def made(where: str) -> tuple[nn.Module, Any]:
     raise SpecError("WHAT", where, f"it returns the model, or (model, batch), not {type(found).__name__}")
 
 
-def their(where: str, error: Exception) -> TheirError:
+def their(where: str, error: BaseException) -> TheirError:
     """An error of the user's code, in one line."""
     return TheirError(f"{where}: {type(error).__name__}: {error}")
 
@@ -91,12 +97,13 @@ def read_weights(file: Path) -> object:
 def _imported(module: str) -> Any:
     import_from_here()
     try:
-        return importlib.import_module(module)
+        with redirect_stdout(sys.stderr):
+            return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise their(module, error) from error
         raise SpecError("WHAT", module, "it is a module that Python finds from here") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise their(module, error) from error
 
 

@@ -92,7 +92,7 @@ def pareto(
     check_sizes(hidden, inputs)
     steps, kind = needed_length(length), needed_cell(cell)
     objective = objective_of(preference, ranges, specs)
-    fixed = dict(map(fixed_field, fix or []))
+    fixed = fixed_fields(fix)
     spec, free = subspace(
         kind,
         steps,
@@ -143,19 +143,24 @@ def objective_of(preference: str | None, ranges: list[str] | None, specs: int | 
     return Objective(ranges=tuple(map(_range, ranges or [])), **weights)
 
 
-def fixed_field(text: str) -> tuple[str, float]:
-    """``f.input_var=1`` as a field and a number.
+def fixed_fields(texts: list[str] | None) -> dict[str, float]:
+    """Each ``f.input_var=1`` as a field and a number.
 
     Raises:
-        SpecError: it is something else.
+        SpecError: it is something else, or gives a field a second time.
     """
     from isornn.cells import SpecError
 
-    field, _, value = text.partition("=")
-    try:
-        return field, float(value)
-    except ValueError:
-        raise SpecError("--fix", text, "it is FIELD=NUMBER, as f.input_var=1") from None
+    found: dict[str, float] = {}
+    for text in texts or []:
+        field, _, value = text.partition("=")
+        if field in found:
+            raise SpecError("--fix", text, f"{field} is fixed once, and is {found[field]:g} already")
+        try:
+            found[field] = float(value)
+        except ValueError:
+            raise SpecError("--fix", text, "it is FIELD=NUMBER, as f.input_var=1") from None
+    return found
 
 
 def checked_biases(biases: str) -> Any:

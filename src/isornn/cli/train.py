@@ -41,8 +41,12 @@ def train(
     allow_import: AllowImport = None,
 ) -> None:
     """Train a network from a configuration file; a second call after an interrupt resumes."""
+    from isornn.cells import SpecError
     from isornn.training.run import first_process, run
 
+    for option, given in (("--output", output), ("--data", data)):
+        if given is not None and (given.exists() or option == "--data") and not given.is_dir():
+            raise SpecError(option, str(given), "it is a folder")
     configuration = _configuration(file, changes or [], allow_import)
     folder = Path("runs") / configuration.hash if output is None else output
     with _progress(configuration.updates) as after_update:
@@ -141,7 +145,10 @@ def _print(record: RunRecord) -> None:
     title = f"{_named(record.configuration.model)}, {record.data}, {record.seconds:.0f} s"
     if record.baseline is not None:
         title += f", loss without memory {with_error_of(record.baseline)}"
-    print_table(title, ("", *columns), rows)
+    if rows:
+        print_table(title, ("", *columns), rows)
+    else:
+        print(f"{title}; it ended before its first validation")
 
 
 def _named(model: Choice) -> str:

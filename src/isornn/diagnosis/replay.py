@@ -236,8 +236,8 @@ def _check(
         raise ReplayError(
             f"{layer.where}: recomputed step by step in float64 it differs from what the module returned by "
             f"{float(gaps.max()):.1e} of the largest value, by rounding in {str(dtype).removeprefix('torch.')} at most "
-            f"{float(rounding[-1]):.1e}. Nothing is reported on a replay that is not the model. If its forward is its own, "
-            "leave that to its class and move what it adds into a module around it"
+            f"{float(rounding[-1]):.1e}. Nothing is reported on a replay that is not the model. If its forward is its "
+            "own, leave that to its class and move what it adds into a module around it"
         )
     return ReplayCheck(residual, tolerance, float(rounding[-1]))
 
