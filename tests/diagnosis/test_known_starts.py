@@ -6,8 +6,11 @@ from torch import nn
 
 import isornn.init
 from isornn import diagnose
+from isornn.cells import Input, cell_named
+from isornn.diagnosis import measure
 from isornn.diagnosis.known_starts import known_start
 from isornn.diagnosis.weights import weight_facts
+from isornn.init import critical_
 from isornn.nn.gate_tensors import recurrent_layers
 
 
@@ -138,3 +141,19 @@ def test_torchs_own_draw_in_layers_of_other_cells(name):
     layer(torch.randn(20, 4, 5))[0].sum().backward()
     torch.optim.SGD(layer.parameters(), 0.1).step()
     assert names(layer) == {None}
+
+
+@pytest.mark.parametrize("name", ["minimal", "mgu", "mut1", "lstm_coupled", "cifg", "lstm", "gru"])
+def test_the_critical_start_of_gates_that_retain_and_write(name):
+    torch.manual_seed(0)
+    model = critical_(isornn.nn.RNN(cell_named(name), 3, 32), 8, input=Input())
+    report = isornn.diagnose(model, torch.randn(300, 8, 3), theory=False)
+    (layer,) = report.diagnosis.layers
+    assert layer.start is not None and layer.start.name == "critical"
+    if any(finding.kind == "vanishing" for finding in report.findings):
+        assert any("drawn again" in line for line in report.fix_())
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for _ in range(3):
+        model(torch.randn(50, 8, 3))[0].square().sum().backward()
+        optimiser.step()
+    assert measure(model, torch.randn(20, 8, 3), theory=False).layers[0].start is None
