@@ -11,7 +11,7 @@ from torch import Tensor
 from isornn.cells import BiasLaw
 from isornn.cells.openings import retention_signs, write_signs
 from isornn.diagnosis.records import KnownStart, WeightFacts
-from isornn.diagnosis.weights import equal, is_weak, kolmogorov_smirnov, untrained_evidence
+from isornn.diagnosis.weights import equal, kolmogorov_smirnov, untrained_evidence
 from isornn.nn.gate_tensors import RecurrentLayer
 
 # What float32 leaves of an orthogonal matrix is closer than this, and already a little training is not.
@@ -114,9 +114,7 @@ def _matrices(layer: RecurrentLayer, facts: WeightFacts) -> str | None:
         bound = 1 / math.sqrt(layer.hidden)
         return "torch" if given and _is_uniform(torch.cat(given), -bound, bound) else None
     retained = [facts.gates[gate] for gate in retention_signs(layer.cell) if gate in facts.gates]
-    close = bool(retained) and all(gate.weight_var < _WEAK for gate in retained)
-    # A gate that retains may have no recurrent matrix, and another gate the start's own variance.
-    if close and (all(gate.weight_var > 0 for gate in retained) or any(map(is_weak, facts.gates.values()))):
+    if retained and all(0 < gate.weight_var < _WEAK for gate in retained):
         return "critical"
     if facts.recurrent_default is not None and facts.recurrent_default.likely:
         return "torch"

@@ -20,6 +20,7 @@ _EXACT = 1e-4
 _ROUNDING = 1e-12
 # Of fewer entries all may stay within torch's bounds through some training.
 _ENOUGH = 64
+_FEW_GATES = 2
 # Two bias vectors that were set alike agree in their means to this many standard errors, or to 10 %.
 _ERRORS, _ALIKE = 3, 0.1
 
@@ -100,8 +101,8 @@ def untrained_evidence(weights: WeightFacts) -> str | None:
     Every step of an optimiser changes entries by different amounts, so none of these survives training: torch's own
     uniform law with its sharp bounds; recurrent matrices that are orthogonal, gate by gate or stacked; biases that are
     equal over units, in two gates of three or more, as a trained layer from elsewhere may have one vector that is 0;
-    input matrices that are 0 in some gates and not in others, or recurrent ones of just its variance, as the critical
-    start has them.
+    input matrices that are 0 in some gates and not in others, as the critical start has them; in cells of one or two
+    gates, which all read the input, recurrent ones of just that start's variance.
     """
     recurrent = [gate.singular_values for gate in weights.gates.values() if len(gate.singular_values) > 0]
     if _own_draw(weights.recurrent_default):
@@ -126,13 +127,13 @@ def untrained_evidence(weights: WeightFacts) -> str | None:
         return f"biases are the same for all units in {', '.join(alike)}"
     if weights.gates_without_input and any(gate.input_var > 0 for gate in weights.gates.values()):
         return f"the input matrix is 0 in {', '.join(weights.gates_without_input)}"
-    weak = [name for name, gate in weights.gates.items() if is_weak(gate)]
-    if weak:
+    weak = [name for name, gate in weights.gates.items() if _is_weak(gate)]
+    if weak and len(weights.gates) <= _FEW_GATES:
         return f"the recurrent matrices are of the critical start's variance in {', '.join(weak)}"
     return None
 
 
-def is_weak(gate: GateWeights) -> bool:
+def _is_weak(gate: GateWeights) -> bool:
     """Whether the recurrent entries' variance is the critical start's, by what it varies among draws."""
     entries = len(gate.singular_values) ** 2
     return entries >= _ENOUGH and abs(gate.weight_var / WEAK - 1) < _ERRORS * math.sqrt(2 / entries)
