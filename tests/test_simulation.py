@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from isornn.cells import CELLS, GRU, LSTM, TRNN, BiasLaw, Cell, Gate, Input, Minimal, Peephole, Reads, Spec, Vanilla
+from isornn.cells import (
+    CELLS,
+    GRU,
+    LSTM,
+    TRNN,
+    BiasLaw,
+    Cell,
+    Gate,
+    Input,
+    Minimal,
+    Peephole,
+    Reads,
+    Spec,
+    Values,
+    Vanilla,
+)
 from isornn.nn.random_network import RandomNetwork
 from isornn.simulation import Estimate, _Trace, jacobian_singular_values, simulate
 
@@ -259,3 +275,24 @@ def test_the_correlation_of_two_states_is_about_their_common_mean() -> None:
     # the mean is 3.5; deviations -3.5, -1.5, 0.5 and -0.5, -0.5, 5.5
     assert float(trace.mean[0]) == 3.5
     assert float(trace.correlation[0]) == pytest.approx((1.75 + 0.75 + 2.75) / 3 / ((14.75 + 30.75) / 6))
+
+
+@dataclass(frozen=True)
+class Hard(Cell):
+    """A leaky integrator with a hard gate, as torch's function, which has no second derivative, or as a clamp."""
+
+    name = "hard"
+    gates = {"f": Reads(), "n": Reads()}
+    clamped: bool = False
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f = (u.f / 6 + 0.5).clamp(0, 1) if self.clamped else torch.nn.functional.hardsigmoid(u.f)
+        return {"h": f * s.h + (1 - f) * torch.tanh(u.n)}
+
+
+def test_operations_without_second_derivatives_have_tangents_too() -> None:
+    def found(cell: Cell) -> torch.Tensor:
+        spec = Spec(cell, {"f": Gate(1.0, 1.0), "n": Gate(1.0, 1.0)})
+        return simulate(spec, width=50, steps=5, networks=1, generator=torch.Generator().manual_seed(0)).chi_1.value
+
+    torch.testing.assert_close(found(Hard()), found(Hard(clamped=True)))

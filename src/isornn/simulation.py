@@ -6,6 +6,7 @@ Nothing here uses the theory: matrices are drawn, networks are run, and moments 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,8 @@ from isornn.cells.spec import check_spec
 from isornn.modes import usual_modes
 from isornn.nn import draws
 from isornn.nn.random_network import RandomNetwork, State
+
+_FORWARD_MODE = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -266,11 +269,18 @@ def _same(a: State, b: State) -> bool:
 def _push(advance: Callable[..., State], states: State, tangent: State) -> tuple[State, State]:
     """The new states, and the tangents (tangents, N) pushed along.
 
-    ``J t`` is the gradient of ``u . J t`` by u. Not by forward mode, of which torch has one level for all threads.
+    ``J t`` is the gradient of ``u . J t`` by u. By forward mode, of which torch has one level for all threads, only
+    where the update has an operation without second derivatives, as hardsigmoid.
     """
     new, pull, *_ = torch.func.vjp(advance, *states)
-    _, push, *_ = torch.func.vjp(lambda *u: pull(u), *map(torch.zeros_like, new))
-    return new, torch.vmap(lambda *directions: push(directions))(*tangent)
+    try:
+        _, push, *_ = torch.func.vjp(lambda *u: pull(u), *map(torch.zeros_like, new))
+        return new, torch.vmap(lambda *directions: push(directions))(*tangent)
+    except RuntimeError as error:
+        if "is not implemented" not in str(error):
+            raise
+    with _FORWARD_MODE:
+        return new, torch.vmap(lambda *directions: torch.func.jvp(advance, states, directions)[1])(*tangent)
 
 
 def _mean_square(tangent: Tensor) -> Tensor:
