@@ -407,3 +407,14 @@ def test_relu_layers_are_drawn_again_as_identity_draws_them():
     redraw_(model, "RNN l0", 100, generator=torch.Generator().manual_seed(0))
     drawn = isornn.init.identity_(nn.RNN(50, 64, nonlinearity="relu"), generator=torch.Generator().manual_seed(0))
     assert torch.equal(model.weight_ih_l0, drawn.weight_ih_l0) and torch.equal(model.weight_hh_l0, torch.eye(64))
+
+
+def test_means_that_biases_make_up_for_saturate_nothing():
+    torch.manual_seed(0)
+    batch = 1e4 + torch.randn(60, 8, 3)
+    plain = nn.LSTM(3, 64)
+    (found,) = (one for one in findings(measure(plain, batch, theory=False)) if one.kind == "unnormalised_input")
+    assert "saturates a gate" in found.sentence
+    report = measure(isornn.init.critical_(plain, batch=batch), batch, theory=False)
+    (found,) = (one for one in findings(report) if one.kind == "unnormalised_input")
+    assert "times their standard deviations" in found.sentence and "saturates" not in found.sentence

@@ -7,7 +7,7 @@ import math
 from isornn.diagnosis import fixes
 from isornn.diagnosis.finding import BAR, Check, Finding
 from isornn.diagnosis.fixes import Fix
-from isornn.diagnosis.records import Denormals, LayerDiagnosis
+from isornn.diagnosis.records import Denormals, LayerDiagnosis, WeightFacts
 from isornn.diagnosis.states import EDGE
 from isornn.diagnosis.weights import TOLERANCE, doubled_gates, equal, layer_evidence
 
@@ -39,7 +39,7 @@ class UnnormalisedInput(Check):
         gain = max(gains)
         drive = gain * math.sqrt(inputs.second_moment)
         shared = math.sqrt(float(inputs.feature_means.square().mean()))
-        if drive > self.LARGE:
+        if (gain * varying if _made_up_for(layer.weights, shared) else drive) > self.LARGE:
             wrong = (
                 f"their contribution to pre-activations is {drive:.3g} (root mean square), and {self.LARGE:.2g} "
                 "saturates a gate"
@@ -66,6 +66,13 @@ class UnnormalisedInput(Check):
             },
             fixes.normalise(),
         )
+
+
+def _made_up_for(weights: WeightFacts, shared: float) -> bool:
+    """Whether biases are as large as what the input's means add to their gates, as `critical_` sets them."""
+    reading = [gate for gate in weights.gates.values() if gate.input_var * shared**2 > 1]
+    sizes = [(gate.bias_mean**2 + gate.bias_var) / (gate.input_var * shared**2) for gate in reading]
+    return bool(sizes) and all(0.5 < size < 2 for size in sizes)
 
 
 class Padding(Check):
