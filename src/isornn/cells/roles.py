@@ -177,7 +177,7 @@ def _derived(graph: CellGraph) -> Roles:
     made = {gate for state in retained for gate in state.candidates} if retained else parts.ungated()
     candidates = parts.ordered(made) if cell.candidates is None else cell.candidates
     inside = {gate for state in retained for gate in parts.inside(state.state)}
-    shown = {gate for value in (graph.output, *graph.update.values()) for gate in parts.of(value).preactivations}
+    shown = {gate for value in (graph.output, *graph.update.values()) for gate in parts.sum_of(value).preactivations}
     read_out = parts.ordered(shown - inside) if retained else ()
     return Roles(retained, gates, candidates, read_out, graph.untraced.get("update"))
 
@@ -344,7 +344,7 @@ class _Parts:
         self.gates: set[str] = set()
         results = (*graph.reads.values(), *graph.update.values(), graph.output)
         values = graph.interpret(self._leaf, self._apply, results)
-        self.of: Callable[[Any], _Sum] = lambda node: _sum(values(node))
+        self.sum_of: Callable[[Any], _Sum] = lambda node: _sum(values(node))
         self.nodes = self._live(results)
 
     def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -380,7 +380,7 @@ class _Parts:
 
     def inside(self, state: str) -> frozenset[str]:
         """The pre-activations that a state's new value depends on."""
-        return self.of(self.graph.update[state]).preactivations
+        return self.sum_of(self.graph.update[state]).preactivations
 
     def ungated(self) -> set[str]:
         """The pre-activations that new states depend on and that are no gates."""
@@ -411,7 +411,7 @@ class _Parts:
         if state not in self.graph.update:
             return [], []
         carried, rest = [], []
-        for term in self.of(self.graph.update[state]).terms:
+        for term in self.sum_of(self.graph.update[state]).terms:
             others = [factor for factor in term if not (factor.is_leaf and own in factor.leaves)]
             moving = [leaf for factor in others for leaf in factor.moving]
             if len(term) - len(others) > 1 or own in moving:
@@ -425,7 +425,7 @@ class _Parts:
         return carried, rest
 
     def _squashes(self, node: Node, gate: str) -> bool:
-        found = self.of(node).terms if name_of(node) in _SQUASHES and node not in self.graph.leaves else ()
+        found = self.sum_of(node).terms if name_of(node) in _SQUASHES and node not in self.graph.leaves else ()
         return found == ((_Factor(squashed=frozenset({gate})),),)
 
     @staticmethod

@@ -172,7 +172,8 @@ def _quantity(value: Any, where: str) -> Quantity:
         raise RecordError(f"{where}: {brief(value)} is not allowed; it is an object of value, stderr and reason")
     if value.get("value") is None:
         reason = str(value.get("reason", "not in the file"))
-        return single(math.inf if reason.startswith("infinite") else math.nan, reasons={reason: True})
+        infinite = value.get("infinite", reason.startswith("infinite"))  # files of before say it in words alone
+        return single(math.inf if infinite is True else math.nan, reasons={reason: True})
     error = value.get("stderr")
     return single(float(value["value"]), math.inf if error is None else float(error))
 

@@ -51,7 +51,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, Quantity):
         reason, error = value.reason(), value.error()
         known = None if error is None or math.isinf(error) else error
-        return {"value": value.number(), "stderr": known, **({} if reason is None else {"reason": reason})}
+        found = {"value": value.number(), "stderr": known}
+        if reason is not None:
+            found |= {"reason": reason, "infinite": bool(value.value.isinf())}
+        return found
     if isinstance(value, Tensor):
         return plain(value.tolist())
     if isinstance(value, Mapping):

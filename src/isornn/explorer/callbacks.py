@@ -12,6 +12,7 @@ from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, ctx
 from dash.exceptions import PreventUpdate
 
 from isornn.cells import cell_named
+from isornn.cells.starts import TIMED
 from isornn.explorer import work
 from isornn.explorer.controls import choices_of, fields_of, moved, opening
 from isornn.explorer.latest import Failed, Latest, Overtaken
@@ -102,7 +103,7 @@ def _connect_starts(app: Dash, latest: Latest) -> None:
                 found = _asked(latest, f"{tab} start", work.starting_point, name, text, hidden, inputs, length)
             except (ValueError, Failed) as reason:
                 return no_update, no_update, str(reason)
-            timed = name in ("critical", "isometric", "chrono")
+            timed = name in ("critical", "isometric", *TIMED)
             said = f"The {name} start" + (f" for T = {length}" if timed else "") + " is set."
             said = "; ".join([said, *found["unmet"]])
         return {"spec": found["spec"], "python": found["python"]}, panel(work.from_text(found["spec"])), said

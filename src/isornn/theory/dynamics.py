@@ -107,12 +107,18 @@ def moment_dynamics(
         population = Population(spec, generator=generator)
         start = dict.fromkeys(spec.cell.states, initial_variance)
         return _sampled(population.trajectory(steps, input_correlation=input_correlation, initial=start))
+    return _by_quadrature(spec, sigma, initial_variance)
+
+
+def _by_quadrature(spec: Spec, correlations: Sequence[Tensor], initial_variance: float) -> Trajectory:
+    """Untied networks with inputs of these correlations (1, G or 1, 1) by step."""
     theory, share = AffineTheory(spec), constant_share(spec).reshape(1, -1, 1)
     state, pair = PowerMoments.of(theory.full(0.0), theory.full(initial_variance)), theory.full(0.0)
     record = [_measured(theory, state, pair)]
-    for t in range(steps):
+    for correlation in correlations:
         laws = theory.laws(state)
-        state, pair = theory.step(laws, state), theory.pair_step(laws, state, pair, share + (1 - share) * sigma[t])
+        inputs = share + (1 - share) * correlation
+        state, pair = theory.step(laws, state), theory.pair_step(laws, state, pair, inputs)
         state, pair = PowerMoments(tuple(map(_held, state.powers))), _held(pair)
         record.append(_measured(theory, state, pair))
     mean, second, pairs = (torch.cat(column, -1) for column in zip(*record, strict=True))
@@ -120,7 +126,7 @@ def moment_dynamics(
     defined = width > 1e-13 * second
     correlation = torch.where(defined, (pairs - mean**2) / torch.where(defined, width, 1.0), 1.0)
     values = {"mean": mean, "second_moment": second, "correlation": correlation}
-    shape = (*spec.batch_shape, steps + 1)
+    shape = (*spec.batch_shape, len(record))
     averages = {name: value.mean(0).reshape(shape) for name, value in values.items()}
     errors = {name: _spread(value).reshape(shape) for name, value in values.items()}
     return _trajectory(**averages, correlation_defined=defined.all(0).reshape(shape), stderr=errors)

@@ -22,7 +22,7 @@ from torch.optim.lr_scheduler import (
 
 from isornn import init
 from isornn.cells import Input, cell_named
-from isornn.cells.starts import PRESETS, preset
+from isornn.cells.starts import PRESETS, TIMED, preset
 from isornn.nn import RNN, OwnSteps, SpectralRNN, soft_constraints, spectral
 from isornn.optim import GeodesicSGD
 from isornn.tasks import Task, loader
@@ -32,7 +32,6 @@ from isornn.training.model import SequenceModel
 from isornn.training.problems import Problem
 
 FIRST_ITEMS = 64  # from which a start is measured
-_OF_A_LENGTH = ("chrono", "doubled_chrono")
 
 
 def build_model(configuration: Configuration, problem: Problem) -> SequenceModel:
@@ -133,9 +132,9 @@ def _start(model: SequenceModel, configuration: Configuration, problem: Problem)
     if start.name == "gradient_flossing":
         batch = _first_batch(model, problem.training)
         return init.gradient_flossing_(recurrent, batch=batch, updates=start["updates"])
-    if start.name in (*_OF_A_LENGTH, "critical", "isometric"):
+    if start.name in (*TIMED, "critical", "isometric"):
         length = problem.length if start["length"] is None else start["length"]
-        if start.name in _OF_A_LENGTH:
+        if start.name in TIMED:
             return _named(start.name)(recurrent, length)
         if start.name == "critical" and not isinstance(recurrent, OwnSteps):
             return init.critical_(recurrent, length, batch=_first_batch(model, problem.training))

@@ -41,7 +41,7 @@ class InputLaw:
     correlation_error: Tensor
     known: Tensor
 
-    def of(self, spec: Spec) -> Spec:
+    def applied_to(self, spec: Spec) -> Spec:
         """``spec`` with this input."""
         return replace(spec, input=replace(spec.input, variance=self.variance, correlation=self.correlation))
 
@@ -73,7 +73,7 @@ class Shift:
     up: Tensor
     error: Tensor
 
-    def of(self, spec: Spec) -> Spec:
+    def applied_to(self, spec: Spec) -> Spec:
         """``spec`` at both, on a leading axis of 2."""
         variance, correlation = (torch.stack(pair) for pair in zip(self.low, self.high, strict=True))
         return replace(spec, input=replace(spec.input, variance=variance, correlation=correlation))
@@ -261,14 +261,14 @@ class Solved:
 
 def solved(spec: Spec, law: InputLaw, length: int, generator: torch.Generator) -> Solved:
     """The layer ``spec`` over an input of the law ``law``."""
-    at = law.of(spec)
+    at = law.applied_to(spec)
     analysis = analyze(at, length=length, generator=generator)
     driven = DrivenLayer(at, _together(analysis), generator=generator)
     numbers = _numbers(analysis, driven)
     nearby = []
     shifted: list[tuple[Shift, Numbers]] = []
     for shift in law.shifts():
-        near = _near(shift.of(spec), analysis.engine, generator)
+        near = _near(shift.applied_to(spec), analysis.engine, generator)
         opened = DrivenLayer(near.spec, _together(near), generator=generator, units=_FEW_UNITS)
         nearby.append((shift, opened))
         shifted.append((shift, _numbers(near, opened)))
