@@ -13,8 +13,8 @@ import isornn
 import own_cells
 import patients
 import patients_held_out
-from isornn.diagnosis import CANNOT_TELL, KINDS, Finding, findings, fix_, fixes, measure
-from isornn.diagnosis.fixes import Fix, redraw, redraw_
+from isornn.diagnosis import CANNOT_TELL, KINDS, Finding, advice, findings, fix_, measure
+from isornn.diagnosis.fixes import Fix, redraw_, redraw_fix
 from isornn.diagnosis.weights import kolmogorov_smirnov, untrained_evidence, weight_facts
 from isornn.nn.gate_tensors import recurrent_layers
 
@@ -289,11 +289,11 @@ def test_what_cannot_be_told():
 @pytest.mark.parametrize(
     ("advice", "action"),
     [
-        (fixes.clip(), "torch.nn.utils.clip_grad_norm_"),
-        (fixes.flush(), "torch.set_flush_denormal(True)"),
-        (fixes.pack(True), "torch.nn.utils.rnn.pack_padded_sequence"),
-        (fixes.pack(None), "torch.where"),
-        (fixes.normalise(), "standard deviation"),
+        (advice.clip(), "torch.nn.utils.clip_grad_norm_"),
+        (advice.flush(), "torch.set_flush_denormal(True)"),
+        (advice.pack(True), "torch.nn.utils.rnn.pack_padded_sequence"),
+        (advice.pack(None), "torch.where"),
+        (advice.normalise(), "standard deviation"),
     ],
 )
 def test_what_is_left_to_the_user_says_what_to_do(advice, action):
@@ -354,7 +354,9 @@ def test_an_own_cells_nonlinearity_is_not_the_vanilla_networks():
 
     model = isornn.nn.RNN(Other(nonlinearity="relu"), 4, 16)
     (layer,) = measure(model, torch.randn(20, 2, 4), theory=False).layers
-    assert redraw(layer, 20, trained=False)(model, generator=torch.Generator()) == "drawn again by the critical start"
+    assert (
+        redraw_fix(layer, 20, trained=False)(model, generator=torch.Generator()) == "drawn again by the critical start"
+    )
 
 
 def test_fix_draws_each_layer_for_what_it_then_receives():

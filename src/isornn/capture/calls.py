@@ -192,8 +192,8 @@ def _recorded(
         if loss is not None:
             value = loss(output)
             _differentiate(value, [call for made in calls.values() for call in made])
-            known = {module: made for module, made in calls.items() if not any(call.recomputed for call in made)}
-            reached = {module: any(map(_has_gradient, made)) for module, made in known.items() if made}
+            judged = {module: made for module, made in calls.items() if not any(call.recomputed for call in made)}
+            reached = {module: any(map(_has_gradient, made)) for module, made in judged.items() if made}
         elif differentiable:
             reached = reached_by(output, calls)
         if differentiable and keeps_a_state(model, calls):

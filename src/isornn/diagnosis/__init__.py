@@ -4,7 +4,7 @@ from isornn.diagnosis.checks import KINDS, findings
 from isornn.diagnosis.diagnose import measure
 from isornn.diagnosis.finding import CANNOT_TELL, NOT_FINITE, Finding
 from isornn.diagnosis.fixes import fix_, orthogonal_by_gate_, redraw_, single_bias_
-from isornn.diagnosis.monitor import LayerRecord, Monitor, TrainingRecord
+from isornn.diagnosis.monitor import Monitor
 from isornn.diagnosis.records import (
     Amplification,
     DefaultDraw,
@@ -29,6 +29,7 @@ from isornn.diagnosis.records import (
     WeightFacts,
 )
 from isornn.diagnosis.replay import ReplayError
+from isornn.diagnosis.training_record import LayerRecord, TrainingRecord
 
 __all__ = [
     "CANNOT_TELL",

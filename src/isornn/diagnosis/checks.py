@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from isornn.diagnosis import fixes
+from isornn.diagnosis import advice
 from isornn.diagnosis.data_checks import CostlyDenormals, DoubledBias, Padding, StackedOrthogonal, UnnormalisedInput
 from isornn.diagnosis.finding import CANNOT_TELL, NOT_FINITE, Check, Finding
 from isornn.diagnosis.gradient_checks import (
@@ -87,7 +87,7 @@ def _unmeasured(module: Unmeasured) -> Finding:
     name, what = module.module or module.kind, f"{module.kind} {module.module}".strip()
     if not module.called:
         sentence = f"{what} was never called on this batch: 0 calls, so that such batches do not train it."
-        return Finding(NOT_REACHED, name, sentence, {"calls": "0 (bar: at least 1)"}, fixes.reach())
+        return Finding(NOT_REACHED, name, sentence, {"calls": "0 (bar: at least 1)"}, advice.reach())
     if module.finite:
         return Finding(CANNOT_TELL, name, f"{what} was not measured: {module.reason}.", {"measured": "nothing"})
     evidence = {"first found": f"{module.reason} (bar: none)"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from isornn.diagnosis import fixes
+from isornn.diagnosis import advice, fixes
 from isornn.diagnosis.finding import BAR, Check, Finding
 from isornn.diagnosis.fixes import Fix
 from isornn.diagnosis.records import Denormals, LayerDiagnosis, WeightFacts
@@ -64,7 +64,7 @@ class UnnormalisedInput(Check):
                 "mean over standard deviation, by feature": f"{shared / varying:.3g} (bar: {self.OFFSET:g}, where the "
                 f"mean drives by more than 1; here by {gain * shared:.3g})",
             },
-            fixes.normalise(),
+            advice.normalise(),
         )
 
 
@@ -96,7 +96,7 @@ class Padding(Check):
                 "start)",
                 "steps at the start that repeat the first": f"{inputs.leading_padding:.1%}",
             },
-            fixes.pack(info.batch_first),
+            advice.pack(info.batch_first),
         )
 
 
@@ -173,5 +173,5 @@ class CostlyDenormals(Check):
                 f"to 0 (bar: {Denormals.SLOWER:g} times)",
                 "device": found.device,
             },
-            fixes.flush(),
+            advice.flush(),
         )

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from isornn.diagnosis.fixes import Advice, Fix
+from isornn.diagnosis.advice import Advice
+from isornn.diagnosis.fixes import Fix
 from isornn.diagnosis.records import LayerDiagnosis, Profile
 from isornn.diagnosis.weights import layer_evidence
 from isornn.formatting import or_why, power_of_ten, with_error

@@ -12,6 +12,7 @@ from torch.nn.utils import parametrize
 
 from isornn.capture.calls import RecurrentModule, recurrent_modules
 from isornn.cells import Cell, Input, Spec, SpecError, Vanilla
+from isornn.diagnosis.advice import Advice
 from isornn.diagnosis.records import LayerDiagnosis, layer_name
 from isornn.diagnosis.weights import doubled_gates, untrained_evidence, weight_facts
 from isornn.init.data import in_forward_order, redraw_for_batch_
@@ -57,14 +58,6 @@ class Fix:
     def __call__(self, model: nn.Module, batch: Any = None, generator: torch.Generator | None = None) -> str:
         given = {"batch": batch} if self.measured else {}
         return self.function(model, self.layer, *self.arguments, **given, generator=generator)
-
-
-@dataclass(frozen=True)
-class Advice:
-    """Python that the user has to insert; ``why`` says why `fix_` cannot, and what to do instead."""
-
-    code: str
-    why: str
 
 
 @torch.no_grad()
@@ -267,10 +260,7 @@ def _named(modules: Iterable[RecurrentModule]) -> Iterator[tuple[str, RecurrentL
             yield layer_name(module.name, module.kind, layer.layer, layer.direction), layer
 
 
-# ---- what findings suggest ----
-
-
-def redraw(layer: LayerDiagnosis, length: int, trained: bool) -> Fix:
+def redraw_fix(layer: LayerDiagnosis, length: int, trained: bool) -> Fix:
     """`redraw_` for the input that the layer then receives."""
     notes = []
     if trained:
@@ -280,113 +270,3 @@ def redraw(layer: LayerDiagnosis, length: int, trained: bool) -> Fix:
     if layer.memory.gate is not None and not layer.info.bias:
         notes.append("Its gates need biases: build it with bias=True.")
     return Fix(redraw_, layer.info.name, (length,), tuple(notes), measured=True)
-
-
-def clip() -> Advice:
-    """Clip gradients before every step of the optimiser."""
-    return Advice(
-        """import torch
-
-# Between loss.backward() and optimizer.step():
-torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)""",
-        "it looks trained; clip its gradients with torch.nn.utils.clip_grad_norm_",
-    )
-
-
-def flush() -> Advice:
-    """Denormal numbers replaced by 0, from the start of the program."""
-    return Advice(
-        """import torch
-
-# At the start of the program, before torch starts threads; an initialisation that keeps gradients removes the cause.
-torch.set_flush_denormal(True)""",
-        "it is a mode of torch, not of the model; call torch.set_flush_denormal(True) at the start of the program",
-    )
-
-
-def pack(batch_first: bool | None) -> Advice:
-    """Sequences with their true lengths; ``batch_first`` is ``None`` for a cell stepped by hand."""
-    what = "pack the batch with torch.nn.utils.rnn.pack_padded_sequence"
-    code = f'''from torch.nn.utils.rnn import pack_padded_sequence
-
-def packed(batch, lengths):
-    """Call the recurrent layer with this in place of its input; lengths are the sequences' true ones."""
-    return pack_padded_sequence(batch, lengths, batch_first={batch_first}, enforce_sorted=False)'''
-    if batch_first is None:
-        what = "keep each sequence's last state with torch.where"
-        code = '''import torch
-
-def kept_at_end(time, lengths, new, old):
-    """In the loop over time: ``state = kept_at_end(t, lengths, new_state, state)``."""
-    return torch.where((time < lengths).unsqueeze(-1), new, old)'''
-    return Advice(code, f"it is in the data; {what}")
-
-
-def normalise() -> Advice:
-    """Inputs with mean 0 and standard deviation 1."""
-    return Advice(
-        '''def normalised(batch, training):
-    """Call the model with this in place of ``batch``; ``training`` holds the inputs it is trained on."""
-    rows = training.reshape(-1, training.shape[-1])
-    scale = rows.std(0)
-    return (batch - rows.mean(0)) / scale.where(scale > 0, 1.0)''',
-        "it is in the data; subtract the mean of the training inputs and divide by their standard deviation",
-    )
-
-
-def use() -> Advice:
-    """A result that reaches the loss."""
-    return Advice(
-        """# In forward: compute the result from what the recurrent layer returns, without .detach() or argmax.
-output, state = recurrent(x)
-return head(output[:, -1])""",
-        "it is in the model's forward; compute its result from what the layer returns, or remove the layer",
-    )
-
-
-def reach() -> Advice:
-    """A batch that the layer gets to see."""
-    return Advice(
-        """# Diagnose the model on a batch, and in a way, that calls the layer.
-isornn.diagnose(model, other_batch)""",
-        "the batch does not reach it; use one that does, or remove the layer",
-    )
-
-
-def carry() -> Advice:
-    """States passed on from call to call."""
-    return Advice(
-        """state = None
-for part in parts:
-    output, state = recurrent(part, state)""",
-        "it is in the model's forward; pass each call the state that the one before returned",
-    )
-
-
-def detach() -> Advice:
-    """A kept state without its graph."""
-    return Advice(
-        """# Where the state is kept; each of its tensors:
-self.state = tuple(part.detach() for part in state)""",
-        "it is in the model's forward; keep state.detach()",
-    )
-
-
-def reset() -> Advice:
-    """A state that begins anew with every batch."""
-    return Advice(
-        """# Before every batch that does not continue the one before:
-model.state = None""",
-        "it is in the model's forward and the order of batches; start every shuffled batch without a state",
-    )
-
-
-def longer_windows(window: int, median: float) -> Advice:
-    """Backpropagation over as many steps as units retain."""
-    wanted = f"{min(median, 1e9):.0f}"
-    return Advice(
-        f"""# Detach the state after {wanted} steps or more, not after {window};
-# or draw the layer for {window} steps: isornn.init.critical_(model, {window}, batch=batch)
-steps_between_detaches = {wanted}""",
-        f"it is in the training loop; backpropagate through {wanted} steps or more",
-    )

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from isornn.diagnosis import fixes
+from isornn.diagnosis import advice, fixes
 from isornn.diagnosis.finding import (
     BAR,
     CANNOT_TELL,
@@ -61,7 +61,7 @@ class Exploding(Check):
                 "2^10 within the measured steps)",
                 **weights(layer),
             },
-            fixes.clip() if trained else fixes.redraw(layer, length, trained),
+            advice.clip() if trained else fixes.redraw_fix(layer, length, trained),
         )
 
 
@@ -109,7 +109,7 @@ class Amplified(Check):
                 **rates(layer),
                 **weights(layer),
             },
-            fixes.clip() if trained else fixes.redraw(layer, length, trained),
+            advice.clip() if trained else fixes.redraw_fix(layer, length, trained),
         )
 
 
@@ -134,7 +134,7 @@ class DefaultStart(Check):
                 **found.evidence("2^-10"),
                 **rates(layer),
             },
-            fixes.redraw(layer, length, layer_evidence(layer) is None),
+            fixes.redraw_fix(layer, length, layer_evidence(layer) is None),
         )
 
 
@@ -189,7 +189,7 @@ class SaturatedForgetGate(Check):
                 **({} if found is None else found.evidence("2^-10")),
                 **weights(layer),
             },
-            fixes.redraw(layer, length, layer_evidence(layer) is None),
+            fixes.redraw_fix(layer, length, layer_evidence(layer) is None),
         )
 
 
@@ -206,7 +206,7 @@ class Vanishing(Check):
             layer,
             f"The gradient vanishes: {found.against_one}, below 1/1024; {xi(layer)}.",
             {**found.evidence("2^-10"), **rates(layer), **weights(layer)},
-            fixes.redraw(layer, length, layer_evidence(layer) is None),
+            fixes.redraw_fix(layer, length, layer_evidence(layer) is None),
         )
 
 
@@ -256,7 +256,7 @@ class EdgeOfChaos(Check):
                 "errors)",
                 "weights": f"as initialised: {drawn}",
             },
-            fixes.redraw(layer, length, trained=False),
+            fixes.redraw_fix(layer, length, trained=False),
         )
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from isornn.cells.errors import brief
+from isornn.diagnosis.advice import Advice
 from isornn.diagnosis.finding import Finding
-from isornn.diagnosis.fixes import Advice
 from isornn.diagnosis.records import (
     Diagnosis,
     JacobianAt,

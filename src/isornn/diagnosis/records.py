@@ -51,7 +51,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Quantity):
         reason, error = value.reason(), value.error()
         known = None if error is None or math.isinf(error) else error
-        found = {"value": value.number(), "stderr": known}
+        found: dict[str, Any] = {"value": value.number(), "stderr": known}
         if reason is not None:
             found |= {"reason": reason, "infinite": bool(value.value.isinf())}
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from isornn.diagnosis import fixes
+from isornn.diagnosis import advice
 from isornn.diagnosis.finding import Check, Finding
 from isornn.diagnosis.records import LayerDiagnosis, Memory, Use
 from isornn.formatting import counted
@@ -41,7 +41,7 @@ class Unused(OfUse):
             f"No gradient leads from {what} to its results, in {counted(layer.info.calls, 'call')}: it runs, and is "
             "not trained.",
             {f"results that a gradient of {what} reaches": f"0, in {counted(layer.info.calls, 'call')} (bar: 1)"},
-            fixes.use(),
+            advice.use(),
         )
 
 
@@ -68,7 +68,7 @@ class StateNotCarried(OfUse):
                 "of one step each)",
                 "steps of the longest": str(layer.info.steps),
             },
-            fixes.carry(),
+            advice.carry(),
         )
 
 
@@ -86,7 +86,7 @@ class NotDetached(OfUse):
             "The state that it keeps from one batch to the next is not detached by the model: the graph of run 2 goes "
             "on into that of run 1, so backpropagation fails, or grows by a batch with every batch.",
             {"runs that the state's graph reaches back to": "2 of 2 (bar: 1)"},
-            fixes.detach(),
+            advice.detach(),
         )
 
 
@@ -108,7 +108,7 @@ class StateCarried(OfUse):
             "run 1 ended. That is right only where batches are not shuffled and each continues the one before, row by "
             "row.",
             {"runs that start from the state of the one before": "1 of 1 (bar: 0 where batches are shuffled)"},
-            fixes.reset(),
+            advice.reset(),
         )
 
 
@@ -140,7 +140,7 @@ class Truncated(Check):
                 f"{MOST_RETAINING:.0%})",
                 "median time constant in steps": f"{median:.4g}",
             },
-            fixes.longer_windows(window, median),
+            advice.longer_windows(window, median),
         )
 
 

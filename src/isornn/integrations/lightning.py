@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from isornn.diagnosis.monitor import EVERY, Monitor, TrainingRecord
+from isornn.diagnosis.monitor import EVERY, Monitor
+from isornn.diagnosis.training_record import TrainingRecord
 from isornn.extras import named
 from isornn.integrations.reports import Reporting
 from isornn.integrations.start import TrainingStart, copied, start_

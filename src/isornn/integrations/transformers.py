@@ -13,7 +13,8 @@ from torch.utils.hooks import RemovableHandle
 
 from isornn.capture.preserve import preserve_state
 from isornn.diagnosis.gradients import Target
-from isornn.diagnosis.monitor import EVERY, Log, Monitor, TrainingRecord, Writer
+from isornn.diagnosis.monitor import EVERY, Log, Monitor, Writer
+from isornn.diagnosis.training_record import TrainingRecord
 from isornn.extras import named
 from isornn.integrations.reports import Reporting
 from isornn.integrations.start import TrainingStart, copied, start_

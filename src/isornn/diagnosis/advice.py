@@ -1,0 +1,123 @@
+"""What findings suggest where no function of ours can do it: lines for the user's own code, and their gist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Python that the user has to insert; ``why`` says why `fix_` cannot, and what to do instead."""
+
+    code: str
+    why: str
+
+
+def clip() -> Advice:
+    """Clip gradients before every step of the optimiser."""
+    return Advice(
+        """import torch
+
+# Between loss.backward() and optimizer.step():
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)""",
+        "it looks trained; clip its gradients with torch.nn.utils.clip_grad_norm_",
+    )
+
+
+def flush() -> Advice:
+    """Denormal numbers replaced by 0, from the start of the program."""
+    return Advice(
+        """import torch
+
+# At the start of the program, before torch starts threads; an initialisation that keeps gradients removes the cause.
+torch.set_flush_denormal(True)""",
+        "it is a mode of torch, not of the model; call torch.set_flush_denormal(True) at the start of the program",
+    )
+
+
+def pack(batch_first: bool | None) -> Advice:
+    """Sequences with their true lengths; ``batch_first`` is ``None`` for a cell stepped by hand."""
+    what = "pack the batch with torch.nn.utils.rnn.pack_padded_sequence"
+    code = f'''from torch.nn.utils.rnn import pack_padded_sequence
+
+def packed(batch, lengths):
+    """Call the recurrent layer with this in place of its input; lengths are the sequences' true ones."""
+    return pack_padded_sequence(batch, lengths, batch_first={batch_first}, enforce_sorted=False)'''
+    if batch_first is None:
+        what = "keep each sequence's last state with torch.where"
+        code = '''import torch
+
+def kept_at_end(time, lengths, new, old):
+    """In the loop over time: ``state = kept_at_end(t, lengths, new_state, state)``."""
+    return torch.where((time < lengths).unsqueeze(-1), new, old)'''
+    return Advice(code, f"it is in the data; {what}")
+
+
+def normalise() -> Advice:
+    """Inputs with mean 0 and standard deviation 1."""
+    return Advice(
+        '''def normalised(batch, training):
+    """Call the model with this in place of ``batch``; ``training`` holds the inputs it is trained on."""
+    rows = training.reshape(-1, training.shape[-1])
+    scale = rows.std(0)
+    return (batch - rows.mean(0)) / scale.where(scale > 0, 1.0)''',
+        "it is in the data; subtract the mean of the training inputs and divide by their standard deviation",
+    )
+
+
+def use() -> Advice:
+    """A result that reaches the loss."""
+    return Advice(
+        """# In forward: compute the result from what the recurrent layer returns, without .detach() or argmax.
+output, state = recurrent(x)
+return head(output[:, -1])""",
+        "it is in the model's forward; compute its result from what the layer returns, or remove the layer",
+    )
+
+
+def reach() -> Advice:
+    """A batch that the layer gets to see."""
+    return Advice(
+        """# Diagnose the model on a batch, and in a way, that calls the layer.
+isornn.diagnose(model, other_batch)""",
+        "the batch does not reach it; use one that does, or remove the layer",
+    )
+
+
+def carry() -> Advice:
+    """States passed on from call to call."""
+    return Advice(
+        """state = None
+for part in parts:
+    output, state = recurrent(part, state)""",
+        "it is in the model's forward; pass each call the state that the one before returned",
+    )
+
+
+def detach() -> Advice:
+    """A kept state without its graph."""
+    return Advice(
+        """# Where the state is kept; each of its tensors:
+self.state = tuple(part.detach() for part in state)""",
+        "it is in the model's forward; keep state.detach()",
+    )
+
+
+def reset() -> Advice:
+    """A state that begins anew with every batch."""
+    return Advice(
+        """# Before every batch that does not continue the one before:
+model.state = None""",
+        "it is in the model's forward and the order of batches; start every shuffled batch without a state",
+    )
+
+
+def longer_windows(window: int, median: float) -> Advice:
+    """Backpropagation over as many steps as units retain."""
+    wanted = f"{min(median, 1e9):.0f}"
+    return Advice(
+        f"""# Detach the state after {wanted} steps or more, not after {window};
+# or draw the layer for {window} steps: isornn.init.critical_(model, {window}, batch=batch)
+steps_between_detaches = {wanted}""",
+        f"it is in the training loop; backpropagate through {wanted} steps or more",
+    )
