@@ -22,7 +22,8 @@ from isornn.nn.random_network import RandomNetwork
 from isornn.nn.step import step
 from isornn.theory import Bidirectional, TheoryMissing, analyze_stack
 from isornn.theory.depth.analysis import tied_stack
-from isornn.theory.depth.layerwise import InputLaw, output_law, solved
+from isornn.theory.depth.input_law import InputLaw
+from isornn.theory.depth.layerwise import output_law, solved
 from isornn.theory.depth.stack import NO_INPUT_LAW, checked
 from isornn.theory.records import IDENTITY, NOT_CONVERGED, NOT_POINTWISE, Quantity
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isornn.theory.depth.layerwise import Shift, Solved
+from isornn.theory.depth.input_law import Shift
+from isornn.theory.depth.layerwise import Solved
 from isornn.theory.depth.stack import NOT_REACHED, UNSURE, ImpulseResponse
 from isornn.theory.records import BEYOND, UNENDING, Quantity, jackknife, time_scale
 
