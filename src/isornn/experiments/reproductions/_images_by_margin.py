@@ -36,7 +36,9 @@ CHOICES = (
     "gradient is clipped at norm 100, the LSTM's at 1, as in the paper, which does not say whether it means the norm; "
     "weight decay 0.0001 on the matrix, at scale small none. The LSTM has peepholes, forget bias 1 and orthogonal "
     "blocks, and as many updates as the others "
-    "(the paper's has a quarter more): at scale small they end long before it is trained. Test accuracy at the best "
+    "(the paper's has a quarter more): at scale small they end long before it is trained, and at scale medium its "
+    "training loss still falls by 9 to 15 % over the last 1,000 of 10,000 updates (that of the margins by 5 to 9 %), a "
+    "twelfth of the paper's. Test accuracy at the best "
     "validation loss. One row is above another if all its seeds are."
 )
 
