@@ -371,7 +371,7 @@ def test_progress_names_the_parts_of_the_work():
 
 def test_arrays_that_cannot_be_written_are_left_and_all_else_is_put_back():
     model = nn.Sequential(nn.GRU(3, 5), nn.Identity()).train()
-    model.table = np.broadcast_to(np.zeros(3), (4, 3))
+    model.__dict__["table"] = np.broadcast_to(np.zeros(3), (4, 3))
     diagnosed(model[0], torch.randn(9, 2, 3))
     with preserve_state(model):
         assert not model.training

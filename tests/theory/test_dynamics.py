@@ -223,6 +223,6 @@ def test_a_users_cell_has_a_map() -> None:
 def test_each_spec_of_a_batch_has_its_own_correlation_beside_a_given_covariance() -> None:
     gates = {"h": Gate(weight_var=0.5, input_var=1.0)}
     both = Spec(Vanilla(), gates, Input(correlation=torch.tensor([1.0, 0.0], dtype=torch.float64)))
-    drawn = {"tied": True, "input_covariance": torch.eye(4, dtype=torch.float64)}
-    together = moment_dynamics(both, 4, **drawn).correlation[:, -1]
+    white = torch.eye(4, dtype=torch.float64)
+    together = moment_dynamics(both, 4, tied=True, input_covariance=white).correlation[:, -1]
     assert float(together[0]) == pytest.approx(1) and abs(float(together[1])) < 0.05

@@ -286,4 +286,4 @@ def test_what_units_keep_lies_between_fresh_inputs_and_still_ones() -> None:
     spec = fixed(Minimal(), {"u": Gate(input_var=1.0, bias_mean=2.0)}, Input(autocorrelation=0.8))
     low, high = (carry_of(limit).reach() for limit in memory_limits(spec))
     assert low < analyze(spec).reach.number() < high
-    assert critical(GRU(), 100, input=Input(autocorrelation=0.9)).holds_by_gates()
+    assert critical(GRU(), 100, input=Input(autocorrelation=0.9)).probably_holds()

@@ -8,45 +8,24 @@ whoever edits this one touches the files that use it.
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import types
-from numba.core.caching import FunctionCache
 from numba.extending import intrinsic, overload
+
+from isornn.machine_code import in_machine_code
 
 Array = np.ndarray[Any, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Kept(FunctionCache):
-    """Machine code in files; where these cannot be read, as after a full disk, they are left for fresh ones."""
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        try:
-            return super().load_overload(sig, target_context)
-        except Exception:  # whatever unpickling raises
-            with suppress(OSError):
-                self.flush()
-            return None
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        with suppress(OSError, EOFError, pickle.UnpicklingError):  # an index that can be neither read nor replaced
-            super().save_overload(sig, data)
-
-
 def jit(function: F) -> F:
     """The function in machine code; ``x*y + z`` may be rounded once, no other arithmetic changes."""
-    machine = numba.njit(fastmath={"contract"}, error_model="numpy", nogil=True)(function)
-    with suppress(RuntimeError):  # no folder to keep machine code in: each process compiles its own
-        cast(Any, machine)._cache = _Kept(machine.py_func)
-    return cast(F, machine)
+    return in_machine_code(function, ["contract"])
 
 
 @dataclass(frozen=True)

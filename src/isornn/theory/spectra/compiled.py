@@ -9,11 +9,11 @@ vector instructions. Whether an entry is 0 for all units is known before: ``fill
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-import numba
 import numpy as np
+
+from isornn.machine_code import in_machine_code
 
 Array = np.ndarray[Any, Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,14 +22,11 @@ _LANES = 64  # units at once: what they need then stays in the processor's cache
 
 
 def jit(function: F, *freedoms: str) -> F:
-    """The function in machine code, kept beside the source where there is room for it.
+    """The function in machine code.
 
     Without fused multiplications: which are fused would depend on whether the code was compiled or read back.
     """
-    machine = numba.njit(fastmath=set(freedoms), error_model="numpy", nogil=True)(function)
-    with suppress(RuntimeError):
-        machine.enable_caching()
-    return cast(F, machine)
+    return in_machine_code(function, freedoms)
 
 
 def jit_sum(function: F) -> F:
