@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +21,7 @@ from isornn.cli.options import (
     Variance,
     whole,
 )
+from isornn.cli.progress import counting
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
 from isornn.formatting import with_error_of
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from isornn.theory.critical_points.front import Objective, ParetoFront, Range
 
 _FORM = "FIELD=LOW:HIGH[:log]"
-_PATIENCE = 20.0
 _ROWS = 8  # of the front that people are shown
 _EQUAL = "equal"
 
@@ -103,7 +101,7 @@ def pareto(
     free = objective.ranges or free
     across, upward = _axes(free, x, y, show, output)
     begun = time.perf_counter()
-    with _progress(objective.specs) as progress:
+    with counting("specs", objective.specs) as progress:
         front = pareto_front(spec, steps, free, counted=objective.counted, specs=objective.specs, progress=progress)
     _check_shown(front, show)
     with errors().status("measuring the chosen point"):
@@ -220,28 +218,6 @@ def _check_shown(front: ParetoFront, show: str) -> None:
 
     if show != "score" and not bool(front.costs[show].defined.any()):
         raise SpecError("--show", show, f"{front.spec.cell.name} has no such cost: {front.costs[show].reasons[0][0]}")
-
-
-@contextmanager
-def _progress(specs: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal's stderr; elsewhere a line now and then."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console, last = errors(), time.perf_counter()
-    if console.is_terminal:
-        columns = (TextColumn("specs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True) as bars:
-            task = bars.add_task("specs", total=specs)
-            yield lambda done: bars.update(task, completed=done)
-        return
-
-    def line(done: int) -> None:
-        nonlocal last
-        if time.perf_counter() - last > _PATIENCE:
-            last = time.perf_counter()
-            say(f"{done} of {specs} specs")
-
-    yield line
 
 
 # -- the answer -------------------------------------------------------------------------------------------------------

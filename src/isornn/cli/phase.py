@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +24,8 @@ from isornn.cli.options import (
     Variance,
     needed,
 )
-from isornn.cli.show import check_writable, errors, say
+from isornn.cli.progress import counting
+from isornn.cli.show import check_writable, say
 from isornn.formatting import rounded, share
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from isornn.theory.records import Quantity
 
 _ENDINGS = (".png", ".pdf", ".svg", ".npz", ".json")
-_PATIENCE = 20.0
 _MOST = 1_000_000  # specs of a map
 _FORM = "FIELD=FROM:TO:COUNT[:log]"
 _AXIS = f"it is {_FORM}, as z.bias_mean=0:6:100"
@@ -101,7 +100,11 @@ def phase(
     else:
         base = _from_start(cell, hidden, inputs, init, length, input_law(law))
     begun = time.perf_counter()
-    with _progress(len(across[1]) * len(upward[1])) as progress:
+    with counting("specs", len(across[1]) * len(upward[1])) as advance:
+
+        def progress(diagram: PhaseDiagram) -> None:
+            advance(int(diagram.answered.sum()))
+
         if output is None:
             diagram = phase_diagram(base, across, upward, tied_steps=most, progress=progress)
         else:
@@ -179,33 +182,6 @@ def _from_start(
     if init is None and hidden is None and inputs is None:
         return start("glorot", kind, 1, 1, input=law)  # where N = D its variances are all 1
     return started("torch" if init is None else init, kind, hidden, inputs, length, law)
-
-
-@contextmanager
-def _progress(specs: int) -> Iterator[Callable[[PhaseDiagram], None]]:
-    """A bar on a terminal's stderr; elsewhere a line now and then."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = errors()
-    if not console.is_terminal:
-        yield _Lines(specs)
-        return
-    columns = (TextColumn("specs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bars:
-        task = bars.add_task("specs", total=specs)
-        yield lambda diagram: bars.update(task, completed=int(diagram.answered.sum()))
-
-
-class _Lines:
-    """Says how far a diagram is, at most every `_PATIENCE` seconds."""
-
-    def __init__(self, specs: int) -> None:
-        self.specs, self.last = specs, time.perf_counter()
-
-    def __call__(self, diagram: PhaseDiagram) -> None:
-        if time.perf_counter() - self.last > _PATIENCE:
-            self.last = time.perf_counter()
-            say(f"{int(diagram.answered.sum())} of {self.specs} specs")
 
 
 def _print(diagram: PhaseDiagram, show: str, seconds: float) -> None:

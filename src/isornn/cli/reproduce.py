@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isornn.cli.options import AsJson, whole
+from isornn.cli.progress import NowAndThen
 from isornn.cli.show import errors, print_json, print_table, say
 from isornn.extras import require
 
@@ -138,12 +137,10 @@ def _progress(name: str) -> Iterator[Progress]:
 
 def _lines(name: str) -> Progress:
     """A line a minute, for a log."""
-    last = -math.inf
+    due = NowAndThen(_SECONDS_BETWEEN_LINES, at_once=True)
 
     def progress(what: str, done: int, of: int) -> None:
-        nonlocal last
-        if time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
-            last = time.monotonic()
+        if due():
             say(f"{name}: {what}, {done} of {of}")
 
     return progress

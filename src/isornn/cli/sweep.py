@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -13,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from isornn.cli.options import AllowImport, AsJson, whole
+from isornn.cli.progress import NowAndThen
 from isornn.cli.show import errors, print_json, print_table, printable, say
 from isornn.formatting import with_error_of
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from isornn.training.sweep.execute import Watch
 
 _BACKENDS = ("loky", "ray")
-_PATIENCE = 20.0
 
 
 class SweepCommands(TyperGroup):
@@ -146,14 +145,14 @@ def _progress() -> Iterator[Watch]:
 
 
 def _lines() -> Watch:
-    """Prints the state of the runs whenever one has ended, at most every `_PATIENCE` seconds."""
-    said, last = "", time.perf_counter()
+    """Prints the state of the runs whenever one has ended, at most every 20 seconds."""
+    said, due = "", NowAndThen()
 
     def watch(runs: list[SweptRun]) -> None:
-        nonlocal said, last
+        nonlocal said
         line = _counted(runs)
-        if line != said and time.perf_counter() - last > _PATIENCE:
-            said, last = line, time.perf_counter()
+        if line != said and due():
+            said = line
             say(line)
 
     return watch
