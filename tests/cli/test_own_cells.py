@@ -298,4 +298,4 @@ def test_diagnose_a_checkpoint(name: str, wrapped: bool, tmp_path: Path) -> None
 def test_a_checkpoint_of_another_cell(tmp_path: Path) -> None:
     torch.save(torch.nn.LSTM(3, 8).state_dict(), tmp_path / "checkpoint.pt")
     said = refusal("diagnose", tmp_path / "checkpoint.pt", "--cell", "own_cells:Leaky")
-    assert "state dict" in said or "rows for each unit" in said
+    assert "bias_ih_l0: [32] is not allowed; a layer of own_leaky that fits the others has it of shape [48]" in said

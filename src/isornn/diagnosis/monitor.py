@@ -74,6 +74,7 @@ class Monitor:
         ModuleError: the model has no recurrent layer.
         ValueError: every; a model that is compiled or cannot be copied.
 
+    >>> import torch
     >>> model = nn.Sequential(nn.GRU(3, 8))
     >>> with Monitor(model, every=2) as monitor:
     ...     for _ in range(4):

@@ -12,7 +12,7 @@ from isornn.cells.arguments import seeded
 from isornn.cells.spec import check_spec
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
-from isornn.theory.assumptions import check_assumptions
+from isornn.theory.assumptions import unmet_assumption
 from isornn.theory.records import NOT_CONVERGED, JacobianMoments, TheoryMissing
 from isornn.theory.spectra.blocks import REPLICATES, UNITS, Step, chained, row_energy, sampled_path, thinned, with_few
 from isornn.theory.spectra.dyson import Blocks, NotSolved
@@ -69,7 +69,9 @@ def spectrum(spec: Spec, *, steps: int = 1, generator: torch.Generator | None = 
         raise SpecError("steps", steps, f"it is a whole number from 1 to {MOST_STEPS}")
     if spec.batch_shape:
         raise TheoryMissing(f"spec: a batch of shape {tuple(spec.batch_shape)} is not allowed; ask for one at a time")
-    check_assumptions(spec)
+    unmet = unmet_assumption(spec)
+    if unmet is not None:
+        raise TheoryMissing(unmet)
     known = analyze(spec, length=1)
     if not bool(known.fixed_point.converged):
         raise TheoryMissing(known.fixed_point.second_moment.reason() or NOT_CONVERGED)
