@@ -10,7 +10,7 @@ from torch import nn
 import isornn
 from isornn.cells.catalogue import CELLS, cell_named
 from isornn.diagnosis import findings, fix_, measure
-from isornn.diagnosis.records import plain
+from isornn.diagnosis.record import plain
 from isornn.diagnosis.states import _through_gates
 
 

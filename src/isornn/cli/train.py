@@ -44,9 +44,10 @@ def train(
     from isornn.cells import SpecError
     from isornn.training.run import first_process, run
 
-    for option, given in (("--output", output), ("--data", data)):
-        if given is not None and (given.exists() or option == "--data") and not given.is_dir():
-            raise SpecError(option, str(given), "it is a folder")
+    if output is not None and output.exists() and not output.is_dir():
+        raise SpecError("--output", str(output), "it is a folder")
+    if data is not None and not data.is_dir():
+        raise SpecError("--data", str(data), "it is a folder")
     configuration = _configuration(file, changes or [], allow_import)
     folder = Path("runs") / configuration.hash if output is None else output
     with _progress(configuration.updates) as after_update:

@@ -2,31 +2,33 @@
 
 from isornn.diagnosis.checks import KINDS, findings
 from isornn.diagnosis.diagnose import measure
-from isornn.diagnosis.finding import CANNOT_TELL, NOT_FINITE, Finding
-from isornn.diagnosis.fixes import fix_, orthogonal_by_gate_, redraw_, single_bias_
-from isornn.diagnosis.monitor import Monitor
-from isornn.diagnosis.records import (
+from isornn.diagnosis.facts import (
     Amplification,
     DefaultDraw,
     Denormals,
-    Diagnosis,
     GateActivity,
     GateWeights,
     InputFacts,
     JacobianAt,
     KnownStart,
-    LayerDiagnosis,
-    LayerInfo,
     Lyapunov,
     Memory,
-    Predicted,
     Profile,
-    ReplayCheck,
     StateMoments,
+    WeightFacts,
+)
+from isornn.diagnosis.finding import CANNOT_TELL, NOT_FINITE, Finding
+from isornn.diagnosis.fixes import fix_, orthogonal_by_gate_, redraw_, single_bias_
+from isornn.diagnosis.monitor import Monitor
+from isornn.diagnosis.records import (
+    Diagnosis,
+    LayerDiagnosis,
+    LayerInfo,
+    Predicted,
+    ReplayCheck,
     TiedPrediction,
     Unmeasured,
     Use,
-    WeightFacts,
 )
 from isornn.diagnosis.replay import ReplayError
 from isornn.diagnosis.training_record import LayerRecord, TrainingRecord

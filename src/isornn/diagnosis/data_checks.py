@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from isornn.diagnosis import advice, fixes
+from isornn.diagnosis.facts import Denormals, WeightFacts
 from isornn.diagnosis.finding import BAR, Check, Finding
 from isornn.diagnosis.fixes import Fix
-from isornn.diagnosis.records import Denormals, LayerDiagnosis, WeightFacts
+from isornn.diagnosis.records import LayerDiagnosis
 from isornn.diagnosis.states import EDGE
 from isornn.diagnosis.weights import TOLERANCE, doubled_gates, equal, layer_evidence
 

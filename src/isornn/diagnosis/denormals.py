@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from isornn.capture.calls import RecurrentModule, as_tuple
 from isornn.capture.preserve import preserve_state
 from isornn.capture.sequences import CapturedSequence
-from isornn.diagnosis.records import Denormals
+from isornn.diagnosis.facts import Denormals
 from isornn.diagnosis.replay import LayerReplay
 from isornn.modes import processor
 

@@ -16,34 +16,18 @@ from isornn.capture.sequences import CapturedSequence, CaptureError, longest_seq
 from isornn.capture.use import restarts
 from isornn.cells import Cell, Spec, SpecError, full_name
 from isornn.cells.arguments import seeded, whole_number
+from isornn.diagnosis.cotangents import LastOutput
 from isornn.diagnosis.denormals import denormals
-from isornn.diagnosis.gradients import (
-    LastOutput,
-    LossGradient,
-    Target,
-    amplification,
-    by_lag,
-    gradient_norms,
-    loss_gradients,
-    loss_of,
-)
+from isornn.diagnosis.facts import InputFacts, Profile
+from isornn.diagnosis.gradients import LossGradient, amplification, by_lag, gradient_norms, loss_gradients
 from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov
 from isornn.diagnosis.known_starts import known_start
 from isornn.diagnosis.not_finite import non_finite
-from isornn.diagnosis.records import (
-    Diagnosis,
-    InputFacts,
-    LayerDiagnosis,
-    LayerInfo,
-    Predicted,
-    Profile,
-    TiedPrediction,
-    Unmeasured,
-    Use,
-    single,
-)
+from isornn.diagnosis.record import single
+from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, LayerInfo, Predicted, TiedPrediction, Unmeasured, Use
 from isornn.diagnosis.replay import LayerReplay, Replay, ReplayError, replay_module
 from isornn.diagnosis.states import gates_and_memory, input_facts, state_moments
+from isornn.diagnosis.target import Target, loss_of
 from isornn.diagnosis.weights import weight_facts
 from isornn.init import ModuleError, spec_of
 from isornn.modes import flushes_denormals, unhindered, usual_modes

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from isornn.diagnosis.advice import Advice
+from isornn.diagnosis.facts import Profile
 from isornn.diagnosis.fixes import Fix
-from isornn.diagnosis.records import LayerDiagnosis, Profile
+from isornn.diagnosis.records import LayerDiagnosis
 from isornn.diagnosis.weights import layer_evidence
 from isornn.formatting import or_why, power_of_ten, with_error
 from isornn.theory import Quantity
@@ -80,7 +81,7 @@ class GradientRetention:
         """From a backward profile; ``None`` where it is too short to have a rate.
 
         >>> import torch
-        >>> from isornn.diagnosis.gradients import profile_of
+        >>> from isornn.diagnosis.profiles import profile_of
         >>> slopes = torch.tensor([-0.5, -0.52], dtype=torch.float64)
         >>> decay = profile_of({"all": torch.arange(31.0).unsqueeze(1) * slopes})
         >>> found = GradientRetention.of(decay, 30)

@@ -13,7 +13,8 @@ from torch.nn.utils import parametrize
 from isornn.capture.calls import RecurrentModule, recurrent_modules
 from isornn.cells import Cell, Input, Spec, SpecError, Vanilla
 from isornn.diagnosis.advice import Advice
-from isornn.diagnosis.records import LayerDiagnosis, layer_name
+from isornn.diagnosis.record import layer_name
+from isornn.diagnosis.records import LayerDiagnosis
 from isornn.diagnosis.weights import doubled_gates, untrained_evidence, weight_facts
 from isornn.init.data import in_forward_order, redraw_for_batch_
 from isornn.init.naming import redraw_named

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from isornn.capture.calls import States
-from isornn.diagnosis.gradients import profile_of
+from isornn.diagnosis.facts import JacobianAt, Lyapunov, Profile
 from isornn.diagnosis.linearised import Linearised, MixedSteps, linearised
-from isornn.diagnosis.records import JacobianAt, Lyapunov, Profile, single
+from isornn.diagnosis.profiles import profile_of
+from isornn.diagnosis.record import single
 from isornn.diagnosis.replay import CHUNK, Replay
 from isornn.theory import Quantity
 

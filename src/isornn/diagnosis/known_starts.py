@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isornn.cells import BiasLaw
 from isornn.cells.openings import retention_signs, write_signs
-from isornn.diagnosis.records import KnownStart, WeightFacts
+from isornn.diagnosis.facts import KnownStart, WeightFacts
 from isornn.diagnosis.weights import equal, kolmogorov_smirnov, untrained_evidence
 from isornn.nn.gate_tensors import RecurrentLayer
 

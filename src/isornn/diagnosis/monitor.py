@@ -12,7 +12,8 @@ from torch import nn
 
 from isornn.capture.calls import RecurrentModule, recurrent_modules
 from isornn.cells.arguments import whole_number
-from isornn.diagnosis.records import Denormals, layer_name
+from isornn.diagnosis.facts import Denormals
+from isornn.diagnosis.record import layer_name
 from isornn.diagnosis.training_record import TrainingRecord
 from isornn.diagnosis.training_step import RecordedStep, StepMeasurement, StepRecorder, measure_step
 from isornn.modes import flushes_denormals, usual_modes

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from isornn.cells.graph import INPUT, Leaf
 from isornn.cells.roles import LeafValues, RetainedState, roles_of
-from isornn.diagnosis.records import GateActivity, InputFacts, Memory, StateMoments, single, thinned
+from isornn.diagnosis.facts import GateActivity, InputFacts, Memory, StateMoments
+from isornn.diagnosis.record import single, thinned
 from isornn.diagnosis.replay import Replay, spans
 from isornn.theory import Quantity
 from isornn.theory.records import NOTHING_LEFT

@@ -29,9 +29,10 @@ from isornn.capture.calls import (
 from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
 from isornn.capture.use import graph_time, tensors_in
 from isornn.diagnosis.denormals import denormals
+from isornn.diagnosis.facts import Denormals
 from isornn.diagnosis.gradients import LossGradient, by_lag, loss_gradients
 from isornn.diagnosis.not_finite import first_step
-from isornn.diagnosis.records import Denormals, single
+from isornn.diagnosis.record import single
 from isornn.diagnosis.replay import LayerReplay, Replay, ReplayError, replay_module
 from isornn.diagnosis.states import gates_and_memory
 from isornn.diagnosis.use_checks import MOST_RETAINING, retaining, truncated

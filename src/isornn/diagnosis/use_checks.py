@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from isornn.diagnosis import advice
+from isornn.diagnosis.facts import Memory
 from isornn.diagnosis.finding import Check, Finding
-from isornn.diagnosis.records import LayerDiagnosis, Memory, Use
+from isornn.diagnosis.records import LayerDiagnosis, Use
 from isornn.formatting import counted
 
 

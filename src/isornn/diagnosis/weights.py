@@ -8,7 +8,8 @@ import torch
 from scipy.special import kolmogorov
 from torch import Tensor
 
-from isornn.diagnosis.records import DefaultDraw, GateWeights, LayerDiagnosis, WeightFacts
+from isornn.diagnosis.facts import DefaultDraw, GateWeights, WeightFacts
+from isornn.diagnosis.records import LayerDiagnosis
 from isornn.nn.gate_tensors import RecurrentLayer
 from isornn.nn.layout import GateTensors
 from isornn.theory.critical_points.rule import WEAK

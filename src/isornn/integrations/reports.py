@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from isornn.cells.arguments import whole_number
-from isornn.diagnosis.gradients import Target
+from isornn.diagnosis.target import Target
 from isornn.files import replacing
 from isornn.reports import Report, diagnose
 

@@ -12,8 +12,8 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from isornn.capture.preserve import preserve_state
-from isornn.diagnosis.gradients import Target
 from isornn.diagnosis.monitor import EVERY, Log, Monitor, Writer
+from isornn.diagnosis.target import Target
 from isornn.diagnosis.training_record import TrainingRecord
 from isornn.extras import named
 from isornn.integrations.reports import Reporting

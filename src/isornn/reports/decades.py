@@ -9,6 +9,7 @@ import numpy as np
 from isornn.diagnosis import Profile
 from isornn.formatting import power_of_ten
 
+_ROUNDING = 1e-9  # of the logarithm's error
 _DEEPEST = 400  # decades: smaller values are not drawn
 
 
@@ -26,10 +27,18 @@ def drawable(values: np.ndarray) -> np.ndarray:
 
 
 def left_after(profile: Profile, length: int) -> str:
-    """What is left of the norm after ``length`` steps, as part of that after one; ``-`` beyond what was measured."""
+    """What is left of the norm after ``length`` steps, as part of that after one, with its standard error; ``-`` beyond
+    what was measured."""
     lags = profile.lags.tolist()
     if length > lags[-1]:
         return "-"
     # Where lags are thinned, the last one before.
     place = max(number for number, lag in enumerate(lags) if lag <= length)
-    return power_of_ten(float(decades(profile)[place]))
+    exponent = float(decades(profile)[place])
+    error = math.nan if profile.ratio_error is None else float(profile.ratio_error[place])
+    left = power_of_ten(exponent)
+    if lags[place] <= 1 or not math.isfinite(exponent) or error < _ROUNDING:
+        return left
+    if math.isnan(error):
+        return f"{left} (error unknown)"
+    return f"{left} ± {power_of_ten(exponent + math.log10(error))}"

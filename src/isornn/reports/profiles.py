@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isornn.diagnosis import LayerDiagnosis, Profile
-from isornn.diagnosis.gradients import RESOLUTION
+from isornn.diagnosis.profiles import RESOLUTION
 from isornn.formatting import power_of_ten, rounded, share, steps, with_error
 from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure
 from isornn.reports.decades import decades, drawable

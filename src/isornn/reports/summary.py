@@ -13,9 +13,8 @@ NO_START = "none known: trained, or drawn by another law"
 MEANING = (
     "Gradient of the layer's last output with respect to its state: its norm T steps back relative to one step back; "
     "ξ: steps in which its square falls to 1/e, fitted; reach: steps after the first until it has. Then the share of "
-    "units with a time constant above T/2, and the gate that is saturated most often. ± is a standard error. "
-    "Gradient after T and reach are along one random direction for each sequence, so they vary with the sequences; the "
-    "other numbers without ± are exact for this batch."
+    "units with a time constant above T/2, and the gate that is saturated most often. ± is a standard error, over "
+    "sequences and the random direction that each has; numbers without one are exact for this batch."
 )
 
 

@@ -59,8 +59,8 @@ def _view(
 
 @intrinsic(prefer_literal=True)
 def _load(context: Any, row: Any, n: Any, number: Any) -> Any:
-    """``row[n]`` in the alias scope of this number, a literal. Rows in different scopes must not alias: told so, LLVM
-    vectorises a loop over several of them. A row has one scope in all functions of a module."""
+    """``row[n]`` in the alias scope of this number, a literal. Rows in different scopes must not alias; LLVM relies on
+    that to vectorise a loop over several of them. A row has one scope in all functions of a module."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         found = builder.load(_address(context, builder, signature, arguments))

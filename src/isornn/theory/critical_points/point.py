@@ -86,8 +86,9 @@ class Critical:
         In a cell of one's own the first state may saturate or forget what another keeps, so there it also is by a small
         population, if that has an answer.
         """
-        if not self._holds_by_gates() or in_catalogue(type(self.spec.cell)):
-            return self._holds_by_gates()
+        holds = self._holds_by_gates()
+        if not holds or in_catalogue(type(self.spec.cell)):
+            return holds
         try:
             rough = population_analysis(self.spec, 1, generator=seeded(None), units=_FEW, replicates=_REPLICATES)
         except TheoryMissing:

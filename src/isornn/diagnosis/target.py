@@ -1,0 +1,81 @@
+"""A function from the model's output to one number, from labels, values or the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional
+
+Target = Callable[[Any], Tensor] | Tensor
+
+
+def loss_of(target: Target) -> Callable[[Any], Tensor]:
+    """A function from the model's output to one number.
+
+    A callable is that function. Integer labels are compared by cross entropy, their shape that of the output without
+    its last axis, the classes (or without its second, as torch has them); floating point values by mean squared error,
+    their shape the output's. The output is the first tensor of what the model gives; of a mapping, its ``logits`` or
+    its only tensor.
+
+    Raises:
+        ValueError: a target that is neither, or not finite; shapes that do not fit, when the function is called.
+
+    >>> import torch
+    >>> loss_of(torch.ones(2))(torch.zeros(2))
+    tensor(1.)
+    >>> round(float(loss_of(torch.tensor([0, 1]))(torch.zeros(2, 4))), 4)
+    1.3863
+    """
+    if not isinstance(target, Tensor):
+        if not callable(target):
+            raise ValueError(
+                f"target: {type(target).__name__} is not allowed; it is a tensor or a function of the output"
+            )
+        return target
+    broken = int((~target.isfinite()).sum())
+    if broken:
+        raise ValueError(
+            f"target: {broken:,} of its {target.numel():,} numbers are NaN or infinite; allowed are finite ones, or a "
+            f"function of the output that leaves out what is missing"
+        )
+
+    def loss(output: Any) -> Tensor:
+        values = _first_tensor(output)
+        if target.is_floating_point():
+            if values.shape != target.shape:
+                raise ValueError(_misfit(target, values, "the output's"))
+            return functional.mse_loss(values, target)
+        if values.shape[:-1] == target.shape:
+            return functional.cross_entropy(values.reshape(-1, values.shape[-1]), target.reshape(-1).long())
+        if values.dim() > 2 and (values.shape[0], *values.shape[2:]) == tuple(target.shape):
+            return functional.cross_entropy(values, target.long())
+        raise ValueError(_misfit(target, values, "the output's without its axis of classes"))
+
+    return loss
+
+
+def _first_tensor(output: Any) -> Tensor:
+    while isinstance(output, (tuple, list, Mapping)) and len(output) > 0:
+        output = _entry(output) if isinstance(output, Mapping) else output[0]
+    if not isinstance(output, Tensor):
+        raise ValueError(
+            f"target: the model gives {type(output).__name__}, so labels or values do not fit; give a function of it"
+        )
+    return output
+
+
+def _entry(output: Mapping[Any, Any]) -> Any:
+    tensors = [value for value in output.values() if isinstance(value, Tensor)]
+    if "logits" not in output and len(tensors) != 1:
+        names = ", ".join(map(str, output))
+        raise ValueError(f"target: the model gives a mapping of {names}, and not logits; give a function of it")
+    return output["logits"] if "logits" in output else tensors[0]
+
+
+def _misfit(target: Tensor, values: Tensor, allowed: str) -> str:
+    return (
+        f"target: shape {tuple(target.shape)} does not fit the output's, {tuple(values.shape)}; it is {allowed}, or "
+        f"give a function of the output"
+    )
