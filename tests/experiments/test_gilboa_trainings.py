@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from isornn.experiments.reproductions import _noise_padded as padded
+from isornn.experiments.reproductions import _table2 as table
 from isornn.experiments.reproductions import _two_starts as two
 from isornn.experiments.target import UNTESTED, Bench, target_named
 
@@ -196,6 +197,32 @@ def _rows(**tests: list[float]) -> dict[str, Any]:
 def test_table_2_mnist(critical: list[float], answer: str) -> None:
     rows = _rows(**{"standard LSTM": [0.80, 0.801], "critical peephole LSTM": critical})
     assert target_named("gilboa-table2-mnist").judge({"rows": rows}).answer == answer
+
+
+def test_table_2_compares_rates_by_some_seeds_and_runs_the_others_at_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[tuple[float, int, int]] = []
+
+    def trained(bench: Bench, configurations: list[dict[str, Any]], after: Any = None) -> list[Any]:
+        kinds = [(one["optimiser"]["rate"], one["seed"], one["updates"]) for one in configurations]
+        planned.extend(kinds)
+        return [
+            SimpleNamespace(
+                length=7, diverged=None, best={"accuracy": 0.5 + rate}, test={"accuracy": 0.4 + 0.01 * seed + rate}
+            )
+            for rate, seed, _ in kinds
+        ]
+
+    monkeypatch.setattr(table, "train_all", trained)
+    medium = target_named("gilboa-table2-mnist").settings["medium"]
+    chosen = {"rates": [0.01, 0.03], "rungs": [10, 20], "updates": 20, "seeds": 4, "scan_seeds": 2}
+    bench = Bench({**medium, **chosen}, tmp_path, None, 0, lambda text, done, of: None)
+    (row,) = table.rows_trained(bench, {}, {"LSTM": {"model": {}, "start": {}}}).values()
+    assert row["rate"] == 0.03
+    assert row["test"] == pytest.approx([0.43, 0.44, 0.45, 0.46])
+    scan = [(rate, seed, 10) for rate in (0.01, 0.03) for seed in (0, 1)]
+    assert planned == [*scan, (0.03, 0, 20), (0.03, 1, 20), (0.03, 2, 20), (0.03, 3, 20)]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isornn.experiments.reproductions import _by_seeds as by_seeds
@@ -14,27 +14,36 @@ from isornn.training import RunRecord
 _CHANCE = 0.1
 Row = Mapping[str, Any]
 """A row's ``model`` and ``start``, as configurations have them."""
+Place = tuple[str, float, int]
+"""Row, rate and seed of a run."""
 
 
 def rows_trained(bench: Bench, task: Mapping[str, Any], rows: Mapping[str, Row]) -> dict[str, Any]:
     """By row: the rate with the best mean accuracy on validation, and each seed's accuracies at it.
 
-    With the settings' ``rungs``, numbers of updates, the worse half of each row's rates ends at each of them.
+    With the settings' ``rungs``, numbers of updates, the worse half of each row's rates ends at each of them. With
+    their ``scan_seeds`` rates are compared by so many of the first seeds, and the others run at the best rate alone.
     """
     settings = bench.settings
     seeds, kept = range(settings["seeds"]), {name: list(settings["rates"]) for name in rows}
-    runs: dict[tuple[str, float, int], RunRecord] = {}
-    for rung in settings.get("rungs", [settings["updates"]]):
-        places = [(name, rate, seed) for name in rows for rate in kept[name] for seed in seeds]
+    scan_seeds = settings.get("scan_seeds", len(seeds))
+    scanned, others = seeds[:scan_seeds], seeds[scan_seeds:]
+    runs: dict[Place, RunRecord] = {}
+
+    def train(places: Sequence[Place], updates: int, after: Sequence[RunRecord] | None) -> None:
         configurations = [
-            _configuration({**settings, "updates": rung}, task, rows[name], rate, 1000 * bench.seed + seed)
+            _configuration({**settings, "updates": updates}, task, rows[name], rate, 1000 * bench.seed + seed)
             for name, rate, seed in places
         ]
-        shorter = [runs[place] for place in places] if runs else None
-        runs |= dict(zip(places, train_all(bench, configurations, after=shorter), strict=True))
+        runs.update(zip(places, train_all(bench, configurations, after=after), strict=True))
+
+    for rung in settings.get("rungs", [settings["updates"]]):
+        places = [(name, rate, seed) for name in rows for rate in kept[name] for seed in scanned]
+        train(places, rung, [runs[place] for place in places] if runs else None)
         for name, rates in kept.items():
-            scores = {rate: statistics.fmean(_valid(runs[name, rate, seed]) for seed in seeds) for rate in rates}
+            scores = {rate: statistics.fmean(_valid(runs[name, rate, seed]) for seed in scanned) for rate in rates}
             kept[name] = sorted(rates, key=lambda rate: scores[rate], reverse=True)[: -(-len(rates) // 2)]
+    train([(name, kept[name][0], seed) for name in rows for seed in others], settings["updates"], None)
     found = {}
     for name in rows:
         best = [runs[name, kept[name][0], seed] for seed in seeds]
