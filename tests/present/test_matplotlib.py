@@ -10,7 +10,7 @@ from torch import nn
 from isornn import Gate, Spec, analyze, memory, spectrum
 from isornn.cells import TRNN, Vanilla
 from isornn.diagnosis import Monitor
-from isornn.figures import Panel
+from isornn.figures import Curve, Panel
 from isornn.present import (
     draw_analysis,
     draw_gradients,
@@ -67,3 +67,8 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as raised:
         draw_panels("", [Panel("", "", "")], tmp_path / "missing" / "picture.png")
     assert raised.value.filename == str(tmp_path / "missing" / "picture.png")
+
+
+def test_lines_beyond_the_last_colour_are_told_from_those_of_the_same_colour() -> None:
+    (axes,) = draw_panels("", [Panel("", "", "", [Curve([0, 1], [k, k]) for k in range(10)])]).axes
+    assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == 10

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from isornn.figures import Curve, HeatMap, Panel
+from isornn.figures import Curve, HeatMap, Panel, Style
 from isornn.files import replacing
 
 ENDINGS = (".png", ".pdf", ".svg")
@@ -120,7 +120,7 @@ def _draw(axes: Axes, panel: Panel, canvas: Figure) -> None:
         colour = COLOURS[place % len(COLOURS)]
         axes.stairs(histogram.heights, histogram.edges, fill=True, alpha=0.3, color=colour, label=histogram.label)
     for place, curve in enumerate(panel.curves):
-        _draw_curve(axes, curve, COLOURS[(place if curve.colour is None else curve.colour) % len(COLOURS)])
+        _draw_curve(axes, curve, place if curve.colour is None else curve.colour)
     for mark in panel.marks:
         across = axes.axvline if mark.axis == "x" else axes.axhline
         across(mark.place, color="black", lw=0.8, ls=":" if mark.style == "dotted" else "--", label=mark.label or None)
@@ -135,9 +135,12 @@ def _draw(axes: Axes, panel: Panel, canvas: Figure) -> None:
         axes.legend(frameon=panel.heat is not None, framealpha=0.85, fontsize="small")
 
 
-def _draw_curve(axes: Axes, curve: Curve, colour: str) -> None:
+def _draw_curve(axes: Axes, curve: Curve, number: int) -> None:
+    """In its number's colour; lines for which no colour is left are dashed."""
+    colour = COLOURS[number % len(COLOURS)]
+    style: Style = "dashed" if curve.style == "line" and number >= len(COLOURS) else curve.style
     x, y = np.asarray(curve.x, dtype=float), np.array([np.nan if value is None else value for value in curve.y], float)
-    axes.plot(x, y, color=colour, label=curve.label or None, **_STYLES[curve.style])
+    axes.plot(x, y, color=colour, label=curve.label or None, **_STYLES[style])
     if curve.error is not None:
         error = np.asarray(curve.error, dtype=float)
         if curve.style == "points":  # between which there is nothing

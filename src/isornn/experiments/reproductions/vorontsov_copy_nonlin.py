@@ -58,6 +58,7 @@ def measure(bench: Bench) -> Measured:
     }
     runs = copying.trained(bench, slopes | pairs | saturating, to_the_end={_TRAINED})
     return {
+        "length": settings["length"],
         "margins": list(settings["margins"]),
         "slopes": {name: copying.row(bench, runs[name]) for name in slopes},
         "pairs": {name: copying.row(bench, runs[name]) for name in pairs},
@@ -128,11 +129,10 @@ def _alike(measured: Measured, margin: float) -> bool | None:
 
 def panels(measured: Measured) -> list[Panel]:
     """The slopes, and OPLU compared with no nonlinearity."""
-    return [
-        copying.panel("slope of the negative side", measured["slopes"]),
-        copying.panel("OPLU and none", measured["pairs"]),
-        *([copying.panel("tanh", measured["tanh"])] if measured.get("tanh") else []),
-    ]
+    shown = {"slope of the negative side": measured["slopes"], "OPLU and none": measured["pairs"]}
+    if measured.get("tanh"):
+        shown["tanh"] = measured["tanh"]
+    return [copying.panel(title, rows, measured.get("length")) for title, rows in shown.items()]
 
 
 TARGET = Target(

@@ -110,7 +110,9 @@ def _in_order(rows: Mapping[str, copying.Row]) -> list[copying.Row]:
 
 def panels(measured: Measured) -> list[Panel]:
     """A panel for each length, and the stretches."""
-    found = [copying.panel(f"T = {length}, by margin", rows) for length, rows in measured["lengths"].items()]
+    found = [
+        copying.panel(f"T = {length}, by margin", rows, int(length)) for length, rows in measured["lengths"].items()
+    ]
     curves = [
         Curve(measured["steps"], each, "" if number else name, colour=colour)
         for colour, (name, seeds) in enumerate(measured["stretches"].items())

@@ -99,7 +99,8 @@ def _more_without(without: int, *with_prior: int) -> bool | None:
 def panels(measured: Measured) -> list[Panel]:
     """Losses over the updates by strength, as the paper's four."""
     return [
-        copying.panel(f"{name}, T = {measured['lengths'][name]}", rows) for name, rows in measured["panels"].items()
+        copying.panel(f"{name}, T = {length}", measured["panels"][name], length)
+        for name, length in measured["lengths"].items()
     ]
 
 
