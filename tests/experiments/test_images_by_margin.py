@@ -47,6 +47,13 @@ def test_the_order_is_judged(name: str, changed: dict[str, float], answer: str) 
     assert target_named(name).judge(_measured(**changed)).answer == answer
 
 
+@pytest.mark.parametrize(("losses", "answer"), [([1.0, 0.3], UNTESTED), ([1.0, 0.7], "does not hold")])
+def test_an_lstm_that_is_behind_may_overtake_while_its_loss_falls_faster(losses: list[float], answer: str) -> None:
+    measured = _measured(LSTM=0.7)
+    measured["rows"]["LSTM"]["loss"] = [losses, losses]
+    assert target_named("vorontsov-table2").judge(measured).answer == answer
+
+
 def test_every_row_of_the_paper_is_trained_on_all_pixels_in_the_same_order() -> None:
     bench = Bench(by_margin.SETTINGS["small"], Path(), None, 0, lambda text, done, of: None)
     runs = {

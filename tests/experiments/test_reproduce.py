@@ -53,6 +53,16 @@ def test_a_record_is_measured_once_and_again_only_for_other_seeds_scales_and_dat
     assert calls == [0, 0, 1, 1]
 
 
+def test_a_record_has_the_verdict_of_todays_judge(tmp_path: Path) -> None:
+    calls: list[int] = []
+    target = _target(calls)
+    first = reproduce(target, "small", tmp_path)
+    other = Verdict("does not hold", "the bar is higher now")
+    again = reproduce(replace(target, judge=lambda measured: other), "small", tmp_path)
+    assert again == replace(first, verdict=other) == Reproduction.load(tmp_path / "a-target.json")
+    assert calls == [0]
+
+
 def test_the_seconds_of_interrupted_calls_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 100.0, 1000.0, 1007.0, 2000.0, 2005.0])
     monkeypatch.setattr("isornn.experiments.reproduce.time.perf_counter", lambda: next(clock))

@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -88,8 +88,8 @@ def reproduce(
 ) -> Reproduction:
     """Measure a target and judge its claim; the record goes to ``out/<target>.json``.
 
-    An existing record with the same settings, seed and data is returned. Finished parts of an interrupted measurement
-    are kept in ``out/runs/<target>`` and not repeated.
+    An existing record with the same settings, seed and data is judged again and returned. Finished parts of an
+    interrupted measurement are kept in ``out/runs/<target>`` and not repeated.
 
     Args:
         target: what to reproduce.
@@ -111,7 +111,7 @@ def reproduce(
     asked = (target.id, scale, settings, seed, source)
     known = _known(file, asked)
     if known is not None:
-        return known
+        return _judged_again(known, target, scale, file)
     others: list[float] = []
     with _watch(out / "runs" / f"{target.id}.interrupted.json", asked) as taken:
         bench = Bench(settings, out / "runs" / target.id, data, seed, progress, jobs, others.append)
@@ -181,3 +181,11 @@ def _known(file: Path, asked: tuple[object, ...]) -> Reproduction | None:
         return None
     known = Reproduction.load(file)
     return known if (known.target, known.scale, known.settings, known.seed, known.data) == asked else None
+
+
+def _judged_again(known: Reproduction, target: Target, scale: Scale, file: Path) -> Reproduction:
+    """With the verdict of today's judge, on the numbers as they were measured."""
+    found = replace(known, verdict=target.verdict(scale, known.measured))
+    if found != known:
+        found.save(file)
+    return found
