@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from isornn.diagnosis import Profile
-from isornn.formatting import power_of_ten
+from isornn.formatting import power_of_ten, with_error_of
 
 _ROUNDING = 1e-9  # of the logarithm's error
 _DEEPEST = 400  # decades: smaller values are not drawn
@@ -41,4 +41,6 @@ def left_after(profile: Profile, length: int) -> str:
         return left
     if math.isnan(error):
         return f"{left} (error unknown)"
+    if -3 < exponent < 4:
+        return with_error_of(10**exponent, error * 10**exponent)
     return f"{left} ± {power_of_ten(exponent + math.log10(error))}"
