@@ -18,7 +18,8 @@ from isornn.theory.inputs import constant_share
 from isornn.theory.population.engine import Population
 from isornn.theory.population.settling import Moments
 from isornn.theory.quadrature.affine import AffineTheory, PowerMoments, quadrature_refusal
-from isornn.theory.quadrature.fixed_point import room_for_correlation, settle
+from isornn.theory.quadrature.fixed_pair import room_for_correlation
+from isornn.theory.quadrature.fixed_point import settle
 from isornn.theory.records import TheoryMissing
 from isornn.theory.tied.moments import tied_moments
 

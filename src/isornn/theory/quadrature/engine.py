@@ -13,7 +13,8 @@ from isornn.cells import Spec
 from isornn.cells.polynomial import Polynomial
 from isornn.theory.matrix_law import fourth_cumulant
 from isornn.theory.quadrature.affine import FROZEN_CARRY, AffineTheory, GateLaws, PowerMoments
-from isornn.theory.quadrature.fixed_point import Settled, SettledPair, settle, settle_pair
+from isornn.theory.quadrature.fixed_pair import SettledPair, settle_pair
+from isornn.theory.quadrature.fixed_point import Settled, settle
 from isornn.theory.records import (
     FROZEN,
     KEEPS_ANY,
