@@ -125,7 +125,7 @@ def compare(
     For each start `analyze` gives the reach, the steps after the first until the mean square P_t of a small change of
     the state has fallen to ``P_1 / e``, its rate ``chi`` a step and ``xi = -1/ln chi``, of infinitely many units with
     weights redrawn at every step. Beside them stand ``sqrt(P_T / P_1)`` (`left_after`) and a word for reach / T
-    (`verdict`). Numbers have their standard error unless they are exact; ``sqrt(P_T / P_1)`` has none.
+    (`verdict`). Numbers have their standard error unless they are exact, that of ``sqrt(P_T / P_1)`` to first order.
 
     Args:
         cell: the cell.
