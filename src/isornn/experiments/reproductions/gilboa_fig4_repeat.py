@@ -37,10 +37,10 @@ TARGET = Target(
     "depends on the design: without blank rows that trial had the standard start ahead at T = 320, and "
     "with two classes in the place of ten at T = 100 and 300; without clipping neither start "
     "learned at T = 200. On MNIST pooled to 14x14, which has blank rows of its own, 400 updates at .01 and .1 "
-    "taught the critical start nothing and the standard one little at T = 56. Scale medium has 28 values a step, T = 28 "
-    "r: with 7, in a first trial of one seed, the standard start did not learn the shortest sequences, T = 112, within "
-    "4000 updates at any of six rates (accuracy .09 to .14, of the critical start at its best rate .60), and at T = 560 "
-    "its first gradient overflowed.",
+    "taught the critical start nothing and the standard one little at T = 56. Scale medium has 28 values a step, "
+    "T = 28 r: with 7, in a first trial of one seed, the standard start did not learn the shortest sequences, T = 112, "
+    "within 4000 updates at any of six rates (accuracy .09 to .14, of the critical start at its best rate .60), and at "
+    "T = 560 its first gradient overflowed.",
     settings={
         "small": {
             "sizes": [5, 20],
