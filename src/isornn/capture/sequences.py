@@ -34,7 +34,7 @@ class CapturedSequence:
         ends: states at the ends of its calls, by time: for every layer (B, .) each.
         of_output, of_ends: gradients of the loss with respect to these; ``None`` where there is no loss.
         calls: how often the module was called in all.
-        chains: how many separate sequences those calls make.
+        chains: how many separate sequences, or batches of them, those calls make.
         cuts: times at which a call went on from a state without a gradient.
         goes_on: whether the first call did, from one that is not 0.
     """
@@ -112,15 +112,38 @@ def longest_sequence(module: RecurrentModule, calls: Sequence[Call]) -> Captured
     a shared encoder, the longest is taken, the first of equals; ``chains`` says how many there were.
     Calls of a bidirectional module and those with lengths are sequences of their own.
 
+    In a loop of single steps the rows of a batch may go on each for itself: the rows whose episodes or sequences have
+    ended get another state, or are left out. Where that gives longer sequences, these are the rows' own: as many as
+    the batch has rows, the longest, with their lengths.
+
     Raises:
         CaptureError: shapes that a module of this class would not return.
     """
     chains = _chained(module, calls)
     parts = [[_read(module, call) for call in chain] for chain in chains]
-    longest = max(parts, key=lambda chain: sum(len(part.output) for part in chain))
-    given = longest[0].initial or ()
-    goes_on = longest[0].detached and any(bool(part.any()) for states in given for part in states)
-    return replace(_joined(longest, len(calls), len(chains)), cuts=_cuts(longest), goes_on=goes_on)
+    longest = max(parts, key=_steps)
+    if len(chains) > 1 and not any(_is_whole(module, call) for call in calls):
+        made = {
+            id(call): part
+            for chain, read in zip(chains, parts, strict=True)
+            for call, part in zip(chain, read, strict=True)
+        }
+        in_order = [made[id(call)] for call in calls]
+        runs = _runs(in_order)
+        if runs and runs[0].steps > _steps(longest):
+            return _by_row(in_order, runs)
+    return replace(
+        _joined(longest, len(calls), len(chains)), cuts=_cuts(longest), goes_on=_goes_on_detached(longest[0])
+    )
+
+
+def _steps(parts: Sequence[_Part]) -> int:
+    return sum(len(part.output) for part in parts)
+
+
+def _goes_on_detached(first: _Part) -> bool:
+    given = first.initial or ()
+    return first.detached and any(bool(part.any()) for states in given for part in states)
 
 
 def _cuts(parts: Sequence[_Part]) -> tuple[int, ...]:
@@ -138,6 +161,106 @@ class _Part:
     of_output: Tensor | None
     of_final: Sequence[States] | None
     detached: bool
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Calls number ``start`` to ``stop`` - 1, in which one row of the batch goes on from its own state."""
+
+    row: int
+    start: int
+    stop: int
+
+    @property
+    def steps(self) -> int:
+        return self.stop - self.start
+
+
+def _runs(parts: Sequence[_Part]) -> list[_Run]:
+    """Those of all rows, the longest first; none where a call has more than one step, or what only its start has.
+
+    A step after which the state before it is given again, as of a row that is masked, is of no run.
+    """
+    if any(len(part.output) > 1 or part.previous is not None for part in parts):
+        return []
+    begun, held, runs = list[int](), list[bool](), list[_Run]()
+
+    def end(row: int, stop: int) -> None:
+        if stop - begun[row] > held[row]:
+            runs.append(_Run(row, begun[row], stop))
+
+    for number, part in enumerate(parts):
+        goes_on, repeats = _alike(parts[number - 1], part) if number else ([], [])
+        batch, met = part.output.shape[1], len(goes_on)
+        stays = [row < met and goes_on[row] for row in range(max(batch, len(begun)))]
+        again = [row < met and repeats[row] for row in range(max(batch, len(begun)))]
+        for row in range(len(begun)):
+            if not stays[row]:
+                end(row, number - again[row])
+        held = [held[row] if stays[row] else again[row] for row in range(batch)]
+        begun = [begun[row] if stays[row] else number for row in range(batch)]
+    for row in range(len(begun)):
+        end(row, len(parts))
+    return sorted(runs, key=lambda run: (-run.steps, run.start, run.row))
+
+
+def _alike(before: _Part, part: _Part) -> tuple[list[bool], list[bool]]:
+    """For each row that both have: whether its state is the very one in which it ended; or, not 0, began before."""
+    given, met = part.initial, min(before.output.shape[1], part.output.shape[1])
+    if given is None:
+        return [], []
+
+    def equal(found: Sequence[States]) -> Tensor:
+        pairs = (pair for layers in zip(found, given, strict=True) for pair in zip(*layers, strict=True))
+        return torch.stack([(a[:met] == b[:met]).all(-1) for a, b in pairs]).all(0)
+
+    repeats = torch.stack([state[:met].bool().any(-1) for states in given for state in states]).any(0)
+    repeats &= equal(before.initial) if before.initial is not None else repeats.new_zeros(())
+    return equal(before.final).tolist(), repeats.tolist()
+
+
+def _by_row(parts: Sequence[_Part], runs: Sequence[_Run]) -> CapturedSequence:
+    """The longest runs as a batch of sequences with lengths, as many as the largest call has rows."""
+    batch, device = max(part.output.shape[1] for part in parts), parts[0].output.device
+    longest, chosen = runs[0], runs[:batch]
+    rows, starts, lengths = (
+        torch.tensor([getattr(run, name) for run in chosen], device=device) for name in ("row", "start", "steps")
+    )
+    # Behind its end a run stays at its last call.
+    times = torch.arange(longest.steps, device=device).unsqueeze(1).minimum(lengths - 1)
+
+    def at(numbers: Tensor, values: Sequence[Tensor]) -> Tensor:
+        """Of these calls the runs' own rows, from values (rows of the call, .) of all calls."""
+        return torch.stack([nn.functional.pad(one, (0, 0, 0, batch - len(one))) for one in values])[numbers, rows]
+
+    def of_states(numbers: Tensor, found: Sequence[Sequence[States]]) -> Sequence[States]:
+        """Likewise by layer, from states by layer."""
+        return [
+            tuple(at(numbers, values) for values in zip(*by_call, strict=True)) for by_call in zip(*found, strict=True)
+        ]
+
+    def by_time(found: Sequence[Sequence[States]]) -> Mapping[int, Sequence[States]]:
+        whole = of_states(starts + times, found)
+        return {t + 1: [tuple(values[t] for values in states) for states in whole] for t in range(longest.steps)}
+
+    sequences = Sequences(at(starts + times, [part.sequences.values[0] for part in parts]), lengths)
+    blank = [[tuple(map(torch.zeros_like, states)) for states in part.final] for part in parts]
+    given = [zero if part.initial is None else part.initial for part, zero in zip(parts, blank, strict=True)]
+    of_output = [part.of_output[0] for part in parts if part.of_output is not None]
+    of_final = [part.of_final for part in parts if part.of_final is not None]
+    return CapturedSequence(
+        sequences.with_values(sequences.ended(sequences.values)),
+        None,
+        of_states(starts, given),
+        sequences.ended(at(starts + times, [part.output[0] for part in parts])),
+        by_time([part.final for part in parts]),
+        sequences.ended(at(starts + times, of_output)) if of_output else None,
+        by_time(of_final) if of_final else None,
+        calls=len(parts),
+        chains=len(runs),
+        cuts=tuple(n - longest.start for n in range(longest.start + 1, longest.stop) if parts[n].detached),
+        goes_on=_goes_on_detached(parts[longest.start]),
+    )
 
 
 def _chained(module: RecurrentModule, calls: Sequence[Call]) -> list[list[Call]]:

@@ -23,7 +23,7 @@ from isornn.diagnosis.finding import (
 from isornn.diagnosis.records import LayerDiagnosis
 from isornn.diagnosis.states import EDGE
 from isornn.diagnosis.weights import layer_evidence
-from isornn.formatting import or_why, power_of_ten
+from isornn.formatting import counted, or_why, power_of_ten
 
 
 class Exploding(Check):
@@ -271,9 +271,18 @@ class TooShort(Check):
             return None
         rate = f"rate: {layer.backward.rate.reason()}"
         why = rate if found is None else f"e^({found.measured:.3g}) of its value after one step"
+        what = f"Sequences of {counted(steps, 'step')} are too short to measure gradients over {length} steps"
+        calls, chains = counted(layer.info.calls, "call"), layer.info.chains
+        if chains > 1:
+            what += (
+                f": {calls} make {chains} separate sequences, as a state that the model changes between two calls, by "
+                "normalisation or zoneout, begins a new one. Pass states on as they are, or use longer sequences."
+            )
+        else:
+            what += "; use longer sequences."
         return self.finding(
             layer,
-            f"Sequences of {steps} steps are too short to measure gradients over {length} steps; use longer sequences.",
+            what,
             {"steps measured": f"{steps} (bar: half the length, {length / 2:g})", "gradient": why},
             None,
         )

@@ -38,7 +38,7 @@ class LayerInfo(Record):
         parametrised: whether a parametrisation computes its weights.
         dtype, device: of its weights.
         calls: how often the module was called in the run.
-        chains: into how many separate sequences those calls joined; the longest is measured.
+        chains: into how many separate sequences, or batches of them, those calls joined; the longest are measured.
         sequences, steps: B and the largest length in it.
         mean_steps: mean length of its sequences.
         packed: whether sequences had lengths of their own.

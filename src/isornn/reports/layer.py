@@ -44,7 +44,7 @@ def _facts(layer: LayerDiagnosis) -> Iterator[tuple[str, str]]:
     shorter = "" if info.mean_steps == info.steps else f" at most, {info.mean_steps:.4g} on average"
     yield "batch", f"{counted(info.sequences, 'sequence')} of {counted(info.steps, 'step')}{shorter}"
     if info.chains > 1:
-        yield "calls", f"{info.calls}, which make {info.chains} separate sequences; the longest is measured"
+        yield "calls", f"{info.calls}, which make {info.chains} separate sequences; measured: the longest"
     yield "input", f"mean {inputs.mean:.3g}, sd {inputs.std:.3g}, largest {inputs.largest:.3g}"
     for name, quantity in (
         ("input, correlation of sequences", inputs.correlation),
