@@ -137,6 +137,32 @@ def test_computed_weights_are_measured_and_not_written(name):
     assert "left alone" in line
 
 
+class Dropped(nn.Module):
+    """As of fastai's first AWD-LSTM: the dropped weight takes the parameter's place."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.raw = module, nn.Parameter(module.weight_hh_l0.data)
+
+    def forward(self, *arguments):
+        self.module._parameters["weight_hh_l0"] = functional.dropout(self.raw, 0.5, self.training)
+        return self.module(*arguments)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_weights_that_share_memory_with_what_they_are_computed_from_are_not_written(used):
+    spectral, dropped = normed(nn.utils.spectral_norm), changed(Dropped)
+    for model in (spectral, dropped)[: 1 + used]:
+        if used:
+            model(X)
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        with pytest.raises(ModuleError, match="are lost; set the module first"):
+            isornn.init.critical_(model, 50, batch=X)
+        (line,) = diagnose(model, X, 60).fix_()
+        assert "left alone" in line
+        assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
 @pytest.mark.parametrize("name", COMPUTED)
 def test_a_monitor_measures_the_weights_of_the_step(name):
     """Dropped ones too: the replay is checked against what the module returned."""

@@ -159,12 +159,14 @@ def check_writable(layer: RecurrentLayer) -> None:
             f"{layer.where}: its {absent} is set by another module before each forward (weight drop), so values "
             f"written to it are lost; set the module before it is wrapped"
         )
-    owned = {_storage(parameter) for parameter in parameters}
+    # What a hook or wrapper computes is a plain tensor, which may share memory with what it was computed from.
+    computed = {_storage(value) for value in vars(layer.module).values() if isinstance(value, Tensor)}
+    owned = {_storage(parameter) for parameter in parameters if parameter.is_leaf} - computed
     for name, tensors in _written(layer):
         if any(tensor is not None and _storage(tensor) not in owned for tensor in tensors):
             raise ModuleError(
                 f"{layer.where}: {name} is not a parameter of the module but computed from others (parametrised, "
-                f"weight norm), so values written to it are lost; set the module first"
+                f"weight norm, spectral norm), so values written to it are lost; set the module first"
             )
 
 
