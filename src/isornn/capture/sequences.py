@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
 
-from isornn.capture.calls import Call, RecurrentModule, States, data_of
+from isornn.capture.calls import Call, RecurrentModule, States
+from isornn.capture.chains import chained, is_whole, joined_though_altered
+from isornn.capture.parts import Part, read_part
+from isornn.capture.rows import Run, runs_of
 from isornn.nn.sequences import Sequences
-
-# How many unfinished sequences a call may continue: a loop may alternate between some.
-_OPEN = 32
-
-
-class CaptureError(ValueError):
-    """A recurrent module whose calls are not those of its class: says why."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +88,8 @@ def all_inputs(module: RecurrentModule, calls: Sequence[Call]) -> CapturedInputs
     Raises:
         CaptureError: as `longest_sequence`.
     """
-    chains = _joined_though_altered(module, _chained(module, calls))
-    joined = [_side_by_side([_read(module, call) for call in chain]) for chain in chains]
+    chains = joined_though_altered(module, chained(module, calls))
+    joined = [_side_by_side([read_part(module, call) for call in chain]) for chain in chains]
     steps = max(len(values) for values, _, _ in joined)
     values = [nn.functional.pad(values, (0, 0, 0, 0, 0, steps - len(values))) for values, _, _ in joined]
     lengths = torch.cat([lengths for _, lengths, _ in joined])
@@ -119,107 +113,34 @@ def longest_sequence(module: RecurrentModule, calls: Sequence[Call]) -> Captured
     Raises:
         CaptureError: shapes that a module of this class would not return.
     """
-    chains = _chained(module, calls)
-    parts = [[_read(module, call) for call in chain] for chain in chains]
-    longest = max(parts, key=_steps)
-    if len(chains) > 1 and not any(_is_whole(module, call) for call in calls):
-        made = {
-            id(call): part
-            for chain, read in zip(chains, parts, strict=True)
-            for call, part in zip(chain, read, strict=True)
-        }
-        in_order = [made[id(call)] for call in calls]
-        runs = _runs(in_order)
+    parts = [read_part(module, call) for call in calls]
+    of_call = dict(zip(map(id, calls), parts, strict=True))
+    chains = [[of_call[id(call)] for call in chain] for chain in chained(module, calls)]
+    longest = max(chains, key=_steps)
+    if len(chains) > 1 and not any(is_whole(module, call) for call in calls):
+        runs = runs_of(parts)
         if runs and runs[0].steps > _steps(longest):
-            return _by_row(in_order, runs)
+            return _by_row(parts, runs)
     return replace(
         _joined(longest, len(calls), len(chains)), cuts=_cuts(longest), goes_on=_goes_on_detached(longest[0])
     )
 
 
-def _steps(parts: Sequence[_Part]) -> int:
+def _steps(parts: Sequence[Part]) -> int:
     return sum(len(part.output) for part in parts)
 
 
-def _goes_on_detached(first: _Part) -> bool:
+def _goes_on_detached(first: Part) -> bool:
     given = first.initial or ()
     return first.detached and any(bool(part.any()) for states in given for part in states)
 
 
-def _cuts(parts: Sequence[_Part]) -> tuple[int, ...]:
+def _cuts(parts: Sequence[Part]) -> tuple[int, ...]:
     times = accumulate(len(part.output) for part in parts)
     return tuple(time for time, part in zip(times, parts[1:], strict=False) if part.detached)
 
 
-@dataclass(frozen=True)
-class _Part:
-    sequences: Sequences
-    previous: Tensor | None
-    initial: Sequence[States] | None
-    output: Tensor
-    final: Sequence[States]
-    of_output: Tensor | None
-    of_final: Sequence[States] | None
-    detached: bool
-
-
-@dataclass(frozen=True)
-class _Run:
-    """Calls number ``start`` to ``stop`` - 1, in which one row of the batch goes on from its own state."""
-
-    row: int
-    start: int
-    stop: int
-
-    @property
-    def steps(self) -> int:
-        return self.stop - self.start
-
-
-def _runs(parts: Sequence[_Part]) -> list[_Run]:
-    """Those of all rows, the longest first; none where a call has more than one step, or what only its start has.
-
-    A step after which the state before it is given again, as of a row that is masked, is of no run.
-    """
-    if any(len(part.output) > 1 or part.previous is not None for part in parts):
-        return []
-    begun, held, runs = list[int](), list[bool](), list[_Run]()
-
-    def end(row: int, stop: int) -> None:
-        if stop - begun[row] > held[row]:
-            runs.append(_Run(row, begun[row], stop))
-
-    for number, part in enumerate(parts):
-        goes_on, repeats = _alike(parts[number - 1], part) if number else ([], [])
-        batch, met = part.output.shape[1], len(goes_on)
-        stays = [row < met and goes_on[row] for row in range(max(batch, len(begun)))]
-        again = [row < met and repeats[row] for row in range(max(batch, len(begun)))]
-        for row in range(len(begun)):
-            if not stays[row]:
-                end(row, number - again[row])
-        held = [held[row] if stays[row] else again[row] for row in range(batch)]
-        begun = [begun[row] if stays[row] else number for row in range(batch)]
-    for row in range(len(begun)):
-        end(row, len(parts))
-    return sorted(runs, key=lambda run: (-run.steps, run.start, run.row))
-
-
-def _alike(before: _Part, part: _Part) -> tuple[list[bool], list[bool]]:
-    """For each row that both have: whether its state is the very one in which it ended; or, not 0, began before."""
-    given, met = part.initial, min(before.output.shape[1], part.output.shape[1])
-    if given is None:
-        return [], []
-
-    def equal(found: Sequence[States]) -> Tensor:
-        pairs = (pair for layers in zip(found, given, strict=True) for pair in zip(*layers, strict=True))
-        return torch.stack([(a[:met] == b[:met]).all(-1) for a, b in pairs]).all(0)
-
-    repeats = torch.stack([state[:met].bool().any(-1) for states in given for state in states]).any(0)
-    repeats &= equal(before.initial) if before.initial is not None else repeats.new_zeros(())
-    return equal(before.final).tolist(), repeats.tolist()
-
-
-def _by_row(parts: Sequence[_Part], runs: Sequence[_Run]) -> CapturedSequence:
+def _by_row(parts: Sequence[Part], runs: Sequence[Run]) -> CapturedSequence:
     """The longest runs as a batch of sequences with lengths, as many as the largest call has rows."""
     batch, device = max(part.output.shape[1] for part in parts), parts[0].output.device
     longest, chosen = runs[0], runs[:batch]
@@ -263,76 +184,7 @@ def _by_row(parts: Sequence[_Part], runs: Sequence[_Run]) -> CapturedSequence:
     )
 
 
-def _chained(module: RecurrentModule, calls: Sequence[Call]) -> list[list[Call]]:
-    """The calls in separate sequences: each goes on from the very state in which the one before ended."""
-    chains: list[list[Call]] = []
-    for call in calls:
-        chain = None
-        if call.state is not None and not _is_whole(module, call):
-            chain = next((chain for chain in reversed(chains[-_OPEN:]) if _goes_on(module, chain[-1], call)), None)
-        if chain is None:
-            chains.append([call])
-        else:
-            chain.append(call)
-    return chains
-
-
-def _is_whole(module: RecurrentModule, call: Call) -> bool:
-    return module.directions > 1 or call.lengths is not None or isinstance(call.inputs, PackedSequence)
-
-
-def _goes_on(module: RecurrentModule, call: Call, later: Call) -> bool:
-    # Sequences with lengths of their own end at different steps, so none of them goes on in step with the others.
-    if _is_whole(module, call) or later.state is None:
-        return False
-    return all(torch.equal(a, b) for a, b in zip(call.final, later.state, strict=True))
-
-
-def _joined_though_altered(module: RecurrentModule, chains: Sequence[list[Call]]) -> list[list[Call]]:
-    """Those together whose state the model has changed in between: see `all_inputs`."""
-    whole: list[list[list[Call]]] = []
-    for chain in chains:
-        first, found = chain[0], None
-        if first.state is not None and not _is_whole(module, first) and not _starts_alike(chains[0][0], first):
-            unfinished = [one for one in whole[-_OPEN:] if not _is_whole(module, one[-1][-1])]
-            found = next((one for one in reversed(unfinished) if _share_a_row(one[-1][-1], first)), None)
-            # A loop that passes states on as they are shows it, so the next sequence is not taken for the same one.
-            if found is None and unfinished and len(chain) == len(unfinished[-1][-1]) == 1:
-                found = unfinished[-1] if _is_one_step(module, first, unfinished[-1][-1][-1]) else None
-        if found is None:
-            whole.append([chain])
-        else:
-            found.append(chain)
-    return [[call for chain in one for call in chain] for one in whole]
-
-
-def _is_one_step(module: RecurrentModule, call: Call, before: Call) -> bool:
-    """Whether it may be the step after ``before``, of as many sequences."""
-    assert isinstance(call.inputs, Tensor)
-    kind: Any = module.module
-    steps = 1 if module.steps_by_hand else call.inputs.shape[int(kind.batch_first and call.inputs.dim() == 3)]
-    return steps == 1 and all(a.shape == b.shape for a, b in zip(before.final, call.state or (), strict=True))
-
-
-def _share_a_row(call: Call, later: Call) -> bool:
-    """Whether a sequence's state, not 0, is the same in both; of a smaller batch, one of the first sequences."""
-    for final, state in zip(call.final, later.state or (), strict=True):
-        if final.dim() > 1 and final.shape[-1] == state.shape[-1] and final.shape[-2] >= state.shape[-2]:
-            same = (final[..., : state.shape[-2], :] == state).all(-1) & state.bool().any(-1)
-            if bool(same.any()):
-                return True
-    return False
-
-
-def _starts_alike(first: Call, call: Call) -> bool:
-    """Whether the call's state is 0, or the one from which the first started, as one that is learned."""
-    state = call.state or ()
-    if not any(bool(part.any()) for part in state):
-        return True
-    return first.state is not None and all(torch.equal(a, b) for a, b in zip(first.state, state, strict=True))
-
-
-def _side_by_side(parts: Sequence[_Part]) -> tuple[Tensor, Tensor, Tensor | None]:
+def _side_by_side(parts: Sequence[Part]) -> tuple[Tensor, Tensor, Tensor | None]:
     """Of one sequence's calls the inputs (T, B, D), lengths (B,) and x_0; rows that a later call lacks have ended."""
     first, batch = parts[0], parts[0].output.shape[1]
     values = [nn.functional.pad(part.sequences.values, (0, 0, 0, batch - part.output.shape[1])) for part in parts]
@@ -344,76 +196,7 @@ def _side_by_side(parts: Sequence[_Part]) -> tuple[Tensor, Tensor, Tensor | None
     return torch.cat(values), lengths, first.previous
 
 
-def _read(module: RecurrentModule, call: Call) -> _Part:
-    if len(call.final) != len(module.layers[0].cell.states):
-        raise CaptureError(f"it returns {len(call.final)} states, where {module.kind} has another number")
-    if module.steps_by_hand:
-        return _read_step(call)
-    kind: Any = module.module
-    sequences = Sequences.of(call.inputs, call.lengths, kind.batch_first, kind.input_size)
-
-    def in_time(value: Tensor | PackedSequence) -> Tensor:
-        features = data_of(value).shape[-1]
-        return Sequences.of(value, None, kind.batch_first, features).values.detach()
-
-    def by_layer(states: States | None) -> Sequence[States] | None:
-        if states is None:
-            return None
-        batched = [part.detach() if sequences.batched else part.detach().unsqueeze(1) for part in states]
-        return list(zip(*(part.unbind(0) for part in batched), strict=True))
-
-    output = in_time(call.output)
-    if sequences.lengths is not None and len(output) == int(sequences.lengths.max()):
-        # A subclass may return the steps of the longest sequence only.
-        sequences = sequences.with_values(sequences.values[: len(output)])
-    first = call.final[0]
-    batch = first.shape[1] if sequences.batched and first.dim() == 3 else 1
-    if output.shape[:2] != sequences.values.shape[:2] or (len(first), batch) != (len(module.layers), output.shape[1]):
-        raise CaptureError(
-            f"of inputs (T, B, D) {tuple(sequences.values.shape)} it returns outputs {tuple(output.shape)} and states "
-            f"{tuple(first.shape)}, which {module.kind} would not"
-        )
-    final = by_layer(call.final)
-    assert final is not None
-    return _Part(
-        sequences,
-        call.previous if call.previous is None or sequences.batched else call.previous.unsqueeze(0),
-        by_layer(call.state),
-        output,
-        final,
-        None if call.of_output is None else in_time(call.of_output),
-        by_layer(call.of_final),
-        call.detached,
-    )
-
-
-def _read_step(call: Call) -> _Part:
-    """A cell's call: one step. Its output is its first state, so the states' gradients are all there is."""
-    assert isinstance(call.inputs, Tensor)
-    batched = call.inputs.dim() == 2
-
-    def rows(states: States | None) -> Sequence[States] | None:
-        if states is None:
-            return None
-        return [tuple(part.detach() if batched else part.detach().unsqueeze(0) for part in states)]
-
-    final = rows(call.final)
-    assert final is not None
-    output = final[0][0].unsqueeze(0)
-    inputs = call.inputs if batched else call.inputs.unsqueeze(0)
-    return _Part(
-        Sequences(inputs.unsqueeze(0), None, batched),
-        None,
-        rows(call.state),
-        output,
-        final,
-        None if call.of_output is None else torch.zeros_like(output),
-        rows(call.of_final),
-        call.detached,
-    )
-
-
-def _joined(parts: Sequence[_Part], calls: int, chains: int) -> CapturedSequence:
+def _joined(parts: Sequence[Part], calls: int, chains: int) -> CapturedSequence:
     first, times, total = parts[0], [], 0
     for part in parts:
         total += len(part.output)

@@ -12,7 +12,8 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from isornn.capture.calls import Call, Captured, RecurrentModule, as_called, capture, recurrent_modules
-from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
+from isornn.capture.parts import CaptureError
+from isornn.capture.sequences import CapturedSequence, longest_sequence
 from isornn.capture.use import restarts
 from isornn.cells import Cell, Spec, SpecError, full_name
 from isornn.cells.arguments import seeded, whole_number

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from isornn.capture.calls import Call, RecurrentModule, States, data_of
-from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
+from isornn.capture.parts import CaptureError
+from isornn.capture.sequences import CapturedSequence, longest_sequence
 from isornn.diagnosis.replay import initial_states
 from isornn.nn.gate_tensors import RecurrentLayer
 from isornn.nn.layer_step import LayerStep, cast, gate_inputs, own_time

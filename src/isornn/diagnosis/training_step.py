@@ -26,7 +26,8 @@ from isornn.capture.calls import (
     is_result,
     with_data,
 )
-from isornn.capture.sequences import CapturedSequence, CaptureError, longest_sequence
+from isornn.capture.parts import CaptureError
+from isornn.capture.sequences import CapturedSequence, longest_sequence
 from isornn.capture.use import graph_time, tensors_in
 from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.facts import Denormals

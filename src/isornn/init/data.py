@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from isornn.capture.calls import Call, RecurrentModule, capture, recurrent_modules
-from isornn.capture.sequences import CapturedInputs, CapturedSequence, CaptureError, all_inputs, longest_sequence
+from isornn.capture.parts import CaptureError
+from isornn.capture.sequences import CapturedInputs, CapturedSequence, all_inputs, longest_sequence
 from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.arguments import check_generator
 from isornn.init.writing import all_or_nothing, check_settable

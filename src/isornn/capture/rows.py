@@ -1,0 +1,68 @@
+"""In a loop of single steps, the calls over which each row of the batch goes on from its own state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isornn.capture.calls import States
+from isornn.capture.parts import Part
+
+
+@dataclass(frozen=True)
+class Run:
+    """Calls number ``start`` to ``stop`` - 1, in which one row of the batch goes on from its own state."""
+
+    row: int
+    start: int
+    stop: int
+
+    @property
+    def steps(self) -> int:
+        return self.stop - self.start
+
+
+def runs_of(parts: Sequence[Part]) -> list[Run]:
+    """Those of all rows, the longest first; none where a call has more than one step, or what only its start has.
+
+    A step after which the state before it is given again, as of a row that is masked, is of no run.
+    """
+    if any(len(part.output) > 1 or part.previous is not None for part in parts):
+        return []
+    begun, held, runs = list[int](), list[bool](), list[Run]()
+
+    def end(row: int, stop: int) -> None:
+        if stop - begun[row] > held[row]:
+            runs.append(Run(row, begun[row], stop))
+
+    for number, part in enumerate(parts):
+        goes_on, repeats = _alike(parts[number - 1], part) if number else ([], [])
+        batch, met = part.output.shape[1], len(goes_on)
+        stays = [row < met and goes_on[row] for row in range(max(batch, len(begun)))]
+        again = [row < met and repeats[row] for row in range(max(batch, len(begun)))]
+        for row in range(len(begun)):
+            if not stays[row]:
+                end(row, number - again[row])
+        held = [held[row] if stays[row] else again[row] for row in range(batch)]
+        begun = [begun[row] if stays[row] else number for row in range(batch)]
+    for row in range(len(begun)):
+        end(row, len(parts))
+    return sorted(runs, key=lambda run: (-run.steps, run.start, run.row))
+
+
+def _alike(before: Part, part: Part) -> tuple[list[bool], list[bool]]:
+    """For each row that both have: whether its state is the very one in which it ended; or, not 0, began before."""
+    given, met = part.initial, min(before.output.shape[1], part.output.shape[1])
+    if given is None:
+        return [], []
+
+    def equal(found: Sequence[States]) -> Tensor:
+        pairs = (pair for layers in zip(found, given, strict=True) for pair in zip(*layers, strict=True))
+        return torch.stack([(a[:met] == b[:met]).all(-1) for a, b in pairs]).all(0)
+
+    repeats = torch.stack([state[:met].bool().any(-1) for states in given for state in states]).any(0)
+    repeats &= equal(before.initial) if before.initial is not None else repeats.new_zeros(())
+    return equal(before.final).tolist(), repeats.tolist()
