@@ -396,6 +396,21 @@ def test_the_law_of_a_slow_state_is_that_of_its_perpetuity_where_two_gates_keep_
     assert close(moments.second_moment, moments.stderr["second_moment"], expected, 0.01)
 
 
+@pytest.mark.parametrize("bias_var", [0.0, 1.0])
+@pytest.mark.parametrize("forget", [2.0, 7.0])
+def test_small_inputs_have_their_correlation(bias_var: float, forget: float) -> None:
+    gates = {"i": Gate(bias_var=bias_var), "f": Gate(bias_mean=forget), "g": Gate(input_var=1)}
+    found = analyze(Spec(LSTM(), gates, Input(1e-4, 0.5), biases="fixed" if bias_var else "redrawn"), length=2)
+    # c is linear in them, and h in c
+    assert found.fixed_point.correlation.number() == pytest.approx(0.5, abs=2e-3)
+
+
+def test_a_small_input_that_is_read_pointwise_has_its_correlation() -> None:
+    spec = Spec(Minimal(), {"u": Gate(weight_var=0.5, bias_mean=5)}, Input(1e-8, 0.25))
+    found = analyze(spec, engine="population", length=2)
+    assert found.fixed_point.correlation.number() == pytest.approx(0.25, abs=1e-3)
+
+
 def test_correlation_is_undefined_without_variance_over_units() -> None:
     spec = Spec(Peephole(), {"i": Gate(1e-5), "f": Gate(1e-5, bias_mean=5), "g": Gate(bias_mean=1)})
     settled = population(spec).settle("apart")

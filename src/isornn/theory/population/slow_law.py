@@ -32,10 +32,9 @@ _MOST_VALUES = 2**21
 _MOST_DRAWS = 2**15
 _PER_UNIT, _AT_ONCE = 256, 2**17  # values of a rule for each unit, and of all units at once
 # Trapezoid rules: range and step in standard deviations, and the step in units of the pre-activation that resolves
-# the logistic function and tanh; where pre-activations hardly vary three values do (Gauss-Hermite).
+# the logistic function and tanh; where pre-activations hardly vary few values do.
 _RANGE, _STEP, _RESOLVED = 7.0, 1.1, 0.65
 _STILL = 0.03
-_STILL_POINTS = 3
 _FINEST = 0.1
 _FEWEST = 4
 _ROUNDING = 1e-14
@@ -293,21 +292,19 @@ class _Rule:
         spread = {gate: float(laws.spread(gate, field).max()) for gate in group if gate}
         if "" in group:
             spread[""] = float(laws.input_variance.max()) ** 0.5
-        least = 0.0 if copies == 1 else _STILL
-        spread = {gate: width for gate, width in spread.items() if width > least}
+        spread = {gate: width for gate, width in spread.items() if width > 0}
         names = [*laws.cell.gates, ""]
         columns = tuple(names.index(name) * copies + k for name in spread for k in range(copies))
         widths = [width for width in spread.values() for _ in range(copies)]
         coarser = 1.0
         while True:
             steps = [coarser * max(_FINEST, min(_STEP, _RESOLVED / max(width, _STILL))) for width in widths]
-            counts = [_STILL_POINTS if w <= _STILL else _count(h) for h, w in zip(steps, widths, strict=True)]
+            counts = [4 - copies if w <= _STILL else _count(h) for h, w in zip(steps, widths, strict=True)]
             if math.prod(counts) <= most or all(count <= _FEWEST for count in counts):
                 break
             coarser *= 1.1
         drawn = [
-            _still() if count == _STILL_POINTS else _trapezoids(h, count)
-            for h, count in zip(steps, counts, strict=True)
+            _still(count) if count < _FEWEST else _trapezoids(h, count) for h, count in zip(steps, counts, strict=True)
         ]
         largest = max((h * w for h, w in zip(steps, widths, strict=True) if w > _STILL), default=0.0)
         return _Rule(columns, (tuple(v for v, _ in drawn), tuple(w for _, w in drawn)), largest)
@@ -335,10 +332,11 @@ def _trapezoids(step: float, count: int) -> tuple[Tensor, Tensor]:
     return values, density / density.sum(-1, keepdim=True)
 
 
-def _still() -> tuple[Tensor, Tensor]:
-    """Gauss-Hermite values and weights, right to the fifth power of the width; each ``(2, 3)``."""
-    values = torch.tensor([-(3.0**0.5), 0.0, 3.0**0.5], dtype=torch.float64)
-    return values.expand(2, 3), torch.tensor([1 / 6, 2 / 3, 1 / 6], dtype=torch.float64).expand(2, 3)
+def _still(count: int) -> tuple[Tensor, Tensor]:
+    """Two or three Gauss-Hermite values and their weights, right to the third or fifth power of the width."""
+    values, weights = ([-1.0, 1.0], [0.5, 0.5]) if count == 2 else ([-(3.0**0.5), 0.0, 3.0**0.5], [1 / 6, 2 / 3, 1 / 6])
+    tables = (torch.tensor(table, dtype=torch.float64).expand(2, count) for table in (values, weights))
+    return next(tables), next(tables)
 
 
 def _at_slow_units(laws: Laws, units: Units, held: Field, line: Line) -> SlowLaw:
