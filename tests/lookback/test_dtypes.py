@@ -51,3 +51,8 @@ def test_under_another_default_dtype() -> None:
         assert memory(x.double().unsqueeze(-1), y).needed == 3
     finally:
         torch.set_default_dtype(before)
+
+
+def test_sparse_tensors() -> None:
+    x, y = data(torch.Generator().manual_seed(0))
+    assert memory(x.float().unsqueeze(-1).to_sparse(), y).needed == 3

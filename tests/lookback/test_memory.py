@@ -60,11 +60,11 @@ def test_what_a_search_adds_to_another_regression() -> None:
     assert found.needed == 23 and 0.8 < near < 0.92 < 0.95 < far
 
 
-@pytest.mark.parametrize(("scale", "offset"), [(1, 1e8), (1e60, 0), (1e-60, 0), (1e200, 0), (1e-200, 0)])
+@pytest.mark.parametrize(("scale", "offset"), [(1, 1e8), (1e60, 0), (1e-60, 0), (1e307, 0), (1e-310, 0)])
 def test_units_do_not_count(scale: float, offset: float) -> None:
     x = noise(100, 30).double()
     y, shifted = x[:, -8, 0], scale * x + offset
-    of_inputs = isornn.memory(shifted if 1e-100 < scale < 1e100 else x, y)
+    of_inputs = isornn.memory(shifted, y)
     of_targets = isornn.memory(x, scale * y + offset)
     assert of_inputs.needed == of_targets.needed == isornn.memory(x, y).needed == 8
     assert of_inputs.scores == pytest.approx(isornn.memory(x, y).scores, abs=1e-3)

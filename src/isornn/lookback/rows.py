@@ -96,7 +96,7 @@ def rows_of(
 
 def _as_tensor(name: str, values: Any) -> Tensor:
     try:
-        tensor = torch.as_tensor(values).detach().cpu()
+        tensor = torch.as_tensor(values).detach().cpu().to_dense()
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{name}: {type(values).__name__} is not allowed; it is a tensor or array ({error})") from None
     if tensor.is_complex():
@@ -185,8 +185,8 @@ def _targets(values: Tensor) -> tuple[Tensor, Score]:
     if values.is_floating_point():
         if values.isinf().any():
             raise DataError("target: infinite values are not allowed; leave a target out with NaN")
-        centred = values.double() - values.double().mean(0)
-        centred = centred / centred.abs().amax(0).clamp(min=_TINY)  # else the squares of very large values are infinite
+        scaled = values.double() / _unit(values.double())
+        centred = scaled - scaled.mean(0)
         return centred / centred.square().mean(0).sqrt().clamp(min=_TINY), "R^2"
     if values.shape[1] != 1:
         found = tuple(values.shape[1:])
@@ -194,6 +194,12 @@ def _targets(values: Tensor) -> tuple[Tensor, Score]:
     _, classes, counts = values[:, 0].unique(return_inverse=True, return_counts=True)
     rank = counts.argsort(descending=True).argsort()
     return torch.nn.functional.one_hot(rank.clamp(max=_CLASSES - 1)[classes]).double(), "Brier skill"
+
+
+def _unit(values: Tensor) -> Tensor:
+    """The largest size in each column: not divided by it, large numbers may have infinite squares, small ones 0."""
+    largest = values.abs().amax(0)
+    return torch.where(largest > 0, largest, 1.0)
 
 
 def _folds(sequence: Tensor, generator: torch.Generator) -> Tensor:
@@ -212,19 +218,19 @@ def _features(inputs: Tensor, inside: Tensor, sequence: Tensor, step: Tensor, ge
     flat = _coded(present, code) if code is not None else present
     # A time stamp varies by less than float32 resolves.
     kind = torch.float32 if flat.dtype in (torch.float32, torch.float16, torch.bfloat16) else torch.float64
-    spread, mean = torch.std_mean(flat.to(kind), 0, correction=0)
-    limits = torch.finfo(kind)
-    resolved = spread > 8 * limits.eps * mean.abs()
+    unit = _unit(flat.to(kind))
+    spread, mean = torch.std_mean(flat.to(kind) / unit, 0, correction=0)
+    resolved = spread > 8 * torch.finfo(kind).eps * mean.abs()
     if bool((~resolved & (flat != flat[:1]).any(0)).any()):
         warnings.warn(
             f"batch: {int((~resolved).sum())} of {len(resolved)} features vary by less than {flat.dtype} resolves "
             f"beside their means, and are left out; subtract the means in float64",
             stacklevel=4,
         )
-    scale = torch.where(resolved, 1 / spread.clamp(min=limits.tiny), 0.0)
+    scale = torch.where(resolved, 1 / torch.where(resolved, spread, 1.0), 0.0)
 
     def standardised(values: Tensor) -> Tensor:
-        return ((_coded(values, code).to(kind) - mean) * scale).float()
+        return ((_coded(values, code).to(kind) / unit - mean) * scale).float()
 
     most = max(1, _NUMBERS // steps)
     turn = _principal(standardised(sample), most) if len(scale) > most else None
