@@ -42,6 +42,10 @@ NOT_POINTWISE = (
     "the update acts on several units together, and the theory is of units that are alike; simulate it instead"
 )
 REDRAWN_BESIDE_SPREAD = 'units keep parameters of their own, so their biases must be drawn once too: biases = "fixed"'
+UNSEEN = (
+    "no displacement of a state changes what is read, to double precision, as where tanh(c) is saturated: see "
+    "state_profiles"
+)
 NOTHING_LEFT = "nothing is left of a displacement: the state does not carry over"
 NEVER_FORGETS = "infinite: the unit keeps all that it has"
 NOT_SETTLED = "the state has not settled within the steps that were followed (see the residual)"

@@ -573,3 +573,10 @@ def test_a_response_that_dies_out_has_no_rate_of_zero() -> None:
 def test_a_cell_without_memory_still_has_the_rate_zero() -> None:
     found = analyze(Spec(Vanilla(), {"h": Gate(input_var=1.0)}), engine="population")
     assert found.chi.number() == 0
+
+
+def test_a_response_that_a_saturated_output_hides_has_no_reach() -> None:
+    gates = {"i": Gate(input_var=1), "f": Gate(bias_mean=5), "g": Gate(input_var=1, bias_mean=1), "o": Gate()}
+    found = analyze(Spec(LSTM(), gates), length=2)
+    assert found.reach.number() is None and "tanh(c) is saturated" in str(found.reach.reason())
+    assert found.xi.number() == pytest.approx(74.456, rel=1e-4) and found.state_profiles["c"][2] > 0.9

@@ -148,7 +148,7 @@ def _by_slow_state(spec: Spec, state: str, generator: torch.Generator, careful: 
         return Quantity.of(value, stderr, {**unsettled, **(reasons or {})})
 
     if spec.biases == "fixed":
-        sight = quantity(response.reach, response.stderr["reach"], response.endless)
+        sight = quantity(response.reach, response.stderr["reach"], response.without_reach)
     else:
         sight = time_scale(quantity(response.chi, response.stderr["chi"], {NOT_EXPONENTIAL: ~response.exponential}))
     mean, variance = slow_map_moments(population, stable.stationary, state, generator)

@@ -395,7 +395,7 @@ def population_analysis(
         ),
         chi=chi,
         chi_1=quantity(together.chi, together.stderr["chi"], jumps | {curved: ~together.exponential}),
-        reach=quantity(response.reach, response.stderr["reach"], jumps | response.endless),
+        reach=quantity(response.reach, response.stderr["reach"], jumps | response.without_reach),
         jacobian=jacobian,
         moment_rate=quantity(torch.zeros_like(response.chi), torch.zeros_like(response.chi), {XI_Q_MISSING: True}),
         profile=known(response.profile),

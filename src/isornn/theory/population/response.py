@@ -12,7 +12,7 @@ from torch import Tensor
 from isornn.theory.population.jacobian import StateStructure
 from isornn.theory.population.tangents import BURN, Cohort, Curves, grid
 from isornn.theory.population.units import Draws, Field, Laws, Units
-from isornn.theory.records import BEYOND, UNENDING, jackknife, pooled
+from isornn.theory.records import BEYOND, UNENDING, UNSEEN, jackknife, pooled
 
 _LEAST_RESPONSE = 1e-280
 
@@ -180,7 +180,7 @@ class Response:
         chi: growth per step: of the exponential that the response tends to, or, where it is not one, late in the
             profile.
         reach: steps after step 1 until P falls to P_1 / e; equal to -1/ln chi where the decay is exponential from
-            the start; infinity where it does not fall, or not within the steps followed: see `endless`.
+            the start; infinity where it does not fall, or not within the steps followed: see `without_reach`.
         exponential: whether the decay tends to an exponential within the profile. With biases redrawn it always
             does; with fixed biases the rates of successive windows are compared. Where units differ only by inputs
             that are correlated over time: whether it is ``resolved``.
@@ -206,10 +206,12 @@ class Response:
     source_terms: tuple[dict[str, Tensor], ...] = ()
 
     @property
-    def endless(self) -> dict[str, Tensor | bool]:
-        """Why the reach is infinite, where it is: the response does not fall, or takes more steps than followed."""
-        infinite = torch.isinf(self.reach)
-        return {UNENDING: infinite & (self.chi >= 1), BEYOND: infinite}
+    def without_reach(self) -> dict[str, Tensor | bool]:
+        """Why there is no reach, or an infinite one: nothing of a displaced state is seen, or the response does not
+        fall, or takes more steps than followed."""
+        infinite, displaced = torch.isinf(self.reach), torch.stack([curve[..., 1] for curve in self.states.values()])
+        unseen = (self.profile[..., 1] == 0) & (displaced > 0).any(0)
+        return {UNSEEN: unseen, UNENDING: infinite & (self.chi >= 1), BEYOND: infinite}
 
 
 def follow(
