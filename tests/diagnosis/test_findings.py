@@ -411,6 +411,16 @@ def test_relu_layers_are_drawn_again_as_identity_draws_them():
     assert torch.equal(model.weight_ih_l0, drawn.weight_ih_l0) and torch.equal(model.weight_hh_l0, torch.eye(64))
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("mean", [2.5, 4.0])
+def test_means_of_some_deviations_are_no_finding_once_biases_make_up_for_them(kind, mean):
+    """The biases of gates that write hold time scales as well, which are as large as what such means add."""
+    torch.manual_seed(0)
+    batch = mean + torch.randn(60, 8, 8)
+    model = isornn.init.critical_(kind(8, 64), batch=batch)
+    assert findings(measure(model, batch, theory=False)) == ()
+
+
 def test_means_that_biases_make_up_for_saturate_nothing():
     torch.manual_seed(0)
     batch = 1e4 + torch.randn(60, 8, 3)

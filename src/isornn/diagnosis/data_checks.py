@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from isornn.diagnosis import advice, fixes
-from isornn.diagnosis.facts import Denormals, WeightFacts
+from isornn.diagnosis.facts import Denormals, GateWeights
 from isornn.diagnosis.finding import BAR, Check, Finding
 from isornn.diagnosis.fixes import Fix
 from isornn.diagnosis.records import LayerDiagnosis
@@ -32,15 +32,16 @@ class UnnormalisedInput(Check):
 
     def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
         inputs, gates = layer.inputs, layer.weights.gates.values()
-        gains = [math.sqrt(gate.input_var) for gate in gates if 0 < gate.input_var <= self.LARGE**2]
+        read = [gate for gate in gates if 0 < gate.input_var <= self.LARGE**2]
         varying = math.sqrt(float(inputs.feature_stds.square().mean()))
         # An input that is the same at all steps is normalised by nothing.
-        if layer.info.layer > 0 or not gains or varying == 0:
+        if layer.info.layer > 0 or not read or varying == 0:
             return None
-        gain = max(gains)
+        most = max(read, key=lambda gate: gate.input_var)
+        gain = math.sqrt(most.input_var)
         drive = gain * math.sqrt(inputs.second_moment)
         shared = math.sqrt(float(inputs.feature_means.square().mean()))
-        if (gain * varying if _made_up_for(layer.weights, shared) else drive) > self.LARGE:
+        if (gain * varying if _made_up_for(most, shared) else drive) > self.LARGE:
             wrong = (
                 f"their contribution to pre-activations is {drive:.3g} (root mean square), and {self.LARGE:.2g} "
                 "saturates a gate"
@@ -69,11 +70,13 @@ class UnnormalisedInput(Check):
         )
 
 
-def _made_up_for(weights: WeightFacts, shared: float) -> bool:
-    """Whether biases are as large as what the input's means add to their gates, as `critical_` sets them."""
-    reading = [gate for gate in weights.gates.values() if gate.input_var * shared**2 > 1]
-    sizes = [(gate.bias_mean**2 + gate.bias_var) / (gate.input_var * shared**2) for gate in reading]
-    return bool(sizes) and all(0.5 < size < 2 for size in sizes)
+def _made_up_for(gate: GateWeights, shared: float) -> bool:
+    """Whether biases are as large as what the input's means add to the gate, as `critical_` sets them.
+
+    Of the gate that reads most, a candidate: those that retain and write have their time scales in their biases too.
+    """
+    added = gate.input_var * shared**2
+    return added > 1 and 0.25 < (gate.bias_mean**2 + gate.bias_var) / added < 4
 
 
 class Padding(Check):
