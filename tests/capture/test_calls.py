@@ -64,3 +64,26 @@ def test_a_recurrent_layer_needs_something_to_read(sequences, steps):
     batch = (torch.zeros(sequences, steps, D), torch.zeros(sequences, steps, 0), torch.zeros(sequences, 0))
     with pytest.raises(ValueError, match="batch: (a recurrent layer receives )?shape .* (is not allowed|from it)"):
         capture(model, recurrent_modules(model), batch, None)
+
+
+class Untidy(nn.Module):
+    """Writes to its batch, and takes entries from it."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(D, N)
+
+    def forward(self, parts):
+        x = parts.pop("x")
+        parts["rest"].append(x.mul_(3.0).add_(1.0))
+        return self.rnn(x)[0]
+
+
+def test_the_batch_is_left_as_it_was():
+    x, rest, found = torch.randn(T, B, D), list[Tensor](), list[LayerStart]()
+    batch, before = {"x": x, "rest": rest}, x.clone()
+    model = critical_(Untidy(), batch=batch, report=found.append)
+    report = isornn.diagnose(model, batch)
+    assert report.diagnosis.layers[0].inputs.mean == pytest.approx(float(3 * before.mean() + 1), rel=1e-5)
+    assert found[0].input.variance == pytest.approx(float((3 * before).var((0, 1), correction=0).mean()), rel=1e-5)
+    assert list(batch) == ["x", "rest"] and batch["x"] is x and torch.equal(x, before) and not rest

@@ -430,3 +430,22 @@ def test_means_that_biases_make_up_for_saturate_nothing():
     report = measure(isornn.init.critical_(plain, batch=batch), batch, theory=False)
     (found,) = (one for one in findings(report) if one.kind == "unnormalised_input")
     assert "times their standard deviations" in found.sentence and "saturates" not in found.sentence
+
+
+class Hierarchical(nn.Module):
+    """Words of 12 steps in texts of 30; an auxiliary layer in training alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.texts, self.extra = nn.GRU(3, 8), nn.GRU(8, 8), nn.GRU(8, 8)
+
+    def forward(self, x):
+        words = self.words(x)[1].reshape(30, -1, 8)
+        return self.extra(words)[0] if self.training else self.texts(words)[0]
+
+
+def test_what_one_run_in_eval_mode_does_not_show_is_said():
+    torch.manual_seed(0)
+    found = {one.layer: one for one in findings(measure(Hierarchical(), torch.randn(12, 60, 3), theory=False))}
+    assert found["words l0"].kind == "cannot_tell" and "or give length=12" in found["words l0"].sentence
+    assert found["extra"].kind == "not_reached" and "in training mode alone" in found["extra"].sentence

@@ -137,6 +137,12 @@ def test_computed_weights_are_measured_and_not_written(name):
     assert "left alone" in line
 
 
+def test_the_default_start_of_normed_weights_is_not_said_to_look_trained():
+    (finding,) = diagnose(COMPUTED["weight norm"](), X, 60).findings
+    assert finding.kind == "default_start"
+    assert "parametrised" in finding.remedy and "trained" not in finding.remedy
+
+
 class Dropped(nn.Module):
     """As of fastai's first AWD-LSTM: the dropped weight takes the parameter's place."""
 

@@ -150,7 +150,7 @@ class Captured:
 def capture(
     model: nn.Module, modules: Sequence[RecurrentModule], batch: Any, loss: Loss | None, *, use: bool = False
 ) -> Captured:
-    """Run ``model`` once on ``batch`` and leave it as it was: see `preserve_state`.
+    """Run ``model`` once on ``batch`` and leave both as they were: see `preserve_state`.
 
     Args:
         modules: those of the model whose calls are captured.
@@ -170,13 +170,14 @@ def capture(
     model = unwrapped(model)
     if use and loss is None:
         with suppress(Exception):  # a forward may hand its output to numpy; if it fails anyway, the next run says why
-            return _recorded(model, modules, run, None, differentiable=True)
-    return _recorded(model, modules, run, loss, differentiable=loss is not None)
+            return _recorded(model, modules, batch, run, None, differentiable=True)
+    return _recorded(model, modules, batch, run, loss, differentiable=loss is not None)
 
 
 def _recorded(
     model: nn.Module,
     modules: Sequence[RecurrentModule],
+    batch: Any,
     run: Callable[[], Any],
     loss: Loss | None,
     *,
@@ -185,7 +186,7 @@ def _recorded(
     recorder, again = (CallRecorder({found.module: [] for found in modules}, differentiable) for _ in range(2))
     # A compiled module calls no hooks.
     eager = torch.compiler.set_stance("force_eager") if is_compiled(model) else nullcontext()
-    with eager, preserve_state(model), torch.set_grad_enabled(differentiable):
+    with eager, preserve_state(model, batch), torch.set_grad_enabled(differentiable):
         with recorder.attached():
             output = run()
         calls, value, reached = recorder.calls, None, dict[nn.Module, bool]()

@@ -16,8 +16,10 @@ from torch.nn.parameter import is_lazy
 
 
 @contextmanager
-def preserve_state(model: nn.Module) -> Iterator[None]:
+def preserve_state(model: nn.Module, batch: Any = None) -> Iterator[None]:
     """Within the block the model is in eval mode; after it the model is bit by bit what it was before, errors or not.
+
+    So is the batch, to which a forward may write, and from whose dicts it may take entries.
 
     Restored: values of parameters and buffers, their ``.grad`` and ``requires_grad``, every module's own attributes
     (``training``, hooks, a state carried from call to call) with the contents of tensors, arrays, lists, dicts, sets
@@ -49,6 +51,7 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
     restore: dict[int, Callable[[], object]] = {}
     for module in model.modules():
         _snapshot(module.__dict__, restore)
+    _snapshot(batch, restore)
     python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global state is what is kept)
     devices = sorted({tensor.get_device() for tensor in tensors if tensor.is_cuda})
     cudnn = torch.backends.cudnn

@@ -80,7 +80,7 @@ def reach() -> Advice:
     return Advice(
         """# Diagnose the model on a batch, and in a way, that calls the layer.
 isornn.diagnose(model, other_batch)""",
-        "the batch does not reach it; use one that does, or remove the layer",
+        "the batch does not reach it in eval mode; use one that does, or remove the layer if none does in training",
     )
 
 
@@ -97,7 +97,7 @@ for part in parts:
 def detach() -> Advice:
     """A kept state without its graph."""
     return Advice(
-        """# Where the state is kept; each of its tensors:
+        """# Where the state is kept, in whatever attribute; each of its tensors:
 self.state = tuple(part.detach() for part in state)""",
         "it is in the model's forward; keep state.detach()",
     )
@@ -106,7 +106,7 @@ self.state = tuple(part.detach() for part in state)""",
 def reset() -> Advice:
     """A state that begins anew with every batch."""
     return Advice(
-        """# Before every batch that does not continue the one before:
+        """# Before every batch that does not continue the one before; state is the attribute that holds it:
 model.state = None""",
         "it is in the model's forward and the order of batches; start every shuffled batch without a state",
     )

@@ -86,7 +86,10 @@ def _of_layer(layer: LayerDiagnosis, length: int) -> list[Finding]:
 def _unmeasured(module: Unmeasured) -> Finding:
     name, what = module.module or module.kind, f"{module.kind} {module.module}".strip()
     if not module.called:
-        sentence = f"{what} was never called on this batch: 0 calls, so that such batches do not train it."
+        sentence = (
+            f"{what} was never called on this batch: 0 calls, so that such batches do not train it, unless forward "
+            "calls it in training mode alone."
+        )
         return Finding(NOT_REACHED, name, sentence, {"calls": "0 (bar: at least 1)"}, advice.reach())
     if module.finite:
         return Finding(CANNOT_TELL, name, f"{what} was not measured: {module.reason}.", {"measured": "nothing"})

@@ -123,6 +123,8 @@ class DefaultStart(Check):
         draw, found = layer.weights.recurrent_default, retention(layer, length)
         if draw is None or not draw.likely or found is None or not found.vanishes:
             return None
+        # Of parametrised weights, whose training shows in other tensors, this very law is the evidence.
+        trained = layer_evidence(layer) is None and not layer.info.parametrised
         bound = f"1/sqrt({layer.info.hidden})"
         return self.finding(
             layer,
@@ -134,7 +136,7 @@ class DefaultStart(Check):
                 **found.evidence("2^-10"),
                 **rates(layer),
             },
-            fixes.redraw_fix(layer, length, layer_evidence(layer) is None),
+            fixes.redraw_fix(layer, length, trained),
         )
 
 
@@ -279,7 +281,7 @@ class TooShort(Check):
                 "normalisation or zoneout, begins a new one. Pass states on as they are, or use longer sequences."
             )
         else:
-            what += "; use longer sequences."
+            what += f"; use longer sequences, or give length={steps} for what this layer has to bridge."
         return self.finding(
             layer,
             what,
