@@ -250,6 +250,7 @@ def test_degenerate_points_are_said_and_do_not_break() -> None:
         ({"tangents": 0}, "tangents: 0"),
         ({"warmup": -1}, "warmup: -1"),
         ({"input_size": 0}, "input_size: 0"),
+        ({"input_size": 2.5}, r"input_size: 2\.5 is not allowed; it is a whole number"),
         ({"initial_variance": -1.0}, "initial_variance: -1"),
         ({"input_correlation": 1.5}, r"input_correlation: 1\.5"),
         ({"input_correlation": math.nan}, "input_correlation: nan"),

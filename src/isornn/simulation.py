@@ -127,7 +127,8 @@ def simulate(
     (torch.Size([10]), 0.4)
     """
     check_spec(spec)
-    sizes = {"width": width, "steps": steps, "networks": networks, "tangents": tangents}
+    inputs = width if input_size is None else input_size
+    sizes = {"width": width, "input_size": inputs, "steps": steps, "networks": networks, "tangents": tangents}
     for name, size in sizes.items():
         whole_number(name, size)
     whole_number("warmup", warmup, 0)
@@ -136,10 +137,8 @@ def simulate(
         raise ValueError(f"initial_variance: {initial_variance} is not allowed; it is finite and at least 0")
     if spec.batch_shape:
         raise ValueError(f"spec: a batch of shape {tuple(spec.batch_shape)} is not allowed; simulate one at a time")
-    inputs = width if input_size is None else input_size
-    if inputs < 1 or (spec.cell.input_enters_pointwise and inputs != width):
-        only = f"the width, {width}" if spec.cell.input_enters_pointwise else "at least 1"
-        raise ValueError(f"input_size: {inputs} is not allowed; for {spec.cell.name} it is {only}")
+    if spec.cell.input_enters_pointwise and inputs != width:
+        raise ValueError(f"input_size: {inputs} is not allowed; for {spec.cell.name} it is the width, {width}")
     correlations = _correlations(spec, input_correlation, steps)
     correlations = [correlations[0]] * warmup + correlations
     run = _Run(spec, width, inputs, tied, initial_variance, warmup, tangents, singular_values, generator)

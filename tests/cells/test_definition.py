@@ -60,6 +60,12 @@ class TwiceNamed(Plain):
     parameters = {"n": 0.1}
 
 
+class Unbounded(Plain):
+    """A parameter without a finite start."""
+
+    parameters = {"leak": float("nan")}
+
+
 @dataclass(frozen=True)
 class Nameless(Cell):
     """No ``name``."""
@@ -99,6 +105,7 @@ TAKES: dict[str, Callable[[Any], Any]] = {
         (NamedReads(), CellError, "plain.gates: {'n': 'input'} is not a mapping from names to isornn.cells.Reads"),
         (OneState(), CellError, "plain.states: 'h' is not a tuple of names"),
         (NoNumber(), CellError, "plain.parameters: {'leak': '0.1'} is not a mapping"),
+        (Unbounded(), CellError, "plain.parameters: {'leak': nan} is not a mapping from names to finite numbers"),
         (TwiceNamed(), CellError, "plain.parameters: 'n' is a gate's name too"),
         (Nameless(), CellError, "Nameless.name: None is not a string"),
         (Gateless(), CellError, "gateless.gates: None is not a mapping"),

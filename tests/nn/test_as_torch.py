@@ -325,6 +325,25 @@ def test_dtypes_under_autocast(ours: Any, theirs: Any) -> None:
             assert {value.dtype for value in peer(x)} == dtypes
 
 
+@with_peer
+def test_autocast_leaves_float64(ours: Any, theirs: Any) -> None:
+    layer, peer, x = made(ours), made(theirs), sequence()
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(layer(x), peer(x))
+
+
+def test_autocast_refuses_whole_numbers() -> None:
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match=r"input: torch.int64 is not allowed"):
+        made(nn.LSTM, dtype=torch.float32)(torch.ones(T, B, D, dtype=torch.long))
+
+
+@with_peer
+def test_complex_numbers(ours: Any, theirs: Any) -> None:
+    layer, peer = (made(kind, dtype=torch.complex128) for kind in (ours, theirs))
+    x = torch.complex(sequence(), sequence().flip(0))
+    torch.testing.assert_close(layer(x), peer(x))
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.ao.quantization is deprecated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 @every_kind

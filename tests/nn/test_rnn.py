@@ -543,6 +543,10 @@ def test_a_step_of_training_moves_every_parameter() -> None:
             lambda: made(nn.LSTM)(torch.zeros(2, B, D)),
             "input: torch.float32 is not allowed; the layer is torch.float64",
         ),
+        (
+            lambda: made(nn.MinimalRNN)(torch.zeros(2, B, D)),
+            "input: torch.float32 is not allowed; the layer is torch.float64",
+        ),
         (lambda: made(nn.GRU)(sequence(2, B, D), torch.zeros(1, B, N)), r"hx.h: torch.float32"),
         (lambda: made(nn.LSTM, batch_first=True)(torch.zeros(2, 3, 7)), r"it is \(batch, steps, 4\)"),
         (lambda: made(nn.GRU, num_layers=2)(sequence(2, B, D), torch.zeros(1, B, N)), r"it is \(2, 3, 5\)"),
@@ -610,6 +614,22 @@ def test_padding_that_overflows_beside_sequences_without_a_step() -> None:
     (out.sum() + last.sum()).backward()
     assert bool(out.isfinite().all()) and not bool(out[:, 0].any()) and not bool(last[0, 0].any())
     assert all(bool(parameter.grad.isfinite().all()) for parameter in layer.parameters())
+
+
+def test_padding_that_overflows_in_a_segment_that_ends_before_other_sequences() -> None:
+    x = torch.zeros(100, 3, 3)
+    x[:5, 0] = 1.0
+    results = []
+    for every in (None, 80):
+        torch.manual_seed(0)
+        layer = nn.VanillaRNN(3, 4, nonlinearity="relu", bias=False, checkpoint_every=every)
+        with torch.no_grad():
+            layer.weight_hh_l0.copy_(5 * torch.eye(4))
+        out, last = layer(x, lengths=[5, 85, 90])
+        (out.sum() + last.sum()).backward()
+        results.append((out, last, layer.weight_hh_l0.grad))
+    assert all(bool(value.isfinite().all()) for value in results[0])
+    torch.testing.assert_close(results[0], results[1])
 
 
 @pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int16, torch.int32])

@@ -238,6 +238,12 @@ def test_a_single_sequence_and_the_input_before_it() -> None:
     torch.testing.assert_close(out, layer(x, previous=previous)[0])
 
 
+def test_numbers_per_unit_may_be_parametrised() -> None:
+    layer, x = layer_of(TMR()), normal(T, B, D)
+    nn.utils.parametrize.register_parametrization(layer, "scale_l0", nn.Sigmoid())
+    torch.testing.assert_close(firm(layer.cell, learn(layer, x))[0], layer(x)[0])
+
+
 @EACH
 def test_pooling_weights_of_a_layer(cell: Cell) -> None:
     layer, x = layer_of(cell), normal(T, B, D)

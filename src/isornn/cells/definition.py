@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from inspect import signature
 from keyword import iskeyword
+from math import isfinite
 
+from isornn.cells.arguments import is_number
 from isornn.cells.cell import Cell, ParameterLaw, Reads, undeclared_attributes
 from isornn.cells.errors import CellError, OptionError
 
@@ -40,9 +42,9 @@ isornn.cells.cell_named gives one by name
     numbers = cell.parameters
     if not (
         isinstance(numbers, Mapping)
-        and all(isinstance(value, int | float | ParameterLaw) for value in numbers.values())
+        and all(isinstance(value, ParameterLaw) or (is_number(value) and isfinite(value)) for value in numbers.values())
     ):
-        raise CellError(f"{name}.parameters: {numbers!r} is not a mapping from names to numbers or laws")
+        raise CellError(f"{name}.parameters: {numbers!r} is not a mapping from names to finite numbers or laws")
     for field, names in (("states", states), ("gates", gates), ("parameters", numbers)):
         wrong = [one for one in names if not (isinstance(one, str) and one.isidentifier() and not iskeyword(one))]
         if wrong:

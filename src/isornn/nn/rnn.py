@@ -307,12 +307,12 @@ class RNN(nn.Module):
         place = suffix(layer, direction)
         values = sequences.values
         weights = self._weights(place, values.shape[0])
-        x = sequences.reversed(values) if direction else values
-        x = self._cast(self._with_features(x, layer, place))
-        inputs = self._with_previous(x, previous) if self.layout.stacks["weight_ph"] else x
-        pointwise = x if self.cell.input_enters_pointwise else None
+        x = self._cast(sequences.reversed(values) if direction else values)
         started = tuple(self._cast(value) for value in initial)
         self._check_dtypes(weights.matrix.dtype, x, started)
+        x = self._with_features(x, layer, place)
+        inputs = self._with_previous(x, previous) if self.layout.stacks["weight_ph"] else x
+        pointwise = x if self.cell.input_enters_pointwise else None
         out, last = self._over_time(inputs, pointwise, weights, started, sequences.lengths)
         return (sequences.reversed(out) if direction else out), last
 
@@ -386,7 +386,7 @@ class RNN(nn.Module):
         which are 0, would be 0 times infinity.
         """
         outputs, states = [], list(initial)
-        for start, stop in pairwise(sorted({0, *lengths.clamp(min=0).tolist()})):
+        for start, stop in pairwise(sorted({0, *lengths.clamp(0, len(inputs)).tolist()})):
             going_on = (lengths > start).nonzero().flatten()
             now, x = inputs[start:stop, going_on], None if pointwise is None else pointwise[start:stop, going_on]
             before = [value[going_on] for value in states]
@@ -426,9 +426,9 @@ class RNN(nn.Module):
         return getattr(self, name + place, None)
 
     def _cast(self, tensor: Any) -> Any:
-        """``tensor`` in the precision that autocast asks for."""
-        if tensor is None:
-            return None
+        """``tensor`` in the precision that autocast asks for, of all but float64 as in torch's operations."""
+        if tensor is None or not tensor.is_floating_point() or tensor.dtype == torch.float64:
+            return tensor
         device = tensor.device.type
         if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
             return tensor

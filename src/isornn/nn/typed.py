@@ -59,7 +59,7 @@ def learn(layer: RNN, x: Tensor, previous: Tensor | None = None) -> dict[str, Te
     if layer.batch_first and x.dim() == 3:
         x = x.transpose(0, 1)
     before = _before(layer, x, previous)
-    u = Values(**{name: layer.get_parameter(f"{name}_l0") for name in cell.parameters})
+    u = Values(**{name: getattr(layer, f"{name}_l0") for name in cell.parameters})
     nothing = Values(**{name: x.new_zeros(layer.hidden_size) for name in cell.states})
     for gate, reads in cell.gates.items():
         tensors = layer.gate_parameters(gate)
