@@ -15,7 +15,7 @@ from isornn.nn.layout import Layout
 from isornn.nn.rnn import RNN
 from isornn.nn.sequences import Sequences
 from isornn.nn.step import pre_activations, step
-from isornn.nn.stepped import Weights, stepped
+from isornn.nn.stepped import Weights, constant_drive, driven, products, recurrent_matrices, stepped
 
 States = tuple[Tensor, ...]
 Drive = Mapping[str, Tensor]
@@ -35,11 +35,7 @@ class LayerStep:
     def __init__(self, cell: Cell, weights: Weights) -> None:
         self.cell, self.weights, self.layout = cell, weights, Layout.of(cell)
         self.hidden = weights.matrix.shape[0] // len(self.layout.driven)
-        stack = self.layout.stacks["weight_hh"]
-        recurrent = () if weights.recurrent is None else weights.recurrent.unflatten(0, (-1, self.hidden)).unbind(0)
-        self.matrices = dict(zip(stack, recurrent, strict=True))
-        plain = [self.matrices[gate] for gate in self.layout.plain]
-        self.shared = torch.cat(plain) if plain else None
+        (self.matrices,) = recurrent_matrices(self.layout, weights.recurrent, 1, self.hidden)
 
     @staticmethod
     def of(layer: RecurrentLayer) -> LayerStep:
@@ -55,17 +51,10 @@ class LayerStep:
 
     def drive(self, inputs: Tensor) -> dict[str, Tensor]:
         """By gate (..., N): input part and bias of inputs (..., D)."""
-        total = nn.functional.linear(inputs, self.weights.matrix, self.weights.bias)
-        parts = total.unflatten(-1, (-1, self.hidden)).unbind(-2)
-        drive = dict(zip(self.layout.driven, parts, strict=True))
-        count = len(self.layout.undriven)
-        if count:
-            offset = self.weights.offset
-            blank = inputs.new_zeros(count * self.hidden) if offset is None else offset
-            own = blank.unflatten(-1, (-1, self.hidden)).unbind(-2)
-            shape = next(iter(drive.values())).shape
-            drive |= {gate: part.expand(shape) for gate, part in zip(self.layout.undriven, own, strict=True)}
-        return drive
+        parts = driven(inputs, self.weights.matrix, self.weights.bias).unflatten(-1, (-1, self.hidden)).unbind(-2)
+        constant = constant_drive(self.layout, self.weights.offset, 1, self.hidden, inputs)
+        own = {gate: part.expand_as(parts[0]) for gate, (part,) in constant.items()}
+        return dict(zip(self.layout.driven, parts, strict=True)) | own
 
     def pointwise(self, inputs: Tensor) -> Tensor | None:
         """What enters the update itself."""
@@ -83,19 +72,12 @@ class LayerStep:
         return pre_activations(self.cell, named, self.drive(inputs), self._multiply(states[0]), self.weights.units)
 
     def _multiply(self, first: Tensor) -> Callable[[str, Tensor], Tensor]:
-        shared = self.shared_products(first)
+        return products(self.layout, self.matrices, first)
 
-        def multiply(gate: str, r: Tensor) -> Tensor:
-            return shared[gate] if gate in shared else nn.functional.linear(r, self.matrices[gate])
-
-        return multiply
-
-    def shared_products(self, first: Tensor) -> dict[str, Tensor]:
-        """``W_k s`` of the gates that read the first state itself, by one product."""
-        if self.shared is None:
-            return {}
-        product = nn.functional.linear(first, self.shared)
-        return dict(zip(self.layout.plain, product.chunk(len(self.layout.plain), -1), strict=True))
+    @property
+    def shared(self) -> Tensor | None:
+        """The matrices of the gates that read the first state itself, in one."""
+        return self.matrices.get("")
 
     def projected(self, states: Sequence[Tensor]) -> States:
         """States as the cell's update has them, the first through the projection where there is one."""

@@ -79,7 +79,7 @@ def _(
     keep: bool,
 ) -> list[Tensor]:
     kind, layout = _cell(cell)
-    hidden = matrix.shape[0] // max(len(layout.driven), 1)
+    hidden = matrix.shape[0] // len(layout.driven)
     sizes = [value.shape[-1] for value in initial] + [hidden] * (layout.results - len(initial))
     kernel = kernel_for(kind, projection)
     if keep and kernel is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -71,13 +71,13 @@ def stepped(
     initial: Sequence[Tensor],
 ) -> list[Tensor]:
     """Reference recurrence: the cell's step applied T times in Python, differentiable any number of times."""
-    length, hidden = len(inputs), weights.matrix.shape[-2] // max(len(layout.driven), 1)
+    length, hidden = len(inputs), weights.matrix.shape[-2] // len(layout.driven)
     drive = driven(inputs, weights.matrix, weights.bias).unflatten(-1, (-1, hidden)).unbind(-2)
     by_gate = {gate: value.unbind(0) for gate, value in zip(layout.driven, drive, strict=True)}
-    by_gate |= _constant(layout, weights.offset, length, hidden, initial[0])
+    by_gate |= constant_drive(layout, weights.offset, length, hidden, initial[0])
     # Unbound once: the gradient of an index is as large as the sequence.
     fed = None if pointwise is None else pointwise.unbind(0)
-    matrices = _matrices(layout, weights.recurrent, length, hidden)
+    matrices = recurrent_matrices(layout, weights.recurrent, length, hidden)
     states, record = Values(**dict(zip(cell.states, initial, strict=True))), []
     for t in range(length):
         now = {gate: value[t] for gate, value in by_gate.items()}
@@ -98,9 +98,9 @@ def scanned(
     """`stepped` with tied weights as torch's ``scan`` operator: a loop for exporters, of any length."""
     from torch._higher_order_ops.scan import scan_op
 
-    hidden = weights.matrix.shape[-2] // max(len(layout.driven), 1)
-    (matrices,) = _matrices(layout, weights.recurrent, 1, hidden)
-    constant = {gate: part for gate, (part,) in _constant(layout, weights.offset, 1, hidden, initial[0]).items()}
+    hidden = weights.matrix.shape[-2] // len(layout.driven)
+    (matrices,) = recurrent_matrices(layout, weights.recurrent, 1, hidden)
+    constant = {gate: part for gate, (part,) in constant_drive(layout, weights.offset, 1, hidden, initial[0]).items()}
     projection = [] if weights.projection is None else [weights.projection]
     fed = [driven(inputs, weights.matrix, weights.bias), *([] if pointwise is None else [pointwise])]
     # The operator is called as itself, with all that a step reads: its public front compiles the step, for a minute.
@@ -132,8 +132,8 @@ def _advanced(
     weights: Weights,
 ) -> tuple[Values, list[Tensor]]:
     """The states after a step and the step's results, given what ``now`` drives each gate with."""
-    products = _Products(matrices, getattr(states, cell.states[0]), layout.plain)
-    states, u = step(cell, states, now, products, x, weights.units)
+    multiply = products(layout, matrices, getattr(states, cell.states[0]))
+    states, u = step(cell, states, now, multiply, x, weights.units)
     if weights.projection is not None:
         first = nn.functional.linear(getattr(states, cell.states[0]), weights.projection)
         setattr(states, cell.states[0], first)
@@ -153,7 +153,7 @@ def driven(inputs: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
     return product if bias is None else product + bias[: len(inputs), None]
 
 
-def _constant(
+def constant_drive(
     layout: Layout, offset: Tensor | None, length: int, hidden: int, like: Tensor
 ) -> dict[str, Sequence[Tensor]]:
     """For each gate that reads the state alone its bias at every step, or 0."""
@@ -168,7 +168,7 @@ def _constant(
     }
 
 
-def _matrices(layout: Layout, recurrent: Tensor | None, length: int, hidden: int) -> list[dict[str, Tensor]]:
+def recurrent_matrices(layout: Layout, recurrent: Tensor | None, length: int, hidden: int) -> list[dict[str, Tensor]]:
     """For each step, the recurrent matrix of each gated reading and, under ``""``, the rest in one."""
     if recurrent is None:
         return [{}] * length
@@ -181,15 +181,20 @@ def _matrices(layout: Layout, recurrent: Tensor | None, length: int, hidden: int
     return [{gate: part[t] for gate, part in matrices.items()} for t in range(length)]
 
 
-class _Products:
-    """``W_k r`` for the gates of one step; those that read the first state itself share one product."""
+def products(layout: Layout, matrices: Mapping[str, Tensor], first: Tensor) -> Callable[[str, Tensor], Tensor]:
+    """``W_k r`` by gate and r, as `step` takes it; the gates that read the first state itself share one product.
 
-    def __init__(self, matrices: Mapping[str, Tensor], first: Tensor, plain: tuple[str, ...]) -> None:
-        self.matrices = matrices
-        self.shared: dict[str, Tensor] = {}
-        if plain:
-            product = nn.functional.linear(first, matrices[""])
-            self.shared = dict(zip(plain, product.chunk(len(plain), dim=-1), strict=True))
+    Args:
+        layout: the cell's.
+        matrices: of one step, from `recurrent_matrices`.
+        first: the first state.
+    """
+    shared: dict[str, Tensor] = {}
+    if layout.plain:
+        product = nn.functional.linear(first, matrices[""])
+        shared = dict(zip(layout.plain, product.chunk(len(layout.plain), dim=-1), strict=True))
 
-    def __call__(self, gate: str, r: Tensor) -> Tensor:
-        return self.shared[gate] if gate in self.shared else nn.functional.linear(r, self.matrices[gate])
+    def multiply(gate: str, r: Tensor) -> Tensor:
+        return shared[gate] if gate in shared else nn.functional.linear(r, matrices[gate])
+
+    return multiply
