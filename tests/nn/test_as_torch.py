@@ -268,6 +268,14 @@ def test_traces_run_with_any_length_and_batch(kind: Any) -> None:
 
 
 @old_tracer
+def test_traces_of_projected_states_do_not_warn() -> None:
+    layer = made(nn.LSTM, proj_size=2)
+    traced = torch.jit.trace(layer, (sequence(),))
+    x = sequence(T + 2, B + 1, D)
+    torch.testing.assert_close(traced(x), layer(x))
+
+
+@old_tracer
 def test_traces_take_lengths() -> None:
     class Reader(torch.nn.Module):
         def __init__(self) -> None:

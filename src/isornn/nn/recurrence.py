@@ -39,9 +39,10 @@ def recurrence(
     plain = weights.tied and not transformed([inputs, pointwise, *initial, *weights.tensors()])
     # A program has the operation whatever the cell and the batch: steps would be those of the example alone.
     recorded = torch.compiler.is_exporting() or is_tracing()
-    by_kernel = kernel_for(cell, None) is not None and inputs.shape[1] > 0 and not inputs.is_complex()
-    if weights.projection is not None:  # an output of its own reads the projected state
-        by_kernel = by_kernel and layout.results == len(initial)
+    # An output of its own reads the projected state.
+    reads_projected = weights.projection is not None and layout.results > len(initial)
+    has_kernel = kernel_for(cell, None) is not None and not reads_projected and not inputs.dtype.is_complex
+    by_kernel = has_kernel and inputs.shape[1] > 0
     if not plain or not (recorded or by_kernel):
         return stepped(cell, layout, inputs, pointwise, weights, initial)
     dtype = inputs.dtype
