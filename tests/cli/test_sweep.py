@@ -72,6 +72,27 @@ def test_a_record_without_a_loss_has_none_in_the_table(best: str, tmp_path: Path
     assert "1 finished" in result.output and "best so far" not in result.output
 
 
+def test_single_runs_are_as_their_records_say(tmp_path: Path) -> None:
+    """Those of ``isornn train``, which no sweep has asked for."""
+    ends = {
+        "good": {"best": {"loss": 0.5}, "diverged": None},
+        "bad": {"best": None, "diverged": "update 3: the loss is NaN"},
+    }
+    for name, record in ends.items():
+        run = tmp_path / "runs" / name
+        run.mkdir(parents=True)
+        (run / "configuration.json").write_text("{}")
+        (run / "record.json").write_text(json.dumps(record))
+    begun = tmp_path / "runs" / "begun"
+    begun.mkdir()
+    (begun / "configuration.json").write_text("{}")
+    result = sweep("status", tmp_path / "runs")
+    assert result.exit_code == 0, result.exception
+    assert "1 finished, 0 running, 1 failed, 1 waiting" in result.stdout
+    assert "best so far: good, validation loss 0.5" in result.stdout
+    assert "bad failed: diverged: update 3: the loss is NaN" in result.stdout
+
+
 def written(file: Path, updates: int = 4, rates: str = "[0.1, 0.01, 1e30]") -> Path:
     file.write_text(FILE.format(updates=updates, rates=rates), encoding="utf-8")
     return file

@@ -92,13 +92,13 @@ def run(
 
 @sweep.command()
 def status(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of a sweep.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of a sweep, or of single runs.")],
     as_json: AsJson = False,
 ) -> None:
     """The state of a sweep's runs, and the best so far, during the sweep or after it."""
-    from isornn.training.sweep import collect
+    from isornn.training.sweep import trainings_in
 
-    runs = collect(folder)
+    runs = trainings_in(folder)
     if as_json:
         print_json(_answer(folder, runs))
     else:

@@ -1,13 +1,15 @@
 """Who has a run of a sweep, and which runs were lost with their workers."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from isornn.records import write_record
 from isornn.training.lock import locked
-from isornn.training.sweep.ledger import CLAIM, OUTCOME, lost
+from isornn.training.sweep.ledger import CLAIM, CONFIGURATION, OUTCOME, lost, read_run
 
 
 @pytest.mark.parametrize(
@@ -26,10 +28,17 @@ def test_a_run_is_lost_without_an_outcome_and_without_a_worker(
     write_record(tmp_path / CLAIM, {"sweep": sweep, "state": "running"})
     if ended:
         write_record(tmp_path / OUTCOME, {"state": "done"})
+    with worked_on(tmp_path, held):
+        assert lost(tmp_path, "ours") is answer
+
+
+@contextmanager
+def worked_on(folder: Path, held: bool = True) -> Iterator[None]:
+    """Another thread has the lock of the folder for as long as the block goes on."""
     taken, over = threading.Event(), threading.Event()
 
     def work() -> None:
-        with locked(tmp_path) as ours:
+        with locked(folder) as ours:
             assert ours
             taken.set()
             over.wait(30)
@@ -39,8 +48,18 @@ def test_a_run_is_lost_without_an_outcome_and_without_a_worker(
         worker.start()
         assert taken.wait(30)
     try:
-        assert lost(tmp_path, "ours") is answer
+        yield
     finally:
         over.set()
         if held:
             worker.join(30)
+
+
+def test_a_run_that_no_sweep_has_taken_is_running_while_its_folder_is_locked(tmp_path: Path) -> None:
+    """As by ``isornn train``: a sweep that takes it as waiting asks for it again and again, without a pause."""
+    write_record(tmp_path / CONFIGURATION, {})
+    assert read_run(tmp_path).state == "waiting"
+    assert not (tmp_path / ".lock").exists()  # nothing is written where nobody was at work
+    with worked_on(tmp_path):
+        assert read_run(tmp_path).state == "running"
+    assert read_run(tmp_path).state == "waiting"

@@ -3,7 +3,7 @@
 from isornn.training.sweep.execute import run_sweep
 from isornn.training.sweep.ledger import Run, RunFailed, SweptRun, collect
 from isornn.training.sweep.plan import Fields, SweepError, expand, flattened, load_sweep
-from isornn.training.sweep.training import named_by_hash, train_run
+from isornn.training.sweep.training import named_by_hash, train_run, trainings_in
 from isornn.training.sweep.workers import LocalWorkers, RayWorkers, WorkerLost, Workers, processors
 
 __all__ = [
@@ -24,4 +24,5 @@ __all__ = [
     "processors",
     "run_sweep",
     "train_run",
+    "trainings_in",
 ]

@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 from isornn.cells.errors import brief
 from isornn.records import RecordError, read_table, write_record
-from isornn.training.lock import locked
+from isornn.training.lock import LOCK, locked
 from isornn.training.sweep.plan import Fields, SweepError
 
 Progress = Callable[[int, int], None]
@@ -99,7 +99,7 @@ def read_run(folder: Path) -> SweptRun:
     configuration = _configuration(folder)
     noted = _noted(folder)
     # In this order: the outcome is written before the lock falls.
-    running = (folder / CLAIM).exists() and _held_elsewhere(folder)
+    running = not (folder / OUTCOME).exists() and _held_elsewhere(folder)
     if (folder / OUTCOME).exists():
         noted = _notes(folder / OUTCOME)
     state = noted.get("state", "running" if running else "waiting")
@@ -166,6 +166,9 @@ def give_up(folder: Path, reason: str) -> None:
 
 
 def _held_elsewhere(folder: Path) -> bool:
+    """Whether a worker of some sweep has it, or a run that no sweep has begun: each holds the lock."""
+    if not (folder / LOCK).exists():
+        return False
     with locked(folder) as ours:
         return not ours
 

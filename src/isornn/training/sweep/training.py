@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from isornn.records import read_table
 from isornn.training.configuration import Configuration
-from isornn.training.run import run
-from isornn.training.sweep.ledger import Progress, RunFailed
+from isornn.training.run import RECORD, run
+from isornn.training.sweep.ledger import Progress, RunFailed, SweptRun, collect
 from isornn.training.sweep.plan import Fields, SweepError
 
 
@@ -60,5 +62,29 @@ def train_run(
     """
     record = run(Configuration.from_mapping(configuration, allow=allow), folder, data=data, progress=progress)
     if record.diverged is not None:
-        raise RunFailed(f"diverged: {record.diverged}", record.to_mapping())
+        raise RunFailed(_diverged(record.diverged), record.to_mapping())
     return record.to_mapping()
+
+
+def trainings_in(folder: Path) -> list[SweptRun]:
+    """`collect`, in which a run that `isornn.training.run` has ended without a sweep is as its record says.
+
+    Raises:
+        SweepError, RecordError: as `collect`.
+    """
+    return [_as_recorded(run) for run in collect(folder)]
+
+
+def _as_recorded(run: SweptRun) -> SweptRun:
+    file = run.folder / RECORD
+    if run.state != "waiting" or not file.exists():
+        return run
+    record = read_table(file, {"diverged": str | None})
+    why = record.get("diverged")
+    if why is not None:
+        return replace(run, state="failed", record=record, reason=_diverged(why))
+    return replace(run, state="finished", record=record)
+
+
+def _diverged(why: str) -> str:
+    return f"diverged: {why}"
