@@ -82,6 +82,7 @@ def test_a_start_instead_of_a_file() -> None:
         (("diverges.json",), "no fixed point"),
         (("identity.json",), "identity"),
         (("typed.json", "--steps", "0"), "steps: 0"),
+        (("typed.json", "--steps", "two"), "'two' is not a whole number"),
         (("--cell", "lstm", "--hidden", 8, "--inputs", 8, "--init", "other"), "init: 'other'"),
     ],
 )

@@ -97,6 +97,8 @@ def test_divergence_is_one_line_and_code_1(file: Path, tmp_path: Path) -> None:
         (("--set", "start.name=critcal"), "start.name: 'critcal' is not allowed; did you mean critical? it is one of"),
         (("--set", "schedule.name=exp"), "schedule.name: 'exp' is not allowed; it is one of constant"),
         (("--set", "rate"), "--set: 'rate' is not allowed; it is FIELD=VALUE"),
+        (("--set", "seed=1", "--set", "seed=2"), "--set: 'seed=2' is not allowed; seed is set once, and is 1 already"),
+        (("--set", "task.length.x=1"), "--set.task.length.x: 1 is not allowed; length is no table but "),
         (("--device", "tpu"), "--device: 'tpu' is not allowed; it is auto, cpu or cuda"),
         (("--devices", "0"), "--devices: 0 is not allowed"),
         (("--devices", "3"), "devices: 3 is not allowed; it divides the batch size, 4"),

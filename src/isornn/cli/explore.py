@@ -32,10 +32,11 @@ def explore(
     if spec is not None:
         alone(cell=cell)
     from isornn.explorer.controls import opening
-    from isornn.explorer.server import serve
 
     if spec is None:
         start = opening(typed_cell("lstm" if cell is None else cell))
     else:
         start = loaded(spec, allow_import=allow_import)
+    from isornn.explorer.server import serve  # after all refusals, as it takes seconds to import
+
     serve(start, port, lambda line: say(f"isornn: {line}"), browser)

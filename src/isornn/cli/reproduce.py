@@ -55,9 +55,7 @@ def reproduce(
         _list([target_named(name) for name in target_ids()], json)
         return
     if target == "report":
-        from isornn.experiments.report import report
-
-        print(report(RESULTS if output is None else output))
+        print(_report(RESULTS if output is None else output))
         return
     if scale not in SCALES:
         raise TargetError(f"scale: {scale!r} is not allowed; it is one of {', '.join(SCALES)}")
@@ -77,6 +75,16 @@ def reproduce(
         rows = [(one.target, one.verdict.answer, one.verdict.why, f"{one.seconds:.0f}") for one in found]
         print_table(f"Reproductions at scale {scale}", ("target", "verdict", "why", "seconds"), rows, lines=True)
         print(f"records and figures: {folder}")
+
+
+def _report(results: Path) -> str:
+    from isornn.experiments.report import report
+    from isornn.experiments.target import SCALES, TargetError
+
+    if not any(file for scale in SCALES for file in results.glob(f"{scale}/*.json")):
+        where = f"it is a folder with records in {', '.join(SCALES[:-1])} or {SCALES[-1]}"
+        raise TargetError(f"--output: {str(results)!r} is not allowed; {where}")
+    return report(results)
 
 
 def _list(targets: list[Target], json: bool) -> None:

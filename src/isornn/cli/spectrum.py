@@ -19,6 +19,7 @@ from isornn.cli.options import (
     Inputs,
     Length,
     Variance,
+    whole,
 )
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
 from isornn.formatting import with_error_of
@@ -38,7 +39,9 @@ def spectrum(
         str | None, typer.Option("--init", metavar="START", help="torch (default), standard, chrono, critical, ...")
     ] = None,
     length: Length = None,
-    steps: Annotated[int, typer.Option("--steps", metavar="K", help="Of the product of K steps' Jacobians.")] = 1,
+    steps: Annotated[
+        int, typer.Option("--steps", metavar="K", parser=whole, help="Of the product of K steps' Jacobians.")
+    ] = 1,
     input_variance: Variance = None,
     input_correlation: Correlation = None,
     input_mean: InputMean = None,

@@ -72,7 +72,7 @@ def _configuration(file: Path, changes: Sequence[str], allow_import: Sequence[st
     from isornn.cells import SpecError
     from isornn.cli.own_code import allowed
     from isornn.training import Configuration
-    from isornn.training.sweep.plan import expand
+    from isornn.training.sweep.plan import changed
 
     try:
         table = read_toml(file)
@@ -80,8 +80,25 @@ def _configuration(file: Path, changes: Sequence[str], allow_import: Sequence[st
         raise SpecError("FILE.toml", str(file), f"it is a file that can be read ({error.strerror})") from None
     except ValueError as error:  # not UTF-8, or not TOML
         raise SpecError("FILE.toml", str(file), f"it is TOML ({error})") from None
-    (changed,) = expand({"base": table, "runs": [dict(map(_change, changes))]})
-    return Configuration.from_mapping(changed, allow=allowed(allow_import))
+    given = changed(changed({}, table, "FILE.toml"), _changes(changes), "--set")
+    return Configuration.from_mapping(given, allow=allowed(allow_import))
+
+
+def _changes(texts: Sequence[str]) -> dict[str, Any]:
+    """The values of ``--set`` by their fields.
+
+    Raises:
+        SpecError: no field and value, or a field a second time.
+    """
+    from isornn.cells import SpecError
+
+    found: dict[str, Any] = {}
+    for text in texts:
+        field, value = _change(text)
+        if field in found:
+            raise SpecError("--set", text, f"{field} is set once, and is {found[field]!r} already")
+        found[field] = value
+    return found
 
 
 def _change(text: str) -> tuple[str, Any]:

@@ -85,9 +85,9 @@ def expand(table: Mapping[str, Any]) -> list[Fields]:
     for field, values in grid.items():
         if not isinstance(values, list) or not values:
             raise SweepError(f"grid.{field}", values, "it is a list of values")
-    base = _changed({}, table.get("base", {}), "base")
+    base = changed({}, table.get("base", {}), "base")
     return [
-        _changed(_changed(base, change, f"runs[{place}]"), dict(zip(grid, values, strict=True)), "grid")
+        changed(changed(base, change, f"runs[{place}]"), dict(zip(grid, values, strict=True)), "grid")
         for place, change in enumerate(_runs(table, grid))
         for values in product(*grid.values())
     ]
@@ -104,6 +104,32 @@ def flattened(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, 
             yield from flattened(value, f"{above}{name}.")
         else:
             yield f"{above}{name}", value
+
+
+def changed(configuration: Mapping[str, Any], change: Mapping[str, Any], where: str) -> Fields:
+    """A copy of ``configuration`` in which the fields of ``change`` have its values; dots in both reach into tables.
+
+    Args:
+        where: ``change`` is, for errors.
+
+    Raises:
+        SweepError: a field within what is no table.
+
+    >>> changed({"task": {"name": "copy"}}, {"task.length": 100}, "--set")
+    {'task': {'name': 'copy', 'length': 100}}
+    """
+    result = deepcopy(dict(configuration))
+    for field, value in flattened(change):
+        *tables, name = field.split(".")
+        inner = result
+        if len(tables) >= DEEPEST:
+            raise SweepError(where, field, f"a field has at most {DEEPEST} parts")
+        for table in tables:
+            inner = inner.setdefault(table, {})
+            if not isinstance(inner, dict):
+                raise SweepError(f"{where}.{field}", value, f"{table} is no table but {inner!r}")
+        inner[name] = deepcopy(value)
+    return result
 
 
 def _check(table: Mapping[str, Any]) -> None:
@@ -126,19 +152,3 @@ def _runs(table: Mapping[str, Any], grid: Mapping[str, Any]) -> list[Mapping[str
             if field in grid:
                 raise SweepError(f"runs[{place}]", field, "the grid varies it already, and a field is varied once")
     return runs
-
-
-def _changed(configuration: Mapping[str, Any], change: Mapping[str, Any], where: str) -> Fields:
-    """A copy of ``configuration`` in which the fields of ``change`` have its values."""
-    result = deepcopy(dict(configuration))
-    for field, value in flattened(change):
-        *tables, name = field.split(".")
-        inner = result
-        if len(tables) >= DEEPEST:
-            raise SweepError(where, field, f"a field has at most {DEEPEST} parts")
-        for table in tables:
-            inner = inner.setdefault(table, {})
-            if not isinstance(inner, dict):
-                raise SweepError(f"{where}.{field}", value, f"{table} is no table but {inner!r}")
-        inner[name] = deepcopy(value)
-    return result
