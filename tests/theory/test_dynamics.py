@@ -20,6 +20,7 @@ from isornn.cells import (
     Minimal,
     Peephole,
     Spec,
+    SpecError,
     Vanilla,
 )
 from isornn.simulation import simulate
@@ -170,6 +171,24 @@ def test_biases_drawn_once_over_time() -> None:
 def test_input_correlations_are_checked(wrong: Any) -> None:
     with pytest.raises(ValueError, match="input_correlation"):
         moment_dynamics(CASES["minimal"], 3, input_correlation=wrong)
+
+
+@pytest.mark.parametrize("wrong", [torch.tensor(0.5), torch.tensor([]), torch.tensor([[0.5, 0.2]]), [0.5]])
+def test_the_map_takes_a_line_of_correlations(wrong: Any) -> None:
+    with pytest.raises(SpecError, match="correlation: .* shape"):
+        correlation_map(CASES["minimal"], wrong)
+
+
+@pytest.mark.parametrize("wrong", ["x", True, -1.0, math.nan, torch.ones(2)])
+def test_initial_variances_are_checked(wrong: Any) -> None:
+    with pytest.raises(SpecError, match="initial_variance"):
+        moment_dynamics(CASES["minimal"], 3, initial_variance=wrong)
+
+
+def test_tied_networks_take_a_step() -> None:
+    with pytest.raises(SpecError, match="steps: 0 is not allowed"):
+        moment_dynamics(CASES["minimal"], 0, tied=True)
+    assert moment_dynamics(CASES["minimal"], 0).mean.shape == (1,)
 
 
 def test_several_states_are_sampled() -> None:

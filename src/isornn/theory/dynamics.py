@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, SpecError
-from isornn.cells.arguments import seeded, whole_number
+from isornn.cells.arguments import is_number, seeded, whole_number
 from isornn.cells.spec import check_spec
 from isornn.modes import usual_modes
 from isornn.theory.assumptions import check_assumptions
@@ -62,7 +62,7 @@ def moment_dynamics(
     """Mean, second moment and correlation step by step (Gilboa et al. 2019 eqs. 4-5; figure 5).
 
     Args:
-        steps: how many.
+        steps: how many; of tied networks at least 1.
         tied: weights and biases are drawn once for all steps, as in a real network; else weights are redrawn at every
             step, and biases as the spec says.
         input_correlation: Sigma_z, one number or one for each step; the spec's by default.
@@ -83,8 +83,8 @@ def moment_dynamics(
     tensor(0.5416, dtype=torch.float64)
     """
     check_spec(spec)
-    steps = whole_number("steps", steps, 0, "number of steps")
-    if not 0 <= initial_variance < math.inf:
+    steps = whole_number("steps", steps, 1 if tied else 0, "number of steps")
+    if not is_number(initial_variance) or not 0 <= initial_variance < math.inf:
         raise SpecError("initial_variance", initial_variance, "it is a finite number of at least 0")
     sigma = _correlations(spec, steps, input_correlation)
     generator = seeded(generator)
@@ -138,13 +138,13 @@ def correlation_map(spec: Spec, correlation: Tensor) -> Tensor:
     """``C -> C'`` of one step at the fixed point's mean and second moment (Gilboa et al. 2019 eq. 6).
 
     Args:
-        correlation: values of C in [-1, 1], shape (points,).
+        correlation: values of C in [-1, 1], shape (points,), at least one.
 
     Returns:
         C' of shape ``(*batch, points)``.
 
     Raises:
-        SpecError: no spec, or a correlation outside [-1, 1].
+        SpecError: no spec, a correlation outside [-1, 1], or another shape.
         TheoryMissing: identity matrices, or a cell that is not pointwise; the next correlation is not a function of C
             alone (several states, or units with their own biases); the fixed point does not exist or has no variance
             over units.
@@ -155,6 +155,8 @@ def correlation_map(spec: Spec, correlation: Tensor) -> Tensor:
     tensor([0.5025, 1.0000], dtype=torch.float64)
     """
     check_spec(spec)
+    if not isinstance(correlation, Tensor) or correlation.ndim != 1 or not len(correlation):
+        raise SpecError("correlation", correlation, "it is a tensor of values from -1 to 1, shape (points,)")
     if not bool((correlation.abs() <= 1).all()):
         raise SpecError("correlation", correlation, "its values are from -1 to 1")
     check_assumptions(spec)

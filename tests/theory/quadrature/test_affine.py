@@ -486,3 +486,32 @@ def test_moments_of_a_normal_variable(power):
     variance = torch.tensor(1.7, dtype=torch.float64)
     exact, _ = quad(lambda x: x**power * math.exp(-(x**2) / 3.4) / math.sqrt(2 * math.pi * 1.7), -30, 30)
     assert float(_normal_moment(power, variance)) == pytest.approx(exact, rel=1e-7, abs=1e-9)
+
+
+class Blended(Cell):
+    """One matrix reads the state where a gate is open, and 1 where it is closed."""
+
+    name = "blended"
+    gates = {"r": Vanilla.gates["h"], "n": Vanilla.gates["h"]}
+
+    def read(self, gate: str, s: Any, u: Any) -> Any:
+        if gate != "n":
+            return s.h
+        open_share = torch.sigmoid(u.r)
+        return open_share * s.h + (1 - open_share)
+
+    def update(self, s: Any, u: Any, x: Any) -> dict[str, Any]:
+        return {"h": 0.5 * s.h + 0.5 * torch.relu(u.n)}
+
+
+def test_reads_that_rest_on_the_mean_are_sampled() -> None:
+    answer = analyze(Spec(Blended(), law(r=(1, 0.5, 0, 0), n=(0.5, 0.5, 0, 0.3))), length=2)
+    draw = torch.Generator().manual_seed(0)
+    h = torch.zeros(400_000, dtype=torch.float64)
+    for _ in range(40):
+        r = torch.sigmoid((h.square().mean() + 0.5).sqrt() * torch.randn(h.shape, generator=draw, dtype=h.dtype))
+        width = (0.5 * (r * h + 1 - r).square().mean() + 0.5).sqrt()
+        h = 0.5 * h + 0.5 * torch.relu(0.3 + width * torch.randn(h.shape, generator=draw, dtype=h.dtype))
+    assert answer.engine == "population"
+    assert answer.fixed_point.mean.number() == pytest.approx(float(h.mean()), rel=0.005)
+    assert answer.fixed_point.second_moment.number() == pytest.approx(float(h.square().mean()), rel=0.005)

@@ -144,7 +144,8 @@ def affine_refusal(cell: Cell) -> str | None:
     """Why the deterministic engine does not cover ``cell``, or ``None`` where it does.
 
     It covers cells with one state that enters its update affinely, with coefficients that are products of functions of
-    one pre-activation each.
+    one pre-activation each. Pre-activations know the state by its second moment alone, so what they read has no part
+    without it.
 
     Raises:
         CellError: the cell has a mistake.
@@ -165,6 +166,9 @@ def affine_refusal(cell: Cell) -> str | None:
             return f"{what} has {polynomial.obstacle()}"
         if polynomial.degree(state) > 1 or polynomial.degree(INPUT) > 1:
             return f"{what} is not affine in {state} and input"
+    for gate, read in structure.reads.items():
+        if read.part(state, 1).terms and read.part(state, 0).part(INPUT, 0).terms:
+            return f"what u_{gate} reads has a part without {state}, so that it rests on the mean of {state} too"
     return None
 
 
