@@ -1,9 +1,10 @@
-"""In a loop of single steps, the calls over which each row of the batch goes on from its own state."""
+"""In a loop, the calls over which each row of the batch goes on from its own state."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -14,29 +15,34 @@ from isornn.capture.parts import Part
 
 @dataclass(frozen=True)
 class Run:
-    """Calls number ``start`` to ``stop`` - 1, in which one row of the batch goes on from its own state."""
+    """Calls number ``first`` to ``last`` - 1, in which one row of the batch goes on from its own state.
+
+    Args:
+        row, first, last: of the batch; of the calls.
+        start, steps: of its steps among those of all calls.
+    """
 
     row: int
+    first: int
+    last: int
     start: int
-    stop: int
-
-    @property
-    def steps(self) -> int:
-        return self.stop - self.start
+    steps: int
 
 
 def runs_of(parts: Sequence[Part]) -> list[Run]:
-    """Those of all rows, the longest first; none where a call has more than one step, or what only its start has.
+    """Those of all rows, the longest first; none where a call has what only its start has.
 
-    A step after which the state before it is given again, as of a row that is masked, is of no run.
+    A call after which the state before it is given again, as of a row that is masked, is of no run.
     """
-    if any(len(part.output) > 1 or part.previous is not None for part in parts):
+    if any(part.previous is not None for part in parts):
         return []
     begun, held, runs = list[int](), list[bool](), list[Run]()
+    times = list(accumulate((len(part.output) for part in parts), initial=0))
 
-    def end(row: int, stop: int) -> None:
-        if stop - begun[row] > held[row]:
-            runs.append(Run(row, begun[row], stop))
+    def end(row: int, last: int) -> None:
+        first = begun[row]
+        if last - first > held[row]:
+            runs.append(Run(row, first, last, times[first], times[last] - times[first]))
 
     for number, part in enumerate(parts):
         goes_on, repeats = _alike(parts[number - 1], part) if number else ([], [])
@@ -64,5 +70,5 @@ def _alike(before: Part, part: Part) -> tuple[list[bool], list[bool]]:
         return torch.stack([(a[:met] == b[:met]).all(-1) for a, b in pairs]).all(0)
 
     repeats = torch.stack([state[:met].bool().any(-1) for states in given for state in states]).any(0)
-    repeats &= equal(before.initial) if before.initial is not None else repeats.new_zeros(())
+    repeats &= equal(before.initial) if before.initial is not None else torch.zeros_like(repeats)
     return equal(before.final).tolist(), repeats.tolist()

@@ -31,6 +31,7 @@ class CapturedSequence:
         chains: how many separate sequences, or batches of them, those calls make.
         cuts: times at which a call went on from a state without a gradient.
         goes_on: whether the first call did, from one that is not 0.
+        of_rows: by the times of ``of_ends``, for which sequences, (B,); ``None`` where a call's end is that of all.
     """
 
     sequences: Sequences
@@ -44,6 +45,7 @@ class CapturedSequence:
     chains: int
     cuts: tuple[int, ...] = ()
     goes_on: bool = False
+    of_rows: Mapping[int, Tensor] | None = None
 
     @property
     def windows(self) -> tuple[int, ...]:
@@ -106,9 +108,9 @@ def longest_sequence(module: RecurrentModule, calls: Sequence[Call]) -> Captured
     a shared encoder, the longest is taken, the first of equals; ``chains`` says how many there were.
     Calls of a bidirectional module and those with lengths are sequences of their own.
 
-    In a loop of single steps the rows of a batch may go on each for itself: the rows whose episodes or sequences have
-    ended get another state, or are left out. Where that gives longer sequences, these are the rows' own: as many as
-    the batch has rows, the longest, with their lengths.
+    In a loop the rows of a batch may go on each for itself: the rows whose episodes or sequences have ended get another
+    state, or are left out. Where that gives longer sequences, these are the rows' own: as many as the batch has rows,
+    the longest, with their lengths.
 
     Raises:
         CaptureError: shapes that a module of this class would not return.
@@ -147,40 +149,52 @@ def _by_row(parts: Sequence[Part], runs: Sequence[Run]) -> CapturedSequence:
     rows, starts, lengths = (
         torch.tensor([getattr(run, name) for run in chosen], device=device) for name in ("row", "start", "steps")
     )
-    # Behind its end a run stays at its last call.
-    times = torch.arange(longest.steps, device=device).unsqueeze(1).minimum(lengths - 1)
+    # Behind its end a run stays at its last step.
+    steps = starts + torch.arange(longest.steps, device=device).unsqueeze(1).minimum(lengths - 1)
 
-    def at(numbers: Tensor, values: Sequence[Tensor]) -> Tensor:
-        """Of these calls the runs' own rows, from values (rows of the call, .) of all calls."""
-        return torch.stack([nn.functional.pad(one, (0, 0, 0, batch - len(one))) for one in values])[numbers, rows]
+    def in_time(values: Sequence[Tensor]) -> Tensor:
+        """(T, B, .) of the runs, from (steps, rows, .) of each call."""
+        padded = [nn.functional.pad(one, (0, 0, 0, batch - one.shape[1])) for one in values]
+        return sequences.ended(torch.cat(padded)[steps, rows])
 
-    def of_states(numbers: Tensor, found: Sequence[Sequence[States]]) -> Sequence[States]:
-        """Likewise by layer, from states by layer."""
+    def of_calls(numbers: Sequence[int], found: Sequence[Sequence[States]]) -> Sequence[States]:
+        """By layer the runs' rows (B, .) of their calls with these numbers."""
+        layers = zip(*([found[number] for number in numbers]), strict=True)
         return [
-            tuple(at(numbers, values) for values in zip(*by_call, strict=True)) for by_call in zip(*found, strict=True)
+            tuple(
+                torch.stack([one[run.row] for one, run in zip(values, chosen, strict=True)])
+                for values in zip(*states, strict=True)
+            )
+            for states in layers
         ]
 
-    def by_time(found: Sequence[Sequence[States]]) -> Mapping[int, Sequence[States]]:
-        whole = of_states(starts + times, found)
-        return {t + 1: [tuple(values[t] for values in states) for states in whole] for t in range(longest.steps)}
-
-    sequences = Sequences(at(starts + times, [part.sequences.values[0] for part in parts]), lengths)
+    sequences = Sequences(parts[0].sequences.values, lengths)
     blank = [[tuple(map(torch.zeros_like, states)) for states in part.final] for part in parts]
     given = [zero if part.initial is None else part.initial for part, zero in zip(parts, blank, strict=True)]
-    of_output = [part.of_output[0] for part in parts if part.of_output is not None]
+    of_output = [part.of_output for part in parts if part.of_output is not None]
     of_final = [part.of_final for part in parts if part.of_final is not None]
+    last = [run.last - 1 for run in chosen]
+    times = list(accumulate(len(part.output) for part in parts))
+    # By time, each run's call that ends then.
+    ends = [{times[number] - run.start: number for number in range(run.first, run.last)} for run in chosen]
+    at = sorted({time for own in ends for time in own}) if of_final else []
     return CapturedSequence(
-        sequences.with_values(sequences.ended(sequences.values)),
+        sequences.with_values(in_time([part.sequences.values for part in parts])),
         None,
-        of_states(starts, given),
-        sequences.ended(at(starts + times, [part.output[0] for part in parts])),
-        by_time([part.final for part in parts]),
-        sequences.ended(at(starts + times, of_output)) if of_output else None,
-        by_time(of_final) if of_final else None,
+        of_calls([run.first for run in chosen], given),
+        in_time([part.output for part in parts]),
+        {longest.steps: of_calls(last, [part.final for part in parts])},
+        in_time(of_output) if of_output else None,
+        {t: of_calls([own.get(t, end) for own, end in zip(ends, last, strict=True)], of_final) for t in at} or None,
         calls=len(parts),
         chains=len(runs),
-        cuts=tuple(n - longest.start for n in range(longest.start + 1, longest.stop) if parts[n].detached),
-        goes_on=_goes_on_detached(parts[longest.start]),
+        cuts=tuple(
+            times[number - 1] - longest.start
+            for number in range(longest.first + 1, longest.last)
+            if parts[number].detached
+        ),
+        goes_on=_goes_on_detached(parts[longest.first]),
+        of_rows={t: torch.tensor([t in own for own in ends], device=device) for t in at} or None,
     )
 
 

@@ -272,11 +272,11 @@ def _through_gate_inputs(captured: CapturedSequence, one: LayerReplay, gradient:
 def _ends(captured: CapturedSequence, number: int, one: LayerReplay) -> dict[int, tuple[States, Tensor]]:
     """A call's end is the end of each of its sequences: with lengths, that is a time of each sequence's own."""
     assert captured.of_ends is not None
-    lengths, ends, before = one.replay.lengths, {}, 0
-    for time, states in sorted(captured.of_ends.items()):
-        # Of sequences that ended by the time before, these are the states of then.
-        last = torch.where(lengths > before, lengths.clamp(max=time), 0)
-        for own in last[last > 0].unique().tolist():
+    if captured.of_rows is not None:
+        return {time: (states[number], captured.of_rows[time]) for time, states in captured.of_ends.items()}
+    lengths, ends = one.replay.lengths, {}
+    for time, states in captured.of_ends.items():
+        last = lengths.clamp(max=time)
+        for own in last.unique().tolist():
             ends[own] = (states[number], last == own)
-        before = time
     return ends

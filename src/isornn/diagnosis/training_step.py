@@ -436,6 +436,7 @@ def _few(found: CapturedSequence) -> CapturedSequence:
         ends={time: [rows(states) for states in layers] for time, layers in found.ends.items()},
         of_output=in_time(found.of_output),
         of_ends={time: [rows(states) for states in layers] for time, layers in found.of_ends.items()},
+        of_rows=None if found.of_rows is None else {time: which[chosen] for time, which in found.of_rows.items()},
     )
 
 
