@@ -161,7 +161,7 @@ def test_values_that_cannot_be_hashed_are_refused() -> None:
         ("Switching", "own_switching.update: it uses the input x"),
         ("Undefined", "own_undefined.update: NameError: name 'nothing' is not defined"),
         ("Clashing", "own_clashing.parameters: 'f' is a gate's name too"),
-        ("Wordy", "own_wordy.parameters: {'scale': 'one'} is not a mapping from names to numbers"),
+        ("Wordy", "own_wordy.parameters: {'scale': 'one'} is not a mapping from names to finite numbers"),
         ("Raising", "own_raising: KeyError: 'scale'"),
         ("Gateless", "own_gateless.gates: None is not a mapping"),
     ],

@@ -71,6 +71,14 @@ def trainings_in(folder: Path) -> list[SweptRun]:
 
     Raises:
         SweepError, RecordError: as `collect`.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> configuration = {"task": {"name": "adding", "length": 3, "held_out": 4}, "updates": 1, "seed": 0}
+    >>> configuration |= {"model": {"name": "gru", "hidden": 2}, "optimiser": {"name": "sgd", "rate": 0.1}}
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = run(Configuration.from_mapping(configuration), Path(folder, "one"))
+    ...     [each.state for each in trainings_in(Path(folder))]
+    ['finished']
     """
     return [_as_recorded(run) for run in collect(folder)]
 
