@@ -28,7 +28,7 @@ STEPS, UNITS, LAYERS, FEATURES = 500, 128, 2, 3
 BAR = 3.0
 
 
-class Network(lightning.LightningModule):  # type: ignore[misc]
+class Network(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.rnn = nn.LSTM(FEATURES, UNITS, LAYERS, batch_first=True)
@@ -42,7 +42,7 @@ class Network(lightning.LightningModule):  # type: ignore[misc]
         return torch.optim.Adam(self.parameters())
 
 
-class Clock(lightning.Callback):  # type: ignore[misc]
+class Clock(lightning.Callback):
     """When it is called for the first batch."""
 
     def on_train_batch_start(self, *_: object) -> None:

@@ -19,6 +19,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
@@ -143,8 +144,8 @@ def _process(run: SweptRun) -> int:
     return int(json.loads((run.folder / "claim.json").read_text(encoding="utf-8"))["pid"])
 
 
-def _raylet(node: object) -> int:
-    return int(node.all_processes["raylet"][0].process.pid)  # type: ignore[attr-defined]
+def _raylet(node: Any) -> int:
+    return int(node.all_processes["raylet"][0].process.pid)
 
 
 def _workers(node: object) -> list[int]:

@@ -31,7 +31,7 @@ UPDATES = 50  # of an epoch
 Series = Callable[[int, int, int], tuple[list[TimeSeries], list[TimeSeries]]]
 
 
-class Scores(Callback):  # type: ignore[misc]
+class Scores(Callback):
     """The validation loss after each epoch."""
 
     def __init__(self) -> None:

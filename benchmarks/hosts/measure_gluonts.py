@@ -26,7 +26,7 @@ from isornn.integrations.lightning import CriticalStart
 CONTEXT, AHEAD, HALF_LIFE, EPOCHS = 200, 24, 70, 10  # hours
 
 
-class Scores(Callback):  # type: ignore[misc]
+class Scores(Callback):
     """The validation loss after each epoch."""
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ QUIET: dict[str, Any] = {
 }
 
 
-class Scores(Callback):  # type: ignore[misc]
+class Scores(Callback):
     """The loss of every validation."""
 
     def __init__(self) -> None:

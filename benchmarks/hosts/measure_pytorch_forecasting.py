@@ -26,7 +26,7 @@ STEPS, EPOCHS, BATCH = 180, 20, 32
 BATCHES = 640  # of production, to train on; 20 updates an epoch
 
 
-class Scores(pl.Callback):  # type: ignore[misc]
+class Scores(pl.Callback):
     """The validation loss after each epoch."""
 
     def __init__(self) -> None:

@@ -127,7 +127,7 @@ def stacked(model: nn.Module, batch: Any) -> Built:
 def nemo(model: nn.Module, batch: Any) -> Built:
     """NeMo's chrono in both bias vectors, for T = 100."""
     for _, _, module in recurrent(model):
-        n = int(module.hidden_size)  # type: ignore[arg-type]
+        n = int(module.hidden_size)
         for name, bias in module.named_parameters():
             if "bias" in name:
                 bias.zero_()
