@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from isornn.files import read_bytes, replacing
+from isornn.files import read_bytes, remove_begun, replacing
 
 
 def test_a_block_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -49,6 +49,34 @@ def test_a_full_disk_is_said_with_the_files_name(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"No space left on device: '.*a.txt'"), replacing(file):
         full.write_text("new")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_file_has_the_mode_that_the_user_asks_of_new_files(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with replacing(tmp_path / "a.txt") as new:
+            new.write_text("new")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o640
+
+
+def test_what_was_begun_is_removed_and_nothing_of_the_users(tmp_path: Path) -> None:
+    file, others = tmp_path / "checkpoint.pt", {".mine.pt", ".weights1.pt", ".checkpoint-mine.pt", "checkpoint.pt"}
+    for other in others:
+        (tmp_path / other).touch()
+    begun = replacing(file)
+    begun.__enter__()  # and never ended, as by a kill
+    assert len([*tmp_path.iterdir()]) == len(others) + 1
+    remove_begun(file)
+    assert {left.name for left in tmp_path.iterdir()} == others
+
+
+def test_names_as_long_as_the_file_system_allows(tmp_path: Path) -> None:
+    file = tmp_path / ("é" * 100 + "[*]" * 10 + ".json")
+    with replacing(file) as new:
+        new.write_text("new")
+    assert [*tmp_path.iterdir()] == [file]
 
 
 @contextmanager

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import glob
 import json
 import os
 import re
+import secrets
 import stat
-import tempfile
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -34,30 +35,49 @@ def replacing(file: Path) -> Iterator[Path]:
     Raises:
         OSError: the folder is missing or cannot be written to.
 
-    >>> with tempfile.TemporaryDirectory() as folder:
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
     ...     file = Path(folder) / "note.txt"
     ...     with replacing(file) as new:
     ...         _ = new.write_text("whole")
     ...     file.read_text(), len(list(file.parent.iterdir()))
     ('whole', 1)
     """
+    new = file.parent / f"{_begun(file)}{secrets.token_hex(8)}{file.suffix}"
     try:
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=file.suffix)
+        new.touch(exist_ok=False)
     except OSError as error:
         error.filename = str(file)
         raise
-    os.close(handle)
     try:
-        yield Path(name)
-        os.chmod(name, 0o644)
-        os.replace(name, file)
+        yield new
+        os.replace(new, file)
     except BaseException as error:
         # As of a full disk, of which it says no more.
-        if isinstance(error, OSError) and error.errno is not None and error.filename in (None, name):
+        if isinstance(error, OSError) and error.errno is not None and error.filename in (None, str(new), new):
             error.filename = str(file)
         # Gone if it has its place already: an interrupt may come just after.
-        Path(name).unlink(missing_ok=True)
+        new.unlink(missing_ok=True)
         raise
+
+
+def remove_begun(file: Path) -> None:
+    """Remove what killed processes had begun to write in the place of ``file``, if no process writes it now.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     (Path(folder) / ".note-0123456789abcdef.txt").touch()
+    ...     remove_begun(Path(folder) / "note.txt")
+    ...     list(Path(folder).iterdir())
+    []
+    """
+    for new in file.parent.glob(f"{glob.escape(_begun(file))}{'[0-9a-f]' * 16}{glob.escape(file.suffix)}"):
+        new.unlink()
+
+
+def _begun(file: Path) -> str:
+    """How the names of files begin that `replacing` writes; cut, as a name with more in it may be too long."""
+    return f".{file.stem[:32]}-"
 
 
 def check_regular(file: Path, most: int = MOST_DATA) -> int:
@@ -99,7 +119,8 @@ def read_json(file: Path) -> Any:
         OSError: as `read_bytes`.
         ValueError: not UTF-8, not JSON, a key twice in one object, or nested more than `DEEPEST` levels.
 
-    >>> with tempfile.TemporaryDirectory() as folder:
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
     ...     file = Path(folder) / "twice.json"
     ...     _ = file.write_text('{"seed": 0, "seed": 1}')
     ...     read_json(file)

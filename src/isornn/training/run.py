@@ -18,6 +18,7 @@ import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from isornn.extras import require
+from isornn.files import remove_begun
 from isornn.interrupts import interrupts_kept
 from isornn.modes import denormal_mode, denormals_flushed
 from isornn.records import read_record, versions, write_record
@@ -99,7 +100,8 @@ def run(
     with _alone_in(folder), interrupts_kept() as interrupts:
         if _holds(folder, configuration) and (folder / RECORD).exists():
             return RunRecord.load(folder / RECORD)
-        _tidy(folder)
+        for name in (CONFIGURATION, CHECKPOINT, WEIGHTS, RECORD):
+            remove_begun(folder / name)
         task = configuration.task
         with _refused_in("task"):
             problem = problem_named(task.name, task.options, configuration.batch_size, data)
@@ -279,13 +281,6 @@ def _check_extension(folder: Path, known: Configuration, longer: Configuration) 
             f"{where}, which ended with a validation that no longer run has, as {known.validate_every} updates lie "
             "between two; name another folder"
         )
-
-
-def _tidy(folder: Path) -> None:
-    """Remove what a killed process had begun to write."""
-    for name in (CHECKPOINT, WEIGHTS):
-        for begun in folder.glob(f".*{Path(name).suffix}"):
-            begun.unlink()
 
 
 def _fabric(configuration: Configuration, device: Device, devices: int) -> Fabric:

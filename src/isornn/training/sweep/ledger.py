@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from isornn.cells.errors import brief
+from isornn.files import remove_begun
 from isornn.records import RecordError, read_table, write_record
 from isornn.training.lock import LOCK, locked
 from isornn.training.sweep.plan import Fields, SweepError
@@ -193,6 +194,8 @@ def _configuration(folder: Path) -> dict[str, Any]:
 
 
 def _run(folder: Path, run: Run, sweep: str) -> None:
+    for name in (CLAIM, OUTCOME):
+        remove_begun(folder / name)
     notes = {
         "sweep": sweep,
         "takes": _noted(folder).get("takes", 0) + 1,
