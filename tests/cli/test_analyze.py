@@ -10,7 +10,7 @@ import pytest
 
 from isornn.cells import GRU, LSTM
 from isornn.cells.starts import STARTS, start
-from isornn.theory.starts import compare
+from isornn.theory.compared_starts import compare
 from shell import PEEPHOLE, SIZES, answer, run
 
 KEYS = {"cell", "engine", "fixed_point", "chi", "xi", "chi_1", "reach", "jacobian", "stderr", "undefined", "spec"}

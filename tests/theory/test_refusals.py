@@ -21,8 +21,8 @@ from isornn.theory import (
     spectrum,
     stationary_samples,
 )
+from isornn.theory.compared_starts import left_after
 from isornn.theory.records import time_scale
-from isornn.theory.starts import left_after
 
 SPEC = Spec(Vanilla(), {"h": Gate(weight_var=0.5, input_var=1.0)})
 

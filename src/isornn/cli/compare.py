@@ -38,8 +38,8 @@ def compare(
     """All starts side by side for sequences of T steps, best first: the one whose reach is closest to T."""
     from isornn.cli.ask import input_law, needed_cell, needed_length, one_thread
     from isornn.cli.options import needed
-    from isornn.theory.starts import COLUMNS
-    from isornn.theory.starts import compare as side_by_side
+    from isornn.theory.compared_starts import COLUMNS
+    from isornn.theory.compared_starts import compare as side_by_side
 
     steps, kind = needed_length(length), needed_cell(cell)
     law = input_law(GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from isornn.formatting import with_error, with_error_of
+from isornn.theory.compared_starts import left_after, left_stderr, verdict
 from isornn.theory.records import Analysis
-from isornn.theory.starts import left_after, left_stderr, verdict
 
 _MEANING = {
     "blind": "far fewer than",

@@ -9,6 +9,7 @@ specs that see so far cost against each other, `phase_diagram` maps.
 
 from isornn.cells.polynomial import NotPolynomial
 from isornn.theory.analysis import analyze, stationary_samples
+from isornn.theory.compared_starts import ComparedStart, ComparedStarts, compare
 from isornn.theory.critical_points.choice import chosen, subspace
 from isornn.theory.critical_points.costs import COSTS, costs
 from isornn.theory.critical_points.front import Objective, ParetoFront, Range, pareto_front
@@ -21,7 +22,6 @@ from isornn.theory.gilboa import ApproximateLSTM, lstm_approximation
 from isornn.theory.phase import Axis, PhaseDiagram, phase_diagram
 from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity, TheoryMissing
 from isornn.theory.spectra import SpectralDensity, spectrum
-from isornn.theory.starts import ComparedStart, ComparedStarts, compare
 
 __all__ = [
     "COSTS",

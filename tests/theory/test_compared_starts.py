@@ -11,7 +11,7 @@ from isornn.cells import LSTM, Gate, Input, Peephole, Spec, SpecError, Vanilla
 from isornn.cells.starts import IN_USE, TEXTBOOK
 from isornn.cli.reading import sentence
 from isornn.theory.analysis import analyze
-from isornn.theory.starts import compare, left_after, verdict
+from isornn.theory.compared_starts import compare, left_after, verdict
 from shell import SIZES, answer, run
 
 
