@@ -22,16 +22,16 @@ from isornn.reports.gates import time_scales_panel
 from isornn.reports.jacobian import lyapunov_panel
 from isornn.reports.layer import panels
 from isornn.reports.overview import overview
-from isornn.reports.panel import Panel, log_axis
+from isornn.reports.panel import ReportPanel, log_axis
 from isornn.reports.profiles import _fit_in_words
 
 
-def panels_of(layer: nn.Module, batch: torch.Tensor, **options: Any) -> dict[str, Panel]:
+def panels_of(layer: nn.Module, batch: torch.Tensor, **options: Any) -> dict[str, ReportPanel]:
     found = measure(layer, batch, theory=False, **options)
     return {panel.title: panel for panel in panels(found.layers[0], found.length)}
 
 
-def line(panel: Panel, name: str) -> tuple[np.ndarray, np.ndarray]:
+def line(panel: ReportPanel, name: str) -> tuple[np.ndarray, np.ndarray]:
     (trace,) = [trace for trace in panel.figure.data if trace.name == name]
     return np.asarray(trace.x, dtype=float), np.asarray(trace.y, dtype=float)
 

@@ -24,7 +24,9 @@ def connect(app: Dash, latest: Latest) -> None:
     """Register all callbacks of the page."""
     _connect_sliders(app)
     _connect_starts(app, latest)
-    _connect_answers(app, latest)
+    _connect_numbers(app, latest)
+    _connect_cobweb(app, latest)
+    _connect_spectrum(app, latest)
     _connect_marks(app)
 
 
@@ -109,7 +111,9 @@ def _connect_starts(app: Dash, latest: Latest) -> None:
         return {"spec": found["spec"], "python": found["python"]}, panel(work.from_text(found["spec"])), said
 
 
-def _connect_answers(app: Dash, latest: Latest) -> None:
+def _connect_numbers(app: Dash, latest: Latest) -> None:
+    """The numbers and the two figures that are derived from them; all other figures wait for these."""
+
     @app.callback(
         Output("answer", "data"),
         Output("headline", "children"),
@@ -149,6 +153,8 @@ def _connect_answers(app: Dash, latest: Latest) -> None:
             scales["caption"],
         )
 
+
+def _connect_cobweb(app: Dash, latest: Latest) -> None:
     @app.callback(
         Output("cobweb-figure", "figure"),
         Output("cobweb-caption", "children"),
@@ -163,6 +169,10 @@ def _connect_answers(app: Dash, latest: Latest) -> None:
             found = _drawn(latest, f"{tab} figure cobweb", work.cobweb, answer["spec"], *answer["moments"])
         set_props("cobweb-of", {"data": answer["spec"]})
         return found["figure"], found["caption"]
+
+
+def _connect_spectrum(app: Dash, latest: Latest) -> None:
+    """The spectrum, and until it is there that of simulated networks."""
 
     @app.callback(
         Output("spectrum-figure", "figure"),

@@ -19,7 +19,7 @@ _LINE = 60  # characters of a summary above one panel
 _LEAST, _MOST = 1e-3, 8.0  # decades that colours span: rounding is no pattern, and what is gone has one colour
 
 Array = np.ndarray
-Panel = tuple[str, Callable[[Axes], None]]
+_Titled = tuple[str, Callable[[Axes], None]]  # of a panel: its title, and what draws it
 
 
 def draw_watch(record: TrainingRecord, file: str | Path | None = None) -> Drawing:
@@ -137,7 +137,7 @@ def _each(records: Mapping[str, TrainingRecord]) -> Sequence[tuple[str, Training
     ]
 
 
-def _gradients(record: TrainingRecord, layer: LayerRecord, title: str | None = None) -> Panel:
+def _gradients(record: TrainingRecord, layer: LayerRecord, title: str | None = None) -> _Titled:
     def draw(axes: Axes) -> None:
         times, values = normalised(layer)
         axes.set(xlabel="iteration", ylabel="t")
@@ -157,7 +157,7 @@ def _gradients(record: TrainingRecord, layer: LayerRecord, title: str | None = N
     return title or f"{layer.name}: gradients", draw
 
 
-def _spectra(record: TrainingRecord, layer: LayerRecord, title: str | None = None) -> Panel:
+def _spectra(record: TrainingRecord, layer: LayerRecord, title: str | None = None) -> _Titled:
     def draw(axes: Axes) -> None:
         axes.set(xlabel="iteration", ylabel="singular values")
         if not layer.singular_values:
@@ -185,7 +185,7 @@ def _spectra(record: TrainingRecord, layer: LayerRecord, title: str | None = Non
     return title or f"{layer.name}: singular values", draw
 
 
-def _draw(panels: Sequence[Panel], across: int, file: str | Path | None, summary: str | None = None) -> Drawing:
+def _draw(panels: Sequence[_Titled], across: int, file: str | Path | None, summary: str | None = None) -> Drawing:
     if not panels:
         raise ValueError("record: it has no layer to draw")
     canvas, axes = grid(len(panels), min(len(panels), across), (4.4, 3.2))

@@ -94,11 +94,11 @@ class Comparison:
         require("report")
         from isornn.reports.overview import overview_caption, together
         from isornn.reports.page import rendered, write
-        from isornn.reports.panel import Panel
+        from isornn.reports.panel import ReportPanel
 
         lengths = {report.diagnosis.length for report in self.reports.values()}
         panels = [
-            Panel(_TITLE, together(by_report, lengths), overview_caption(*lengths))
+            ReportPanel(_TITLE, together(by_report, lengths), overview_caption(*lengths))
             for by_report in self.layers().values()
         ]
         text = rendered(

@@ -9,17 +9,17 @@ from isornn.diagnosis.states import EDGE
 from isornn.formatting import or_why, rounded, share, steps
 from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure, figure_of
 from isornn.present.time_constants import TITLE, time_constants_panel
-from isornn.reports.panel import LEGEND, Panel
+from isornn.reports.panel import LEGEND, ReportPanel
 
 _NEVER = 1e12  # steps: time constants above this are drawn there
 
 
-def gates_panel(layer: LayerDiagnosis) -> Panel:
+def gates_panel(layer: LayerDiagnosis) -> ReportPanel:
     """Shares of closed and open gates, and their means."""
     title = "Gates"
     if not layer.gates:
         mixed = "One function of several pre-activations makes the cell's gates, so none has a value of its own."
-        return Panel(title, None, "The cell has no gates." if layer.memory.gate is None else mixed)
+        return ReportPanel(title, None, "The cell has no gates." if layer.memory.gate is None else mixed)
     names = list(layer.gates)
     gates = [layer.gates[name] for name in names]
     drawn = figure("share of values", "gate", barmode="stack", showlegend=True, legend={**LEGEND, "entrywidth": 110})
@@ -51,7 +51,7 @@ def gates_panel(layer: LayerDiagnosis) -> Panel:
         f"{name}: mean {gate.mean:.3g}, {share(gate.closed)} closed, {share(gate.open)} open"
         for name, gate in layer.gates.items()
     )
-    return Panel(
+    return ReportPanel(
         title,
         drawn,
         f"{values}. Exact over all units, steps and sequences of this batch.",
@@ -70,10 +70,10 @@ def gates_panel(layer: LayerDiagnosis) -> Panel:
     )
 
 
-def time_scales_panel(memory: Memory) -> Panel:
+def time_scales_panel(memory: Memory) -> ReportPanel:
     """The share of units whose retention gate alone gives them a time constant of at least t steps."""
     if memory.time_constants is None:
-        return Panel(TITLE, None, f"None: {memory.under.reason()}.")
+        return ReportPanel(TITLE, None, f"None: {memory.under.reason()}.")
     found = np.minimum(np.sort(memory.time_constants.numpy()), _NEVER)
     drawn = figure_of(time_constants_panel(found, np.full(len(found), 1 / len(found)), memory.length, ""))
     drawn.add_vrect(x0=memory.length / 2, x1=2 * memory.length, fillcolor=GREY, opacity=0.15, line_width=0)
@@ -81,7 +81,7 @@ def time_scales_panel(memory: Memory) -> Panel:
     kept = memory.through_gates
     alone = "" if kept is None else f" By gates alone e^({or_why(kept)}) of a gradient would be left after T steps."
     slowest = "for ever" if found[-1] >= _NEVER else steps(float(found[-1]))
-    return Panel(
+    return ReportPanel(
         TITLE,
         drawn,
         f"-1 / ln of the factor by which gate {memory.gate} multiplies each unit's {memory.state} in a step, recurrent "

@@ -9,20 +9,20 @@ import numpy as np
 from isornn.diagnosis import LayerDiagnosis
 from isornn.formatting import rounded, value_of, with_error
 from isornn.present.plotly import BLUE, GREEN, GREY, figure
-from isornn.reports.panel import LEGEND, Panel, log_axis
+from isornn.reports.panel import LEGEND, ReportPanel, log_axis
 
 _TIMES = ("#9db9e8", "#6f9be3", "#3f83e0", "#2f6bc4")  # from early to late
 _SMALLEST = 1e-12  # of the largest singular value: rounding
 
 
-def jacobian_panel(layer: LayerDiagnosis) -> Panel:
+def jacobian_panel(layer: LayerDiagnosis) -> ReportPanel:
     """Singular values of one step, from the largest, at several times."""
     title = "Singular values of one step"
     if not layer.jacobians:
-        return Panel(title, None, "Not measured: the states are wider than 4096.")
+        return ReportPanel(title, None, "Not measured: the states are wider than 4096.")
     largest = max(float(found.singular_values[0]) for found in layer.jacobians)
     if largest == 0:
-        return Panel(title, None, "All are exactly 0: no state depends on the one before.")
+        return ReportPanel(title, None, "All are exactly 0: no state depends on the one before.")
     drawn = figure("share of directions, from the largest", "singular value", showlegend=True, legend=LEGEND)
     shown = [0.0]
     for found, colour in zip(layer.jacobians, _TIMES[-len(layer.jacobians) :], strict=True):
@@ -45,7 +45,7 @@ def jacobian_panel(layer: LayerDiagnosis) -> Panel:
     last = layer.jacobians[-1]
     untied = layer.predicted.untied
     theory = "" if untied is None else f" Theory: m₁ = {with_error(untied.jacobian.mean)}."
-    return Panel(
+    return ReportPanel(
         title,
         drawn,
         f"d state / d state before, along one sequence. At step {last.time}: largest "
@@ -66,7 +66,7 @@ def jacobian_panel(layer: LayerDiagnosis) -> Panel:
     )
 
 
-def lyapunov_panel(layer: LayerDiagnosis) -> Panel:
+def lyapunov_panel(layer: LayerDiagnosis) -> ReportPanel:
     """The leading exponents with two standard errors, and what the theory expects of the first."""
     found, title = layer.lyapunov, "Lyapunov exponents"
     known = [(place, one) for place, one in enumerate(found.exponents, 1) if one.number() is not None]
@@ -76,7 +76,7 @@ def lyapunov_panel(layer: LayerDiagnosis) -> Panel:
         for place, one in enumerate(found.exponents, 1)
     )
     if not known:
-        return Panel(title, None, f"None: {found.exponents[0].reason()}.", columns, rows)
+        return ReportPanel(title, None, f"None: {found.exponents[0].reason()}.", columns, rows)
     drawn = figure("exponent, from the leading one", "ln growth per step")
     drawn.add_scatter(
         x=[place for place, _ in known],
@@ -105,4 +105,4 @@ def lyapunov_panel(layer: LayerDiagnosis) -> Panel:
         label = {"text": "theory, tied", "showarrow": False, "xanchor": "right", "yshift": 9}
         drawn.add_annotation(x=1, xref="paper", y=expected, **label)
         growth += f" Theory, one draw of weights: {with_error(tied.lyapunov)}."
-    return Panel(title, drawn, f"{growth} Bars: two standard errors.", columns, rows)
+    return ReportPanel(title, drawn, f"{growth} Bars: two standard errors.", columns, rows)

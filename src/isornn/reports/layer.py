@@ -9,14 +9,14 @@ from isornn.formatting import counted, share, with_error
 from isornn.reports.gates import gates_panel, time_scales_panel
 from isornn.reports.jacobian import jacobian_panel, lyapunov_panel
 from isornn.reports.moments import moments_panel
-from isornn.reports.panel import Panel
+from isornn.reports.panel import ReportPanel
 from isornn.reports.profiles import backward_panel, forward_panel, loss_panel
 from isornn.reports.summary import NO_START
 
 WEIGHT_COLUMNS = ("gate", "P E[W²]", "D E[U²]", "mean bias", "bias variance", "largest singular value of W")
 
 
-def panels(layer: LayerDiagnosis, length: int) -> tuple[Panel, ...]:
+def panels(layer: LayerDiagnosis, length: int) -> tuple[ReportPanel, ...]:
     """The figures in the order in which they are read: how far it sees, then why."""
     loss = () if layer.loss is None else (loss_panel(layer, layer.loss, length),)
     return (

@@ -11,15 +11,15 @@ from plotly.subplots import make_subplots
 from isornn.diagnosis import LayerDiagnosis, StateMoments
 from isornn.formatting import with_error
 from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure
-from isornn.reports.panel import LEGEND, Panel
+from isornn.reports.panel import LEGEND, ReportPanel
 
 _COLOURS = (BLUE, ORANGE, GREY)
 
 
-def moments_panel(layer: LayerDiagnosis) -> Panel:
+def moments_panel(layer: LayerDiagnosis) -> ReportPanel:
     """Second moments and correlations of the states, with the theory's fixed point for the first of them."""
     lasts = ". ".join(_last(name, moments) for name, moments in layer.moments.items())
-    return Panel(
+    return ReportPanel(
         "States over time",
         _drawn(layer),
         f"{lasts}. {_fixed_point(layer)} Exact over units and sequences of this batch.",

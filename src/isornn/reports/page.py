@@ -24,7 +24,7 @@ from isornn.reports import summary
 from isornn.reports.findings import grouped, headline, layer_of, spoken
 from isornn.reports.layer import WEIGHT_COLUMNS, facts, panels, weight_rows
 from isornn.reports.overview import overview, overview_caption
-from isornn.reports.panel import Panel
+from isornn.reports.panel import ReportPanel
 
 
 def write(file: Path, text: str) -> None:
@@ -39,7 +39,7 @@ def write(file: Path, text: str) -> None:
 
 def page(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]) -> str:
     """The page's HTML. Names that the user gave are escaped; plotly.js, style and figures are within."""
-    overall = Panel("All layers", overview(diagnosis), overview_caption(diagnosis.length))
+    overall = ReportPanel("All layers", overview(diagnosis), overview_caption(diagnosis.length))
     shown, sections = [overall] if len(diagnosis.layers) > 1 else [], []
     for layer in diagnosis.layers:
         own = panels(layer, diagnosis.length)
@@ -62,7 +62,7 @@ def page(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]
     )
 
 
-def rendered(template: str, shown: Sequence[Panel], **values: Any) -> str:
+def rendered(template: str, shown: Sequence[ReportPanel], **values: Any) -> str:
     """A template with its figures, ``shown`` by their numbers, and what every page needs."""
     figures = [None if panel.figure is None else as_json(panel.figure) for panel in shown]
     environment = Environment(

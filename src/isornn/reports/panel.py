@@ -15,7 +15,7 @@ LOG10 = "log10"
 
 
 @dataclass(frozen=True)
-class Panel:
+class ReportPanel:
     """One figure.
 
     Args:

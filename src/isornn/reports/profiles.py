@@ -12,16 +12,16 @@ from isornn.diagnosis.profiles import RESOLUTION
 from isornn.formatting import power_of_ten, rounded, share, steps, with_error
 from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure
 from isornn.reports.decades import decades, drawable
-from isornn.reports.panel import LEGEND, LOG10, Panel, log_axis
+from isornn.reports.panel import LEGEND, LOG10, ReportPanel, log_axis
 
 _TABLE = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 _BAND = "rgba(63, 131, 224, 0.15)"
 
 
-def backward_panel(layer: LayerDiagnosis, length: int) -> Panel:
+def backward_panel(layer: LayerDiagnosis, length: int) -> ReportPanel:
     """The gradient of the layer's last output with respect to its earlier states."""
     drawn = _figure(layer.backward, "steps back from the last output", "gradient", length)
-    return Panel(
+    return ReportPanel(
         "Gradient, backwards",
         _with_theory(drawn, layer),
         "The gradient of the last output with respect to the state: "
@@ -30,10 +30,10 @@ def backward_panel(layer: LayerDiagnosis, length: int) -> Panel:
     )
 
 
-def forward_panel(layer: LayerDiagnosis, length: int) -> Panel:
+def forward_panel(layer: LayerDiagnosis, length: int) -> ReportPanel:
     """How fast two nearby states converge or diverge."""
     drawn = _figure(layer.forward, "steps after a small perturbation", "distance", length)
-    return Panel(
+    return ReportPanel(
         "Nearby states, forwards",
         _with_theory(drawn, layer),
         "The distance of two copies with the same input, one perturbed: "
@@ -42,7 +42,7 @@ def forward_panel(layer: LayerDiagnosis, length: int) -> Panel:
     )
 
 
-def loss_panel(layer: LayerDiagnosis, loss: Profile, length: int) -> Panel:
+def loss_panel(layer: LayerDiagnosis, loss: Profile, length: int) -> ReportPanel:
     """The gradient of the user's loss with respect to the layer's states; a fit only where it reads the end alone."""
     share_read = layer.loss_steps
     at_end = share_read is not None and share_read * layer.info.mean_steps < 2
@@ -54,7 +54,7 @@ def loss_panel(layer: LayerDiagnosis, loss: Profile, length: int) -> Panel:
         fitted = (
             f"it enters at {share(share_read)} of the steps, so this is not what came back from the end alone: no fit."
         )
-    return Panel(
+    return ReportPanel(
         "Gradient of your loss",
         _figure(loss, "steps back from the sequence's end", "gradient", length, fit=at_end),
         f"The gradient of the loss with respect to the state, through the whole model: {fitted}",
