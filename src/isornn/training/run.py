@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -155,19 +155,13 @@ def _run(
     if fabric.is_global_zero:
         _claim(folder, configuration)
     plateau = schedule if isinstance(schedule, ReduceLROnPlateau) else None
-    state, journal = State(model, optimizer, None if plateau else schedule), Journal()
-    weights, checkpoint = folder / WEIGHTS, folder / CHECKPOINT
-    if checkpoint.exists():
-        journal = load_state(checkpoint, configuration.course, state, plateau, fabric.device)
-        if journal.best_weights is not None and fabric.is_global_zero:
-            save_best(weights, configuration.hash, journal)
+    state = State(model, optimizer, None if plateau else schedule)
+    journal = _taken_up(configuration, folder, state, plateau, fabric)
     log = None
     if fabric.is_global_zero:
         log = MetricsLog(folder, journal.metrics_bytes, journal.metrics_sha256, state.update)
-    validation = Validation(
-        configuration, model, forward, fabric, problem.validation, journal, plateau, log, weights, checkpoint
-    )
-
+    files = folder / WEIGHTS, folder / CHECKPOINT
+    validation = Validation(configuration, model, forward, fabric, problem.validation, journal, plateau, log, *files)
     size, diverged = configuration.batch_size, None
     try:
         train(
@@ -186,14 +180,12 @@ def _run(
         if log is not None:
             log.close()
 
-    test: Mapping[str, float] | None = None
+    test = None
     if journal.best_weights is not None:
         model.load_state_dict(journal.best_weights)
-        metrics = held_out_metrics(problem.test, size, model, forward, fabric)
-        if math.isfinite(metrics["loss"]):
-            test = metrics
-        else:
-            diverged = f"the best weights' test loss is {metrics['loss']}"
+        test = held_out_metrics(problem.test, size, model, forward, fabric)
+        if not math.isfinite(test["loss"]):
+            diverged, test = f"the best weights' test loss is {test['loss']}", None
     record = RunRecord(
         configuration=configuration,
         data=f"{problem.training.name}; {problem.training.source}",
@@ -213,6 +205,19 @@ def _run(
     if fabric.is_global_zero:
         record.save(folder / RECORD)
     return record
+
+
+def _taken_up(
+    configuration: Configuration, folder: Path, state: State, plateau: ReduceLROnPlateau | None, fabric: Fabric
+) -> Journal:
+    """The results of the run so far, with ``state`` and ``plateau`` where its last checkpoint has them."""
+    checkpoint = folder / CHECKPOINT
+    if not checkpoint.exists():
+        return Journal()
+    journal = load_state(checkpoint, configuration.course, state, plateau, fabric.device)
+    if journal.best_weights is not None and fabric.is_global_zero:
+        save_best(folder / WEIGHTS, configuration.hash, journal)
+    return journal
 
 
 @contextmanager
