@@ -63,7 +63,10 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(model={"name": "torch.nn.LSTM", "hidden": 2, "untied": True}), "model.untied: True is not allowed"),
         (changed(start={"name": "chrono", "length": 1}), "start.length: 1 is not allowed; .* from 2"),
         (changed(start={"name": "spec", "gates": {"q": {}}}), "start.gates: .* lstm has i, f, g, o"),
-        (changed(start={"name": "spec", "gates": 3}), "start.gates: 3 is not allowed"),
+        (
+            changed(start={"name": "spec", "gates": 3}),
+            "start.gates: 3 is not allowed; gates: 3 is not allowed; it is an object of gates",
+        ),
         (changed(optimiser={"name": "adam", "rate": -1}), "optimiser.rate: -1 is not allowed; .* above 0"),
         (changed(optimiser={"name": "adam", "rate": 1, "momentum": 0.9}), "optimiser.momentum: 0.9 is not allowed"),
         (changed(optimiser={"name": "sgd", "rate": 1, "momentum": 1}), "optimiser.momentum: 1 is not allowed"),

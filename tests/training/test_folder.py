@@ -239,7 +239,15 @@ def limit(update: int, _: int) -> None:
         ({"model": {"name": "lstm", "hidden": 6, "own_steps": 7}}, "own_steps: 7 is not allowed; the task has 8 steps"),
         ({"model": {"name": "lstm", "hidden": 6, "own_steps": 9}}, "own_steps: 9 is not allowed; the task has 8 steps"),
         ({"model": {"name": "lstm", "hidden": 6, "features": "tanh"}}, "model.features: the input of lstm"),
+        (
+            {"model": {"name": "lstm", "hidden": 6, "embedding": 4}},
+            r"embedding: 4 is not allowed; the inputs of adding\(8",
+        ),
         ({"task": {"name": "concatenated_digits", "digits": 61}}, "task.digits: 61 is not allowed; it is from 1 to 60"),
+        (
+            {"task": {"name": "concatenated_digits", "digits": 40}},
+            "task.name: 'concatenated_digits' is not allowed; with a readout of 1,099,511,627,776 outputs the weights",
+        ),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused_before_they_are_taken(
@@ -255,13 +263,20 @@ def test_sizes_that_do_not_fit_are_refused_before_they_are_taken(
 def test_weights_and_gradients_are_counted_in_the_precision_of_the_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, precision: str, size: int
 ) -> None:
-    needed = 2 * size * sum(parameter.numel() for parameter in isornn.nn.LSTM(2, 6).parameters())
+    needed, readout = (2 * size * _count(module) for module in (isornn.nn.LSTM(2, 6), torch.nn.Linear(6, 1)))
     changes = {"model": {"name": "lstm", "hidden": 6}, "precision": precision, "batch_size": 1}
     monkeypatch.setattr(building, "_memory", lambda device: needed - 1)
     with pytest.raises(ConfigurationError, match="model.hidden: 6 is not allowed; its weights"):
         ran(configured(**changes), tmp_path)
-    monkeypatch.setattr(building, "_memory", lambda device: needed)
+    monkeypatch.setattr(building, "_memory", lambda device: needed + readout - 1)
+    with pytest.raises(ConfigurationError, match="task.name: 'adding' is not allowed; with a readout of 1 output "):
+        ran(configured(**changes), tmp_path)
+    monkeypatch.setattr(building, "_memory", lambda device: needed + readout)
     ran(configured(**changes), tmp_path)
+
+
+def _count(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def test_a_rate_that_the_schedule_makes_too_large_is_a_divergence(tmp_path: Path) -> None:

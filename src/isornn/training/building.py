@@ -23,6 +23,7 @@ from torch.optim.lr_scheduler import (
 from isornn import init
 from isornn.cells import Input, cell_named
 from isornn.cells.starts import PRESETS, TIMED, preset
+from isornn.formatting import counted
 from isornn.nn import RNN, OwnSteps, SpectralRNN, soft_constraints, spectral
 from isornn.optim import GeodesicSGD
 from isornn.tasks import Task, loader
@@ -52,9 +53,9 @@ def check_sizes(configuration: Configuration, problem: Problem, device: torch.de
     """Refuse what would not fit into the machine's memory, before it is taken: a lower bound, not an estimate.
 
     Raises:
-        ConfigurationError: the weights and their gradients, or a batch and the states that its backward pass needs, are
-            larger; steps with parameters of their own are not as many as the task's; a bidirectional model of a task
-            whose answers are its next inputs.
+        ConfigurationError: the weights and their gradients, or a batch with the states that its backward pass needs and
+            its outputs, are larger; steps with parameters of their own are not as many as the task's; a bidirectional
+            model of a task whose answers are its next inputs; an embedding of inputs that are no symbols.
     """
     model, task, size = configuration.model, problem.training, 8 if configuration.precision == "64-true" else 4
     own = model.options.get("own_steps")
@@ -65,14 +66,24 @@ def check_sizes(configuration: Configuration, problem: Problem, device: torch.de
     if model["bidirectional"] and task.predicts_next:
         allowed = "the task is to predict the next step, which the other direction has read"
         raise ConfigurationError("model.bidirectional", True, allowed)
+    if model["embedding"] is not None and not task.symbolic:
+        allowed = f"the inputs of {task.name} are numbers, and an embedding is of symbols"
+        raise ConfigurationError("model.embedding", model["embedding"], allowed)
     weights = 2 * size * _parameters(model, model["embedding"] or task.inputs)
     if weights > there:
         allowed = f"its weights and their gradients take {_gigabytes(weights)} of {_gigabytes(there)}"
         raise ConfigurationError("model.hidden", hidden, allowed)
-    states = problem.length * hidden * model["layers"] * (2 if model["bidirectional"] else 1)
-    batch = size * configuration.batch_size * (task[0][0].numel() + states)
+    directions = 2 if model["bidirectional"] else 1
+    weights += 2 * size * task.outputs * (directions * hidden + 1)
+    if weights > there:
+        need = f"the weights and their gradients take {_gigabytes(weights)} of {_gigabytes(there)}"
+        allowed = f"with a readout of {counted(task.outputs, 'output')} {need}"
+        raise ConfigurationError("task.name", configuration.task.name, allowed)
+    states = problem.length * hidden * model["layers"] * directions
+    outputs = task.outputs * (problem.length if task.per_step else 1)
+    batch = size * configuration.batch_size * (task[0][0].numel() + states + outputs)
     if batch > there:
-        allowed = f"a batch and its states take {_gigabytes(batch)} of {_gigabytes(there)}"
+        allowed = f"a batch with its states and outputs takes {_gigabytes(batch)} of {_gigabytes(there)}"
         raise ConfigurationError("batch_size", configuration.batch_size, allowed)
 
 

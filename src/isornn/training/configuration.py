@@ -274,7 +274,7 @@ def spec_of_start(model: Choice, start: Choice) -> Spec:
         name, options = OF_TORCH[model.name], {key: model[key] for key in _TORCH[model.name]}
     else:
         name, options = model.name, cell_options(model)
-    gates = dict(start["gates"])
+    gates = dict(start["gates"]) if isinstance(start["gates"], Mapping) else start["gates"]
     return Spec.from_json({"cell": name, "options": options, "gates": gates, "biases": start["biases"]})
 
 
