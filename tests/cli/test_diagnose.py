@@ -40,6 +40,15 @@ def broken():
 def number():
     return 3
 
+def empty():
+    return model(), torch.randn(20, 0, 3)
+
+def lazy():
+    return nn.Sequential(model(), nn.LazyLinear(2)), torch.randn(20, 2, 3)
+
+def on_meta():
+    return model().to("meta"), torch.randn(20, 2, 3)
+
 feedforward = lambda: (nn.Linear(3, 3), torch.randn(2, 3))
 """
 
@@ -148,6 +157,18 @@ def test_bad_input_is_refused_in_a_line(folder: Path) -> None:
     assert "tensors only" in refused("no.pt", "--cell", "gru")
     assert "a file of safetensors" in refused("no.safetensors", "--cell", "gru")
     assert "--data" in refused("other.pt", "--cell", "lstm", "--data", "objects.npy")
+
+
+@pytest.mark.parametrize(
+    ("factory", "why"),
+    [
+        ("empty", "batch: shape (20, 0, 3) is not allowed; it holds at least one sequence"),
+        ("lazy", "model: it has lazy parameters that no run has created yet; run it once before"),
+        ("on_meta", "model: it is on the meta device, so it has no values"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_a_line(factory: str, why: str) -> None:
+    assert why in refused(f"my_models:{factory}")
 
 
 def test_errors_of_the_users_own_code_are_told_as_such(folder: Path) -> None:

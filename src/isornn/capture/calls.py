@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from isornn.capture.preserve import preserve_state
+from isornn.capture.preserve import Unmeasurable, preserve_state
 from isornn.capture.use import Origin, carried_to, keeps_a_state, oldest, reached_by, within_checkpoint
 from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
 from isornn.nn.wrappers import is_compiled, unwrapped
@@ -215,10 +215,10 @@ def _has_gradient(call: Call) -> bool:
 def _check_batch(batch: Any) -> None:
     given = list(_tensors(batch))
     if any(tensor.is_meta for tensor in given):
-        raise ValueError("batch: a tensor on the meta device is not allowed, as it has no values")
+        raise Unmeasurable("batch: a tensor on the meta device is not allowed, as it has no values")
     # Some of several may be empty: features of a kind that the data does not have.
     if given and all(tensor.numel() == 0 for tensor in given):
-        raise ValueError(f"batch: shape {tuple(given[0].shape)} is not allowed; it holds at least one sequence")
+        raise Unmeasurable(f"batch: shape {tuple(given[0].shape)} is not allowed; it holds at least one sequence")
 
 
 def _tensors(batch: Any) -> Iterator[Tensor]:
@@ -271,7 +271,7 @@ def _refused_batch(model: nn.Module, batch: Any) -> Iterator[None]:
         kind = type(batch).__name__
         if isinstance(batch, Mapping):
             kind += f" of {', '.join(map(str, batch)) or 'nothing'}"
-        raise ValueError(
+        raise Unmeasurable(
             f"batch: {kind} is not allowed; it is what forward takes ({', '.join(signature.parameters)}): "
             f"a tensor, a tuple of arguments or a dict of them by name ({type(error).__name__}: {error})"
         ) from error
@@ -341,7 +341,7 @@ class CallRecorder:
             yield
         except Exception as error:
             if self.rejected is not None:  # which a model need not survive
-                raise ValueError(self.rejected) from error
+                raise Unmeasurable(self.rejected) from error
             raise
         finally:
             for handle in handles:
@@ -349,7 +349,7 @@ class CallRecorder:
             for module in self.calls:
                 module.__dict__.pop(_MARK, None)
         if self.rejected is not None:
-            raise ValueError(self.rejected)
+            raise Unmeasurable(self.rejected)
 
     def before(self, module: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Keep the arguments of a call."""

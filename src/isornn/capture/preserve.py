@@ -15,6 +15,10 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 
 
+class Unmeasurable(ValueError):
+    """A model or a batch that cannot be run and measured: names which of the two, and says why."""
+
+
 @contextmanager
 def preserve_state(model: nn.Module, batch: Any = None) -> Iterator[None]:
     """Within the block the model is in eval mode; after it the model is bit by bit what it was before, errors or not.
@@ -45,9 +49,11 @@ def preserve_state(model: nn.Module, batch: Any = None) -> Iterator[None]:
     """
     tensors = [*model.parameters(), *model.buffers()]
     if any(is_lazy(tensor) for tensor in tensors):
-        raise ValueError("model: it has lazy parameters that no run has created yet; run it once before")
+        raise Unmeasurable("model: it has lazy parameters that no run has created yet; run it once before")
     if any(tensor.is_meta for tensor in tensors):
-        raise ValueError("model: it is on the meta device, so it has no values; give it some with model.to_empty(...)")
+        raise Unmeasurable(
+            "model: it is on the meta device, so it has no values; give it some with model.to_empty(...)"
+        )
     restore: dict[int, Callable[[], object]] = {}
     for module in model.modules():
         _snapshot(module.__dict__, restore)
