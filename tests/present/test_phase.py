@@ -1,5 +1,6 @@
 """The picture of a phase diagram."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from isornn.cells import Gate, Spec, Vanilla
 from isornn.present.phase import cell_edges, draw_phase
 from isornn.theory.phase import QUANTITIES, PhaseDiagram, phase_diagram
+from isornn.theory.records import MARGINAL, Quantity
 
 TANH = Spec(Vanilla(), {"h": Gate(1.0, 0.001)})
 LINEAR = Spec(Vanilla("identity"), {"h": Gate(1.0, 1.0)})
@@ -39,6 +41,13 @@ def test_says_what_is_drawn(tmp_path: Path, tanh: PhaseDiagram) -> None:
 def test_specs_without_a_number_are_hatched(tmp_path: Path) -> None:
     draw_phase(diagram(LINEAR), "xi", tmp_path / "map.svg")
     assert "no fixed point" in (tmp_path / "map.svg").read_text(encoding="utf-8")
+
+
+def test_specs_that_are_marginal_are_infinite(tmp_path: Path, tanh: PhaseDiagram) -> None:
+    endless = Quantity.of(torch.full_like(tanh.quantities["xi"].value, torch.inf), reasons={MARGINAL: True})
+    draw_phase(replace(tanh, quantities={**tanh.quantities, "xi": endless}), "xi", tmp_path / "map.svg")
+    text = (tmp_path / "map.svg").read_text(encoding="utf-8")
+    assert "infinite: changes do not fade" in text and "no fixed point" not in text
 
 
 def test_nothing_but_missing_numbers(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from matplotlib.patheffects import withStroke
 from isornn.present.labels import LABELS
 from isornn.present.matplotlib import NOTHING, Drawing, edges, save
 from isornn.theory.phase import PhaseDiagram
-from isornn.theory.records import UNENDING, Quantity
+from isornn.theory.records import MARGINAL, UNENDING, Quantity
 
 _ENDLESS = "#f3e3b3"  # where the number is infinite
 _LINES = ("#006400", "#32cd32", "#0072b2", "#d55e00")  # the papers' dark and light green first
@@ -98,7 +98,10 @@ def _map(canvas: Figure, axes: Axes, diagram: PhaseDiagram, show: str) -> list[A
 
 def _numbers(quantity: Quantity) -> np.ndarray:
     """Values; infinite where changes do not fade, NaN where there is no number for any other reason."""
-    endless = dict(quantity.reasons).get(UNENDING, torch.zeros_like(quantity.defined))
+    endless = torch.zeros_like(quantity.defined)
+    for reason, where in quantity.reasons:
+        if reason in (UNENDING, MARGINAL):
+            endless = endless | where
     return torch.where(endless, torch.inf, torch.where(quantity.defined, quantity.value, torch.nan)).numpy()
 
 
