@@ -116,7 +116,9 @@ def test_processor_time_of_other_processes_is_told_and_ones_own_is_not(tmp_path:
 def test_training_accuracy_is_that_of_the_last_weights(tmp_path: Path) -> None:
     bench = _bench(tmp_path, jobs=1)
     (run,) = train_all(bench, [{**RUN, "updates": 5}])
+    before = torch.get_rng_state()
     first = training_accuracy(bench, run, 500)
+    assert torch.equal(torch.get_rng_state(), before)
     (longer,) = train_all(bench, [{**RUN, "updates": 300, "validate_every": 5}], after=[run])
     assert 0 <= first < training_accuracy(bench, longer, 500) <= 1
 

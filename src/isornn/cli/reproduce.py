@@ -59,8 +59,8 @@ def reproduce(
         return
     if scale not in SCALES:
         raise TargetError(f"scale: {scale!r} is not allowed; it is one of {', '.join(SCALES)}")
-    if seed < 0:
-        raise TargetError(f"seed: {seed} is not allowed; it is at least 0")
+    if not 0 <= seed < 2**63:
+        raise TargetError(f"seed: {seed} is not allowed; it is at least 0 and below 2**63")
     if jobs < 1:
         raise TargetError(f"jobs: {jobs} is not allowed; it is at least 1")
     chosen = [target_named(name) for name in (target_ids() if target == "all" else [target])]

@@ -14,6 +14,8 @@ from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
+import torch
+
 from isornn.experiments.target import Bench
 from isornn.records import read_record, write_record
 from isornn.tasks import one_pass
@@ -99,7 +101,8 @@ def training_accuracy(bench: Bench, run: RunRecord, items: int) -> float:
         return _CHANCE
     configuration = run.configuration
     problem = problem_named(configuration.task.name, configuration.task.options, configuration.batch_size, bench.data)
-    model = build_model(configuration, problem)
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):  # its start, which is not kept, is drawn
+        model = build_model(configuration, problem)
     model.load_state_dict(load_checkpoint(bench.folder / configuration.hash / CHECKPOINT)["model"])
     batches = islice(one_pass(problem.training, _ITEMS_AT_ONCE), -(-items // _ITEMS_AT_ONCE))
     return evaluate(model, batches)["accuracy"]
