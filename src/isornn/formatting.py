@@ -17,7 +17,7 @@ def rounded(value: float, error: float = 0.0) -> str:
     >>> rounded(1234.567), rounded(35.3754, 0.14), rounded(3.2e-9), rounded(1.234e-9, 1e-10)
     ('1235', '35.38', '3.2e-09', '1.23e-09')
     """
-    if not error or not value or math.isinf(error):
+    if not error or not value or not math.isfinite(error):
         return f"{value:.4g}"
     if not 1e-4 < abs(value) < 1e6:
         digits = 1 + math.floor(math.log10(abs(value))) - math.floor(math.log10(error))
@@ -30,17 +30,27 @@ def with_error_of(value: float | None, error: float | None = None) -> str:
 
     >>> with_error_of(0.27571234, 0.0013), with_error_of(166.68), with_error_of(3.2e-9), with_error_of(None)
     ('0.2757 ± 0.0013', '166.7', '3.2e-09', '-')
-    >>> with_error_of(1.25e-9, 1e-10), with_error_of(2.0, math.inf)
-    ('1.25e-09 ± 1e-10', '2 (error unknown)')
+    >>> with_error_of(1.25e-9, 1e-10), with_error_of(2.0, math.inf), with_error_of(0.999999, 2e-7)
+    ('1.25e-09 ± 1e-10', '2 (error unknown)', '0.99999900 ± 2e-07')
+    >>> with_error_of(291.93, 2.0), with_error_of(78324.2, 22752.0)
+    ('291.9 ± 2.0', '78324 ± 22752')
     """
     if value is None:
         return "-"
     if not error:
         return rounded(value)
-    if math.isinf(error):
-        return f"{rounded(value)} (error unknown)"
-    sure = rounded(error, error) if error >= 1e-4 else f"{error:.2g}"
-    return f"{rounded(value, error)} ± {sure}"
+    return f"{rounded(value, error)} {plus_minus(error)}"
+
+
+def plus_minus(error: float) -> str:
+    """A standard error on its own: its first two digits.
+
+    >>> plus_minus(0.0301), plus_minus(3e-9), plus_minus(math.inf)
+    ('± 0.030', '± 3e-09', '(error unknown)')
+    """
+    if not math.isfinite(error):
+        return "(error unknown)"
+    return f"± {rounded(error, error) if error >= 1e-4 else f'{error:.2g}'}"
 
 
 def value_of(quantity: Quantity) -> str:

@@ -72,6 +72,8 @@ def test_people_get_a_table_and_a_sentence() -> None:
 def test_people_get_errors_and_reasons() -> None:
     result = run("analyze", "--cell", "gru", *SIZES)
     assert "± " in result.stdout and "known for cells with one state" in result.stdout
+    values = re.findall(r"│ (\d+\.(\d+)) +│ ± \d+\.(\d+) ", result.stdout)
+    assert values and all(len(digits) == len(of_error) for _, digits, of_error in values), values
 
 
 def test_what_is_left_after_the_required_steps_has_the_error_of_a_time_scale_from_samples() -> None:

@@ -66,7 +66,7 @@ def test_a_known_decay_is_drawn(linear: nn.RNN) -> None:
 def test_the_factor_of_a_step_has_the_error_of_its_logarithm(linear: nn.RNN) -> None:
     profile = measure(linear, torch.randn(31, 3, 1), theory=False).layers[0].backward
     words = _fit_in_words(replace(profile, rate=single(math.log(0.8), 0.05)), 31)
-    assert "a factor 0.800 ± 0.04 each step" in words  # 0.8 times 0.05
+    assert "a factor 0.800 ± 0.040 each step" in words  # 0.8 times 0.05
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from torch import nn
 
 from isornn.cells import CELLS, LSTM, BiasLaw, Gate, Input, Spec, Vanilla
 from isornn.cells.random_specs import random_spec
+from isornn.formatting import with_error_of
 from isornn.init import spec_of
 from isornn.theory.analysis import analyze
 from isornn.theory.records import Quantity
@@ -42,7 +43,7 @@ def test_an_analysis_prints_a_line_for_each_quantity() -> None:
     residual = float(answer.fixed_point.residual)
     assert lines[0] == f"vanilla, engine quadrature; fixed point settled (residual {residual:.2g})"
     shown = dict(line.split(maxsplit=1) for line in lines[1:])
-    assert shown["xi"] == f"{answer.xi.number():.6g}"
+    assert shown["xi"] == with_error_of(answer.xi.number())  # as the command line has it
     assert answer.tied is not None
     assert shown["tied.chi"] == str(answer.tied.chi)
     assert shown.keys() == {name for name, _ in answer.quantities()} | {

@@ -25,11 +25,11 @@ from isornn.cli.options import (
     Variance,
 )
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
-from isornn.formatting import with_error_of
+from isornn.formatting import plus_minus, rounded
 from isornn.present.labels import LABELS
 
 if TYPE_CHECKING:
-    from isornn.theory.records import Analysis, Quantity
+    from isornn.theory.records import Analysis
 
 
 def analyze(
@@ -124,14 +124,9 @@ def _print(analysis: Analysis, length: int | None) -> None:
 def _rows(analysis: Analysis, residual: float) -> Iterator[tuple[str, str, str, str]]:
     exact = f"exact (residual {residual:.1g})" if analysis.engine == "quadrature" else "exact"
     for name, quantity in analysis.quantities():
-        value = quantity.number()
-        sure = "" if value is None else _uncertainty(quantity, exact)
-        yield str(LABELS[name]), with_error_of(value), sure, quantity.reason() or ""
-
-
-def _uncertainty(quantity: Quantity, exact: str) -> str:
-    error = quantity.error()
-    return f"± {error:.2g}" if error else exact
+        value, error = quantity.number(), quantity.error()
+        shown = ("-", "") if value is None else (rounded(value, error or 0.0), plus_minus(error) if error else exact)
+        yield str(LABELS[name]), *shown, quantity.reason() or ""
 
 
 def _draw(analysis: Analysis, file: Path, length: int | None) -> None:

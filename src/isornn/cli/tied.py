@@ -36,7 +36,8 @@ def untied_sentence(tied: Tied) -> str:
     if abs(exponent) <= 2 * error:
         how = "neither fades nor grows beyond the error"
     else:
-        how = f"{'grows' if exponent > 0 else 'decays'} by a factor {math.exp(exponent):.4g} per step"
+        factor = math.exp(exponent)
+        how = f"{'grows' if exponent > 0 else 'decays'} by a factor {with_error_of(factor, factor * error)} per step"
     return f"{where}. A displacement {how} in networks of {tied.width} units."
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from isornn.cells import Spec
 from isornn.figures import Panel
-from isornn.formatting import rounded
+from isornn.formatting import rounded, with_error_of
 from isornn.present.time_constants import TITLE, X, Y, time_constants_panel
 from isornn.theory import Analysis, NotPolynomial
 from isornn.theory.carry import carry_of
@@ -87,12 +87,8 @@ def time_scales_caption(found: TimeScales | str, length: int) -> str:
         )
     spread = ", ".join(f"{share:.0%} at least {_steps(found.reached_by(share))}" for share in _SHARES)
     beyond = found.beyond(length)
-    error = found.uncertainty(beyond)
-    sure = f" ± {100 * error:.1g}" if error else ""
-    return (
-        f"Of the units' {found.state}, without what weights pass on: {spread}; "
-        f"{100 * beyond:.3g}{sure} % beyond T = {length:,}."
-    )
+    shown = with_error_of(100 * beyond, 100 * found.uncertainty(beyond))
+    return f"Of the units' {found.state}, without what weights pass on: {spread}; {shown} % beyond T = {length:,}."
 
 
 def _steps(steps: float) -> str:

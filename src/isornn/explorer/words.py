@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isornn.formatting import rounded, value_of
+from isornn.formatting import plus_minus, rounded, value_of
 from isornn.present.labels import LABELS
 from isornn.theory import Analysis, Quantity
 
@@ -74,7 +74,7 @@ def _sure(quantity: Quantity, exact: str) -> str:
         return ""
     if not error:
         return exact
-    return f"± {error:.2g}"
+    return plus_minus(error)
 
 
 def _why(quantity: Quantity) -> str:

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from isornn.diagnosis import LayerDiagnosis, StateMoments
-from isornn.formatting import with_error
+from isornn.formatting import rounded, with_error
 from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure
 from isornn.reports.panel import LEGEND, ReportPanel
 
@@ -71,7 +71,7 @@ def _last(name: str, moments: StateMoments) -> str:
     place = int(known[-1])
     correlation = float(moments.correlation[place])
     also = "" if math.isnan(correlation) else f", correlation between sequences {correlation:.3g}"
-    return f"E[{name}²] at step {int(moments.times[place])} = {float(moments.second_moment[place]):.4g}{also}"
+    return f"E[{name}²] at step {int(moments.times[place])} = {rounded(float(moments.second_moment[place]))}{also}"
 
 
 def _fixed_point(layer: LayerDiagnosis) -> str:
@@ -93,4 +93,4 @@ def _moment_rows(name: str, moments: StateMoments) -> list[tuple[str, ...]]:
 
 
 def _shown(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.4g}"
+    return "-" if math.isnan(value) else rounded(value)

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from isornn.diagnosis import LayerDiagnosis, Profile
 from isornn.diagnosis.profiles import RESOLUTION
-from isornn.formatting import power_of_ten, rounded, share, steps, with_error
+from isornn.formatting import power_of_ten, share, steps, with_error, with_error_of
 from isornn.present.plotly import BLUE, GREEN, GREY, ORANGE, figure
 from isornn.reports.decades import decades, drawable
 from isornn.reports.panel import LEGEND, LOG10, ReportPanel, log_axis
@@ -170,14 +170,10 @@ def _fit_in_words(profile: Profile, length: int) -> str:
         each = math.exp(rate) * (profile.rate.error() or 0.0)
         known = profile.xi.number() is not None
         scale = f"ξ = {with_error(profile.xi)} steps" if known else "ξ is infinite: it does not fade"
-        fit = f"{scale}; {_factor(math.exp(rate), each)} each step, {off}."
+        fit = f"{scale}; a factor {with_error_of(math.exp(rate), each)} each step, {off}."
     reach = profile.reach.number()
     known_reach = profile.reach.reason() if reach is None else steps(reach)
     return f"{fit} Its square is down to 1/e {'' if reach is None else 'after '}{known_reach}; T = {length:,}."
-
-
-def _factor(value: float, error: float) -> str:
-    return f"a factor {rounded(value, error)} ± {error:.2g}" if math.isfinite(error) else f"a factor {rounded(value)}"
 
 
 def _theory(layer: LayerDiagnosis) -> str:

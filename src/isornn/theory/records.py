@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
+from isornn.formatting import rounded, with_error_of
 from isornn.notebook import table, tag
 
 NOT_CONVERGED = "no fixed point was found: the state grows without bound or did not settle (see the residual)"
@@ -145,36 +146,19 @@ class Quantity:
         """The value and its standard error, or the reason why there is none; of a batch its shape and range."""
         if self.value.dim():
             known = self.value[self.defined]
-            spread = [f"{float(known.min()):.4g} to {float(known.max()):.4g}"] if len(known) else []
+            spread = [f"{rounded(float(known.min()))} to {rounded(float(known.max()))}"] if len(known) else []
             lacking = self.value.numel() - len(known)
             return ", ".join(
                 [f"shape {tuple(self.value.shape)}", *spread, *([f"{lacking} without a value"] if lacking else [])]
             )
-        value, error = self.number(), self.error()
+        value = self.number()
         if value is None:
             reason = self.reason() or ""
             return reason if reason.startswith("infinite") else f"undefined: {reason}"
-        return _with_error(value, error or 0.0)
+        return with_error_of(value, self.error())
 
     def __repr__(self) -> str:
         return f"Quantity({self})"
-
-
-def _with_error(value: float, error: float) -> str:
-    """The value and its error to the error's second digit, or the value to six digits where it is exact.
-
-    >>> _with_error(35.3754, 0.14), _with_error(0.999999, 2e-7), _with_error(2.0, 0.0), _with_error(2.0, math.inf)
-    ('35.38 ± 0.14', '0.99999900 ± 2e-07', '2', '2 (error unknown)')
-    >>> _with_error(291.93, 2.0), _with_error(78324.2, 22752.0)
-    ('291.9 ± 2.0', '78324 ± 22752')
-    """
-    if not error:
-        return f"{value:.6g}"
-    if not math.isfinite(error):
-        return f"{value:.6g} (error unknown)"
-    digits = max(0, 1 - math.floor(math.log10(error)))  # after the point, up to the error's second
-    shown = f"{value:.{digits}f}" if digits <= 12 and abs(value) < 1e6 else f"{value:.6g}"
-    return f"{shown} ± {error:.{digits}f}" if 1e-4 <= error < 1e6 else f"{shown} ± {error:.2g}"
 
 
 def _nulled(values: Any, defined: Any) -> Any:

@@ -17,6 +17,7 @@ from isornn.cells.arguments import SEED, check_generator, seeded
 from isornn.cells.catalogue import in_catalogue
 from isornn.cells.polynomial import NotPolynomial
 from isornn.cells.roles import RetainedState, at_start, roles_of
+from isornn.formatting import with_error_of
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.carry import Carry, carry_of
@@ -409,7 +410,5 @@ def _slow_states(cell: Cell) -> tuple[str, ...]:
 
 
 def _shown(quantity: Quantity) -> str:
-    value, error = quantity.number(), quantity.error()
-    if value is None:
-        return f"none ({quantity.reason()})"
-    return f"{value:.6g}" + (f" ± {error:.1g}" if error else "")
+    value = quantity.number()
+    return f"none ({quantity.reason()})" if value is None else with_error_of(value, quantity.error())
