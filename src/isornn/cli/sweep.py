@@ -70,9 +70,11 @@ def run(
     from isornn.cli.own_code import allowed
     from isornn.tasks.data_files import data_folder
     from isornn.training.run import check_installed
-    from isornn.training.sweep import load_sweep, named_by_hash, run_sweep, train_run
+    from isornn.training.sweep import SweepError, load_sweep, named_by_hash, run_sweep, train_run
 
     folder = Path(file.stem) if folder is None else folder
+    if folder.exists() and not folder.is_dir():
+        raise SweepError("--output", str(folder), "it is a folder")
     workers = _workers(backend, jobs, threads, address)
     allow = allowed(allow_import)
     check_installed()
