@@ -17,6 +17,7 @@ import torch
 
 from dropped_interrupts import dropped_interrupt
 from isornn.training.sweep import LocalWorkers, SweepError, SweptRun, WorkerLost, collect, run_sweep
+from isornn.training.sweep import workers as workers_module
 from toy_runs import Killed, count, done, steps
 
 
@@ -29,7 +30,7 @@ class MortalWorkers:
     def start(self) -> Any:
         return nullcontext()
 
-    def work(self, work: Callable[[], None], *, alone: bool = False) -> None:
+    def work(self, work: Callable[[], None], *, runs: int, alone: bool = False) -> None:
         self.calls.append(alone)
         try:
             work()
@@ -91,7 +92,7 @@ def test_a_run_that_gets_further_each_time_is_not_given_up(tmp_path: Path) -> No
 
 def test_workers_that_die_at_once_end_the_sweep(tmp_path: Path) -> None:
     class Stillborn(MortalWorkers):
-        def work(self, work: Callable[[], None], *, alone: bool = False) -> None:
+        def work(self, work: Callable[[], None], *, runs: int, alone: bool = False) -> None:
             self.calls.append(alone)
             raise WorkerLost("no such module")
 
@@ -100,6 +101,20 @@ def test_workers_that_die_at_once_end_the_sweep(tmp_path: Path) -> None:
         run_sweep({"a": {"to": 1}}, tmp_path, count, workers)
     assert len(workers.calls) == 3
     assert states(collect(tmp_path)) == ["waiting"]
+
+
+def test_no_more_processes_are_started_than_there_are_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+
+    def spread(work: Callable[[], None], processes: int, threads: int, alone: bool) -> None:
+        started.append(processes)
+        work()
+
+    monkeypatch.setattr(workers_module, "_spread", spread)
+    for jobs in (1, 2, 10**9):
+        runs = run_sweep({name: {"to": 1} for name in "abc"}, tmp_path / str(jobs), count, LocalWorkers(jobs))
+        assert states(runs) == ["finished"] * 3
+    assert started == [1, 2, 3]
 
 
 def test_a_killed_worker_costs_the_others_nothing_that_was_kept(tmp_path: Path) -> None:
@@ -248,7 +263,7 @@ def test_workers_end_with_their_sweep(tmp_path: Path, at_work: bool) -> None:
 class PatientWorkers(MortalWorkers):
     """They miss an interrupt and wait."""
 
-    def work(self, work: Callable[[], None], *, alone: bool = False) -> None:
+    def work(self, work: Callable[[], None], *, runs: int, alone: bool = False) -> None:
         dropped_interrupt()
         for _ in range(1000):
             time.sleep(0.01)

@@ -85,7 +85,7 @@ def _finish(folders: Sequence[Path], run: Run, workers: Workers) -> None:
         batch, alone = losses.next(waiting)
         sweep = uuid.uuid4().hex
         try:
-            workers.work(partial(_take_each, batch, run, sweep), alone=alone)
+            workers.work(partial(_take_each, batch, run, sweep), runs=len(batch), alone=alone)
         except WorkerLost as error:
             taken = [folder for folder in batch if lost(folder, sweep)]
             idle_losses = 0 if taken else idle_losses + 1

@@ -35,8 +35,13 @@ class Workers(Protocol):
     def start(self) -> AbstractContextManager[None]:
         """A context within which `work` may be called."""
 
-    def work(self, work: Callable[[], None], *, alone: bool = False) -> None:
+    def work(self, work: Callable[[], None], *, runs: int, alone: bool = False) -> None:
         """Let every worker do ``work``, or only one of them.
+
+        Args:
+            work: takes up runs until there is none left.
+            runs: how many there are: more workers than that are not started.
+            alone: whether one is to do it.
 
         Raises:
             WorkerLost: a worker was killed. The others have been stopped, as joblib's backends do then.
@@ -48,8 +53,8 @@ class LocalWorkers:
     """Processes of this machine, by joblib's loky.
 
     Args:
-        jobs: how many. 1 is the calling process itself, which then is the one that a kill ends; more end within a
-            second of the calling process.
+        jobs: how many at most; no more than there are runs, or two. 1 is the calling process itself, which then is
+            the one that a kill ends; more end within a second of the calling process.
         threads: of torch, each.
 
     >>> from pathlib import Path
@@ -76,9 +81,9 @@ class LocalWorkers:
         with joblib.parallel_config(backend="loky", inner_max_num_threads=self.threads, **watch):
             yield
 
-    def work(self, work: Callable[[], None], *, alone: bool = False) -> None:
+    def work(self, work: Callable[[], None], *, runs: int, alone: bool = False) -> None:
         try:
-            _spread(work, self.jobs, 1 if alone else self.jobs, self.threads)
+            _spread(work, _enough(self.jobs, runs), self.threads, alone)
         except BrokenProcessPool as error:
             raise WorkerLost(str(error)) from error
 
@@ -118,14 +123,14 @@ class RayWorkers:
         ):
             yield
 
-    def work(self, work: Callable[[], None], *, alone: bool = False) -> None:
+    def work(self, work: Callable[[], None], *, runs: int, alone: bool = False) -> None:
         from ray.exceptions import RayActorError
 
         from isornn.training.sweep.cluster import room
 
-        actors = room(self.threads, self.jobs)
+        actors = _enough(room(self.threads, self.jobs), runs)
         try:
-            _spread(work, actors, 1 if alone else actors, self.threads)
+            _spread(work, actors, self.threads, alone)
         except RayActorError as error:
             raise WorkerLost(str(error)) from error
 
@@ -145,7 +150,13 @@ def _check(jobs: int | None, threads: int, least: int) -> None:
             raise SweepError(field, value, f"it is at least {smallest}")
 
 
-def _spread(work: Callable[[], None], processes: int, slots: int, threads: int) -> None:
+def _enough(most: int, runs: int) -> int:
+    """Processes for so many runs: two at least where there may be more than one, for one is joblib's caller itself."""
+    return min(most, max(runs, 2))
+
+
+def _spread(work: Callable[[], None], processes: int, threads: int, alone: bool) -> None:
+    slots = 1 if alone else processes
     joblib.Parallel(n_jobs=processes, batch_size=1)(joblib.delayed(_with_threads)(work, threads) for _ in range(slots))
 
 
