@@ -14,10 +14,16 @@ _MOST = 8  # digits after the point: errors of rounding have no others
 def rounded(value: float, error: float = 0.0) -> str:
     """Four digits, or as many as the error makes sense of: its own first two.
 
+    What is next to 1, as the growth per step of what hardly fades, is not rounded to 1: its distance has two digits.
+
     >>> rounded(1234.567), rounded(35.3754, 0.14), rounded(3.2e-9), rounded(1.234e-9, 1e-10)
     ('1235', '35.38', '3.2e-09', '1.23e-09')
+    >>> rounded(0.9993), rounded(0.9999712), rounded(1.0)
+    ('0.9993', '0.999971', '1')
     """
     if not error or not value or not math.isfinite(error):
+        if 1e-12 < abs(1 - value) < 1e-4:
+            return f"{value:.{1 - math.floor(math.log10(abs(1 - value)))}f}"
         return f"{value:.4g}"
     if not 1e-4 < abs(value) < 1e6:
         digits = 1 + math.floor(math.log10(abs(value))) - math.floor(math.log10(error))
