@@ -10,7 +10,7 @@ import torch
 from isornn.cells import CELLS, LSTM, Spec
 from isornn.cells.catalogue import OF_TORCH
 from isornn.nn.kernels.numba_source import source_of
-from isornn.nn.kernels.schedule import schedule_of
+from isornn.nn.kernels.planning import schedule_of
 from shell import answer, run
 
 

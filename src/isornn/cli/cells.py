@@ -123,7 +123,7 @@ def _print_kernel(name: str) -> None:
     from isornn.cli.own_code import typed_cell
     from isornn.nn.kernels import why_no_kernel
     from isornn.nn.kernels.numba_source import source_of
-    from isornn.nn.kernels.schedule import schedule_of
+    from isornn.nn.kernels.planning import schedule_of
 
     cell = typed_cell(name)
     reason = why_no_kernel(cell)

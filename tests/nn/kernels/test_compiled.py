@@ -16,7 +16,8 @@ import torch
 
 from isornn import cells
 from isornn.nn.kernels import compiled, numba_source, triton_source
-from isornn.nn.kernels.schedule import Schedule, schedule_of
+from isornn.nn.kernels.planning import schedule_of
+from isornn.nn.kernels.schedule import Schedule
 
 _PROGRAM = """
 import torch

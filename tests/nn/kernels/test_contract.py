@@ -39,8 +39,8 @@ from isornn.nn.kernels import device, generated, kernel_of, threads, why_no_kern
 from isornn.nn.kernels.contract import Gradients, Kernel, RecurrenceArgs
 from isornn.nn.kernels.generated import GeneratedKernel
 from isornn.nn.kernels.numba_source import source_of
+from isornn.nn.kernels.planning import schedule_of
 from isornn.nn.kernels.scan_steps import carries_affinely
-from isornn.nn.kernels.schedule import schedule_of
 from isornn.nn.step import step
 
 

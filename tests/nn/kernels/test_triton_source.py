@@ -9,7 +9,7 @@ import pytest
 
 from isornn.cells import CELLS, FURTHER_CELLS, Cell
 from isornn.nn.kernels.compiled import compiled_for_gpu
-from isornn.nn.kernels.schedule import schedule_of
+from isornn.nn.kernels.planning import schedule_of
 from isornn.nn.kernels.triton_source import one_launch, source_of
 
 CATALOGUE = [kind() for kind in (CELLS | FURTHER_CELLS).values()]

@@ -15,7 +15,7 @@ from types import ModuleType
 from isornn.cells import Cell
 from isornn.files import replacing
 from isornn.nn.kernels import arithmetic, numba_source, products, rows, triton_source
-from isornn.nn.kernels.schedule import schedule_of
+from isornn.nn.kernels.planning import schedule_of
 
 
 @functools.cache

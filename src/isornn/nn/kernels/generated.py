@@ -15,9 +15,10 @@ from isornn.cells.graph import evaluate
 from isornn.cells.trace import graph_of
 from isornn.nn.kernels.contract import Gradients, Kernel, RecurrenceArgs
 from isornn.nn.kernels.device import runs_triton
+from isornn.nn.kernels.planning import schedule_of
 from isornn.nn.kernels.program import with_autograd
 from isornn.nn.kernels.scan_steps import carries_affinely, run_by_scan
-from isornn.nn.kernels.schedule import Product, Schedule, Stage, schedule_of
+from isornn.nn.kernels.schedule import Product, Schedule, Stage
 from isornn.nn.kernels.steps import dense, outer_products, weight_gradient
 from isornn.nn.kernels.threads import shared
 from isornn.nn.kernels.triton_source import one_launch

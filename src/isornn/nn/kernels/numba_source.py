@@ -35,7 +35,7 @@ def source_of(schedule: Schedule) -> str:
     Functions ``forward`` and ``backward`` are all steps, matrix products included.
 
     >>> from isornn.cells import SCRN
-    >>> from isornn.nn.kernels.schedule import schedule_of
+    >>> from isornn.nn.kernels.planning import schedule_of
     >>> print(source_of(schedule_of(SCRN())).split("@jit")[1].strip())
     def forward_update(drive, initial_s, new_s, t, start, stop):
         real, width = drive.dtype.type, drive.shape[-1]

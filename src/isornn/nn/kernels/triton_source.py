@@ -29,7 +29,7 @@ def source_of(schedule: Schedule) -> str:
     """A module with the cell's kernels: `step_name`'s, or ``forward`` and ``backward`` where nothing is multiplied.
 
     >>> from isornn.cells import SCRN
-    >>> from isornn.nn.kernels.schedule import schedule_of
+    >>> from isornn.nn.kernels.planning import schedule_of
     >>> print(source_of(schedule_of(SCRN())).split("@jit")[1].strip())
     def forward(drive, initial_s, new_s, steps, batch, width, block: tl.constexpr):
         place = tl.cast(tl.program_id(0), tl.int64) * block + tl.arange(0, block)
