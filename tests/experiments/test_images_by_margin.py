@@ -54,6 +54,13 @@ def test_an_lstm_that_is_behind_may_overtake_while_its_loss_falls_faster(losses:
     assert target_named("vorontsov-table2").judge(measured).answer == answer
 
 
+@pytest.mark.parametrize("losses", [[], [1.0], [1.0, 0.1]])
+def test_an_lstm_that_diverged_does_not_overtake(losses: list[float]) -> None:
+    measured = _measured(LSTM=0.1)
+    measured["rows"]["LSTM"] |= {"loss": [losses, losses], "diverged": ["update 3", "update 3"]}
+    assert target_named("vorontsov-table2").judge(measured).answer == "does not hold"
+
+
 def test_every_row_of_the_paper_is_trained_on_all_pixels_in_the_same_order() -> None:
     bench = Bench(by_margin.SETTINGS["small"], Path(), None, 0, lambda text, done, of: None)
     runs = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -133,8 +134,13 @@ def judge(measured: Measured, published: Mapping[str, float]) -> Verdict:
 
 
 def _fall(measured: Measured, name: str) -> list[float]:
-    """Of every seed, the relative fall of the training loss over the last fifth of its validations."""
-    return [1 - losses[-1] / losses[-1 - max(1, len(losses) // 5)] for losses in measured["rows"][name]["loss"]]
+    """Of every seed, the relative fall of the training loss over the last fifth of its validations; none, and less than
+    any other, where the run diverged."""
+    row = measured["rows"][name]
+    return [
+        -math.inf if diverged or len(losses) < 2 else 1 - losses[-1] / losses[-1 - max(1, len(losses) // 5)]
+        for losses, diverged in zip(row["loss"], row["diverged"], strict=True)
+    ]
 
 
 def panels(measured: Measured, published: Mapping[str, float]) -> list[Panel]:

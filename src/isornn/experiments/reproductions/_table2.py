@@ -43,7 +43,8 @@ def rows_trained(bench: Bench, task: Mapping[str, Any], rows: Mapping[str, Row])
         for name, rates in kept.items():
             scores = {rate: statistics.fmean(_valid(runs[name, rate, seed]) for seed in scanned) for rate in rates}
             kept[name] = sorted(rates, key=lambda rate: scores[rate], reverse=True)[: -(-len(rates) // 2)]
-    train([(name, kept[name][0], seed) for name in rows for seed in others], settings["updates"], None)
+    if others:
+        train([(name, kept[name][0], seed) for name in rows for seed in others], settings["updates"], None)
     found = {}
     for name in rows:
         best = [runs[name, kept[name][0], seed] for seed in seeds]

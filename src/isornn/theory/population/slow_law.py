@@ -299,7 +299,8 @@ class _Rule:
         coarser = 1.0
         while True:
             steps = [coarser * max(_FINEST, min(_STEP, _RESOLVED / max(width, _STILL))) for width in widths]
-            counts = [4 - copies if w <= _STILL else _count(h) for h, w in zip(steps, widths, strict=True)]
+            still = 3 if copies == 1 else 2  # a pair has so many to the power of its gates
+            counts = [still if w <= _STILL else _count(h) for h, w in zip(steps, widths, strict=True)]
             if math.prod(counts) <= most or all(count <= _FEWEST for count in counts):
                 break
             coarser *= 1.1
