@@ -33,6 +33,11 @@ class Part:
 
 
 def read_part(module: RecurrentModule, call: Call) -> Part:
+    """Inputs and outputs (T, B, .), and states (B, .) by layer, of one call.
+
+    Raises:
+        CaptureError: shapes that a module of this class would not return.
+    """
     if len(call.final) != len(module.layers[0].cell.states):
         raise CaptureError(f"it returns {len(call.final)} states, where {module.kind} has another number")
     if module.steps_by_hand:
