@@ -149,7 +149,7 @@ def test_an_interrupt_leaves_everything_to_be_taken_up(tmp_path: Path) -> None:
         (("no_such.toml",), "file: 'no_such.toml'"),
         (("{file}", "--backend", "dask"), "--backend: 'dask' .* loky, ray"),
         (("{file}", "--address", "auto"), "--address: 'auto' .* --backend ray"),
-        (("{file}", "-o", "{file}"), "--output: .*rates.toml' is not allowed; it is a folder"),
+        (("{file}", "-o", "{file}"), "--output: .* is not allowed; it is a folder"),
         (("{file}", "--jobs", "0"), "jobs: 0 is not allowed; it is at least 1"),
         (("{file}", "--backend", "ray", "--jobs", "1"), "jobs: 1 is not allowed; it is at least 2"),
         (("{file}", "--threads", "0"), "threads: 0"),
