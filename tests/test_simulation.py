@@ -254,7 +254,9 @@ def test_degenerate_points_are_said_and_do_not_break() -> None:
         ({"initial_variance": -1.0}, "initial_variance: -1"),
         ({"input_correlation": 1.5}, r"input_correlation: 1\.5"),
         ({"input_correlation": math.nan}, "input_correlation: nan"),
-        ({"input_correlation": torch.ones(3)}, r"input_correlation: shape \(3,\)"),
+        ({"input_correlation": torch.ones(3)}, r"input_correlation: tensor\(.*; it is one number or 4, from -1 to 1"),
+        ({"input_correlation": "a"}, "input_correlation: 'a'"),
+        ({"initial_variance": "a"}, "initial_variance: 'a'"),
     ],
 )
 def test_errors_name_the_argument(how: dict[str, Any], message: str) -> None:

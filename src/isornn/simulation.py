@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Input, Spec
-from isornn.cells.arguments import check_generator, whole_number
+from isornn.cells.arguments import check_generator, check_variance, correlations_by_step, whole_number
 from isornn.cells.spec import check_spec
 from isornn.modes import usual_modes
 from isornn.nn import draws
@@ -116,7 +116,8 @@ def simulate(
 
     Raises:
         ValueError: a batch of specs, a size below 1, a correlation outside [-1, 1] or of another length than
-            ``steps``, an input_size that is not the width where the input enters pointwise.
+            ``steps``, a variance that is negative or infinite, an input_size that is not the width where the input
+            enters pointwise.
 
     Source: the setting of Gilboa et al. 2019, section 2 (untied) and appendix D.1 (tied too).
 
@@ -133,27 +134,19 @@ def simulate(
         whole_number(name, size)
     whole_number("warmup", warmup, 0)
     check_generator(generator)
-    if initial_variance is not None and not 0 <= initial_variance < math.inf:
-        raise ValueError(f"initial_variance: {initial_variance} is not allowed; it is finite and at least 0")
+    if initial_variance is not None:
+        check_variance("initial_variance", initial_variance)
     if spec.batch_shape:
         raise ValueError(f"spec: a batch of shape {tuple(spec.batch_shape)} is not allowed; simulate one at a time")
     if spec.cell.input_enters_pointwise and inputs != width:
         raise ValueError(f"input_size: {inputs} is not allowed; for {spec.cell.name} it is the width, {width}")
-    correlations = _correlations(spec, input_correlation, steps)
+    given = spec.input.correlation if input_correlation is None else input_correlation
+    correlations = correlations_by_step(given, steps).tolist()
     correlations = [correlations[0]] * warmup + correlations
     run = _Run(spec, width, inputs, tied, initial_variance, warmup, tangents, singular_values, generator)
     with torch.no_grad():
         traces = [run.network(correlations) for _ in range(networks)]
     return _summary(traces)
-
-
-def _correlations(spec: Spec, given: float | Tensor | None, steps: int) -> list[float]:
-    values = torch.as_tensor(spec.input.correlation if given is None else given, dtype=torch.float64)
-    if values.shape not in ((), (steps,)):
-        raise ValueError(f"input_correlation: shape {tuple(values.shape)} is not allowed; it is () or ({steps},)")
-    if not bool((values.abs() <= 1).all()):
-        raise ValueError(f"input_correlation: {values.tolist()} is not allowed; it is from -1 to 1")
-    return values.expand(steps).tolist()
 
 
 @dataclass

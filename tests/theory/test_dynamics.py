@@ -167,10 +167,11 @@ def test_biases_drawn_once_over_time() -> None:
     assert float(path.correlation[8]) == 1
 
 
-@pytest.mark.parametrize("wrong", [1.5, [0.0, 0.5], [0.0, 0.5, -1.1], math.nan, [[0.0, 0.1, 0.2]]])
+@pytest.mark.parametrize("wrong", [1.5, [0.0, 0.5], [0.0, 0.5, -1.1], math.nan, [[0.0, 0.1, 0.2]], "a"])
 def test_input_correlations_are_checked(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="input_correlation"):
-        moment_dynamics(CASES["minimal"], 3, input_correlation=wrong)
+    for spec in (CASES["minimal"], Spec(LSTM())):
+        with pytest.raises(SpecError, match="input_correlation: .* is not allowed; it is one number or 3"):
+            moment_dynamics(spec, 3, input_correlation=wrong)
 
 
 @pytest.mark.parametrize("wrong", [torch.tensor(0.5), torch.tensor([]), torch.tensor([[0.5, 0.2]]), [0.5]])

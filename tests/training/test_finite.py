@@ -83,8 +83,23 @@ def test_a_parameter() -> None:
     )
 
 
+def test_a_gradient_whose_squares_overflow_is_clipped() -> None:
+    """Exploding gradients are what clipping is for."""
+    model = nn.Linear(3, 2)
+    before = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    state = State(model, torch.optim.SGD(model.parameters(), 0.5))
+    train(state, iter([(torch.full((2, 3), 1e25), torch.arange(2))]), 1, clip=1.0)
+    after = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    assert 1e24 < state.gradient_norm < 1e26
+    assert float((after - before).norm()) == pytest.approx(0.5, rel=1e-4)
+
+
 def test_a_norm_that_overflows() -> None:
-    stop = stopped(nn.Linear(3, 2), batches((torch.full((2, 3), 1e25), torch.arange(2)), after=0))
+    """Six entries of 1.5e38 each are finite, and their norm is not."""
+    model = nn.Linear(3, 2)
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    stop = stopped(model, batches((torch.full((2, 3), 3e38), torch.zeros(2, dtype=torch.int64)), after=0))
     assert (stop.tensor, str(stop)) == (
         "norm of the gradient",
         "update 1: the norm of the gradient is inf, of entries that are finite",

@@ -1,11 +1,14 @@
-"""Arguments that many functions take: whole numbers and generators, checked by name."""
+"""Arguments that many functions take: whole numbers, numbers by step and generators, checked by name."""
 
 from __future__ import annotations
 
+import math
 import operator
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeGuard
 
 import torch
+from torch import Tensor
 
 from isornn.cells.errors import SpecError
 
@@ -35,13 +38,46 @@ def whole_number(where: str, value: Any, least: int = 1, what: str = "whole numb
     return number
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """A number of Python, and no bool; NaN and infinity are for the caller to refuse.
 
     >>> is_number(1), is_number(0.5), is_number(True), is_number("1")
     (True, True, False, False)
     """
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def check_variance(where: str, value: object) -> None:
+    """Refuse what is no finite number of at least 0.
+
+    Raises:
+        SpecError: names the argument ``where``.
+    """
+    if not is_number(value) or not 0 <= value < math.inf:
+        raise SpecError(where, value, "it is a finite number of at least 0")
+
+
+def correlations_by_step(given: float | Sequence[float] | Tensor, steps: int) -> Tensor:
+    """Input correlations of ``steps`` steps, float64, from one number or one for each step.
+
+    Raises:
+        SpecError: what was given is neither, or not from -1 to 1.
+
+    >>> correlations_by_step(0.5, 3)
+    tensor([0.5000, 0.5000, 0.5000], dtype=torch.float64)
+    >>> correlations_by_step([0.5, 2.0], 2)
+    Traceback (most recent call last):
+    ...
+    isornn.cells.errors.SpecError: input_correlation: [0.5, 2.0] is not allowed; it is one number or 2, from -1 to 1
+    """
+    allowed = f"it is one number or {steps}, from -1 to 1"
+    try:
+        values = torch.as_tensor(given, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise SpecError("input_correlation", given, allowed) from None
+    if values.shape not in ((), (1,), (steps,)) or not bool((values.abs() <= 1).all()):
+        raise SpecError("input_correlation", given, allowed)
+    return values.expand(steps)
 
 
 def check_generator(generator: object) -> None:

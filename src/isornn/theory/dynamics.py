@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, SpecError
-from isornn.cells.arguments import is_number, seeded, whole_number
+from isornn.cells.arguments import check_variance, correlations_by_step, seeded, whole_number
 from isornn.cells.spec import check_spec
 from isornn.modes import usual_modes
 from isornn.theory.assumptions import check_assumptions
@@ -72,9 +72,9 @@ def moment_dynamics(
         generator: randomness of the population engines; seeded with 0 by default.
 
     Raises:
-        SpecError: no spec; steps, an initial variance or a generator that are not allowed.
-        ValueError: an input correlation outside [-1, 1], or not one per step; an input covariance that is none, of
-            another length, or of untied networks, to which inputs of different steps are independent anyway.
+        SpecError: no spec; steps, an input correlation, an initial variance or a generator that are not allowed.
+        ValueError: an input covariance that is none, of another length, or of untied networks, to which inputs of
+            different steps are independent anyway.
         TheoryMissing: identity matrices, or a cell that is not pointwise.
 
     >>> from isornn.cells import Gate, Minimal
@@ -84,8 +84,7 @@ def moment_dynamics(
     """
     check_spec(spec)
     steps = whole_number("steps", steps, 1 if tied else 0, "number of steps")
-    if not is_number(initial_variance) or not 0 <= initial_variance < math.inf:
-        raise SpecError("initial_variance", initial_variance, "it is a finite number of at least 0")
+    check_variance("initial_variance", initial_variance)
     sigma = _correlations(spec, steps, input_correlation)
     generator = seeded(generator)
     if tied:
@@ -182,10 +181,7 @@ def _correlations(spec: Spec, steps: int, given: float | Sequence[float] | Tenso
     if given is None:
         own = torch.as_tensor(spec.input.correlation, dtype=torch.float64)
         return [own.expand(spec.batch_shape).reshape(1, -1, 1)] * steps
-    values = torch.as_tensor(given, dtype=torch.float64)
-    if values.dim() > 1 or values.numel() not in (1, steps) or not bool((values.abs() <= 1).all()):
-        raise ValueError(f"input_correlation: one number or {steps}, each from -1 to 1; found {given!r}")
-    return [value.reshape(1, 1, 1) for value in values.expand(steps)]
+    return [value.reshape(1, 1, 1) for value in correlations_by_step(given, steps)]
 
 
 def _check_covariance(
@@ -193,8 +189,9 @@ def _check_covariance(
 ) -> None:
     if covariance is None:
         return
-    if covariance.shape != (steps, steps):
-        raise ValueError(f"input_covariance: shape {tuple(covariance.shape)} is not allowed; it is {(steps, steps)}")
+    if not isinstance(covariance, Tensor) or covariance.shape != (steps, steps):
+        found = f"shape {tuple(covariance.shape)}" if isinstance(covariance, Tensor) else repr(covariance)
+        raise ValueError(f"input_covariance: {found} is not allowed; it is a tensor of shape {(steps, steps)}")
     values = torch.linalg.eigvalsh(covariance.to(torch.float64)) if torch.equal(covariance, covariance.mT) else None
     if values is None or not bool(values[0] >= -1e-9 * values[-1].abs()):
         raise ValueError("input_covariance: it is symmetric and positive semi-definite")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
@@ -23,6 +23,20 @@ class NonFiniteLoss(ArithmeticError):
     def __init__(self, update: int, tensor: str, what: str) -> None:
         super().__init__(f"update {update}: {what}")
         self.update, self.tensor = update, tensor
+
+
+def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """The norm of all entries together, also where the squares of finite entries overflow.
+
+    >>> import torch
+    >>> gradient_norm([torch.full((4,), 1e25)])
+    tensor(2.0000e+25)
+    """
+    norm = get_total_norm(gradients)
+    if not norm.isinf():
+        return norm
+    largest = get_total_norm(gradients, math.inf)
+    return largest * get_total_norm([gradient / largest for gradient in gradients]) if largest.isfinite() else norm
 
 
 def check_before_step(update: int, model: nn.Module, batch: Tensor, output: Tensor, loss: Tensor, norm: Tensor) -> None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import islice
 
 from torch import Tensor, nn
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import clip_grads_with_norm_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from isornn.modes import denormals_flushed
 from isornn.training.evaluation import Batch, task_loss
-from isornn.training.finite import NonFiniteLoss, check_after_step, check_before_step
+from isornn.training.finite import NonFiniteLoss, check_after_step, check_before_step, gradient_norm
 
 
 @dataclass
@@ -111,7 +111,7 @@ def train(
         loss = task_loss(output, target)
         state.optimizer.zero_grad()
         backward(loss if penalty is None else loss + penalty())
-        norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
+        norm = gradient_norm([p.grad for p in parameters if p.grad is not None])
         check_before_step(state.update + 1, state.model, x, output, loss, norm)
         if clip is not None:
             clip_grads_with_norm_(parameters, clip, norm)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, Values
+from isornn.cells.arguments import correlations_by_step
 from isornn.cells.jumps import jumping
 from isornn.theory.inputs import constant_share
 from isornn.theory.population.jacobian import JacobianSums, SampledJacobianMoments, StateStructure
@@ -312,9 +313,7 @@ class Population:
     def _correlations(self, steps: int, given: float | Sequence[float] | Tensor | None) -> list[Tensor]:
         if given is None:
             return [self.laws.input_correlation] * steps
-        values = torch.as_tensor(given, dtype=torch.float64).expand(steps)
-        if not bool((values.abs() <= 1).all()):
-            raise ValueError("input_correlation: every value must lie in [-1, 1]")
+        values = correlations_by_step(given, steps)
         if self.laws.remembered and not bool((values == values[:1]).all()):
             raise ValueError("input_correlation: one number, where inputs are correlated over time")
         share = constant_share(self.spec).reshape(-1, 1, 1)

@@ -117,7 +117,7 @@ class Dynamics:
         return Units(states, offsets, weights, first_inputs(self.laws, normal[count:], correlation))
 
     def step(self, units: Units, field: Field, correlation: Tensor | None = None) -> Units:
-        """The units one step later; ``field`` follows at its gain."""
+        """The units one step later; ``field`` follows unless it is held."""
         laws, draws = self.laws, self.draws
         units = units.taken(draws.order(arrangement(units, self.structure.persistent)))
         uniform = draws.uniform(variates(laws, units.copies))
@@ -135,14 +135,13 @@ class Dynamics:
         """The laws of the slow states under the present gate law."""
         if units.offsets and not one_variate(self.laws, units) and not self._any_slow(units, field):
             return {}
-        return {name: SlowLaw.of(self.laws, self.draws, units, field.held(), name) for name in self.structure.slow}
+        return {name: SlowLaw.of(self.laws, self.draws, units, field, name) for name in self.structure.slow}
 
     def _any_slow(self, units: Units, field: Field) -> bool:
         """Whether any unit forgets so slowly that steps would not settle it soon."""
         one = units.one_copy()
         return any(
-            bool((loss_by_bias(self.laws, one, field.held(), name) < SOON_SETTLED).any())
-            for name in self.structure.slow
+            bool((loss_by_bias(self.laws, one, field, name) < SOON_SETTLED).any()) for name in self.structure.slow
         )
 
     def loss(self, units: Units, field: Field, slow: SlowLaws) -> Tensor | None:
@@ -156,7 +155,7 @@ class Dynamics:
         if name in slow and slow[name].exact_pair:
             loss = slow[name].loss
         else:
-            loss = loss_by_bias(self.laws, units, field.held(), name)
+            loss = loss_by_bias(self.laws, units, field, name)
         return loss if falls(loss) else None
 
     def refreshed(self, units: Units, slow: SlowLaws) -> Units:
@@ -179,9 +178,9 @@ class Dynamics:
         means: list[Tensor] = []
         ends, block = [0], _FIRST_BLOCK
         while True:
-            units, record = self._block(units, field, block, slow, follow=not means)
+            units, mean_field, record = self._block(units, field, block, slow)
             # The laws under the gate law that the block had, on average.
-            slow = self.slow_laws(units, field) if slow else slow
+            slow = self.slow_laws(units, mean_field) if slow else slow
             means.append(_controlled(record[..., :3], self._beyond(record[..., 3:], units, slow)))
             ends.append(ends[-1] + block)
             if len(means) < 2:
@@ -193,23 +192,23 @@ class Dynamics:
             precise = converged & ((noise <= tolerance) | (ends[-1] >= _PRECISE_ENOUGH)) & (ends[-1] >= mixing)
             block *= 2
             if bool((precise | frozen | growing).all()) or ends[-1] + block > max_steps:
-                return SettledUnits(means[-1], converged, residual, ends[-1], units, field.held())
+                return SettledUnits(means[-1], converged, residual, ends[-1], units, mean_field)
 
-    def _block(self, units: Units, field: Field, steps: int, slow: SlowLaws, follow: bool) -> tuple[Units, Tensor]:
-        """Some steps and the mean over them, or over their second half once the population has been followed.
+    def _block(self, units: Units, field: Field, steps: int, slow: SlowLaws) -> tuple[Units, Field, Tensor]:
+        """Some steps, and means over their second half: of the field and of the moments.
 
-        The mean ``(G, R, 3 + 3 K)`` is that of the state that is read and then of each of K slow states.
-
-        First the field goes as the network's would, so that transients die; then on running means, with less noise.
+        The moments ``(G, R, 3 + 3 K)`` are those of the state that is read and then of each of K slow states.
         """
-        record = []
+        fields, record = [], []
         for step in range(steps):
             if step % _REFRESH == 0:
                 units = self.refreshed(units, slow)
-            field.gain = 1.0 if follow else 1.0 / max(1, step - steps // 4)
             units = self.step(units, field)
-            record.append(torch.cat([self.measure(units), *(units.moments(name) for name in self.structure.slow)], -1))
-        return units, torch.stack(record if follow else record[steps // 2 :]).mean(0)
+            if step >= steps // 2:
+                fields.append(field.now())
+                moments = [self.measure(units), *(units.moments(name) for name in self.structure.slow)]
+                record.append(torch.cat(moments, -1))
+        return units, Field.mean(fields), torch.stack(record).mean(0)
 
     def _beyond(self, found: Tensor, units: Units, slow: SlowLaws) -> list[Tensor]:
         """How far the sampled moments ``found`` of slow states are from those known: noisy as what is measured is."""
@@ -237,7 +236,7 @@ class Dynamics:
             return units, slow
         last = self.measure(units)
         for _ in range(_WARM_ROUNDS):
-            slow = self.slow_laws(units, field)
+            slow = self.slow_laws(units, field.now())
             for name, law in slow.items():
                 own = law.of_units(units)
                 units = own.redrawn(self.draws, units, name, own.known).taken(self.draws.order(None))

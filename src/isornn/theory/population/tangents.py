@@ -124,7 +124,7 @@ class Cohort:
         draws: Draws,
         loss: Tensor | None = None,
     ) -> None:
-        self.laws, self.structure, self.field, self.draws = laws, structure, field.held(), draws
+        self.laws, self.structure, self.field, self.draws = laws, structure, field, draws
         self.units = units
         self._loss, self._late = loss, torch.zeros(())
         self._class = {gate: laws.read_name(gate) for gate in laws.weighted}

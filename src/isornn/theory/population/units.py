@@ -311,55 +311,52 @@ def ranks(values: Tensor) -> Tensor:
 class Field:
     """What the population feeds back into its own gates: ``E[r_a^2]`` and ``E[r_a r_b]`` by gate that is read.
 
-    Plain reads share the name ``""``. ``gain`` 1 follows the population from step to step (its true dynamics);
-    below 1 the values are running means, which at a fixed point are the same with less noise; 0 holds them.
+    Plain reads share the name ``""``. Values are read anew at each step, unless they are ``held``.
     """
 
-    def __init__(self) -> None:
-        self.values: dict[str, tuple[Tensor, Tensor]] = {}
-        self.gain = 1.0
+    def __init__(self, values: Mapping[str, tuple[Tensor, Tensor]] | None = None) -> None:
+        self.values: dict[str, tuple[Tensor, Tensor]] = dict(values or {})
+        self.held = values is not None
 
-    def held(self) -> Field:
-        """A copy that stays as it is."""
-        copy = Field()
-        copy.values, copy.gain = dict(self.values), 0.0
-        return copy
+    @staticmethod
+    def mean(fields: Sequence[Field]) -> Field:
+        """Held, at the mean over several steps."""
+        found = {}
+        for name in fields[0].values:
+            own, pair = zip(*(field.values[name] for field in fields), strict=True)
+            found[name] = torch.stack(own).mean(0), torch.stack(pair).mean(0)
+        return Field(found)
+
+    def now(self) -> Field:
+        """Held at the present values."""
+        return Field(self.values)
 
     def one_copy(self) -> Field:
-        """A held copy for either of two copies by itself."""
-        copy = self.held()
-        copy.values = {name: (own, own) for name, (own, _) in self.values.items()}
-        return copy
+        """Held, for either of two copies by itself."""
+        return Field({name: (own, own) for name, (own, _) in self.values.items()})
 
     def over_replicates(self) -> Field:
-        """A held copy in which all replicates share one mean, ``(G, 1, 1)``."""
-        copy = self.held()
-        for name, moments in self.values.items():
-            own, pair = (value.mean(1, keepdim=True) for value in moments)
-            copy.values[name] = (own, pair)
-        return copy
+        """Held, with one mean that all replicates share, ``(G, 1, 1)``."""
+        return Field(
+            {n: (own.mean(1, keepdim=True), pair.mean(1, keepdim=True)) for n, (own, pair) in self.values.items()}
+        )
 
     def with_chosen(self, mask: Tensor, other: Field) -> Field:
-        """A held copy with the values of ``other`` at the specs of ``mask`` (G,)."""
-        copy, chosen = self.held(), mask[:, None, None]
+        """Held, with the values of ``other`` at the specs of ``mask`` (G,)."""
+        chosen = mask[:, None, None]
+        values = {}
         for name, (own, pair) in self.values.items():
-            copy.values[name] = (
-                torch.where(chosen, other.values[name][0], own),
-                torch.where(chosen, other.values[name][1], pair),
-            )
-        return copy
+            other_own, other_pair = other.values[name]
+            values[name] = torch.where(chosen, other_own, own), torch.where(chosen, other_pair, pair)
+        return Field(values)
 
     def read(self, name: str, units: Units, reading: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
-        """Moments ``(G, R, 1)`` for the gate that reads ``reading()`` ``(copies, G, R, n)``, where they do not hold."""
-        known = self.values.get(name)
-        if known is not None and self.gain == 0.0:
-            return known
+        """Moments ``(G, R, 1)`` for the gate that reads ``reading()`` ``(copies, G, R, n)``, or those held."""
+        if self.held:
+            return self.values[name]
         value = reading()
         own = units.mean(value.square().mean(0))
         pair = own if len(value) == 1 else units.mean(value[0] * value[1])
-        if known is not None and self.gain < 1.0:
-            own = known[0] + self.gain * (own - known[0])
-            pair = known[1] + self.gain * (pair - known[1])
         self.values[name] = (own, pair)
         return own, pair
 
