@@ -117,12 +117,12 @@ TARGET = Target(
     "published, and both rates 0.002, falling to 0 as a cosine; weight decay 0.0001. An earlier trial had the spectrum "
     "by SGD, by which a margin m moves the singular values m/8 times as fast as none does: margin 1 left within 8000 "
     "updates, 10 and 100 did not. By RMSprop 1 and 10 left within 8000, and 100 not with one seed that was tried; then "
-    "the number was doubled for all. Scale small: with the paper's rates nothing moves in so few updates: bases and the "
+    "it was doubled for all. Scale small: with the paper's rates nothing moves in so few updates: bases and the "
     "rest (RMSprop) 0.003, spectrum 1 (SGD, over 2m), all falling to 0 as a cosine, clip 1, after what this library's "
     "adding benchmark had learned with, from a start that was larger; without weight decay. Left: a held-out error "
     "below 0.8 of that without memory at some validation. Where a margin from 1 on has not left, it might with more "
     "updates, and that part is not decided. Short sequences are easier for all: what is learned here may not be at "
-    "T = 1000. That a margin which has not left leaves the question open was decided after the first numbers were seen.",
+    "T = 1000. That a margin which has not left leaves the question open was decided after numbers were seen.",
     settings={
         "small": {
             "length": 50,
