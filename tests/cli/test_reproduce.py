@@ -30,10 +30,12 @@ def test_one_target_leaves_its_record_and_its_figure(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     (found,) = json.loads(result.stdout)["reproductions"]
     assert found["verdict"]["answer"] == "holds"
-    assert sorted(file.name for file in tmp_path.glob("chensupp-hyper.*")) == [
+    assert sorted(file.name for file in tmp_path.glob("small/chensupp-hyper.*")) == [
         "chensupp-hyper.json",
         "chensupp-hyper.png",
     ]
+    reported = run("report", "-o", tmp_path)
+    assert reported.exit_code == 0 and "### chensupp-hyper" in reported.stdout
 
 
 def test_all_goes_on_past_targets_whose_data_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

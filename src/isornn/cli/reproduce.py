@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from isornn.experiments.reproduce import Reproduction
     from isornn.experiments.target import Progress, Scale, Target
 
-RESULTS = Path("results")
 _SECONDS_BETWEEN_LINES = 60.0
 
 
@@ -37,9 +36,8 @@ def reproduce(
     ] = "small",
     seed: Annotated[int, typer.Option("--seed", metavar="S", parser=whole, help="Of everything random.")] = 0,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Of records and figures; results/SCALE unless given."),
-    ] = None,
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Records and figures go to DIR/SCALE.")
+    ] = Path("results"),
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="DIR", help="Data files; else ISORNN_DATA's, else the package's digits."),
@@ -55,7 +53,7 @@ def reproduce(
         _list([target_named(name) for name in target_ids()], json)
         return
     if target == "report":
-        print(_report(RESULTS if output is None else output))
+        print(_report(output))
         return
     if scale not in SCALES:
         raise TargetError(f"scale: {scale!r} is not allowed; it is one of {', '.join(SCALES)}")
@@ -64,7 +62,7 @@ def reproduce(
     if jobs < 1:
         raise TargetError(f"jobs: {jobs} is not allowed; it is at least 1")
     chosen = [target_named(name) for name in (target_ids() if target == "all" else [target])]
-    folder = RESULTS / scale if output is None else output
+    folder = output / scale
     if target == "all":
         found = _all([one for one in chosen if scale in one.settings], scale, seed, folder, data, jobs)
     else:
