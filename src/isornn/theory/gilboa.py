@@ -111,8 +111,7 @@ def _squares(spec: Spec, c: Tensor, u: dict[str, Tensor]) -> tuple[Tensor, Tenso
 def _variance(a: Tensor, v: Tensor) -> Tensor:
     """m2 - m1^2 of a matrix diag(sqrt a) + Gaussian rows of variance v."""
     mean_a, mean_v = a.mean(-1), v.mean(-1)
-    second = ((a + v) ** 2).mean(-1) + 2 * mean_a * mean_v + mean_v**2
-    return second - (mean_a + mean_v) ** 2
+    return (a + v).var(-1, correction=0) + 2 * mean_a * mean_v + mean_v**2
 
 
 def _error(batches: Tensor) -> Tensor:
