@@ -65,7 +65,7 @@ def test_a_reach_beyond_the_steps_followed_is_not_called_endless() -> None:
 )
 def test_white_input_gives_what_it_always_gave(spec: Spec, known: list[float], simulated: list[float]) -> None:
     """Recorded numbers, equal but for the rounding of another processor. Those of theory are of the last change of its
-    sampling, within standard errors of what they were before inputs had means or memory."""
+    sampling, within two standard errors of what they were before inputs had means or memory."""
     assert [x or 0.0 for x in numbers(analyze(spec, length=10))] == pytest.approx(known, rel=1e-9)
     found = simulate(spec, width=20, steps=5, networks=2, generator=torch.Generator().manual_seed(0))
     values = [found.second_moment.value[-1], found.correlation.value[-1], found.chi_1.value]
