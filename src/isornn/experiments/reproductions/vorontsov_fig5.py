@@ -117,7 +117,7 @@ TARGET = Target(
     "published, and both rates 0.002, falling to 0 as a cosine; weight decay 0.0001. An earlier trial had the spectrum "
     "by SGD, by which a margin m moves the singular values m/8 times as fast as none does: margin 1 left within 8000 "
     "updates, 10 and 100 did not. By RMSprop, with one seed each, 1 and 10 left within 8000 and 100 did not, so "
-    "all have 16,000. Scale small: with the paper's rates nothing moves in so few updates: bases and the rest (RMSprop) "
+    "all had 16,000. Scale small: with the paper's rates nothing moves in so few updates: bases and the rest (RMSprop) "
     "0.003, spectrum 1 (SGD, over 2m), all falling to 0 as a cosine, clip 1, after what this library's adding "
     "benchmark had learned with, from a start that was larger; without weight decay. Left: a held-out error "
     "below 0.8 of that without memory at some validation. Where a margin from 1 on has not left, it might with more "
