@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +23,7 @@ from isornn.nn import draws
 from isornn.nn.gate_tensors import FeatureMap, ModuleError, RecurrentLayer
 from isornn.nn.layer_step import LayerStep, gate_inputs, own_time
 from isornn.theory.critical_points.rule import SEEN_TO_LEARN, WRITTEN
+from isornn.warn import warn
 
 Report = Callable[["LayerStart"], object]
 SpecFor = Callable[[Cell, float, Input], Spec]
@@ -241,9 +241,7 @@ def _warn_of_shared(modules: Sequence[RecurrentModule]) -> None:
     for found in modules:
         others = {owners.setdefault(id(own), found).name for own in found.module.parameters(recurse=False)}
         for other in sorted(others - {found.name}):
-            warnings.warn(
-                f"{found.name}: it shares parameters with {other}, and sets them for its own input", stacklevel=5
-            )
+            warn(f"{found.name}: it shares parameters with {other}, and sets them for its own input")
 
 
 def _inputs(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedInputs | None:
@@ -252,13 +250,12 @@ def _inputs(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedInp
         calls = _calls(model, found, batch)
         inputs = _joined(found, calls)
     except CaptureError as error:
-        warnings.warn(f"{error}; set for standardised input", StandardisedInput, stacklevel=5)
+        warn(f"{error}; set for standardised input", StandardisedInput)
         return None
     if _has_own_forward(found.module) and not _follows_its_class(found, longest_sequence(found, calls)):
-        warnings.warn(
+        warn(
             f"{found.name or found.kind}: its forward is its own, and does not return what its weights make of its "
             "input; it is set for that input, not for what forward may make of it",
-            stacklevel=5,
         )
     return inputs
 
@@ -398,10 +395,9 @@ def _centre(layer: RecurrentLayer, means: Tensor) -> None:
                     )
                 coarse = max(coarse, torch.finfo(bias.dtype).eps * float(bias.abs().max()))
     if coarse > _ROUNDED:
-        warnings.warn(
+        warn(
             f"{layer.where}: its input has means up to {float(means.abs().max()):.3g}, beside which the module's dtype "
             f"resolves pre-activations to {coarse:.2g} only; subtract the mean from the data",
-            stacklevel=6,
         )
 
 

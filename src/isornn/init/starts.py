@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -14,6 +13,7 @@ from isornn.init.naming import draw_named
 from isornn.init.writing import Module, set_layers
 from isornn.nn.gate_tensors import RecurrentLayer
 from isornn.theory.critical_points.point import critical, isometric
+from isornn.warn import warn
 
 _UNIT_INPUT = Input()
 
@@ -127,7 +127,7 @@ def critical_(
         raise SpecError("length", length, "it is a number of steps, or that of a batch: critical_(model, batch=x)")
     if input is None:
         message = "critical_ takes the input as standardised: give batch=, or input=isornn.Input.of(...)"
-        warnings.warn(message, StandardisedInput, stacklevel=2)
+        warn(message, StandardisedInput)
         input = Input()
     return _by_cell(module, lambda cell: solved(cell, length, input), generator)
 

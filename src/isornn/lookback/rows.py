@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+
+from isornn.warn import warn
 
 Score = Literal["R^2", "Brier skill"]
 
@@ -222,10 +223,9 @@ def _features(inputs: Tensor, inside: Tensor, sequence: Tensor, step: Tensor, ge
     spread, mean = torch.std_mean(flat.to(kind) / unit, 0, correction=0)
     resolved = spread > 8 * torch.finfo(kind).eps * mean.abs()
     if bool((~resolved & (flat != flat[:1]).any(0)).any()):
-        warnings.warn(
+        warn(
             f"batch: {int((~resolved).sum())} of {len(resolved)} features vary by less than {flat.dtype} resolves "
             f"beside their means, and are left out; subtract the means in float64",
-            stacklevel=4,
         )
     scale = torch.where(resolved, 1 / torch.where(resolved, spread, 1.0), 0.0)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, Literal
@@ -24,6 +23,7 @@ from isornn.nn.segments import Segments
 from isornn.nn.sequences import Sequences
 from isornn.nn.stepped import Weights
 from isornn.nn.untied import ShuffledUnits, shuffled_matrices
+from isornn.warn import warn
 
 State = Tensor | tuple[Tensor, ...]
 Before = Literal["zero", "first"]
@@ -149,10 +149,9 @@ class RNN(nn.Module):
     def _leave_in_floating_point(self, qconfig: object) -> None:
         if qconfig is not None:
             kind = type(self).__name__
-            warnings.warn(
+            warn(
                 f"torch.ao.quantization: isornn.nn.{kind} stays in floating point, it has no quantised form; where "
                 "torch.nn has the layer, load the state dict into that and quantise it",
-                stacklevel=2,
             )
 
     # What torch.ao.quantization marks modules with. It would pass this one over in silence.
@@ -426,7 +425,7 @@ class RNN(nn.Module):
             if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= float(share) <= 1:
                 raise ValueError(f"{name}: {share!r} is not allowed; it is a probability, from 0 to 1")
         if self.dropout and self.num_layers == 1:
-            warnings.warn("dropout acts between layers, of which there is one", stacklevel=3)
+            warn("dropout acts between layers, of which there is one")
         whole = isinstance(self.proj_size, int) and not isinstance(self.proj_size, bool)
         if not whole or not 0 <= self.proj_size < self.hidden_size:
             raise ValueError(

@@ -6,7 +6,6 @@ Source: Vorontsov, Trabelsi, Kadoury & Pal 2017, section 3.1.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -14,6 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from isornn.warn import warn
 
 # How much of the margin a given spectrum keeps from its ends, where p would be infinite and could not move.
 _INSET = 1e-3
@@ -105,10 +106,9 @@ class SpectralMatrix(nn.Module):
         distance = s - 1.0
         beyond = 0 if not _has_values(s) else int((distance.abs() > self._margin + _ROUNDING).sum())
         if beyond:
-            warnings.warn(
+            warn(
                 f"{beyond} of {s.numel()} singular values, which are from {float(s.min()):.3g} to "
                 f"{float(s.max()):.3g}, were beyond 1 +- {self._margin:g} and have been moved there",
-                stacklevel=2,
             )
         if self._margin == 0.0:
             return torch.zeros_like(s)

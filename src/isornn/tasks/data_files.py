@@ -6,13 +6,13 @@ import gzip
 import hashlib
 import io
 import os
-import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from isornn.files import read_bytes
+from isornn.warn import warn
 
 VARIABLE = "ISORNN_DATA"
 MOST_BYTES = 1 << 30
@@ -163,5 +163,5 @@ def which(held: dict[str, bytes], known: Sequence[KnownSet]) -> KnownSet | None:
     unlike = [name for name, data in held.items() if not any(matches(data, one.files[name]) for one in known)]
     titles = " or ".join(one.title for one in known)
     what = f"not the published ones of {titles}: {', '.join(unlike)}" if unlike else f"of different sets: {titles}"
-    warnings.warn(f"by their checksums these files are {what}", DataWarning, stacklevel=4)
+    warn(f"by their checksums these files are {what}", DataWarning)
     return None

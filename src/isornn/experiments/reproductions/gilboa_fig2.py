@@ -34,8 +34,13 @@ TARGET = Target(
     claim="In untied GRUs, peephole LSTMs and LSTMs, the border between lengths that can be trained and those that "
     "cannot grows in proportion to xi, from 3 xi to 6 xi.",
     published="no numbers; heat maps with the curves 3 xi and 6 xi, after 1000 (GRU) and 2000 (LSTM) iterations",
-    choices=f"{padded.CHOICES} Every step has weights of its own, all trained.",
-    settings={"small": padded.SMALL, "medium": padded.MEDIUM, "paper": padded.PAPER},
+    choices=f"{padded.CHOICES} Every step has weights of its own, all trained. Scale medium ends at bias 3: at bias 4 "
+    "xi is 17 and more (GRU), and even 5 xi is longer than its sequences.",
+    settings={
+        "small": padded.SMALL,
+        "medium": {**padded.MEDIUM, "bias_means": [0.0, 1.0, 2.0, 3.0]},
+        "paper": padded.PAPER,
+    },
     measure=measure,
     judge=judge,
     panels=padded.panels,

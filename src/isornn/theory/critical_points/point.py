@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,6 +29,7 @@ from isornn.theory.inputs import centred, memory_limits
 from isornn.theory.population.engine import population_analysis
 from isornn.theory.quadrature.affine import bias_nodes
 from isornn.theory.records import Analysis, Quantity, TheoryMissing
+from isornn.warn import warn
 
 FARTHEST_SHARE = 1 / 3  # of 1/T, the largest share that the farthest step can have in a unit
 _DRAWS = 512  # of the inputs to gates that do not factorise
@@ -114,10 +114,10 @@ class Critical:
         try:
             unmet = [f"{c.name}: {c.wanted}, found {c.found}" for c in self.conditions if not c.met]
         except TheoryMissing as reason:
-            warnings.warn(f"how far {start} sees is not known: {reason}", stacklevel=3)
+            warn(f"how far {start} sees is not known: {reason}")
             return
         if unmet:
-            warnings.warn(f"{start} does not meet {'; '.join(unmet)}", stacklevel=3)
+            warn(f"{start} does not meet {'; '.join(unmet)}")
 
     @functools.cached_property
     def _measured(self) -> Measured:
