@@ -51,6 +51,7 @@ BARS = {
 SAME_EQUATIONS = ("TRNN", "TLSTM", "TGRU", "MinimalRNN", "PeepholeLSTM", "GersLSTM")
 TORCHRECURRENT = {name: name for name in SAME_EQUATIONS} | {"GersLSTM": "PeepholeLSTM"}
 OWN_SHAPES = ((64, 200, 28, 128), (32, 400, 64, 256), (16, 500, 8, 32))
+ONE_STEP = ((1, 1, 8, 64), (16, 1, 28, 128), (1, 1, 64, 512))
 LONG = (8, 10_000, 28, 128)
 VERY_LONG = (1, 100_000, 28, 128)
 
@@ -178,6 +179,34 @@ def medians(ours: torch.nn.Module, peer: torch.nn.Module, x: torch.Tensor, runs:
     return statistics.median(first), statistics.median(second)
 
 
+def single_steps(runs: int, device: str) -> list[list[Any]]:
+    """Rows of one step without gradients, as a policy or a generator takes them."""
+    rows = []
+    for name, peer in (("LSTM", "LSTM"), ("GRU", "GRU"), ("PeepholeLSTM", "LSTM")):
+        for batch, steps, inputs, units in ONE_STEP:
+            x = torch.randn(steps, batch, inputs, device=device)
+            layers = [getattr(kind, cell)(inputs, units).to(device) for kind, cell in ((nn, name), (torch.nn, peer))]
+            times = [in_turn(layers, x) for _ in range(runs)]
+            own, other = map(statistics.median, zip(*times, strict=True))
+            rows.append([name, f"nn.{peer}", f"B={batch} D={inputs} N={units}", own, other, own / other])
+    return rows
+
+
+def in_turn(layers: list[torch.nn.Module], x: torch.Tensor, calls: int = 100) -> list[float]:
+    """Seconds of one call of each layer, without gradients, from a state."""
+    found = []
+    with torch.no_grad():
+        for layer in layers:
+            state = layer(x)[1]
+            begin = time.perf_counter()
+            for _ in range(calls):
+                layer(x, state)
+            if x.is_cuda:
+                torch.cuda.synchronize()
+            found.append((time.perf_counter() - begin) / calls)
+    return found
+
+
 def compared(
     name: str, peer: str, kind: Any, bar: float | None, runs: int, device: str
 ) -> tuple[list[list[Any]], bool]:
@@ -249,6 +278,7 @@ def main() -> int:
         more, fine = beside(one, options.runs, options.device)
         rows, good = rows + more, good and fine
     show(columns, rows)
+    show(("one step, no gradients", *columns[1:-1]), single_steps(options.runs, options.device))
     if options.device == "cpu":
         good &= first_calls(3)
     if importlib.util.find_spec("torchrecurrent") is None:

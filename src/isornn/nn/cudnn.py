@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.jit._trace import is_tracing
 
 from isornn.cells import GRU, LSTM, Cell, Vanilla
+from isornn.nn.autocast import without_autocast
 from isornn.nn.layout import Layout
 from isornn.nn.stepped import Weights, stepped
 
@@ -20,10 +21,10 @@ _OF_WEIGHTS = ("matrix", "bias", "recurrent", "offset", "projection")
 
 def runs_cudnn(cell: Cell, inputs: Tensor, weights: Weights, lengths: Tensor | None) -> bool:
     """Whether cuDNN computes this; for sequences of unequal length it does not return the last c."""
-    if torch.compiler.is_compiling() or is_tracing() or torch._C._are_functorch_transforms_active():
+    if not _acceptable(inputs) or torch.compiler.is_compiling() or is_tracing():
         return False
     mode = MODES.get(cell)
-    if mode is None or not weights.tied or not inputs.shape[1] or not _acceptable(inputs):
+    if mode is None or not weights.tied or not inputs.shape[1] or torch._C._are_functorch_transforms_active():
         return False
     return lengths is None and (weights.projection is None or mode == "LSTM")
 
@@ -55,7 +56,7 @@ class _Recurrence(torch.autograd.Function):
         ctx.flat = flat = _flat(cell, matrix, bias, recurrent, offset, projection)
         for value in (*leaves, *flat):
             value.requires_grad_(wanted)
-        with torch.set_grad_enabled(wanted), torch.autocast(inputs.device.type, enabled=False):
+        with torch.set_grad_enabled(wanted), without_autocast(inputs.device.type):
             ctx.results = _run(MODES[cell].lower(), leaves[0], flat, bias is not None, leaves[1:], wanted)
         ctx.save_for_backward(*given)
         return tuple(value.detach() for value in ctx.results)

@@ -128,17 +128,16 @@ class Layout:
         """(..., K N) of the K driven gates, both biases in one, and (..., J N) of the J others."""
         if bias_hh is None:
             return bias_ih, None
-        own = bias_hh.unflatten(-1, (-1, hidden))
-        places = [self.stacks["bias_hh"].index(gate) for gate in self.undriven]
-        offset = own[..., places, :].flatten(-2) if places else None
-        if bias_ih is None:
-            return None, offset
         if self.stacks["bias_hh"] == self.driven:
-            return bias_ih + bias_hh, offset
-        blank = torch.zeros_like(own[..., 0, :])
-        stack = self.stacks["bias_hh"]
-        added = [own[..., stack.index(gate), :] if gate in stack else blank for gate in self.driven]
-        return bias_ih + torch.cat(added, -1), offset
+            return _sum(bias_ih, bias_hh), None
+        own = dict(zip(self.stacks["bias_hh"], bias_hh.split(hidden, -1), strict=True))
+        offset = torch.cat([own[gate] for gate in self.undriven], -1) if self.undriven else None
+        blank = torch.zeros_like(bias_hh[..., :hidden])
+        return _sum(bias_ih, torch.cat([own.get(gate, blank) for gate in self.driven], -1)), offset
+
+
+def _sum(first: Tensor | None, second: Tensor) -> Tensor:
+    return second if first is None else first + second
 
 
 def _check_computed(graph: CellGraph) -> None:

@@ -6,6 +6,7 @@ cell's own steps.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import register_flop_formula
 
 from isornn.cells import Cell
+from isornn.nn.autocast import without_autocast
 from isornn.nn.eager import eager
 from isornn.nn.kernels import Kernel, RecurrenceArgs, kernel_of
 from isornn.nn.kernels.steps import outer_products
@@ -29,6 +31,7 @@ def kernel_for(cell: Cell, projection: Tensor | None) -> Kernel | None:
     return kernel_of(cell) if projection is None else None
 
 
+@functools.cache
 def _cell(key: str) -> tuple[Cell, Layout]:
     cell = cell_of(key)
     return cell, Layout.of(cell)
@@ -54,7 +57,7 @@ def _forward(
         named = dict(zip(kind.parameters, units, strict=True))
         weights = Weights(matrix, bias, recurrent, offset, projection, named)
         return stepped(kind, layout, inputs, pointwise, weights, initial)
-    with torch.autocast(inputs.device.type, enabled=False):  # what comes is in the precision to compute in
+    with without_autocast(inputs.device.type):  # what comes is in the precision to compute in
         drive = driven(inputs, matrix, bias)
         given = RecurrenceArgs(_whole(recurrent), offset, _whole(pointwise), _each_whole(units), _each_whole(initial))
         results, kept = kernel.forward(drive, given, keep)
@@ -112,7 +115,7 @@ def _backward(
     by_result: list[Tensor | None] = [None] * len(results)
     for place, grad in zip(given, grads, strict=True):
         by_result[place] = grad
-    with torch.autocast(inputs.device.type, enabled=False):
+    with without_autocast(inputs.device.type):
         fixed = RecurrenceArgs(_whole(recurrent), offset, _whole(pointwise), _each_whole(units), _each_whole(initial))
         found = kernel.backward(fixed, results, kept, by_result)
         first = (found.drive @ matrix) if wants_inputs else inputs.new_empty(0)

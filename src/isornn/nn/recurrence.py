@@ -48,8 +48,9 @@ def recurrence(
     dtype = inputs.dtype
     # Half precision would round at every step of a long product of gates: computed in single, rounded once.
     working = torch.promote_types(dtype, torch.float32)
-    inputs, weights, initial = inputs.to(working), weights.to(working), [value.to(working) for value in initial]
-    pointwise = None if pointwise is None else pointwise.to(working)
+    if working != dtype:
+        inputs, weights, initial = inputs.to(working), weights.to(working), [value.to(working) for value in initial]
+        pointwise = None if pointwise is None else pointwise.to(working)
     if torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export():  # ONNX knows torch's own operations alone
         found: Sequence[Tensor] = scanned(cell, layout, inputs, pointwise, weights, initial)
     elif weights.projection is not None and not recorded:
@@ -65,7 +66,7 @@ def recurrence(
             pointwise,
             weights.projection,
             list(weights.units.values()),
-            initial,
+            list(initial),
             torch.is_grad_enabled() or is_tracing(),  # a trace runs in either mode
         )
     return [value.to(dtype) for value in found[: layout.results]]
@@ -103,4 +104,6 @@ def transformed(given: Iterable[Tensor | None]) -> bool:
         return False
     if torch._C._are_functorch_transforms_active():
         return True
+    if forward_ad._current_level < 0:  # no forward derivatives are taken
+        return False
     return any(value is not None and forward_ad.unpack_dual(value).tangent is not None for value in given)

@@ -16,6 +16,7 @@ from isornn.cells import Cell, drawn_parameters
 from isornn.cells.definition import check_definition
 from isornn.cells.graph import Leaf
 from isornn.cells.trace import graph_of
+from isornn.nn.autocast import autocast_dtype
 from isornn.nn.cudnn import MODES
 from isornn.nn.kernels import kernel_of
 from isornn.nn.layout import GateTensors, Layout
@@ -302,9 +303,10 @@ class RNN(nn.Module):
         """Outputs (T, B, N) of one layer and direction, and its last states."""
         place = suffix(layer, direction)
         values = sequences.values
-        weights = self._weights(place, values.shape[0])
-        x = self._cast(sequences.reversed(values) if direction else values)
-        started = tuple(self._cast(value) for value in initial)
+        precision = autocast_dtype(values.device.type)
+        weights = self._weights(place, values.shape[0], precision)
+        x = _cast(sequences.reversed(values) if direction else values, precision)
+        started = tuple(_cast(value, precision) for value in initial)
         self._check_dtypes(weights.matrix.dtype, x, started)
         x = self._with_features(x, layer, place)
         inputs = self._with_previous(x, previous) if self.layout.stacks["weight_ph"] else x
@@ -320,8 +322,8 @@ class RNN(nn.Module):
             return []
         return (torch.rand(inputs.shape[0], device=inputs.device) < self.h_detach).nonzero().flatten().tolist()
 
-    def _weights(self, place: str, steps: int) -> Weights:
-        """What ``steps`` steps compute with."""
+    def _weights(self, place: str, steps: int, precision: torch.dtype | None) -> Weights:
+        """What ``steps`` steps compute with, under autocast in its ``precision``."""
         hidden = self.hidden_size
         stacks: dict[str, Tensor] = {}
         for name in self.layout.stacks:
@@ -336,26 +338,17 @@ class RNN(nn.Module):
             }
         bias, offset = self.layout.biases(stacks.get("bias_ih"), stacks.get("bias_hh"), hidden)
         return Weights(
-            matrix=self._cast(self.layout.matrix(stacks.get("weight_ih"), stacks.get("weight_ph"), hidden)),
-            bias=self._cast(bias),
-            recurrent=self._cast(stacks.get("weight_hh")),
-            offset=self._cast(offset),
-            projection=self._cast(self._tensor("weight_hr", place)),
-            units={name: self._cast(self._tensor(name, place)) for name in self.cell.parameters},
+            matrix=_cast(self.layout.matrix(stacks.get("weight_ih"), stacks.get("weight_ph"), hidden), precision),
+            bias=_cast(bias, precision),
+            recurrent=_cast(stacks.get("weight_hh"), precision),
+            offset=_cast(offset, precision),
+            projection=_cast(self._tensor("weight_hr", place), precision),
+            units={name: _cast(self._tensor(name, place), precision) for name in self.cell.parameters},
         )
 
     def _tensor(self, name: str, place: str) -> Tensor | None:
         # Not from the module's table of parameters, where one that is parametrised (orthogonal, weight norm) is not.
         return getattr(self, name + place, None)
-
-    def _cast(self, tensor: Any) -> Any:
-        """``tensor`` in the precision that autocast asks for, of all but float64 as in torch's operations."""
-        if tensor is None or not tensor.is_floating_point() or tensor.dtype == torch.float64:
-            return tensor
-        device = tensor.device.type
-        if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
-            return tensor
-        return tensor.to(torch.get_autocast_dtype(device))
 
     def _with_features(self, x: Tensor, layer: int, place: str) -> Tensor:
         """Phi(x) where the input enters pointwise and is mapped. Source: Chen et al. 2018, ``z = Phi(x)``."""
@@ -499,3 +492,10 @@ def suffix(layer: int, direction: int) -> str:
     '_l1_reverse'
     """
     return f"_l{layer}" + ("_reverse" if direction else "")
+
+
+def _cast(tensor: Any, precision: torch.dtype | None) -> Any:
+    """``tensor`` in the precision that autocast asks for, of all but float64 as in torch's operations."""
+    if precision is None or tensor is None or not tensor.is_floating_point() or tensor.dtype == torch.float64:
+        return tensor
+    return tensor.to(precision)

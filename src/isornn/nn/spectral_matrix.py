@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from isornn.nn.autocast import without_autocast
 from isornn.warn import warn
 
 # How much of the margin a given spectrum keeps from its ends, where p would be infinite and could not move.
@@ -66,7 +66,8 @@ class SpectralMatrix(nn.Module):
 
     def forward(self, left: Tensor, p: Tensor, right: Tensor) -> Tensor:
         """W, (K N, N)."""
-        with _without_autocast(left.device.type):
+        # In half precision W would be orthogonal to three digits only; the layer casts the result.
+        with without_autocast(left.device.type):
             u, v = self._orthogonal(left, right)
             product = (u * self.spectrum(p.to(u.dtype)).unsqueeze(-2)) @ v.mT
         return product.flatten(0, -2).to(left.dtype)
@@ -188,12 +189,6 @@ def _has_values(basis: Tensor) -> bool:
 
 def _wide(basis: Tensor) -> Tensor:
     return basis.float() if basis.dtype.itemsize < 4 else basis
-
-
-def _without_autocast(device: str) -> AbstractContextManager[Any]:
-    """In half precision W would be orthogonal to three digits only; the layer casts the result."""
-    # The meta device has no autocast at all.
-    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 def _checked_margin(margin: Any) -> float | None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from isornn.nn import LSTM
 from isornn.nn.kernels.products import multiply, packed
 
 # Fewer, as many and more rows than a tile's, more columns than a panel's, more of the inner dimension than a block's.
@@ -27,6 +28,16 @@ def test_adds_the_product(shape: tuple[int, int, int], dtype: torch.dtype) -> No
     multiply(total.numpy(), left.numpy(), packed(matrix).numpy(), 0, len(left))
     bound = torch.finfo(dtype).eps * shape[1] * (1 + left.abs() @ matrix.abs()).double()  # of a sum in any order
     assert bool(((total.double() - wanted).abs() <= bound).all())
+
+
+@pytest.mark.parametrize("columns", [5, 32, 64, 70])
+def test_packing_a_transposed_matrix(columns: int) -> None:
+    matrix = torch.arange(3.0 * columns).reshape(columns, 3).t()
+    panels = packed(matrix)
+    unpacked = panels.transpose(0, 1).flatten(1)
+    assert panels.is_contiguous()
+    assert torch.equal(unpacked[:, :columns], matrix)
+    assert not unpacked[:, columns:].any()
 
 
 def test_rows_come_out_the_same_however_they_are_divided_and_others_are_left() -> None:
@@ -55,3 +66,14 @@ def test_what_is_not_a_number_stays_in_its_row() -> None:
     left[4, 7] = float("nan")
     multiply(total.numpy(), left.numpy(), packed(matrix).numpy(), 0, 9)
     assert total.isnan().all(1).tolist() == [row == 4 for row in range(9)]
+
+
+def test_a_single_step_packs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: Tensor) -> Tensor:
+        raise AssertionError("packed for a single step")
+
+    layer = LSTM(3, 256)
+    monkeypatch.setattr("isornn.nn.kernels.products.packed", refused)
+    layer(torch.zeros(1, 1, 3))[0].sum().backward()
+    with pytest.raises(AssertionError, match="packed for a single step"):
+        layer(torch.zeros(100, 1, 3))

@@ -27,6 +27,9 @@ from isornn.nn.kernels.triton_source import one_launch
 # of the library, and bytes of their weights from which on it does again; between, it is no faster, and takes longer to
 # compile.
 _SMALL, _WIDE_BYTES = 1 << 18, 1 << 19
+# Steps, and vectors that a wide matrix multiplies, below which packing it for a compiled loop takes longer than it
+# saves.
+_FEW_STEPS, _FEW_VECTORS = 4, 32
 # Every thread of a compiled loop reads all weights at each step, the library's threads a part each, which is faster
 # where the weights are too large for a core's own cache and a thread has too few sequences to use them for.
 _CACHED_BYTES = 1 << 20
@@ -163,10 +166,11 @@ class GeneratedKernel(Kernel):
         """By the first gate of a product, the matrices of its gates in one."""
         if weight is None:
             return {}
-        parts = dict(zip(self.schedule.layout.stacks["weight_hh"], weight.split(hidden), strict=True))
+        stack = self.schedule.layout.stacks["weight_hh"]
+        parts = dict(zip(stack, weight.split(hidden), strict=True))
         matrices = {}
         for product in products:
-            matrix = torch.cat([parts[gate] for gate in product.gates])
+            matrix = weight if product.gates == stack else torch.cat([parts[gate] for gate in product.gates])
             matrices[product.gates[0]] = matrix.t() if transposed else matrix
         return matrices
 
@@ -201,7 +205,8 @@ class _Run:
 
     def _chosen(self) -> Way:
         if self.new.device.type == "cpu":
-            return "compiled" if self._is_small() or self._is_wide() else "stepwise"
+            packed_in_vain = self.matrices and self.steps < _FEW_STEPS
+            return "compiled" if not packed_in_vain and (self._is_small() or self._is_wide()) else "stepwise"
         if runs_triton(self.new.device) and self._for_gpu() is not None:
             return "triton"
         return "scan" if carries_affinely(self.schedule.program.cell) else "torch"
@@ -213,7 +218,7 @@ class _Run:
         size = sum(matrix.nbytes for matrix in self.matrices.values())
         threads = torch.get_num_threads()
         shared_weights = threads > 1 and size > _CACHED_BYTES and self.batch < _FEW_SEQUENCES * threads
-        return size >= _WIDE_BYTES and not shared_weights
+        return size >= _WIDE_BYTES and self.steps * self.batch >= _FEW_VECTORS and not shared_weights
 
     def run(self) -> None:
         if self.way == "compiled":

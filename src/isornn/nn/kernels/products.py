@@ -19,7 +19,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
-from torch import Tensor, nn
+from torch import Tensor
 
 from isornn.nn.kernels.arithmetic import Array, jit
 from isornn.nn.kernels.rows import part_of, row_of
@@ -41,8 +41,13 @@ def packed(matrix: Tensor) -> Tensor:
     (torch.Size([1, 3]), 15.0)
     """
     width = 2 * _BYTES // matrix.element_size()
-    padded = nn.functional.pad(matrix, (0, -matrix.shape[1] % width))
-    return padded.unflatten(1, (-1, width)).transpose(0, 1).contiguous()
+    whole, rest = divmod(matrix.shape[1], width)
+    panels = matrix.new_empty(whole + bool(rest), len(matrix), width)
+    panels[:whole] = matrix[:, : whole * width].unflatten(1, (whole, width)).transpose(0, 1)
+    if rest:
+        panels[whole, :, :rest] = matrix[:, whole * width :]
+        panels[whole, :, rest:] = 0.0
+    return panels
 
 
 @jit
