@@ -17,9 +17,10 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the nearest line outside of this package, and of torch, which calls a module's own methods.
 
     >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warn("loss is infinite")
+    ...     warnings.simplefilter("always")
+    ...     warn("the loss is infinite")
     >>> str(caught[0].message)
-    'loss is infinite'
+    'the loss is infinite'
     """
     # Python 3.12 has skip_file_prefixes for this.
     level, frame = 2, sys._getframe(1)

@@ -27,9 +27,9 @@ from isornn.nn.kernels.triton_source import one_launch
 # of the library, and bytes of their weights from which on it does again; between, it is no faster, and takes longer to
 # compile.
 _SMALL, _WIDE_BYTES = 1 << 18, 1 << 19
-# Steps, and vectors that a wide matrix multiplies, below which packing it for a compiled loop takes longer than it
-# saves.
-_FEW_STEPS, _FEW_VECTORS = 4, 32
+# Packing the matrices for a compiled loop is not repaid by fewer steps, and takes as long as the loop saves with one
+# vector for so many bytes.
+_FEW_STEPS, _PACKED_BY_A_VECTOR = 4, 1 << 17
 # Every thread of a compiled loop reads all weights at each step, the library's threads a part each, which is faster
 # where the weights are too large for a core's own cache and a thread has too few sequences to use them for.
 _CACHED_BYTES = 1 << 20
@@ -218,7 +218,8 @@ class _Run:
         size = sum(matrix.nbytes for matrix in self.matrices.values())
         threads = torch.get_num_threads()
         shared_weights = threads > 1 and size > _CACHED_BYTES and self.batch < _FEW_SEQUENCES * threads
-        return size >= _WIDE_BYTES and self.steps * self.batch >= _FEW_VECTORS and not shared_weights
+        repaid = self.steps * self.batch * _PACKED_BY_A_VECTOR >= size
+        return size >= _WIDE_BYTES and repaid and not shared_weights
 
     def run(self) -> None:
         if self.way == "compiled":
