@@ -175,6 +175,27 @@ def test_min_lstm_with_both_gates_closed_is_finite() -> None:
     assert far.grad is not None and bool(far.grad.isfinite().all())
 
 
+@pytest.mark.parametrize("scale", [1.0, 10.0, 100.0])
+def test_min_lstm_keeps_its_precision_in_float32(scale: float) -> None:
+    u_f, u_i = scale * torch.randn(2, 1000, generator=torch.Generator().manual_seed(0))
+
+    def kept_and_slopes(f: Tensor, i: Tensor, keep: Callable[..., Tensor]) -> list[Tensor]:
+        leaves = [f.clone().requires_grad_(), i.clone().requires_grad_()]
+        kept = keep(*leaves)
+        return [kept.detach(), *torch.autograd.grad(kept.sum(), leaves)]
+
+    def by_update(f: Tensor, i: Tensor) -> Tensor:
+        return MinLSTM().update(Values(h=torch.ones_like(f)), Values(f=f, i=i, n=torch.zeros_like(f)), None)["h"]
+
+    def by_logarithms(f: Tensor, i: Tensor) -> Tensor:
+        return torch.softmax(torch.nn.functional.logsigmoid(torch.stack([f, i])), 0)[0]
+
+    found = kept_and_slopes(u_f, u_i, by_update)
+    expected = kept_and_slopes(u_f.double(), u_i.double(), by_logarithms)
+    for ours, exact in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours.double(), exact, rtol=0, atol=5e-7)
+
+
 def test_min_gru_is_the_t_rnn_with_the_gates_sign_turned() -> None:
     z, n, h = torch.randn(3, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     ours = MinGRU().update(Values(h=h), Values(z=z, n=n), None)["h"]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.functional import softplus
 
 from isornn.cells.cell import Cell, Reads, Values
 from isornn.cells.gated import GatedCell
@@ -42,8 +41,8 @@ class MinGRU(GatedCell):
 class MinLSTM(Cell):
     """``h = (f h + i u_n) / (f + i)``, ``f, i = sigma(u_f), sigma(u_i)``.
 
-    ``f / (f + i)`` is computed as ``sigma(softplus(-u_i) - softplus(-u_f))``, which stays finite where both gates are
-    closed.
+    ``f / (f + i)`` is computed as ``(1 + c sigma(u_f - u_i)) / (2 + c)``, ``c = e^-u_f + e^-u_i``: the same, and not
+    0 / 0 where both gates are closed.
 
     Source: arXiv 2410.01201, section 3.2.
 
@@ -56,5 +55,7 @@ class MinLSTM(Cell):
     equations = ("f, i = sigma(u_f), sigma(u_i)", "h = f/(f+i)*h + i/(f+i)*u_n")
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
-        keep = torch.sigmoid(softplus(-u.i) - softplus(-u.f))
+        # e^88 overflows in float32. A gate below -85 counts as e^-85 beside an open one, and as itself beside a closed.
+        c = torch.exp(-u.f.clamp(min=-85)) + torch.exp(-u.i.clamp(min=-85))
+        keep = (1 + c * torch.sigmoid(u.f - u.i)) / (2 + c)
         return {"h": keep * s.h + (1 - keep) * u.n}
