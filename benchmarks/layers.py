@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import importlib.util
+import itertools
 import os
 import statistics
 import subprocess
@@ -180,31 +181,33 @@ def medians(ours: torch.nn.Module, peer: torch.nn.Module, x: torch.Tensor, runs:
 
 
 def single_steps(runs: int, device: str) -> list[list[Any]]:
-    """Rows of one step without gradients, as a policy or a generator takes them."""
+    """Rows of one step a call, as a policy or a generator takes them, and as a model that feeds back is trained."""
     rows = []
     for name, peer in (("LSTM", "LSTM"), ("GRU", "GRU"), ("PeepholeLSTM", "LSTM")):
-        for batch, steps, inputs, units in ONE_STEP:
+        for (batch, steps, inputs, units), gradients in itertools.product(ONE_STEP, (False, True)):
             x = torch.randn(steps, batch, inputs, device=device)
             layers = [getattr(kind, cell)(inputs, units).to(device) for kind, cell in ((nn, name), (torch.nn, peer))]
-            times = [in_turn(layers, x) for _ in range(runs)]
-            own, other = map(statistics.median, zip(*times, strict=True))
-            rows.append([name, f"nn.{peer}", f"B={batch} D={inputs} N={units}", own, other, own / other])
+            times = [[called(layer, x, gradients) for layer in layers] for _ in range(1 + runs)]
+            own, other = map(statistics.median, zip(*times[1:], strict=True))  # the first run warms up
+            shape = f"B={batch} D={inputs} N={units}"
+            rows.append([name, f"nn.{peer}", shape, "yes" if gradients else "no", own, other, own / other])
     return rows
 
 
-def in_turn(layers: list[torch.nn.Module], x: torch.Tensor, calls: int = 100) -> list[float]:
-    """Seconds of one call of each layer, without gradients, from a state."""
-    found = []
-    with torch.no_grad():
-        for layer in layers:
-            state = layer(x)[1]
-            begin = time.perf_counter()
-            for _ in range(calls):
-                layer(x, state)
-            if x.is_cuda:
-                torch.cuda.synchronize()
-            found.append((time.perf_counter() - begin) / calls)
-    return found
+def called(layer: torch.nn.Module, x: torch.Tensor, gradients: bool, calls: int = 100) -> float:
+    """Seconds for each of many calls, the state carried from one to the next; with the backward pass through all."""
+    layer.zero_grad()
+    begin = time.perf_counter()
+    with torch.set_grad_enabled(gradients):
+        state, total = None, torch.zeros((), device=x.device)
+        for _ in range(calls):
+            out, state = layer(x, state)
+            total = total + out.sum()
+    if gradients:
+        total.backward()
+    if x.is_cuda:
+        torch.cuda.synchronize()
+    return (time.perf_counter() - begin) / calls
 
 
 def compared(
@@ -278,7 +281,7 @@ def main() -> int:
         more, fine = beside(one, options.runs, options.device)
         rows, good = rows + more, good and fine
     show(columns, rows)
-    show(("one step, no gradients", *columns[1:-1]), single_steps(options.runs, options.device))
+    show(("one step a call", *columns[1:3], "gradients", *columns[3:-1]), single_steps(options.runs, options.device))
     if options.device == "cpu":
         good &= first_calls(3)
     if importlib.util.find_spec("torchrecurrent") is None:

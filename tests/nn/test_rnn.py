@@ -508,3 +508,39 @@ def test_states_that_are_none_are_named(state: Any) -> None:
 def test_inputs_that_are_no_tensor_are_named() -> None:
     with pytest.raises(ValueError, match="input: list is not allowed; it is a tensor or a PackedSequence"):
         nn.LSTM(3, 4)([[1.0]])
+
+
+@pytest.mark.parametrize("change", [lambda out: out.relu_(), lambda out: out.mul_(2).relu_()])
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_outputs_of_a_compiled_layer_may_be_changed_in_place(change: Any, batch_first: bool) -> None:
+    torch.manual_seed(0)
+    layer, x = nn.LSTM(D, N, batch_first=batch_first), torch.randn(5, 2, D)
+    compiled = torch.compile(layer, backend="aot_eager")
+    parameters = list(layer.parameters())
+    found = torch.autograd.grad(change(compiled(x)[0]).square().sum(), parameters)
+    expected = torch.autograd.grad(change(layer(x)[0].clone()).square().sum(), parameters)
+    torch.testing.assert_close(found, expected)
+
+
+def test_an_activation_in_place_inside_a_compiled_model() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.act = nn.LSTM(D, N), torch.nn.ReLU(inplace=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.act(self.rnn(x)[0])
+            return out
+
+    torch.manual_seed(0)
+    model, x = Model(), torch.randn(5, 2, D)
+    parameters = list(model.parameters())
+    found = torch.autograd.grad(torch.compile(model, backend="aot_eager")(x).square().sum(), parameters)
+    torch.testing.assert_close(found, torch.autograd.grad(model(x).square().sum(), parameters))
+
+
+@pytest.mark.parametrize("layer", [nn.GersLSTM(3, 4), nn.VanillaRNN(3, 4, nonlinearity="prelu")], ids=["gers", "prelu"])
+def test_a_parameters_memory_can_still_be_resized(layer: nn.RNN) -> None:
+    """As fully sharded training does between steps; numpy pins what it has seen."""
+    layer(torch.randn(5, 2, 3))[0].sum().backward()
+    assert all(parameter.untyped_storage().resizable() for parameter in layer.parameters())

@@ -36,6 +36,11 @@ def test_detached_states_leave_values_and_stop_gradients() -> None:
     assert torch.autograd.grad(detached(x, (h, start[1]))[0].sum(), h)[0].abs().max() > 0
 
 
+def test_states_that_the_update_reads_itself_are_not_detached() -> None:
+    with pytest.raises(ValueError, match="h_detach: gru's update reads h itself"):
+        nn.GRU(D, N, h_detach=0.5)
+
+
 def test_states_are_detached_at_the_steps_that_are_drawn() -> None:
     x = sequence(7, B, D)
     layer = made(nn.LSTM, h_detach=0.5)
@@ -110,3 +115,20 @@ def test_padding_that_overflows_in_a_segment_that_ends_before_other_sequences() 
         results.append((out, last, layer.weight_hh_l0.grad))
     assert all(bool(value.isfinite().all()) for value in results[0])
     torch.testing.assert_close(results[0], results[1])
+
+
+def test_states_that_overflow_in_the_padding_and_return_leave_no_trace() -> None:
+    """Two units that drive each other to infinity, until a third one closes them, which the padding does not reach."""
+    layer, peer = (
+        kind(1, 3, nonlinearity="relu", bias=False)  # type: ignore[operator]
+        for kind in (nn.VanillaRNN, torch.nn.RNN)
+    )
+    with torch.no_grad():
+        layer.weight_hh_l0.copy_(torch.tensor([[0.0, 0.0, -1.0], [1e25, 0.0, -1.0], [0.0, 1e25, -1.0]]))
+        layer.weight_ih_l0.copy_(torch.tensor([[1.0], [0.0], [0.0]]))
+    peer.load_state_dict(layer.state_dict())
+    x = torch.zeros(6, 2, 1)
+    x[0, 1] = 1.0
+    for one in (layer, peer):
+        one(pack_padded_sequence(x, [6, 1]))[1].sum().backward()
+    torch.testing.assert_close(layer.weight_hh_l0.grad, peer.weight_hh_l0.grad)

@@ -49,6 +49,9 @@ isornn.cells.cell_named gives one by name
         wrong = [one for one in names if not (isinstance(one, str) and one.isidentifier() and not iskeyword(one))]
         if wrong:
             raise CellError(f"{name}.{field}: {wrong[0]!r} is not allowed; a name is an identifier, as forget_gate")
+        twice = [one for place, one in enumerate(names) if one in tuple(names)[:place]]
+        if twice:
+            raise CellError(f"{name}.{field}: {twice[0]!r} is there twice")
     if "output" in states:
         raise CellError(f"{name}.states: 'output' is not allowed; it is the name of what the cell gives out")
     for attribute in undeclared_attributes(cell):

@@ -160,7 +160,10 @@ def _alike(traced: list[Any], own: list[Any] | None, leaves: list[Tensor]) -> bo
     both = [[torch.as_tensor(value, dtype=torch.float64) for value in values] for values in (traced, own)]
     if not all(torch.allclose(a, b, equal_nan=True) for a, b in zip(*both, strict=True)):
         return False
-    gradients = [_gradients(values, leaves) for values in both]
+    try:
+        gradients = [_gradients(values, leaves) for values in both]
+    except RuntimeError:  # an operation without derivative, as torch says again where one is asked for
+        return True
     return all(torch.allclose(a, b, equal_nan=True) for a, b in zip(*gradients, strict=True))
 
 

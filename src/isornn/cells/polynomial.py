@@ -185,7 +185,17 @@ class Polynomial:
         >>> structure_of(GRU()).update["h"].at(u, {"h": torch.tensor(0.5)})
         tensor(0.6308)
         """
-        return sum(term.at(gates, variables) for term in self.terms)
+        alone = self._alone
+        return sum(term.at(gates, variables) for term in self.terms) if alone is None else alone.call(gates, variables)
+
+    @property
+    def _alone(self) -> Opaque | None:
+        """The single factor that it is, which need not be a number: ``u.f.dtype`` is none."""
+        if len(self.terms) != 1:
+            return None
+        (term,) = self.terms
+        plain = term.coefficient == 1 and not term.factors and not term.powers and len(term.opaque) == 1
+        return term.opaque[0] if plain else None
 
     @property
     def gates(self) -> frozenset[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
 from typing import Any
 
 import torch
@@ -203,7 +204,7 @@ class _Tracing:
             with torch.inference_mode(False), torch.enable_grad(), _Constants() as self.tracer.constants:
                 found = call()
         except (fx.proxy.TraceError, TypeError, NotImplementedError, RuntimeError, ValueError) as error:
-            self.untraced[method] = str(error).partition("\n")[0]
+            self.untraced[method] = str(error).partition("\n")[0].replace(_Symbol.__name__, "a tensor")
             for node in reversed([node for node in self.fx_graph.nodes if node not in before]):
                 self.fx_graph.erase_node(node)
             return None
@@ -216,6 +217,8 @@ class _Tracing:
         if method == "update":
             check_returned(self.cell, found)
             return {name: _node(found[name]) for name in self.cell.states}
+        if not isinstance(found, (fx.Proxy, Tensor, Real)):
+            raise CellError(f"{self.cell.name}.{method}: it returns {_kind(found)}; a tensor of units is needed")
         return _node(found)
 
 
@@ -224,7 +227,14 @@ def _node(value: Any) -> Any:
 
 
 def _missing(error: AttributeError) -> str:
-    return f"it asks for {error.name!r}, which is no state, gate or parameter that it can read there"
+    if not isinstance(error.obj, Values):
+        return str(error)
+    there = ", ".join(vars(error.obj)) or "none"
+    return f"it asks for {error.name!r}, which is no state, gate or parameter that it can read there; there are {there}"
+
+
+def _kind(value: Any) -> str:
+    return "a tensor" if isinstance(value, fx.Proxy) else type(value).__name__
 
 
 def check_returned(cell: Cell, new: Any) -> None:
@@ -234,10 +244,11 @@ def check_returned(cell: Cell, new: Any) -> None:
         CellError: it did not.
     """
     if not isinstance(new, Mapping):
-        raise CellError(f"{cell.name}.update: it returns {type(new).__name__}; a dictionary of new states is needed")
+        raise CellError(f"{cell.name}.update: it returns {_kind(new)}; a dictionary of new states is needed")
     for name in cell.states:
         if name not in new:
-            raise CellError(f"{cell.name}.update: the state {name!r} is not returned; it returns {', '.join(new)}")
+            returned = ", ".join(new) or "no state"
+            raise CellError(f"{cell.name}.update: the state {name!r} is not returned; it returns {returned}")
     for name in new:
         if name not in cell.states:
             raise CellError(f"{cell.name}.update: it returns {name!r}; its states are {', '.join(cell.states)}")

@@ -82,6 +82,7 @@ def _read(file: Path) -> dict[str, Any]:
     Raises:
         SpecError: it is no such file, or an array is missing or not known.
     """
+    from tokenize import TokenError
     from zipfile import BadZipFile, ZipFile
 
     import numpy as np
@@ -89,6 +90,7 @@ def _read(file: Path) -> dict[str, Any]:
     from isornn.cells import SpecError
     from isornn.files import MOST_DATA, check_regular
 
+    damaged = BadZipFile, zlib.error, TokenError
     try:
         check_regular(file)
         with ZipFile(file) as parts:
@@ -98,7 +100,8 @@ def _read(file: Path) -> dict[str, Any]:
         with np.load(file, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in (*_NEEDED, *_OPTIONAL) if name in arrays.files}
             unknown = [name for name in arrays.files if name not in found]
-    except (OSError, ValueError, EOFError, MemoryError, NotImplementedError, BadZipFile, zlib.error) as error:
+    # Of an encrypted or damaged archive RuntimeError, of a damaged header SyntaxError or TokenError.
+    except (OSError, ValueError, EOFError, MemoryError, RuntimeError, SyntaxError, *damaged) as error:
         raise SpecError("DATA", str(file), f"it is an .npz file of plain arrays ({error})") from None
     for name in _NEEDED:
         if name not in found:

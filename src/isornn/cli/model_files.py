@@ -188,6 +188,7 @@ def _on(device: torch.device, content: Any, file: Path) -> Any:
         return content.to(device)
     if isinstance(content, (tuple, list)) and all(isinstance(part, Tensor) for part in content):
         return tuple(part.to(device) for part in content)
-    if isinstance(content, dict) and all(isinstance(part, Tensor) for part in content.values()):
+    named = isinstance(content, dict) and all(isinstance(name, str) for name in content)
+    if named and all(isinstance(part, Tensor) for part in content.values()):
         return {name: part.to(device) for name, part in content.items()}
     raise SpecError("--data", str(file), "it holds a tensor, a tuple of tensors, or a dict of tensors by argument")

@@ -11,9 +11,11 @@ from torch.autograd import forward_ad
 from torch.jit._trace import is_tracing
 
 from isornn.cells import Cell
+from isornn.nn.autocast import without_autocast
 from isornn.nn.layout import Layout
 from isornn.nn.operation import forward_recurrence, kernel_for
 from isornn.nn.stepped import Weights, scanned, stepped
+from isornn.nn.torch_cells import by_torch_cells, runs_torch_cells
 
 
 def recurrence(
@@ -45,6 +47,9 @@ def recurrence(
     by_kernel = has_kernel and inputs.shape[1] > 0
     if not plain or not (recorded or by_kernel):
         return stepped(cell, layout, inputs, pointwise, weights, initial)
+    if not recorded and runs_torch_cells(cell, inputs, weights):
+        with without_autocast(inputs.device.type):
+            return by_torch_cells(cell, layout, inputs, weights, initial)
     dtype = inputs.dtype
     # Half precision would round at every step of a long product of gates: computed in single, rounded once.
     working = torch.promote_types(dtype, torch.float32)

@@ -60,7 +60,8 @@ class RNN(nn.Module):
             the input's place; by default linear in layers where D is not N, and the input itself where it is.
         before: x_(t-1) at the first step, for cells that read it: ``"zero"``, or ``"first"``: x_1 itself.
         h_detach: in training, at each step with this probability, no gradient passes from the gates to the state that
-            they read (Arpit et al. 2018, for LSTM: what passes through c stays).
+            they read (Arpit et al. 2018, for LSTM: what passes through c stays); for cells whose update does not read
+            that state itself.
         checkpoint_every: k: only every k-th state is stored for the backward pass, the steps between are recomputed;
             memory grows with T/k + k.
         untied: every step of every call has different weights and biases, the papers' assumption: the parameters
@@ -287,8 +288,10 @@ class RNN(nn.Module):
             sequences = sequences.with_values(values)
         final = tuple(torch.stack(values) for values in zip(*last, strict=True))
         final = final if sequences.batched else tuple(value.squeeze(1) for value in final)
-        # As in torch.nn, gradients of the last state do not pass through the tensor that is handed out.
-        handed_out = sequences.values.view_as(sequences.values)
+        # As in torch.nn, gradients of the last state do not pass through the tensor that is handed out. Of a compiled
+        # program's output that is a view torch does not see that it was changed in place.
+        values = sequences.values
+        handed_out = values.clone() if torch.compiler.is_compiling() else values.view_as(values)
         whole = sequences.given_back(sequences.ended(handed_out))
         return whole, final if len(final) > 1 else final[0]
 
@@ -431,6 +434,9 @@ class RNN(nn.Module):
             raise ValueError(f"proj_size: {cell}'s update reads {first}, which would be narrower than the gates")
         if self.proj_size and (gated := graph_of(self.cell).gated_reads):
             raise ValueError(f"proj_size: {self.cell.name}'s gate {gated[0]} does not read the projected state itself")
+        if self.h_detach and self._updates_first_state():
+            cell, first = self.cell.name, self.cell.states[0]
+            raise ValueError(f"h_detach: {cell}'s update reads {first} itself, whose gradient would be lost with the gates'")
         if self.features not in (None, "linear", "tanh"):
             raise ValueError(f"features: {self.features!r} is not allowed; it is 'linear' or 'tanh'")
         if self.features is not None and not self.cell.input_enters_pointwise:

@@ -117,9 +117,9 @@ class Segments:
 
 
 def _overflows(results: Sequence[Tensor], given: Sequence[Tensor | None], lengths: Tensor) -> bool:
-    """Whether a state is not finite at the last step, where sequences that have ended went on over padding."""
+    """Whether a state is not finite at some step, as where sequences that have ended went on over padding."""
     if torch.compiler.is_compiling() or is_tracing() or transformed(given):  # where values cannot be asked for
         return False
     if any(type(value) is not Tensor or value.is_meta for value in results):
         return False
-    return not all(bool(value[-1].isfinite().all()) for value in results) and bool((lengths > 0).any())
+    return not all(bool(value.sum().isfinite()) for value in results) and bool((lengths > 0).any())

@@ -45,7 +45,12 @@ def build_model(configuration: Configuration, problem: Problem) -> SequenceModel
     embedding = model["embedding"] if task.symbolic else None
     recurrent = _recurrent(model, embedding or task.inputs)
     built = SequenceModel.of(task, recurrent, embedding)
-    _start(built, configuration, problem)
+    try:
+        _start(built, configuration, problem)
+    except ConfigurationError:
+        raise
+    except ValueError as error:
+        raise ConfigurationError("start.name", configuration.start.name, str(error)) from None
     return built
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -86,9 +87,10 @@ def number(low: float = 0.0, below: float = math.inf, default: Value | _Needed =
 
     def read(value: Any) -> float:
         _demand(isinstance(value, int | float) and not isinstance(value, bool) and low <= value < below)
+        _demand(value <= sys.float_info.max)
         return float(value)
 
-    bounds = f"from {low:g}" + (f" to below {below:g}" if math.isfinite(below) else "")
+    bounds = f"from {low:g}" + (f" to below {below:.7g}" if math.isfinite(below) else "")
     return Field(f"it is a finite number {bounds}", _or_default(read, default), default)
 
 

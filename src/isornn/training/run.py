@@ -25,6 +25,7 @@ from isornn.records import read_record, versions, write_record
 from isornn.training.batches import held_out_metrics, training_batches
 from isornn.training.building import build_model, build_optimiser, build_penalty, build_schedule, check_sizes
 from isornn.training.configuration import Configuration
+from isornn.training.fields import ConfigurationError
 from isornn.training.finite import NonFiniteLoss
 from isornn.training.lock import locked
 from isornn.training.loop import OnUpdate, State, train
@@ -252,7 +253,10 @@ def _holds(folder: Path, configuration: Configuration) -> bool:
     file = folder / CONFIGURATION
     if not file.exists():
         return False
-    known = Configuration.from_mapping(read_record(file))
+    try:
+        known = Configuration.from_mapping(read_record(file))
+    except ConfigurationError as error:
+        raise RunError(f"{file}: it is of another run, {error}; name another folder") from None
     before, ours = known.to_mapping(), configuration.to_mapping()
     other = [name for name in {**before, **ours} if before.get(name) != ours.get(name)]
     if not other:

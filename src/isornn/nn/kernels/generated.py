@@ -130,7 +130,7 @@ class GeneratedKernel(Kernel):
         """The expressions in the cell's parameters alone, (N,) each."""
         named = dict(zip(self.cell.parameters, parameters, strict=True))
         if self._parameters_themselves is not None:
-            return [named[name].contiguous() for name in self._parameters_themselves]
+            return [named[name].clone() for name in self._parameters_themselves]  # numpy would pin a parameter's memory
         units = self.schedule.program.units
         value = graph_of(self.cell).interpret(lambda leaf: named[leaf.name], evaluate, units)
         return [value(node).contiguous() for node in units]

@@ -78,7 +78,13 @@ def program_of(cell: Cell) -> Program:
         with _Recorder(recording.tape):
             return recording.program()
 
-    return in_fresh_modes(recorded)
+    try:
+        return in_fresh_modes(recorded)
+    except NotPrintable:
+        raise
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:  # of an operation on a unit's numbers by itself
+        reason = str(error).partition("\n")[0]
+        raise NotPrintable(f"{cell.name}: a step of one unit alone cannot be recorded ({reason})") from error
 
 
 def with_autograd(call: Callable[[], T]) -> T:

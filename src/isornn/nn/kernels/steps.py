@@ -15,8 +15,8 @@ def dense(grads: Sequence[Tensor | None], state: Tensor) -> list[Tensor]:
 
 def outer_products(du: Tensor, read: Tensor) -> Tensor:
     """``sum_tb du_tb read_tb^T``, (M, P), for (T, B, M) and (T, B, P)."""
-    # The wider one second: with few columns there MKL takes up to ten times as long.
-    return (read.flatten(0, 1).t() @ du.flatten(0, 1)).t().contiguous()
+    du, read = du.flatten(0, 1), read.flatten(0, 1)
+    return (read.t() @ du).t().contiguous() if _wider_second(du, read) else du.t() @ read
 
 
 def weight_gradient(du: Tensor, initial: Tensor, read: Tensor) -> Tensor:
@@ -27,5 +27,12 @@ def weight_gradient(du: Tensor, initial: Tensor, read: Tensor) -> Tensor:
         initial: the state before the first step, (B, N).
         read: the states after each step, (T, B, N).
     """
-    first = initial.t() @ du[0]
-    return first.addmm_(read[:-1].flatten(0, 1).t(), du[1:].flatten(0, 1)).t().contiguous()
+    later, before = du[1:].flatten(0, 1), read[:-1].flatten(0, 1)
+    if _wider_second(later, before):
+        return (initial.t() @ du[0]).addmm_(before.t(), later).t().contiguous()
+    return (du[0].t() @ initial).addmm_(later.t(), before)
+
+
+def _wider_second(du: Tensor, read: Tensor) -> bool:
+    """How to multiply: with few columns second MKL takes up to ten times as long; over few rows turning costs more."""
+    return len(du) >= read.shape[1]

@@ -67,7 +67,7 @@ def formed_from(
     Args:
         carry: of `linearise` at the same values.
     """
-    own = carry[moved, moved]
+    own = carry.get((moved, moved), torch.zeros_like(states[moved]))
     kept = own.abs() > _TINY
     direct = {} if bool(kept.all()) else _by_new_state(cell, moved, states, u, x)
     quotients = {
