@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from isornn.cells import Cell, CellError, Reads, Values
+from isornn import analyze
+from isornn.cells import Cell, CellError, Gate, Reads, Spec, Values
 from isornn.cells.trace import graph_of
 from isornn.nn import RNN
 from isornn.nn.kernels import why_no_kernel
@@ -307,3 +308,64 @@ def test_states_reads_and_outputs_are_computed_from_the_units(value: Any) -> Non
     ):
         with pytest.raises(CellError, match=rf"own\.{method} .*is .*; a layer needs it to be computed from"):
             RNN(cell, 2, 3)
+        if value is None:  # while a constant has a theory
+            with pytest.raises(CellError, match=rf"own\.{method}"):
+                analyze(Spec(cell))
+
+
+def test_what_is_no_number_of_a_unit_is_refused() -> None:
+    shown = cell_of(lambda s, u: {"h": torch.tanh(u.n)}, output=lambda self, s, u: {"h": s.h})
+    with pytest.raises(CellError, match=r"own\.output: what it returns is .*; a layer needs it"):
+        graph_of(shown)
+
+
+@pytest.mark.parametrize(
+    ("update", "said"),
+    [
+        (lambda s, u: {"h": torch.tanh(u.q)}, "asks for 'q', which is no state, gate or parameter .*; there are n"),
+        (lambda s, u: {"h": torch.tnah(u.n)}, "module 'torch' has no attribute 'tnah'"),
+        (lambda s, u: torch.tanh(u.n), "it returns a tensor; a dictionary of new states is needed"),
+        (lambda s, u: {}, "the state 'h' is not returned; it returns no state"),
+    ],
+)
+def test_mistakes_are_said_as_they_are(update: Update, said: str) -> None:
+    with pytest.raises(CellError, match=rf"own\.update: .*{said}"):
+        graph_of(cell_of(update))
+
+
+def test_a_state_that_is_there_twice_is_refused() -> None:
+    with pytest.raises(CellError, match="own.states: 'h' is there twice"):
+        graph_of(cell_of(lambda s, u: {"h": torch.tanh(u.n)}, states=("h", "h")))
+
+
+def test_an_operation_on_axes_is_stepped() -> None:
+    def update(s: Values, u: Values) -> dict[str, Any]:
+        return {"h": torch.einsum("bi,bi->bi", torch.sigmoid(u.n), s.h) + torch.tanh(u.n)}
+
+    cell = cell_of(update)
+    assert "cannot be recorded" in (why_no_kernel(cell) or "")
+    layer = RNN(cell, 2, 3)
+    torch.testing.assert_close(layer(X)[0], by_hand(layer, X, update))
+
+
+def test_an_operation_without_derivative_is_stepped() -> None:
+    cell = cell_of(lambda s, u: {"h": torch.tanh(u.n) + 0.1 * (s.h // 1)})
+    assert "floor_divide" in (why_no_kernel(cell) or "")
+    assert bool(RNN(cell, 2, 3)(X)[0].isfinite().all())
+
+
+@pytest.mark.parametrize(
+    "factor",
+    [lambda s, u: torch.full_like(s.h, 0.5), lambda s, u: torch.tensor(0.5, dtype=torch.tanh(u.n).dtype)],
+    ids=["of a state's shape", "of a gate's type"],
+)
+def test_the_theory_of_constants_made_like_others(factor: Callable[[Values, Values], Tensor]) -> None:
+    gate = Gate(weight_var=1.0, input_var=0.5, bias_var=0.1)
+    made, plain = (
+        analyze(Spec(cell_of(update), {"n": gate})).fixed_point.second_moment
+        for update in (
+            lambda s, u: {"h": torch.tanh(u.n) * factor(s, u)},
+            lambda s, u: {"h": torch.tanh(u.n) * 0.5},
+        )
+    )
+    torch.testing.assert_close(made.value, plain.value, rtol=0, atol=1e-9 + 5 * float(made.stderr + plain.stderr))

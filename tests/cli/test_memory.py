@@ -82,6 +82,16 @@ def test_headers_that_say_more_than_is_there(tmp_path: Path) -> None:
         assert result.exit_code == 2 and "it is an .npz file of plain arrays" in result.stderr, result.exception
 
 
+@pytest.mark.parametrize("damaged", [b"{'descr': ((((((", b"{'descr': '<f4', 'fortran_order': False, 'shape': (3, "])
+def test_damaged_headers(damaged: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "data.npz"
+    header = damaged.ljust(117) + b"\n"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("inputs.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    result = run(file)
+    assert result.exit_code == 2 and "it is an .npz file of plain arrays" in result.stderr, result.exception
+
+
 def test_what_unpacks_to_more_than_data_may_have(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isornn.files, "MOST_DATA", 10_000)
     np.savez_compressed(data, inputs=np.zeros((80, 20, 1)), targets=np.zeros(80))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import resource
 import shutil
@@ -17,6 +18,7 @@ import torch
 
 import isornn.nn
 from dropped_interrupts import dropped_interrupt
+from isornn.records import write_record
 from isornn.training import ConfigurationError, State, building
 from isornn.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from isornn.training.metrics import read_metrics
@@ -165,6 +167,17 @@ def test_a_refused_configuration_does_not_keep_the_folder(refused: dict[str, Any
     assert ran(configured(updates=1), tmp_path).configuration == configured(updates=1)
     with pytest.raises(RunError, match="holds a run with another"):
         ran(configured(updates=1, seed=1), tmp_path)
+
+
+@pytest.mark.parametrize("model", ["'absent.module:Cell'", "'lstm_old'"])
+def test_a_run_that_cannot_be_read_is_said_to_be_of_the_folder(model: str, tmp_path: Path) -> None:
+    ran(configured(updates=1), tmp_path)
+    file = tmp_path / "configuration.json"
+    known = json.loads(file.read_text())
+    known["model"]["name"] = model.strip("'")
+    write_record(file, known)
+    with pytest.raises(RunError, match=rf"configuration.json: it is of another run, .*{model}.*; name another folder"):
+        ran(configured(updates=1), tmp_path)
 
 
 def test_an_extension_that_is_stopped_goes_on(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from isornn.cells.cell import Cell, Values
 from isornn.cells.definition import check_definition
-from isornn.cells.errors import CellError
+from isornn.cells.errors import CellError, brief
 from isornn.cells.graph import INPUT, CellGraph, Leaf, Node, values_in
 from isornn.cells.graph_checks import checked
 
@@ -216,10 +216,16 @@ class _Tracing:
             raise CellError(f"{self.cell.name}.{method}: {type(error).__name__}: {error}") from error
         if method == "update":
             check_returned(self.cell, found)
-            return {name: _node(found[name]) for name in self.cell.states}
-        if not isinstance(found, (fx.Proxy, Tensor, Real)):
-            raise CellError(f"{self.cell.name}.{method}: it returns {_kind(found)}; a tensor of units is needed")
-        return _node(found)
+            return {name: self._value(method, f"the new state {name!r}", found[name]) for name in self.cell.states}
+        return self._value(method, "what it returns", found)
+
+    def _value(self, method: str, what: str, value: Any) -> Any:
+        if not isinstance(value, (fx.Proxy, Tensor, Real)):
+            raise CellError(
+                f"{self.cell.name}.{method}: {what} is {brief(value)}; a layer needs it to be computed from states or "
+                "pre-activations, with a value for each unit"
+            )
+        return _node(value)
 
 
 def _node(value: Any) -> Any:

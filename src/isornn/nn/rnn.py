@@ -436,7 +436,9 @@ class RNN(nn.Module):
             raise ValueError(f"proj_size: {self.cell.name}'s gate {gated[0]} does not read the projected state itself")
         if self.h_detach and self._updates_first_state():
             cell, first = self.cell.name, self.cell.states[0]
-            raise ValueError(f"h_detach: {cell}'s update reads {first} itself, whose gradient would be lost with the gates'")
+            raise ValueError(
+                f"h_detach: {cell}'s update reads {first} itself, whose gradient would be lost with the gates'"
+            )
         if self.features not in (None, "linear", "tanh"):
             raise ValueError(f"features: {self.features!r} is not allowed; it is 'linear' or 'tanh'")
         if self.features is not None and not self.cell.input_enters_pointwise:
