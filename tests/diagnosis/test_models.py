@@ -249,3 +249,42 @@ def test_a_module_that_is_not_its_class_is_left_out_beside_others():
 class Last(nn.Module):
     def forward(self, result):
         return result[0]
+
+
+def test_spectral_norms_buffers_stay_in_training_mode() -> None:
+    torch.manual_seed(0)
+    model, x = nn.LSTM(4, 16), torch.randn(20, 3, 4)
+    nn.utils.parametrizations.spectral_norm(model, "weight_hh_l0")
+    before = {name: buffer.clone() for name, buffer in model.train().named_buffers()}
+    isornn.diagnose(model, x)
+    with pytest.raises(ModuleError, match="is not a parameter of the module"):
+        isornn.init.critical_(model, batch=x)
+    assert before and all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
+    assert all(part.training for part in model.modules())
+
+
+class Hypernetwork(nn.Module):
+    """It computes an LSTM's weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.LSTM(4, 8)
+        self.weights = nn.Linear(3, sum(parameter.numel() for parameter in self.rnn.parameters()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        sizes = {name: parameter.shape for name, parameter in self.rnn.named_parameters()}
+        parts = self.weights(torch.ones(3)).split([size.numel() for size in sizes.values()])
+        given = {name: part.view(size) for (name, size), part in zip(sizes.items(), parts, strict=True)}
+        out: torch.Tensor = torch.func.functional_call(self.rnn, given, (x,))[0]
+        return out
+
+
+def test_weights_that_are_given_at_each_call_are_not_set() -> None:
+    torch.manual_seed(0)
+    model, x = Hypernetwork(), torch.randn(60, 3, 4)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ModuleError, match=r"rnn: it computes with tensors that the model gives it at each call"):
+        isornn.init.critical_(model, batch=x)
+    (said,) = isornn.diagnose(model, x).fix_()
+    assert "left alone" in said and "gives it at each call" in said
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -139,6 +139,8 @@ def _loaded(option: str, file: Path) -> Any:
 
 def _reason(error: Exception) -> str:
     """The first sentence of an error."""
+    if isinstance(error, KeyError):  # of the unpickler, with the byte that it stopped at
+        return "it is no pickle, or a damaged one"
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return text.split(". ")[0].splitlines()[0] if text else type(error).__name__
 

@@ -80,7 +80,8 @@ def reach() -> Advice:
     return Advice(
         """# Diagnose the model on a batch, and in a way, that calls the layer.
 isornn.diagnose(model, other_batch)""",
-        "the batch does not reach it in eval mode; use one that does, or remove the layer if none does in training",
+        "the batch does not reach it in eval mode; use one that does, or remove the layer if none does in training and "
+        "nothing else reads its weights",
     )
 
 

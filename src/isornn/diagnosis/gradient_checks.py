@@ -20,6 +20,7 @@ from isornn.diagnosis.finding import (
     weights,
     xi,
 )
+from isornn.diagnosis.profiles import MEASURABLE
 from isornn.diagnosis.records import LayerDiagnosis
 from isornn.diagnosis.states import EDGE
 from isornn.diagnosis.weights import layer_evidence
@@ -280,6 +281,8 @@ class TooShort(Check):
                 f": {calls} make {chains} separate sequences, as a state that the model changes between two calls, by "
                 "normalisation or zoneout, begins a new one. Pass states on as they are, or use longer sequences."
             )
+        elif steps < MEASURABLE:
+            what += f"; use longer sequences, of at least {MEASURABLE} steps."
         else:
             what += f"; use longer sequences, or give length={steps} for what this layer has to bridge."
         return self.finding(

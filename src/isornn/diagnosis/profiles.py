@@ -16,7 +16,8 @@ from isornn.theory.records import jackknife, time_scale
 # A change that is smaller than this part of another is lost in float32's rounding.
 RESOLUTION = 1e-7
 _FEWEST, _GROUPS = 2, 16
-TOO_SHORT = "the sequences are too short: a rate needs at least 3 steps"
+MEASURABLE = 3  # steps
+TOO_SHORT = f"the sequences are too short: a rate needs at least {MEASURABLE} steps"
 NOTHING_ARRIVES = "exactly 0: nothing arrives from the step before"
 
 
@@ -125,7 +126,7 @@ def _reach(mean: Tensor, others: Sequence[Tensor]) -> Quantity:
 
 
 def _fallen(mean: Tensor) -> Quantity:
-    if len(mean) < 3:
+    if len(mean) < MEASURABLE:
         return single(math.nan, 0.0, {TOO_SHORT: True})
     if mean[1].isinf():
         return single(math.nan, 0.0, {NOTHING_ARRIVES: True})

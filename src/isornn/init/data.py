@@ -20,7 +20,7 @@ from isornn.cells.arguments import check_generator
 from isornn.init.writing import all_or_nothing, check_settable
 from isornn.modes import unhindered
 from isornn.nn import draws
-from isornn.nn.gate_tensors import FeatureMap, ModuleError, RecurrentLayer
+from isornn.nn.gate_tensors import FeatureMap, ModuleError, RecurrentLayer, owned_by
 from isornn.nn.layer_step import LayerStep, gate_inputs, own_time
 from isornn.theory.critical_points.rule import SEEN_TO_LEARN, WRITTEN
 from isornn.warn import warn
@@ -302,6 +302,11 @@ def _calls(model: nn.Module, found: RecurrentModule, batch: Any) -> list[Call]:
         raise CaptureError(f"{found.name or found.kind}: its input is not known: {reason}")
     if not calls:
         raise CaptureError(f"{found.name or found.kind}: the batch does not reach it")
+    if not all(owned_by(found.module, layer) for layer in captured.layers.get(found.module, ())):
+        raise ModuleError(
+            f"{found.name or found.kind}: it computes with tensors that the model gives it at each call "
+            "(torch.func.functional_call), so values written to its parameters are lost"
+        )
     return calls
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -98,11 +99,12 @@ def recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
     """
     if not isinstance(module, nn.Module):
         raise ModuleError(f"module: {type(module).__name__} is no torch.nn.Module{_module_within(module)}")
-    found = [
-        layer
-        for name, child in module.named_modules()
-        for layer in _layers_of(child, f"{name} ({_kind(child)})" if name else _kind(child))
-    ]
+    with _parametrisations_in_eval_mode(module):
+        found = [
+            layer
+            for name, child in module.named_modules()
+            for layer in _layers_of(child, f"{name} ({_kind(child)})" if name else _kind(child))
+        ]
     if not found:
         closed = next((f" ({_named(name, child)}: {why})" for name, child, why in unreadable_modules(module)), "")
         raise ModuleError(
@@ -110,6 +112,22 @@ def recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
             f"...Cell forms, and isornn's layers{closed}"
         )
     return found
+
+
+@contextmanager
+def _parametrisations_in_eval_mode(module: nn.Module) -> Iterator[None]:
+    """In training mode reading a weight changes spectral norm's buffers."""
+    parts = [
+        part for one in module.modules() if parametrize.is_parametrized(one) for part in one.parametrizations.modules()
+    ]
+    modes = [(part, part.training) for part in parts]
+    try:
+        for part in parts:
+            part.training = False
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
 
 
 def unreadable_modules(module: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
@@ -168,6 +186,12 @@ def check_writable(layer: RecurrentLayer) -> None:
                 f"{layer.where}: {name} is not a parameter of the module but computed from others (parametrised, "
                 f"weight norm, spectral norm), so values written to it are lost; set the module first"
             )
+
+
+def owned_by(module: nn.Module, layer: RecurrentLayer) -> bool:
+    """Whether all tensors that a start may write to, as a run had them, are parameters of the module."""
+    owned = {_storage(parameter) for parameter in module.parameters()}
+    return all(tensor is None or _storage(tensor) in owned for _, tensors in _written(layer) for tensor in tensors)
 
 
 def _written(layer: RecurrentLayer) -> Iterator[tuple[str, tuple[Tensor | None, ...]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 from torch.nn.parallel import DistributedDataParallel
 
 _RECURRENT = ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell")
@@ -59,4 +60,6 @@ def missing_weight(module: nn.Module) -> str | None:
             for way in ("", "_reverse")[: 1 + module.bidirectional]
         ]
         names = [name + end for end in ends for name in names]
-    return next((name for name in names if getattr(module, name, None) is None), None)
+    # Not to be computed: in training mode that changes spectral norm's buffers.
+    there = (name for name in names if not parametrize.is_parametrized(module, name))
+    return next((name for name in there if getattr(module, name, None) is None), None)

@@ -74,7 +74,8 @@ def layers_of(content: object, cell: str | Cell) -> nn.Module:
     groups = next(_groups(content, names, needed), None)
     if groups is None:
         wanted = " and ".join(f"{name}_l0" for name in needed)
-        raise SpecError("state dict", type(content).__name__, f"it holds tensors named {wanted}")
+        there = ", ".join(map(str, content)) if isinstance(content, Mapping) and content else type(content).__name__
+        raise SpecError("state dict", there, f"it holds tensors named {wanted}")
     modules = {
         prefix: _module(prefix, tensors, cell) if isinstance(cell, str) else _layer(prefix, tensors, cell)
         for prefix, tensors in groups.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -69,6 +70,7 @@ def row(bench: Bench, by_dropout: Mapping[float, Sequence[RunRecord]]) -> dict[s
     """What a table says of the dropout that validates best: losses of all seeds, ``None`` where a run ended without.
 
     The training loss is the mean over the updates since the last validation but one, with dropout if there is some.
+    A training is unstable whose loss rises from one validation to the next.
     """
     best = min(by_dropout, key=lambda dropout: seeds.mean(seeds.known([_loss(r.best) for r in by_dropout[dropout]])))
     runs = by_dropout[best]
@@ -76,9 +78,16 @@ def row(bench: Bench, by_dropout: Mapping[float, Sequence[RunRecord]]) -> dict[s
         "units": runs[0].configuration.model["hidden"],
         "parameters": runs[0].parameters,
         "dropout": best,
+        "unstable": [_rises(bench, run) for run in runs],
         "train": [_training_loss(bench, run) for run in runs],
         "test": [_loss(run.test) for run in runs],
     }
+
+
+def _rises(bench: Bench, run: RunRecord) -> bool:
+    """Whether the training loss between two validations was ever above that before by more than a hundredth."""
+    losses = [row["training"]["loss"] for row in read_metrics(bench.folder / run.configuration.hash)]
+    return run.diverged is not None or any(later > 1.01 * before for before, later in pairwise(losses))
 
 
 def _loss(metrics: Mapping[str, float] | None) -> float | None:
