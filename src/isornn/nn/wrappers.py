@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn.utils import parametrize
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import parametrize
 
 _RECURRENT = ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell")
 _QUANTISED = ("torch.ao.nn.quantized", "torch.nn.quantized", "torch.ao.nn.quantizable", "torch.nn.quantizable")
