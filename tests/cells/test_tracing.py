@@ -323,7 +323,7 @@ def test_what_is_no_number_of_a_unit_is_refused() -> None:
     ("update", "said"),
     [
         (lambda s, u: {"h": torch.tanh(u.q)}, "asks for 'q', which is no state, gate or parameter .*; there are n"),
-        (lambda s, u: {"h": torch.tnah(u.n)}, "module 'torch' has no attribute 'tnah'"),
+        (lambda s, u: {"h": torch.tnah(u.n)}, "module 'torch' has no attribute 'tnah'"),  # type: ignore[attr-defined]
         (lambda s, u: torch.tanh(u.n), "it returns a tensor; a dictionary of new states is needed"),
         (lambda s, u: {}, "the state 'h' is not returned; it returns no state"),
     ],

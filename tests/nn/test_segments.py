@@ -119,10 +119,7 @@ def test_padding_that_overflows_in_a_segment_that_ends_before_other_sequences() 
 
 def test_states_that_overflow_in_the_padding_and_return_leave_no_trace() -> None:
     """Two units that drive each other to infinity, until a third one closes them, which the padding does not reach."""
-    layer, peer = (
-        kind(1, 3, nonlinearity="relu", bias=False)  # type: ignore[operator]
-        for kind in (nn.VanillaRNN, torch.nn.RNN)
-    )
+    layer, peer = (kind(1, 3, nonlinearity="relu", bias=False) for kind in (nn.VanillaRNN, torch.nn.RNN))
     with torch.no_grad():
         layer.weight_hh_l0.copy_(torch.tensor([[0.0, 0.0, -1.0], [1e25, 0.0, -1.0], [0.0, 1e25, -1.0]]))
         layer.weight_ih_l0.copy_(torch.tensor([[1.0], [0.0], [0.0]]))

@@ -117,9 +117,8 @@ def recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
 @contextmanager
 def _parametrisations_in_eval_mode(module: nn.Module) -> Iterator[None]:
     """In training mode reading a weight changes spectral norm's buffers."""
-    parts = [
-        part for one in module.modules() if parametrize.is_parametrized(one) for part in one.parametrizations.modules()
-    ]
+    own = [getattr(one, "parametrizations", None) for one in module.modules() if parametrize.is_parametrized(one)]
+    parts = [part for one in own if isinstance(one, nn.Module) for part in one.modules()]
     modes = [(part, part.training) for part in parts]
     try:
         for part in parts:

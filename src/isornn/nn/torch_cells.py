@@ -33,12 +33,14 @@ def by_torch_cells(
     """The states over a sequence, each (T, B, N), differentiable any number of times."""
     advance: Any = getattr(torch, f"{MODES[cell].lower()}_cell")
     offset = weights.offset
+    recurrent = weights.recurrent
+    assert recurrent is not None
     if offset is not None:  # of the last of the gates that read the state
-        offset = torch.cat([offset.new_zeros(len(weights.recurrent) - len(offset)), offset])
+        offset = torch.cat([offset.new_zeros(len(recurrent) - len(offset)), offset])
     states, record = list(initial), []
     for x in inputs.unbind(0):
         given = states if len(states) > 1 else states[0]
-        found = advance(x, given, weights.matrix, weights.recurrent, weights.bias, offset)
+        found = advance(x, given, weights.matrix, recurrent, weights.bias, offset)
         states = [found] if isinstance(found, Tensor) else list(found)
         record.append(states)
     return [torch.stack(values) for values in zip(*record, strict=True)]

@@ -28,6 +28,7 @@ from isornn.cells import (
     Values,
     Vanilla,
 )
+from isornn.simulation import simulate
 from isornn.theory import analyze
 from isornn.theory.population.engine import Effort, Population, Stable
 from isornn.theory.population.jacobian import StateStructure
@@ -591,3 +592,15 @@ def test_a_response_that_a_saturated_output_hides_has_no_reach() -> None:
     found = analyze(Spec(LSTM(), gates), length=2)
     assert found.reach.number() is None and "tanh(c) is saturated" in str(found.reach.reason())
     assert found.xi.number() == pytest.approx(74.456, rel=1e-4) and found.state_profiles["c"][2] > 0.9
+
+
+def test_of_two_stable_points_the_lower_is_answered() -> None:
+    """A peephole LSTM whose strong candidate keeps large states large: networks, which start at 0, stay small."""
+    spec = Spec(
+        Peephole(), {"i": Gate(21.8, bias_mean=-2.97), "f": Gate(0.535, bias_mean=2.74), "g": Gate(20.7, 0.00228)}
+    )
+    sampled, exact = (analyze(spec, engine=engine) for engine in ("population", "quadrature"))
+    found, known = sampled.fixed_point.second_moment, exact.fixed_point.second_moment
+    assert abs(float(found.value - known.value)) < 5 * float(found.stderr)
+    measured = simulate(spec, width=400, steps=100, generator=torch.Generator().manual_seed(0))
+    assert float(measured.second_moment.value[-1]) < 2 * float(known.value)

@@ -80,6 +80,9 @@ class Moments:
 
 
 SlowLaws = Mapping[str, SlowLaw]
+# Of two stable fixed points networks, whose states start at 0, reach the lower one. At 0 itself a state that has no
+# input would stay.
+_SMALL = 0.1
 _WARM_ROUNDS = 6
 _FIRST_BLOCK = 16
 _REFRESH = 16
@@ -173,7 +176,9 @@ class Dynamics:
     def settle(self, copies: int, max_steps: int, tolerance: float) -> SettledUnits:
         """Iterate until the means of successive blocks, each twice as long as the last, agree."""
         field = Field()
-        units, slow = self._warm(self.start(copies), field)
+        units = self.start(copies)
+        units = replace(units, states={name: _SMALL * value for name, value in units.states.items()})
+        units, slow = self._warm(units, field)
         frozen, mixing = self._frozen(units, slow), _mixing(units, slow)
         means: list[Tensor] = []
         ends, block = [0], _FIRST_BLOCK
