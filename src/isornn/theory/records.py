@@ -47,6 +47,8 @@ UNSEEN = (
     "no displacement of a state changes what is read, to double precision, as where tanh(c) is saturated: see "
     "state_profiles"
 )
+NEGATIVE = "the response is negative one step later, and does not fall to 1/e: see profile"
+NEGATIVE_RATE = "the response is negative one step later, and sampled units do not tell the rate of such a one"
 NOTHING_LEFT = "nothing is left of a displacement: the state does not carry over"
 NEVER_FORGETS = "infinite: the unit keeps all that it has"
 NOT_SETTLED = "the state has not settled within the steps that were followed (see the residual)"

@@ -604,3 +604,15 @@ def test_of_two_stable_points_the_lower_is_answered() -> None:
     assert abs(float(found.value - known.value)) < 5 * float(found.stderr)
     measured = simulate(spec, width=400, steps=100, generator=torch.Generator().manual_seed(0))
     assert float(measured.second_moment.value[-1]) < 2 * float(known.value)
+
+
+@pytest.mark.parametrize("engine", ["population", "quadrature"])
+def test_a_negative_response_has_no_reach(engine: Any) -> None:
+    """Of a minimal RNN whose two sequences have opposite inputs."""
+    found = analyze(Spec(Minimal(), {"u": Gate(10.0)}, Input(1.0, -1.0)), engine=engine)
+    assert float(found.profile[1] / found.profile[0]) == pytest.approx(-0.0366, abs=0.005)
+    assert "negative one step later" in (found.reach.reason() or "")
+    if engine == "quadrature":
+        assert found.chi.number() == pytest.approx(-0.0362, abs=1e-4)
+    else:
+        assert "sampled units do not tell the rate" in (found.chi.reason() or "")

@@ -28,6 +28,7 @@ from isornn.theory.records import (
     CORRELATED_RESPONSE,
     DIED_OUT,
     JUMPS,
+    NEGATIVE_RATE,
     NO_SPREAD,
     NOT_CONVERGED,
     NOT_EXPONENTIAL,
@@ -369,7 +370,11 @@ def population_analysis(
     curved = NOT_EXPONENTIAL if laws.fixed else CORRELATED_RESPONSE if laws.remembered else DIED_OUT
     places = jumping(spec.cell)
     jumps: dict[str, Tensor | bool] = {JUMPS.format(", ".join(places)): True} if places else {}
-    chi = quantity(response.chi, response.stderr["chi"], jumps | {curved: ~response.exponential})
+    chi = quantity(
+        response.chi,
+        response.stderr["chi"],
+        jumps | {NEGATIVE_RATE: response.is_negative, curved: ~response.exponential},
+    )
     try:
         found = population.jacobian(stable.stationary)
         jacobian = JacobianMoments(

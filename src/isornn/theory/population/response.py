@@ -12,7 +12,7 @@ from torch import Tensor
 from isornn.theory.population.jacobian import StateStructure
 from isornn.theory.population.tangents import BURN, Cohort, Curves, grid
 from isornn.theory.population.units import Draws, Field, Laws, Units
-from isornn.theory.records import BEYOND, UNENDING, UNSEEN, jackknife, pooled
+from isornn.theory.records import BEYOND, NEGATIVE, UNENDING, UNSEEN, jackknife, pooled
 
 _LEAST_RESPONSE = 1e-280
 
@@ -211,7 +211,12 @@ class Response:
         fall, or takes more steps than followed."""
         infinite, displaced = torch.isinf(self.reach), torch.stack([curve[..., 1] for curve in self.states.values()])
         unseen = (self.profile[..., 1] == 0) & (displaced > 0).any(0)
-        return {UNSEEN: unseen, UNENDING: infinite & (self.chi >= 1), BEYOND: infinite}
+        return {UNSEEN: unseen, UNENDING: infinite & (self.chi >= 1), BEYOND: infinite, NEGATIVE: self.is_negative}
+
+    @property
+    def is_negative(self) -> Tensor:
+        """Whether the response one step later is below 0, beyond four standard errors."""
+        return self.profile[..., 1] < -4 * self.stderr["profile"][..., 1]
 
 
 def follow(

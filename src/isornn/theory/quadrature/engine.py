@@ -18,6 +18,7 @@ from isornn.theory.quadrature.fixed_point import Settled, settle
 from isornn.theory.records import (
     FROZEN,
     KEEPS_ANY,
+    NEGATIVE,
     NO_SPREAD,
     NOT_CONVERGED,
     NOT_EXPONENTIAL,
@@ -253,7 +254,9 @@ class QuadratureEngine:
             fixed_point=self._fixed_point(),
             chi=self._rate(self.apart),
             chi_1=self._rate(self.together),
-            reach=self._quantity(far, {UNENDING: torch.isinf(far).any(0).reshape(self.spec.batch_shape)}),
+            reach=self._quantity(
+                far, {UNENDING: torch.isinf(far).any(0).reshape(self.spec.batch_shape), NEGATIVE: curve[..., 1] < 0}
+            ),
             jacobian=self._jacobian(),
             moment_rate=self._moment_rate(),
             profile=curve,
