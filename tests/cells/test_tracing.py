@@ -369,3 +369,24 @@ def test_the_theory_of_constants_made_like_others(factor: Callable[[Values, Valu
         )
     )
     torch.testing.assert_close(made.value, plain.value, rtol=0, atol=1e-9 + 5 * float(made.stderr + plain.stderr))
+
+
+class _Floored(torch.autograd.Function):
+    """A floor with a derivative of its own, where torch has none for the operation."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x // 1
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+def test_a_derivative_of_ones_own_where_torch_has_none_is_not_lost() -> None:
+    def floored(x: Tensor) -> Tensor:
+        result: Tensor = _Floored.apply(x) if type(x) is Tensor else x // 1
+        return result
+
+    cell = cell_of(lambda s, u: {"h": torch.tanh(u.n) + 0.1 * floored(s.h)})
+    assert "update" in graph_of(cell).untraced

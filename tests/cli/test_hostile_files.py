@@ -190,6 +190,7 @@ WEIGHTS: dict[str, tuple[Callable[[], Any], str]] = {
     "complex numbers": (lambda: {k: v.to(torch.complex64) for k, v in lstm().items()}, "complex64"),
     "without numbers": (lambda: {k: v.to("meta") for k, v in lstm().items()}, "meta"),
     "sparse": (lambda: {k: v.to_sparse() for k, v in lstm().items()}, "sparse"),
+    "of a cell": (lambda: {name.removesuffix("_l0"): v for name, v in lstm().items()}, "'weight_ih, weight_hh"),
     "nested": (nested, "state dict"),
     "endless": (endless, "state dict"),
     "a projection without columns": (lambda: lstm(weight_hr_l0=torch.tensor(1.0)), "weight_hr_l0"),
@@ -223,6 +224,27 @@ def test_a_file_that_unpacks_to_more_than_it_has() -> None:
         for part in whole.infolist():
             packed.writestr(part.filename, whole.read(part) if part.filename != "whole/data/0" else bytes(1 << 24))
     assert "bytes unpack to 16,7" in refused("diagnose", "weights.pt", "--cell", "lstm")
+
+
+def test_a_text_is_no_pickle() -> None:
+    Path("weights.pt").write_text("hello, world")
+    assert "it is no pickle, or a damaged one" in refused("diagnose", "weights.pt", "--cell", "lstm")
+
+
+def test_a_batch_whose_arguments_have_no_names() -> None:
+    torch.save({1: torch.zeros(3, 2, 3)}, "x.pt")
+    assert "a dict of tensors by argument" in refused("diagnose", "hostile_model:model", "--data", "x.pt")
+
+
+def test_a_number_that_no_float_holds() -> None:
+    lines = (
+        "updates = 1",
+        'task = {name = "adding", length = 5}',
+        'optimiser = {name = "adam", rate = 0.1}',
+        f'model = {{name = "spectral", hidden = 4, margin = 1{"0" * 400}}}',
+    )
+    Path("run.toml").write_text("\n".join(lines))
+    assert "model.margin" in refused("train", "run.toml")
 
 
 def test_a_pickle_that_calls_something_is_not_run() -> None:

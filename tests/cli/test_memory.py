@@ -82,6 +82,18 @@ def test_headers_that_say_more_than_is_there(tmp_path: Path) -> None:
         assert result.exit_code == 2 and "it is an .npz file of plain arrays" in result.stderr, result.exception
 
 
+def test_an_encrypted_archive(data: Path) -> None:
+    content = bytearray(data.read_bytes())
+    for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        place = content.find(signature)
+        while place >= 0:
+            content[place + flags] |= 1
+            place = content.find(signature, place + 1)
+    data.write_bytes(content)
+    result = run(data)
+    assert result.exit_code == 2 and "encrypted" in result.stderr, result.exception
+
+
 @pytest.mark.parametrize("damaged", [b"{'descr': ((((((", b"{'descr': '<f4', 'fortran_order': False, 'shape': (3, "])
 def test_damaged_headers(damaged: bytes, tmp_path: Path) -> None:
     file = tmp_path / "data.npz"

@@ -289,3 +289,8 @@ def test_a_held_start_is_an_orthogonal_matrix_times_its_gain_that_is_not_trained
     values = torch.linalg.svdvals(model.recurrent.weight_hh_l0.detach())
     torch.testing.assert_close(values, torch.full((4,), 1.05))
     assert [p.requires_grad for p in spectral.factors(model.recurrent, "weight_hh_l0")[1]] == [True, False, True]
+
+
+def test_a_start_that_does_not_fit_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"start\.name: 'gilboa-lstm-critical' is not allowed; cell: "):
+        built(start={"name": "gilboa-lstm-critical"})

@@ -160,19 +160,21 @@ def _alike(traced: list[Any], own: list[Any] | None, leaves: list[Tensor]) -> bo
     both = [[torch.as_tensor(value, dtype=torch.float64) for value in values] for values in (traced, own)]
     if not all(torch.allclose(a, b, equal_nan=True) for a, b in zip(*both, strict=True)):
         return False
-    try:
-        gradients = [_gradients(values, leaves) for values in both]
-    except RuntimeError:  # an operation without derivative, as torch says again where one is asked for
-        return True
-    return all(torch.allclose(a, b, equal_nan=True) for a, b in zip(*gradients, strict=True))
+    of_trace, of_own = (_gradients(values, leaves) for values in both)
+    if of_trace is None or of_own is None:
+        return of_trace is of_own
+    return all(torch.allclose(a, b, equal_nan=True) for a, b in zip(of_trace, of_own, strict=True))
 
 
-def _gradients(values: list[Tensor], leaves: list[Tensor]) -> list[Tensor]:
-    """Of a sum with a weight for each value."""
+def _gradients(values: list[Tensor], leaves: list[Tensor]) -> list[Tensor] | None:
+    """Of a sum with a weight for each value; ``None`` where an operation has no derivative."""
     total = sum(((place + 1) * value.sum() for place, value in enumerate(values)), torch.zeros(()))
     if not total.requires_grad:
         return [torch.zeros_like(leaf) for leaf in leaves]
-    return list(torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True))
+    try:
+        return list(torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True))
+    except RuntimeError:
+        return None
 
 
 def _evaluate(

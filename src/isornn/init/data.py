@@ -289,6 +289,7 @@ def inputs_of(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedI
 
     Raises:
         CaptureError: names the module and the reason for which that is not known.
+        ModuleError: the model gives the module its weights at each call.
     """
     return _joined(found, _calls(model, found, batch))
 

@@ -49,7 +49,7 @@ def recurrence(
         return stepped(cell, layout, inputs, pointwise, weights, initial)
     if not recorded and runs_torch_cells(cell, inputs, weights):
         with without_autocast(inputs.device.type):
-            return by_torch_cells(cell, layout, inputs, weights, initial)
+            return by_torch_cells(cell, inputs, weights, initial)
     dtype = inputs.dtype
     # Half precision would round at every step of a long product of gates: computed in single, rounded once.
     working = torch.promote_types(dtype, torch.float32)

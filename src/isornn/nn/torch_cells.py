@@ -14,22 +14,19 @@ from torch import Tensor
 
 from isornn.cells import Cell
 from isornn.nn.cudnn import MODES
-from isornn.nn.layout import Layout
 from isornn.nn.stepped import Weights
 
 _FEW_STEPS = 3
 
 
 def runs_torch_cells(cell: Cell, inputs: Tensor, weights: Weights) -> bool:
-    """Whether torch's own cell computes these steps, in single or double precision: it rounds at every operation."""
+    """Whether torch's own cell computes these steps; not in half precision, where it rounds after each operation."""
     if torch.compiler.is_compiling() or inputs.device.type != "cpu" or len(inputs) > _FEW_STEPS:
         return False
     return inputs.dtype in (torch.float32, torch.float64) and cell in MODES and weights.projection is None
 
 
-def by_torch_cells(
-    cell: Cell, layout: Layout, inputs: Tensor, weights: Weights, initial: Sequence[Tensor]
-) -> list[Tensor]:
+def by_torch_cells(cell: Cell, inputs: Tensor, weights: Weights, initial: Sequence[Tensor]) -> list[Tensor]:
     """The states over a sequence, each (T, B, N), differentiable any number of times."""
     advance: Any = getattr(torch, f"{MODES[cell].lower()}_cell")
     offset = weights.offset

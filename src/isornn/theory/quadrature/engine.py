@@ -255,7 +255,8 @@ class QuadratureEngine:
             chi=self._rate(self.apart),
             chi_1=self._rate(self.together),
             reach=self._quantity(
-                far, {UNENDING: torch.isinf(far).any(0).reshape(self.spec.batch_shape), NEGATIVE: curve[..., 1] < 0}
+                far,
+                {UNENDING: torch.isinf(far).any(0).reshape(self.spec.batch_shape), NEGATIVE: curve[..., 1] < -ROUNDING},
             ),
             jacobian=self._jacobian(),
             moment_rate=self._moment_rate(),
