@@ -28,24 +28,15 @@ from isornn.cells import (
     Values,
     Vanilla,
 )
-from isornn.simulation import simulate
 from isornn.theory import analyze
-from isornn.theory.population.engine import Effort, Population, Stable
+from isornn.theory.population.engine import Effort, Stable
 from isornn.theory.population.jacobian import StateStructure
 from isornn.theory.records import TheoryMissing
+from populations import FORGETS, close, population
 
 LSTM_MILD = Spec(LSTM(), law(i=(1, 0.5, 0, 0), f=(1, 0.5, 0, 1), g=(1, 0.5, 0, 0), o=(1, 0.5, 0, 0)))
 LSTM_STRONG = Spec(LSTM(), law(i=(2, 1, 0, 0.5), f=(4, 0.5, 0.1, 2), g=(3, 0.5, 0, 0), o=(2, 0.5, 0, 0.5)))
 LSTM_TORCH = Spec(LSTM(), {name: Gate(1 / 3, 49 / 384, bias_var=2 / 384) for name in "ifgo"})
-LSTM_SLOW = Spec(LSTM(), law(i=(1e-5, 1, 0, 0), f=(1e-5, 0, 0, 5), g=(1e-5, 1, 0, 0), o=(1, 0, 0, 0)))
-
-
-def population(spec: Spec, seed: int = 0, **options: int) -> Population:
-    return Population(spec, generator=torch.Generator().manual_seed(seed), **options)
-
-
-def close(value: torch.Tensor, error: torch.Tensor, expected: float, relative: float = 0.01) -> bool:
-    return bool((value - expected).abs() <= 4 * error + relative * abs(expected))
 
 
 @pytest.mark.parametrize(
@@ -66,14 +57,6 @@ def test_lstm_rows(spec: Spec, second_moment: float | None, chi: float) -> None:
     assert close(found.response.reach, found.response.stderr["reach"], float(scale), 0.01)
 
 
-def test_a_slow_lstm_settles_without_thousands_of_steps() -> None:
-    found = population(LSTM_SLOW).stable()
-    assert found.stationary.converged
-    assert found.stationary.steps < 200
-    assert float(-1 / found.response.chi.log()) == pytest.approx(74.5, rel=0.01)
-    assert float(found.response.reach) == pytest.approx(74.5, rel=0.01)
-
-
 def test_peephole_has_a_stable_correlation_below_one() -> None:
     found = population(PEEPHOLE, units=128).stable()
     moments = found.stationary.moments
@@ -81,17 +64,6 @@ def test_peephole_has_a_stable_correlation_below_one() -> None:
     assert close(found.identical_response.chi, found.identical_response.stderr["chi"], 1.14694, 0.0)
     assert 0.3 < moments.correlation < 0.45
     assert found.response.chi < 1
-
-
-def test_a_correlation_that_settles_slowly_is_not_biased() -> None:
-    """At xi = 15 steps, by quadrature: on average over seeds within one standard error, of which this average is known
-    to a fifth. With the field at a running mean it was two standard errors too low."""
-    spec = Spec(Vanilla(), law(h=(2.2, 0.02, 0, 0)))
-    exact = analyze(spec, engine="quadrature")
-    assert 14 < exact.xi.number() < 16
-    found = [population(spec, seed=seed).settle("apart").moments for seed in range(24)]
-    gaps = [(one.correlation - exact.fixed_point.correlation.number()) / one.stderr["correlation"] for one in found]
-    assert abs(float(torch.stack(gaps).mean())) < 1
 
 
 def test_one_of_two_copies_is_a_population_of_its_own() -> None:
@@ -154,63 +126,6 @@ def test_a_typed_cell_keeps_the_second_moment_of_its_gate() -> None:
     expected = float((weights * gate**2).sum() / weights.sum())
     assert close(found.response.chi, found.response.stderr["chi"], expected, 0.0)
     assert float(found.response.reach) == pytest.approx(-1 / np.log(expected), rel=0.02)
-
-
-FORGETS = {"i": Gate(1e-6, 1), "f": Gate(1e-6, bias_mean=2, bias_var=1), "g": Gate(1e-6, 1)}
-
-
-def test_fixed_biases_make_memory_longer_than_any_exponential() -> None:
-    units = population(Spec(Peephole(), FORGETS, biases="fixed"))
-    response = units.respond(units.settle("identical", tolerance=0.02), length=802)
-    rates = response.profile[1:] / response.profile[:-1]
-    found = [float(rates[lag]) for lag in (1, 10, 30, 100)] + [float(response.profile[801] / response.profile[780])]
-    found[-1] **= 1 / 21
-    assert found == pytest.approx([0.78, 0.90, 0.94, 0.975, 0.995], abs=0.006)
-    assert not response.exponential
-    # With weak weights P_t = E_b[f^(2 t)]; lag 800 rests on biases four standard deviations out.
-    z = np.linspace(-8, 8, 4001)
-    weights, forget = np.exp(-(z**2) / 2), 1 / (1 + np.exp(-2 - z))
-    lags = [1, 10, 100, 300, 801]
-    expected = [float(np.average(forget ** (2 * lag), weights=weights)) for lag in lags]
-    assert [float(response.profile[lag]) for lag in lags] == pytest.approx(expected, rel=0.02)
-
-
-def test_long_lags_need_not_be_followed_step_by_step() -> None:
-    gates = {"z": Gate(1e-5, 1.0, bias_law=BiasLaw("timescale", 1.0, 5000.0)), "nx": Gate(0, 1.0), "nh": Gate(1e-5)}
-    response = population(Spec(GRU(), gates, biases="fixed")).stable(2000).response
-    assert response.steps < 100
-    assert response.profile.shape == response.states["h"].shape == (2001,)
-    # Each unit's own rate is E[z^2] over the input; with weak weights nothing else carries.
-    r, nodes = np.linspace(1, 5000, 5001), np.linspace(-6, 6, 61)
-    weights = np.exp(-(nodes**2) / 2)
-    rates = np.average(1 / (1 + np.exp(-nodes) / r[:, None]) ** 2, axis=1, weights=weights)
-    lags = [1, 30, 100, 300, 1000, 2000]
-    expected = [float(np.mean(rates**lag)) for lag in lags]
-    assert [float(response.profile[lag]) for lag in lags] == pytest.approx(expected, rel=0.005)
-
-
-def test_every_state_has_a_profile_of_the_length_asked_for() -> None:
-    for spec in (spread(5000.0, 1.0), LSTM_SLOW):
-        response = population(spec).stable(1000).response
-        assert all(curve.shape == (1001,) for curve in (response.profile, *response.states.values()))
-        kept = response.states["c"] / response.states["c"][1]
-        r = np.linspace(1, 5000, 50001) if spec.biases == "fixed" else np.exp(np.array([5.0]))
-        lags = [10, 100, 1000] if spec.biases == "fixed" else [10, 100]
-        expected = [float(np.mean((r / (1 + r)) ** (2 * lag)) / np.mean((r / (1 + r)) ** 2)) for lag in lags]
-        assert [float(kept[lag]) for lag in lags] == pytest.approx(expected, rel=0.01)
-
-
-def test_a_reach_beyond_the_profile_is_found() -> None:
-    first, second = (population(spread(5000.0, 1.0), seed).stable(10).response for seed in (0, 1))
-    assert first.profile.shape == (11,)
-    assert float(first.reach) == pytest.approx(float(second.reach), rel=0.002)
-    assert 1000 < first.reach < 1200
-
-
-def test_redrawn_biases_forget_exponentially() -> None:
-    response = population(Spec(Peephole(), FORGETS)).stable().response
-    assert float(response.chi) == pytest.approx(0.729, rel=0.004)
-    assert response.exponential
 
 
 def test_a_finite_network_of_its_own_code_agrees() -> None:
@@ -336,76 +251,6 @@ def test_growth_without_bound_is_an_answer(spec: Spec) -> None:
     assert found.stationary.residual.isfinite()
     assert found.stationary.steps <= 600
     assert found.response.profile.isfinite().all()
-
-
-def spread(longest: float, write_input: float, weight: float = 1e-5) -> Spec:
-    """An LSTM with time scales uniform from 1 to ``longest``, its write gate the mirror of its forget gate."""
-    gates = {
-        "i": Gate(weight, write_input, bias_law=BiasLaw("timescale", 1.0, longest, -1)),
-        "f": Gate(weight, weight // 1, bias_law=BiasLaw("timescale", 1.0, longest)),
-        "g": Gate(weight, 1.0),
-        "o": Gate(1.0),
-    }
-    return Spec(LSTM(), gates, biases="fixed")
-
-
-def simulated_second_moment(longest: float, write_input: float, weight: float, steps: int = 1500) -> float:
-    """Q of the network of ``spread``, by plain steps of units drawn evenly over r and over log r, weighted back."""
-    rng, n = np.random.default_rng(0), 8000
-    v, even = (np.arange(n) + 0.5) / n, np.arange(n) % 2 == 0
-    r = np.where(even, 1 + (longest - 1) * v, longest**v)
-    weights = 1 / (0.5 + 0.5 * (longest - 1) / (r * np.log(longest)))
-    c, q, found = np.zeros(n), 0.0, []
-    for step in range(steps):
-        i, f, o = (
-            1 / (1 + np.exp(-m - np.sqrt(w * q + x) * rng.standard_normal(n)))
-            for m, w, x in ((-np.log(r), weight, write_input), (np.log(r), weight, weight // 1), (0.0, 1.0, 0.0))
-        )
-        c = f * c + i * np.tanh(np.sqrt(weight * q + 1) * rng.standard_normal(n))
-        q = float(np.average((o * np.tanh(c)) ** 2, weights=weights))
-        if step >= 300:
-            found.append(q)
-    return float(np.mean(found))
-
-
-@pytest.mark.parametrize(("write_input", "weight"), [(1.0, 1e-5), (1.0, 1.0)], ids=["weak", "strong"])
-def test_a_spread_of_time_scales_settles_at_once(write_input: float, weight: float) -> None:
-    settled = population(spread(199.0, write_input, weight)).settle("identical")
-    assert settled.converged
-    assert settled.steps <= 256
-    expected = simulated_second_moment(199.0, write_input, weight)
-    assert float(settled.moments.second_moment) == pytest.approx(expected, rel=0.01)
-
-
-def test_time_scales_of_thousands_settle_at_once_and_reproducibly() -> None:
-    found = [population(spread(5000.0, 1.0), seed).settle("identical") for seed in (0, 1)]
-    assert all(settled.converged and settled.steps <= 256 for settled in found)
-    first, second = (float(settled.moments.second_moment) for settled in found)
-    assert first == pytest.approx(second, rel=0.01)
-
-
-def test_the_law_of_a_slow_state_is_that_of_its_perpetuity() -> None:
-    # c = sum_k f^k i g, so E c^2 = E i^2 E g^2 E[1 / (1 - f^2)] over the biases of f.
-    moments = population(Spec(Peephole(), FORGETS, biases="fixed")).settle("identical").moments
-    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
-    mean = weights / weights.sum()
-    sigma = 1 / (1 + np.exp(-nodes))
-    fed = float(mean @ sigma**2) * float(mean @ np.tanh(nodes) ** 2)
-    expected = fed * float(mean @ (1 / (1 - (1 / (1 + np.exp(-2 - nodes))) ** 2)))
-    assert float(moments.second_moment) == pytest.approx(expected, rel=0.002)
-
-
-def test_the_law_of_a_slow_state_is_that_of_its_perpetuity_where_two_gates_keep_biases_of_their_own() -> None:
-    # c = i sum_k f^k g, so E c^2 = E i^2 E g^2 E[1 / (1 - f^2)] over the biases of i and of f.
-    gates = {"i": Gate(bias_var=1.0), "f": Gate(bias_mean=4.0, bias_var=1.0), "g": Gate(input_var=1.0)}
-    settled = population(Spec(Peephole(), gates, biases="fixed")).settle("identical")
-    moments = settled.moments
-    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
-    mean = weights / weights.sum()
-    fed = float(mean @ (1 / (1 + np.exp(-nodes))) ** 2) * float(mean @ np.tanh(nodes) ** 2)
-    expected = fed * float(mean @ (1 / (1 - (1 / (1 + np.exp(-4 - nodes))) ** 2)))
-    assert settled.converged
-    assert close(moments.second_moment, moments.stderr["second_moment"], expected, 0.01)
 
 
 @pytest.mark.parametrize("bias_var", [0.0, 1.0])
@@ -559,60 +404,3 @@ def test_how_an_update_depends_on_its_states(update: Any, structure: StateStruct
             return update(s, u)
 
     assert StateStructure.of(Two()) == structure
-
-
-@dataclass(frozen=True)
-class Sticky(Cell):
-    """A retention gate that reads its own unit's state: units with a large one keep it for long, each for its own."""
-
-    name = "sticky"
-    gates = {"f": Reads(state=False), "n": Reads(state=False)}
-
-    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
-        f = torch.sigmoid(u.f + 0.5 * s.h)
-        return {"h": f * s.h + (1 - f) * 2 * torch.relu(u.n)}
-
-
-def test_a_response_that_dies_out_has_no_rate_of_zero() -> None:
-    """Its profile falls by a third at each step, so that 0 is no rate of it."""
-    spec = Spec(Sticky(), {"f": Gate(input_var=1.0, bias_mean=1.0), "n": Gate(input_var=1.0)})
-    found = analyze(spec)
-    assert found.chi.number() is None and "died out before its decay settled" in found.chi.reason()
-    assert found.xi.number() is None and 2 < found.reach.number() < 2.6
-    assert float(found.profile[1]) > 0.6
-
-
-def test_a_cell_without_memory_still_has_the_rate_zero() -> None:
-    found = analyze(Spec(Vanilla(), {"h": Gate(input_var=1.0)}), engine="population")
-    assert found.chi.number() == 0
-
-
-def test_a_response_that_a_saturated_output_hides_has_no_reach() -> None:
-    gates = {"i": Gate(input_var=1), "f": Gate(bias_mean=5), "g": Gate(input_var=1, bias_mean=1), "o": Gate()}
-    found = analyze(Spec(LSTM(), gates), length=2)
-    assert found.reach.number() is None and "tanh(c) is saturated" in str(found.reach.reason())
-    assert found.xi.number() == pytest.approx(74.456, rel=1e-4) and found.state_profiles["c"][2] > 0.9
-
-
-def test_of_two_stable_points_the_lower_is_answered() -> None:
-    """A peephole LSTM whose strong candidate keeps large states large: networks, which start at 0, stay small."""
-    spec = Spec(
-        Peephole(), {"i": Gate(21.8, bias_mean=-2.97), "f": Gate(0.535, bias_mean=2.74), "g": Gate(20.7, 0.00228)}
-    )
-    sampled, exact = (analyze(spec, engine=engine) for engine in ("population", "quadrature"))
-    found, known = sampled.fixed_point.second_moment, exact.fixed_point.second_moment
-    assert abs(float(found.value - known.value)) < 5 * float(found.stderr)
-    measured = simulate(spec, width=400, steps=100, generator=torch.Generator().manual_seed(0))
-    assert float(measured.second_moment.value[-1]) < 2 * float(known.value)
-
-
-@pytest.mark.parametrize("engine", ["population", "quadrature"])
-def test_a_negative_response_has_no_reach(engine: Any) -> None:
-    """Of a minimal RNN whose two sequences have opposite inputs."""
-    found = analyze(Spec(Minimal(), {"u": Gate(10.0)}, Input(1.0, -1.0)), engine=engine)
-    assert float(found.profile[1] / found.profile[0]) == pytest.approx(-0.0366, abs=0.005)
-    assert "negative one step later" in (found.reach.reason() or "")
-    if engine == "quadrature":
-        assert found.chi.number() == pytest.approx(-0.0362, abs=1e-4)
-    else:
-        assert "sampled units do not tell the rate" in (found.chi.reason() or "")

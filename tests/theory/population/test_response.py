@@ -1,0 +1,126 @@
+"""How a population answers a displacement: profile, reach, chi, and where there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from isornn.cells import (
+    GRU,
+    LSTM,
+    BiasLaw,
+    Cell,
+    Gate,
+    Input,
+    Minimal,
+    Peephole,
+    Reads,
+    Spec,
+    Values,
+    Vanilla,
+)
+from isornn.theory import analyze
+from populations import FORGETS, LSTM_SLOW, population, spread
+
+
+def test_fixed_biases_make_memory_longer_than_any_exponential() -> None:
+    units = population(Spec(Peephole(), FORGETS, biases="fixed"))
+    response = units.respond(units.settle("identical", tolerance=0.02), length=802)
+    rates = response.profile[1:] / response.profile[:-1]
+    found = [float(rates[lag]) for lag in (1, 10, 30, 100)] + [float(response.profile[801] / response.profile[780])]
+    found[-1] **= 1 / 21
+    assert found == pytest.approx([0.78, 0.90, 0.94, 0.975, 0.995], abs=0.006)
+    assert not response.exponential
+    # With weak weights P_t = E_b[f^(2 t)]; lag 800 rests on biases four standard deviations out.
+    z = np.linspace(-8, 8, 4001)
+    weights, forget = np.exp(-(z**2) / 2), 1 / (1 + np.exp(-2 - z))
+    lags = [1, 10, 100, 300, 801]
+    expected = [float(np.average(forget ** (2 * lag), weights=weights)) for lag in lags]
+    assert [float(response.profile[lag]) for lag in lags] == pytest.approx(expected, rel=0.02)
+
+
+def test_long_lags_need_not_be_followed_step_by_step() -> None:
+    gates = {"z": Gate(1e-5, 1.0, bias_law=BiasLaw("timescale", 1.0, 5000.0)), "nx": Gate(0, 1.0), "nh": Gate(1e-5)}
+    response = population(Spec(GRU(), gates, biases="fixed")).stable(2000).response
+    assert response.steps < 100
+    assert response.profile.shape == response.states["h"].shape == (2001,)
+    # Each unit's own rate is E[z^2] over the input; with weak weights nothing else carries.
+    r, nodes = np.linspace(1, 5000, 5001), np.linspace(-6, 6, 61)
+    weights = np.exp(-(nodes**2) / 2)
+    rates = np.average(1 / (1 + np.exp(-nodes) / r[:, None]) ** 2, axis=1, weights=weights)
+    lags = [1, 30, 100, 300, 1000, 2000]
+    expected = [float(np.mean(rates**lag)) for lag in lags]
+    assert [float(response.profile[lag]) for lag in lags] == pytest.approx(expected, rel=0.005)
+
+
+def test_every_state_has_a_profile_of_the_length_asked_for() -> None:
+    for spec in (spread(5000.0, 1.0), LSTM_SLOW):
+        response = population(spec).stable(1000).response
+        assert all(curve.shape == (1001,) for curve in (response.profile, *response.states.values()))
+        kept = response.states["c"] / response.states["c"][1]
+        r = np.linspace(1, 5000, 50001) if spec.biases == "fixed" else np.exp(np.array([5.0]))
+        lags = [10, 100, 1000] if spec.biases == "fixed" else [10, 100]
+        expected = [float(np.mean((r / (1 + r)) ** (2 * lag)) / np.mean((r / (1 + r)) ** 2)) for lag in lags]
+        assert [float(kept[lag]) for lag in lags] == pytest.approx(expected, rel=0.01)
+
+
+def test_a_reach_beyond_the_profile_is_found() -> None:
+    first, second = (population(spread(5000.0, 1.0), seed).stable(10).response for seed in (0, 1))
+    assert first.profile.shape == (11,)
+    assert float(first.reach) == pytest.approx(float(second.reach), rel=0.002)
+    assert 1000 < first.reach < 1200
+
+
+def test_redrawn_biases_forget_exponentially() -> None:
+    response = population(Spec(Peephole(), FORGETS)).stable().response
+    assert float(response.chi) == pytest.approx(0.729, rel=0.004)
+    assert response.exponential
+
+
+@dataclass(frozen=True)
+class Sticky(Cell):
+    """A retention gate that reads its own unit's state: units with a large one keep it for long, each for its own."""
+
+    name = "sticky"
+    gates = {"f": Reads(state=False), "n": Reads(state=False)}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f = torch.sigmoid(u.f + 0.5 * s.h)
+        return {"h": f * s.h + (1 - f) * 2 * torch.relu(u.n)}
+
+
+def test_a_response_that_dies_out_has_no_rate_of_zero() -> None:
+    """Its profile falls by a third at each step, so that 0 is no rate of it."""
+    spec = Spec(Sticky(), {"f": Gate(input_var=1.0, bias_mean=1.0), "n": Gate(input_var=1.0)})
+    found = analyze(spec)
+    assert found.chi.number() is None and "died out before its decay settled" in found.chi.reason()
+    assert found.xi.number() is None and 2 < found.reach.number() < 2.6
+    assert float(found.profile[1]) > 0.6
+
+
+def test_a_cell_without_memory_still_has_the_rate_zero() -> None:
+    found = analyze(Spec(Vanilla(), {"h": Gate(input_var=1.0)}), engine="population")
+    assert found.chi.number() == 0
+
+
+def test_a_response_that_a_saturated_output_hides_has_no_reach() -> None:
+    gates = {"i": Gate(input_var=1), "f": Gate(bias_mean=5), "g": Gate(input_var=1, bias_mean=1), "o": Gate()}
+    found = analyze(Spec(LSTM(), gates), length=2)
+    assert found.reach.number() is None and "tanh(c) is saturated" in str(found.reach.reason())
+    assert found.xi.number() == pytest.approx(74.456, rel=1e-4) and found.state_profiles["c"][2] > 0.9
+
+
+@pytest.mark.parametrize("engine", ["population", "quadrature"])
+def test_a_negative_response_has_no_reach(engine: Any) -> None:
+    """Of a minimal RNN whose two sequences have opposite inputs."""
+    found = analyze(Spec(Minimal(), {"u": Gate(10.0)}, Input(1.0, -1.0)), engine=engine)
+    assert float(found.profile[1] / found.profile[0]) == pytest.approx(-0.0366, abs=0.005)
+    assert "negative one step later" in (found.reach.reason() or "")
+    if engine == "quadrature":
+        assert found.chi.number() == pytest.approx(-0.0362, abs=1e-4)
+    else:
+        assert "sampled units do not tell the rate" in (found.chi.reason() or "")
