@@ -11,6 +11,8 @@ install --no-deps torchrecurrent) its rows are left out.
 A cell of one's own: copies of the GRU and the LSTM at most 1.1 times the built-in ones; cells and options that torch
 does not have at most 1.0 times torch's layer (1.2 where it is small); cells without a recurrent matrix at most 0.35;
 the first call with a cell never compiled at most 3 s, in later processes at most 0.3 s more than a built-in's.
+
+On a CUDA device nothing has a bar here: `scan_gpu.py` has those.
 """
 
 from __future__ import annotations
@@ -121,9 +123,9 @@ def beside(one: Comparison, runs: int, device: str) -> tuple[list[list[Any]], bo
         ours, theirs = nn.RNN(one.cell, inputs, units, **options), one.peer(inputs, units, **options)
         ours, theirs = ours.to(device), theirs.to(device)
         own, other = medians(ours, theirs, x, runs)
-        good &= own / other <= bar
+        good &= device != "cpu" or own / other <= bar
         shape = f"B={batch} T={steps} D={inputs} N={units}"
-        rows.append([one.name, one.peer_name, shape, own, other, own / other, bar])
+        rows.append([one.name, one.peer_name, shape, own, other, own / other, bar if device == "cpu" else "-"])
     return rows, good
 
 
@@ -215,6 +217,7 @@ def compared(
 ) -> tuple[list[list[Any]], bool]:
     """Rows over the shapes, and whether all meet the bar."""
     rows, good = [], True
+    bar = bar if device == "cpu" else None
     for batch, steps, inputs, units in SHAPES:
         torch.manual_seed(0)
         x = torch.randn(steps, batch, inputs, device=device)
@@ -298,7 +301,8 @@ def main() -> int:
         show(columns, rows)
     if options.device == "cpu":
         good &= memory()
-    print("every bar is met" if good else "a bar is NOT met")
+    if options.device == "cpu":
+        print("every bar is met" if good else "a bar is NOT met")
     return 0 if good else 1
 
 

@@ -2,13 +2,16 @@
 
     python benchmarks/scan_gpu.py [--runs 9]
 
-Bar, on an H100: forward and backward of the scan at 0.6 of the bandwidth of a copy or more. Counted are the arrays
-that have to be moved: three forward (a, b; h) and five backward (a, h, the gradient of h; those of a and b).
+Bars, on an H100 or H200: forward and backward of the scan at 0.6 of the bandwidth of a copy or more, and the peephole
+LSTM at most 2.5 times cuDNN's LSTM. Counted are the arrays that have to be moved: three forward (a, b; h) and five
+backward (a, h, the gradient of h; those of a and b). In the second row of the layer its launches are in a CUDA graph
+(torch.cuda.make_graphed_callables). cuDNN multiplies in TF32, as torch has it by default, and the layer in float32.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import sys
 from collections.abc import Callable
 
@@ -22,7 +25,7 @@ from isornn.nn.kernels.device import runs_triton
 SCAN = (16, 16_384, 1024)  # sequences, steps, channels
 LAYER = (128, 784, 1, 600)  # sequences, steps, inputs, units
 ARRAYS_COPIED, ARRAYS_SCANNED = 2, 3 + 5
-BAR = 0.6
+BAR, LAYER_BAR = 0.6, 2.5
 
 
 def seconds(what: Callable[[], object], runs: int) -> float:
@@ -60,18 +63,27 @@ def scanned(runs: int) -> float:
     return share
 
 
-def layers(runs: int) -> None:
-    """Print the peephole LSTM's table."""
+def layers(runs: int) -> float:
+    """Print the peephole LSTM's table; the ratio."""
     batch, steps, inputs, units = LAYER
     torch.manual_seed(0)
     x = torch.randn(steps, batch, inputs, device="cuda")
     ours, peer = (kind(inputs, units).to("cuda") for kind in (nn.PeepholeLSTM, torch.nn.LSTM))
-    own, other = medians(ours, peer, x, runs)
     where = f"B={batch} T={steps} D={inputs} N={units}"
-    show(
-        ("layer", "peer", "shape", "ours", "peer's", "ratio"),
-        [["PeepholeLSTM", "nn.LSTM (cuDNN)", where, own, other, own / other]],
-    )
+    rows: list[list[object]] = []
+    ratios = []
+    for name, layer in (("PeepholeLSTM", ours), ("PeepholeLSTM, graphed", graphed(ours, x))):
+        own, other = medians(layer, peer, x, runs)
+        ratios.append(own / other)
+        rows.append([name, "nn.LSTM (cuDNN)", where, own, other, own / other, LAYER_BAR])
+    show(("layer", "peer", "shape", "ours", "peer's", "ratio", "bar"), rows)
+    return ratios[0]
+
+
+def graphed(layer: torch.nn.Module, x: torch.Tensor) -> torch.nn.Module:
+    """The layer, captured for inputs of this shape."""
+    captured: torch.nn.Module = torch.cuda.make_graphed_callables(copy.deepcopy(layer), (torch.empty_like(x),))
+    return captured
 
 
 def main() -> int:
@@ -84,9 +96,8 @@ def main() -> int:
     heading("Linear scan and peephole LSTM on a CUDA device, forward and backward, seconds")
     print(f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}\n")
     share = scanned(options.runs)
-    layers(options.runs)
-    good = share >= BAR
-    print("the bar is met" if good else "the bar is NOT met")
+    good = layers(options.runs) <= LAYER_BAR and share >= BAR
+    print("the bars are met" if good else "a bar is NOT met")
     return 0 if good else 1
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,7 @@ def test_the_training_rows_are_of_every_update(tmp_path: Path) -> None:
 def test_tensorboard_has_the_same_numbers(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         ran(configured(), tmp_path, on_update=[stop_at(10)])
+    time.sleep(1)  # files of one second and process are read by a counter's digits, of which 10 comes before 9
     ran(configured(), tmp_path)
     board = EventAccumulator(str(tmp_path / "tensorboard"))
     board.Reload()

@@ -17,7 +17,8 @@ def autocast_dtype(device: str) -> torch.dtype | None:
     >>> autocast_dtype("cpu"), autocast_dtype("meta")
     (None, None)
     """
-    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+    # torch.compile does not know torch.amp.is_autocast_available in every version
+    if device == "meta" or not torch.is_autocast_enabled(device):
         return None
     return torch.get_autocast_dtype(device)
 

@@ -38,7 +38,7 @@ def recurrence_by_cudnn(
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Outputs (T, B, N) and last states (B, N), differentiable any number of times; N is P where it is projected."""
     given = [inputs, *(getattr(weights, name) for name in _OF_WEIGHTS), *initial]
-    out, *last = _Recurrence.apply(cell, *given)
+    out, *last = _Recurrence.apply(cell, MODES[cell], *given)
     return out, tuple(last)
 
 
@@ -46,18 +46,18 @@ class _Recurrence(torch.autograd.Function):
     """torch's recurrence with its own derivative; second ones go through the cell's steps, since cuDNN has none."""
 
     @staticmethod
-    def forward(ctx: Any, cell: Cell, *given: Tensor | None) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, cell: Cell, mode: str, *given: Tensor | None) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
         ctx.cell = cell
         inputs, matrix, bias, recurrent, offset, projection, *initial = given
         assert inputs is not None
         wanted = any(ctx.needs_input_grad)
         ctx.leaves = leaves = [value.detach() for value in (inputs, *initial) if value is not None]
-        ctx.flat = flat = _flat(cell, matrix, bias, recurrent, offset, projection)
+        ctx.flat = flat = _flat(matrix, bias, recurrent, offset, projection)
         for value in (*leaves, *flat):
             value.requires_grad_(wanted)
         with torch.set_grad_enabled(wanted), without_autocast(inputs.device.type):
-            ctx.results = _run(MODES[cell].lower(), leaves[0], flat, bias is not None, leaves[1:], wanted)
+            ctx.results = _run(mode.lower(), leaves[0], flat, leaves[1:], wanted)
         ctx.save_for_backward(*given)
         return tuple(value.detach() for value in ctx.results)
 
@@ -67,68 +67,51 @@ class _Recurrence(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         further = torch.is_grad_enabled() or torch._C._are_functorch_transforms_active()
         if further or ctx.results is None:  # freed: torch says so where what was saved is asked for
-            return None, *_differentiated_by_steps(ctx.cell, ctx.saved_tensors, grads)
+            return None, None, *_differentiated_by_steps(ctx.cell, ctx.saved_tensors, grads)
         pairs = [(value, grad) for value, grad in zip(ctx.results, grads, strict=True) if grad is not None]
         results, arriving = zip(*pairs, strict=True)
         found = torch.autograd.grad(results, [*ctx.leaves, *ctx.flat], arriving, retain_graph=True, allow_unused=True)
         of_inputs, *of_initial = found[: len(ctx.leaves)]
-        of_weights = _of_weights(ctx.cell, found[len(ctx.leaves) :], ctx.needs_input_grad[2:])
+        of_weights = _of_weights(ctx.cell, found[len(ctx.leaves) :], ctx.needs_input_grad[3:])
         if not torch._C._autograd._get_current_graph_task_keep_graph():
             ctx.leaves = ctx.flat = ctx.results = None
-        return None, of_inputs, *of_weights, *of_initial
+        return None, None, of_inputs, *of_weights, *of_initial
 
 
-def _flat(cell: Cell, matrix: Any, bias: Any, recurrent: Any, offset: Any, projection: Any) -> list[Tensor]:
-    """The weights as torch has them, apart from everything that they come from; on a GPU in one piece of memory."""
-    tensors = [matrix, recurrent]
-    if bias is not None:
-        missing = len(recurrent) - (0 if offset is None else len(offset))
-        tensors += [bias, torch.cat([bias.new_zeros(missing), *([] if offset is None else [offset])])]
-    tensors += [] if projection is None else [projection]
-    if not matrix.is_cuda:
-        return [value.detach() for value in tensors]
-    flat = [value.detach().clone() for value in tensors]
-    hidden, projected = recurrent.shape[0] // len(Layout.of(cell).stacks["weight_hh"]), recurrent.shape[1]
-    with torch.no_grad():
-        torch._cudnn_rnn_flatten_weight(
-            flat,
-            4 if bias is not None else 2,
-            matrix.shape[1],
-            torch.backends.cudnn.rnn.get_cudnn_mode(MODES[cell]),
-            hidden,
-            0 if projection is None else projected,
-            1,
-            False,
-            False,
-        )
-    return flat
+def _flat(matrix: Any, bias: Any, recurrent: Any, offset: Any, projection: Any) -> list[Tensor]:
+    """The weights as torch has them, a copy, in one piece of memory in cuDNN's order, which then needs no other.
+
+    Biases that are missing are zeros: cuDNN's memory has a place for them.
+    """
+    rows = len(recurrent)
+    bias = recurrent.new_zeros(rows) if bias is None else bias
+    own = [] if offset is None else [offset]
+    missing = recurrent.new_zeros(rows - sum(map(len, own)))
+    matrices = [matrix, recurrent, *([] if projection is None else [projection])]
+    whole = torch.cat([value.detach().flatten() for value in (*matrices, bias, missing, *own)])
+    *parts, of_biases = whole.split([*(value.numel() for value in matrices), 2 * rows])
+    first, second, *rest = [part.view(value.shape) for part, value in zip(parts, matrices, strict=True)]
+    return [first, second, *of_biases.split(rows), *rest]
 
 
 def _of_weights(cell: Cell, of_flat: Sequence[Tensor | None], wanted: Sequence[bool]) -> list[Tensor | None]:
     """Gradients of matrix, bias, recurrent, offset and projection from those of `_flat`."""
-    of_matrix, of_recurrent, *rest = of_flat
-    of_bias, of_offset, of_projection = None, None, None
-    if len(rest) >= 2:
-        of_bias, of_second, *rest = rest
-        undriven = len(Layout.of(cell).undriven)
-        if undriven and of_second is not None:
-            stacks = Layout.of(cell).stacks["bias_hh"]
-            of_offset = of_second[len(of_second) // len(stacks) * (len(stacks) - undriven) :]
-    if rest:
-        (of_projection,) = rest
+    of_matrix, of_recurrent, of_bias, of_second, *rest = of_flat
+    (of_projection,) = rest or (None,)
+    of_offset, undriven = None, len(Layout.of(cell).undriven)
+    if undriven and of_second is not None:
+        of_offset = of_second[-undriven * (len(of_second) // len(Layout.of(cell).stacks["bias_hh"])) :]
     found = [of_matrix, of_bias, of_recurrent, of_offset, of_projection]
     return [value if asked else None for value, asked in zip(found, wanted, strict=False)]
 
 
-def _run(
-    mode: str, inputs: Tensor, flat: list[Tensor], biases: bool, initial: Sequence[Tensor], train: bool
-) -> tuple[Tensor, ...]:
+def _run(mode: str, inputs: Tensor, flat: list[Tensor], initial: Sequence[Tensor], train: bool) -> tuple[Tensor, ...]:
     function: Any = getattr(torch._VF, mode)
     state: Any = [value.unsqueeze(0).contiguous() for value in initial]
     outputs = []
     for part in inputs.split(_MOST_STEPS):
         hidden = state if mode == "lstm" else state[0]
-        out, *state = function(part, hidden, flat, biases, 1, 0.0, train, False, False)
+        out, *state = function(part, hidden, flat, True, 1, 0.0, train, False, False)
         outputs.append(out)
     whole = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     return whole, *(value.squeeze(0) for value in state)

@@ -10,7 +10,6 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -201,7 +200,7 @@ def _run(
         seconds=validation.seconds(),
         device=str(fabric.device),
         hardware=hardware() | {"denormals": denormals},
-        versions=versions() | {"lightning-fabric": version("lightning-fabric")},
+        versions=versions() | {"lightning-fabric": _version_of_fabric()},
     )
     if fabric.is_global_zero:
         record.save(folder / RECORD)
@@ -290,6 +289,12 @@ def _check_extension(folder: Path, known: Configuration, longer: Configuration) 
             f"{where}, which ended with a validation that no longer run has, as {known.validate_every} updates lie "
             "between two; name another folder"
         )
+
+
+def _version_of_fabric() -> str:
+    from lightning_fabric.__version__ import version  # its own word: the package lightning brings the module too
+
+    return str(version)
 
 
 def _fabric(configuration: Configuration, device: Device, devices: int) -> Fabric:

@@ -45,4 +45,4 @@ def test_kernels_compile_for_an_h100(cell: Cell, kind: str) -> None:
 def _type(argument: str, kind: str) -> str:
     if argument == "block":
         return "constexpr"
-    return "i32" if argument in NUMBERS or argument.endswith("_steps") else f"*{kind}"
+    return "i32" if argument in NUMBERS or argument.startswith("steps_") else f"*{kind}"
