@@ -4,7 +4,7 @@
 
 Bars, on an H100 or H200: forward and backward of the scan at 0.6 of the bandwidth of a copy or more, and the peephole
 LSTM at most 2.5 times cuDNN's LSTM. Counted are the arrays that have to be moved: three forward (a, b; h) and five
-backward (a, h, the gradient of h; those of a and b). In the second row of the layer its launches are in a CUDA graph
+backward (a, h, the gradient of h; those of a and b). A layer that is graphed has its launches in a CUDA graph
 (torch.cuda.make_graphed_callables). cuDNN multiplies in TF32, as torch has it by default, and the layer in float32.
 """
 
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 
 import torch
-from layers import medians
+from layers import SHAPES, medians
 from table import heading, median_seconds, show
 
 from isornn import nn
@@ -64,18 +64,19 @@ def scanned(runs: int) -> float:
 
 
 def layers(runs: int) -> float:
-    """Print the peephole LSTM's table; the ratio."""
-    batch, steps, inputs, units = LAYER
-    torch.manual_seed(0)
-    x = torch.randn(steps, batch, inputs, device="cuda")
-    ours, peer = (kind(inputs, units).to("cuda") for kind in (nn.PeepholeLSTM, torch.nn.LSTM))
-    where = f"B={batch} T={steps} D={inputs} N={units}"
+    """Print the peephole LSTM's table; the ratio at the first shape."""
     rows: list[list[object]] = []
     ratios = []
-    for name, layer in (("PeepholeLSTM", ours), ("PeepholeLSTM, graphed", graphed(ours, x))):
-        own, other = medians(layer, peer, x, runs)
-        ratios.append(own / other)
-        rows.append([name, "nn.LSTM (cuDNN)", where, own, other, own / other, LAYER_BAR])
+    for batch, steps, inputs, units in (LAYER, *SHAPES):
+        torch.manual_seed(0)
+        x = torch.randn(steps, batch, inputs, device="cuda")
+        ours, peer = (kind(inputs, units).to("cuda") for kind in (nn.PeepholeLSTM, torch.nn.LSTM))
+        where = f"B={batch} T={steps} D={inputs} N={units}"
+        for name, layer in (("PeepholeLSTM", ours), ("PeepholeLSTM, graphed", graphed(ours, x))):
+            own, other = medians(layer, peer, x, runs)
+            bar = "-" if ratios else LAYER_BAR
+            ratios.append(own / other)
+            rows.append([name, "nn.LSTM (cuDNN)", where, own, other, own / other, bar])
     show(("layer", "peer", "shape", "ours", "peer's", "ratio", "bar"), rows)
     return ratios[0]
 

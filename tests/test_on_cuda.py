@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,12 @@ def test_of_unequal_lengths(kind: Any) -> None:
     torch.testing.assert_close(found.data.cpu(), expected.data)
 
 
+@pytest.mark.parametrize("name", ["lstm", "gru", "vanilla", "peephole"])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_few_steps(name: str, steps: int) -> None:
+    assert_as_on_the_cpu(layer_of(cell_named(name), num_layers=2), sequence(steps, B, D))
+
+
 @pytest.mark.parametrize("layer", [LSTM(D, N), GRU(D, N), VanillaRNN(D, N)], ids=lambda layer: type(layer).__name__)
 def test_beyond_what_cudnn_takes_at_once(layer: Any) -> None:
     assert_as_on_the_cpu(layer.double(), sequence(70_000, 1, D), 1e-8)
@@ -138,7 +145,7 @@ def test_compiled(name: str) -> None:
     layer = layer_of(cell_named(name), dtype=torch.float32).to(CUDA)
     x = sequence(T, B, layer.input_size, dtype=torch.float32).to(CUDA)
     compiled: Any = torch.compile(layer, fullgraph=True)
-    assert_close(results(compiled, x), results(layer, x), 1e-4)
+    assert_close(results(compiled, x), results(layer, x), 1e-3)  # cuDNN, which is not compiled, multiplies in TF32
 
 
 @pytest.mark.parametrize("name", ["peephole", "gru_cho", "t_lstm", "min_gru"])
@@ -146,6 +153,7 @@ def test_captured_in_a_graph(name: str) -> None:
     layer = layer_of(cell_named(name), dtype=torch.float32).to(CUDA)
     x = sequence(T, B, layer.input_size, dtype=torch.float32).to(CUDA)
     expected = results(layer, x)
+    gc.collect()  # what frees memory of the device while it captures spoils that
     graphed: Any = torch.cuda.make_graphed_callables(copy.deepcopy(layer), (torch.zeros_like(x).requires_grad_(),))
     assert_close(results(graphed, x), expected, 1e-4)
 
