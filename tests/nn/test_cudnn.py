@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from isornn.nn import GRU, LSTM, PeepholeLSTM, VanillaRNN, cudnn, segments
+from isornn.nn import GRU, LSTM, PeepholeLSTM, VanillaRNN, cudnn
 from isornn.nn.rnn import RNN
 
 LAYERS: dict[str, Any] = {
@@ -36,7 +36,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(cudnn, "_acceptable", lambda _: True)
     monkeypatch.setattr(cudnn, "_run", counted)
-    monkeypatch.setattr(segments, "runs_torch_cells", lambda *_: False)  # which come first where steps are few
     return made
 
 

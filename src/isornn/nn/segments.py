@@ -18,7 +18,6 @@ from isornn.nn.layout import Layout
 from isornn.nn.recurrence import recurrence, transformed
 from isornn.nn.sequences import last_states
 from isornn.nn.stepped import Weights
-from isornn.nn.torch_cells import runs_torch_cells
 
 States = tuple[Tensor, ...]
 
@@ -82,7 +81,6 @@ class Segments:
         lengths: Tensor | None,
     ) -> tuple[Tensor, States]:
         by_cudnn = runs_cudnn(self.cell, inputs, weights, lengths)
-        by_cudnn &= not runs_torch_cells(self.cell, inputs, weights)
         if by_cudnn and not transformed([inputs, *initial, *weights.tensors()]):
             return recurrence_by_cudnn(self.cell, inputs, weights, initial)
         results = recurrence(self.cell, self.layout, inputs, pointwise, weights, initial)

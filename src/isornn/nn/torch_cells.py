@@ -1,7 +1,7 @@
-"""A few steps of torch's LSTM, GRU and tanh or ReLU network on a CPU or a CUDA device, by torch's own cells.
+"""A few steps of torch's LSTM, GRU and tanh or ReLU network on a CPU, by torch's own cells.
 
-A cell of torch is one operation in C++, and so is its derivative. A kernel, or cuDNN, repays the some fifty operations
-that are called from Python around it only after a few steps.
+A cell of torch is one operation in C++, and so is its derivative. A kernel repays the some fifty operations that are
+called from Python around it only after a few steps.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from isornn.nn.cudnn import MODES
 from isornn.nn.stepped import Weights
 
 _FEW_STEPS = 3
-_DEVICES = ("cpu", "cuda")
 
 
 def runs_torch_cells(cell: Cell, inputs: Tensor, weights: Weights) -> bool:
     """Whether torch's own cell computes these steps; not in half precision, where it rounds after each operation."""
-    if len(inputs) > _FEW_STEPS or inputs.device.type not in _DEVICES or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or inputs.device.type != "cpu" or len(inputs) > _FEW_STEPS:
         return False
     return inputs.dtype in (torch.float32, torch.float64) and cell in MODES and weights.projection is None
 

@@ -38,7 +38,7 @@ def measure(bench: Bench) -> Measured:
     for number, name in enumerate(_CELLS):
         cell, left = cell_named(name), bench.settings["specs"]
         while left:
-            bench.progress(name, number * bench.settings["specs"] - left, len(_CELLS) * bench.settings["specs"])
+            bench.progress(name, (number + 1) * bench.settings["specs"] - left, len(_CELLS) * bench.settings["specs"])
             try:
                 curve = correlation_map(random_spec(cell, generator), _GRID)
             except TheoryMissing:
