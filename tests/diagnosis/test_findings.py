@@ -446,6 +446,6 @@ class Hierarchical(nn.Module):
 
 def test_what_one_run_in_eval_mode_does_not_show_is_said():
     torch.manual_seed(0)
-    found = {one.layer: one for one in findings(measure(Hierarchical(), torch.randn(12, 60, 3), theory=False))}
+    found = {one.layer: one for one in findings(measure(Hierarchical(), torch.randn(12, 60, 3), 30, theory=False))}
     assert found["words l0"].kind == "cannot_tell" and "or give length=12" in found["words l0"].sentence
     assert found["extra"].kind == "not_reached" and "in training mode alone" in found["extra"].sentence

@@ -288,3 +288,29 @@ def test_weights_that_are_given_at_each_call_are_not_set() -> None:
     (said,) = isornn.diagnose(model, x).fix_()
     assert "left alone" in said and "gives it at each call" in said
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+class Translator(nn.Module):
+    """An encoder of long sequences, and a decoder of short ones that starts from its end."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = (nn.GRU(3, 16, batch_first=True) for _ in range(2))
+
+    def forward(self, x):
+        return self.decoder(x.new_ones(len(x), 12, 3), self.encoder(x)[1])[0]
+
+
+def test_each_layer_is_judged_over_its_own_length():
+    torch.manual_seed(0)
+    model, x = Translator(), torch.randn(8, 60, 3)
+    report = isornn.diagnose(model, x, theory=False)
+    assert report.diagnosis.length == 60
+    lengths = {layer.info.module: layer.length for layer in report.diagnosis.layers}
+    assert lengths == {"encoder": 60, "decoder": 12}
+    assert "T is 60 for encoder l0 and 12 for decoder l0." in " ".join(str(report).split())
+    steps = {finding.layer: finding.remedy.splitlines()[-1] for finding in report.findings}
+    assert steps["encoder l0"] == "isornn.diagnosis.redraw_(model, 'encoder l0', 60, batch)"
+    assert all("12" in line for layer, line in steps.items() if layer == "decoder l0")
+    given = isornn.diagnose(model, x, 30, theory=False).diagnosis
+    assert {given.length, *(layer.length for layer in given.layers)} == {30}

@@ -28,7 +28,7 @@ from isornn.reports.profiles import _fit_in_words
 
 def panels_of(layer: nn.Module, batch: torch.Tensor, **options: Any) -> dict[str, ReportPanel]:
     found = measure(layer, batch, theory=False, **options)
-    return {panel.title: panel for panel in panels(found.layers[0], found.length)}
+    return {panel.title: panel for panel in panels(found.layers[0])}
 
 
 def line(panel: ReportPanel, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -125,7 +125,7 @@ def test_what_there_is_not_has_a_reason_instead_of_a_figure(linear: nn.RNN) -> N
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_short_sequences_are_drawn(steps: int) -> None:
     found = measure(nn.LSTM(2, 3, bidirectional=True), torch.randn(steps, 2, 2), theory=False)
-    assert len(panels(found.layers[1], found.length)) == 7
+    assert len(panels(found.layers[1])) == 7
     json.dumps(found.to_json(), allow_nan=False)
     overview(found)
 
@@ -141,7 +141,7 @@ def test_a_loss_of_many_steps_has_no_fit() -> None:
 def test_theory_is_drawn_beside_it() -> None:
     layer = nn.RNN(8, 64)
     (found,) = measure(layer, torch.randn(40, 4, 8), theory=True).layers
-    first = panels(found, 40)[0]
+    first = panels(found)[0]
     untied = found.predicted.untied
     assert untied is not None and found.predicted.tied is not None
     lags, values = line(first, "theory, untied")

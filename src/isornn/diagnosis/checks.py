@@ -68,7 +68,7 @@ def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     <BLANKLINE>
     isornn.diagnosis.redraw_(model, 'LSTM l0', 60, batch)
     """
-    found = [finding for layer in diagnosis.layers for finding in _of_layer(layer, diagnosis.length)]
+    found = [finding for layer in diagnosis.layers for finding in _of_layer(layer)]
     found += [_unmeasured(module) for module in diagnosis.unmeasured]
     if diagnosis.loss is not None and not math.isfinite(diagnosis.loss):
         evidence = {"loss on the batch": f"{diagnosis.loss} (bar: finite)"}
@@ -77,8 +77,8 @@ def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda finding: order.index(finding.kind)))
 
 
-def _of_layer(layer: LayerDiagnosis, length: int) -> list[Finding]:
-    found = {check: finding for check in CHECKS if (finding := check.find(layer, length)) is not None}
+def _of_layer(layer: LayerDiagnosis) -> list[Finding]:
+    found = {check: finding for check in CHECKS if (finding := check.find(layer, layer.length)) is not None}
     explained = {kind for check in found for kind in check.explains}
     return [finding for check, finding in found.items() if check.kind not in explained]
 

@@ -74,7 +74,7 @@ def measure(
         batch: what the model is called with: a tensor or PackedSequence, a tuple of positional arguments, or a dict of
             keyword arguments (or the dict itself, where forward takes one). Its layout is the model's own. Or a
             function that is called with the model and runs it, where that is not by forward.
-        length: T, how many steps the layers should bridge; those of the longest sequence by default.
+        length: T, how many steps the layers should bridge; by default those of each layer's longest sequence.
         target: for the gradient of the loss: a function of the model's output, integer labels (cross entropy), or
             floating point values (mean squared error).
         theory: whether to add the theory's predictions for such layers, which take longer than everything else.
@@ -120,12 +120,13 @@ def measure(
                 sequences.append((module, found))
                 uses[module.module] = _use(module, captured, found, restarted)
         steps = [int(found.lengths.max()) for _, found in sequences] or [one.steps for one in unmeasured]
-        wanted = max([*steps, 2]) if length is None else length
+        longest = max([*steps, 2]) if length is None else length
         first = captured.order[0] if captured.order else None
         layers: list[LayerDiagnosis] = []
         unlike: list[ReplayError] = []
         while sequences:  # each is released when it has been measured
             module, found = sequences.pop(0)
+            wanted = max(2, int(found.lengths.max())) if length is None else length
             try:
                 measured = _layers(module, found, wanted, theory, generator, flushes, module.module is first, progress)
             except ReplayError as error:
@@ -135,7 +136,7 @@ def measure(
             layers += [replace(layer, use=uses[module.module]) for layer in measured]
     if unlike and not layers:
         raise unlike[0]
-    return Diagnosis(type(unwrapped(model)).__name__, wanted, tuple(layers), tuple(unmeasured), captured.loss)
+    return Diagnosis(type(unwrapped(model)).__name__, longest, tuple(layers), tuple(unmeasured), captured.loss)
 
 
 def _sequence(module: RecurrentModule, captured: Captured) -> CapturedSequence | Unmeasured:

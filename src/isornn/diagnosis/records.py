@@ -227,6 +227,11 @@ class LayerDiagnosis(Record):
     start: KnownStart | None = None
     use: Use | None = None
 
+    @property
+    def length(self) -> int:
+        """T, the number of steps that this layer should bridge."""
+        return self.memory.length
+
 
 @dataclass(frozen=True)
 class Unmeasured(Record):
@@ -261,7 +266,8 @@ class Diagnosis(Record):
 
     Args:
         model: the class of the model.
-        length: the number of steps to bridge: as given, or the steps of the longest sequence.
+        length: the number of steps to bridge: as given, or the steps of the longest sequence of any layer; by default
+            each layer's own `LayerDiagnosis.length` is that of its own longest sequence.
         layers: in the order of ``model.named_modules``, then by layer and direction.
         unmeasured: recurrent modules that were not called, or could not be replayed.
         loss: its value on the batch, where a target was given.

@@ -81,7 +81,7 @@ class Comparison:
             (layer, name, *(cells[place] for place in _MEASURED))
             for layer, by_report in self.layers().items()
             for name, measured in by_report.items()
-            for cells in [summary.row(measured, self.reports[name].diagnosis.length)]
+            for cells in [summary.row(measured)]
         ]
 
     def to_html(self, file: str | PathLike[str]) -> None:
@@ -96,9 +96,8 @@ class Comparison:
         from isornn.reports.page import rendered, write
         from isornn.reports.panel import ReportPanel
 
-        lengths = {report.diagnosis.length for report in self.reports.values()}
         panels = [
-            ReportPanel(_TITLE, together(by_report, lengths), overview_caption(*lengths))
+            ReportPanel(_TITLE, together(by_report), overview_caption(by_report.values()))
             for by_report in self.layers().values()
         ]
         text = rendered(

@@ -16,13 +16,13 @@ from isornn.reports.summary import NO_START
 WEIGHT_COLUMNS = ("gate", "P E[W²]", "D E[U²]", "mean bias", "bias variance", "largest singular value of W")
 
 
-def panels(layer: LayerDiagnosis, length: int) -> tuple[ReportPanel, ...]:
+def panels(layer: LayerDiagnosis) -> tuple[ReportPanel, ...]:
     """The figures in the order in which they are read: how far it sees, then why."""
-    loss = () if layer.loss is None else (loss_panel(layer, layer.loss, length),)
+    loss = () if layer.loss is None else (loss_panel(layer, layer.loss),)
     return (
-        backward_panel(layer, length),
+        backward_panel(layer),
         *loss,
-        forward_panel(layer, length),
+        forward_panel(layer),
         gates_panel(layer),
         time_scales_panel(layer.memory),
         moments_panel(layer),

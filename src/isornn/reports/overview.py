@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import cycle
 
 import numpy as np
@@ -21,15 +21,14 @@ _BACK, _FORWARD, _UNITS, _GROWTH = (1, 1), (1, 2), (2, 1), (2, 2)
 
 def overview(diagnosis: Diagnosis) -> go.Figure:
     """All layers of a model in one figure, as `together`."""
-    return together({layer.info.name: layer for layer in diagnosis.layers}, {diagnosis.length})
+    return together({layer.info.name: layer for layer in diagnosis.layers})
 
 
-def together(layers: Mapping[str, LayerDiagnosis], lengths: set[int]) -> go.Figure:
+def together(layers: Mapping[str, LayerDiagnosis]) -> go.Figure:
     """Gradients backwards, nearby states forwards, time constants of units, Lyapunov exponents; a colour a layer.
 
     Args:
-        layers: by the name that the figure has for each.
-        lengths: marked among the time constants.
+        layers: by the name that the figure has for each; their T are marked among the time constants.
     """
     drawn = figure("", "", showlegend=True, legend={"orientation": "h", "y": 1.04, "yanchor": "bottom"}, height=640)
     drawn = make_subplots(rows=2, cols=2, horizontal_spacing=0.1, vertical_spacing=0.14, figure=drawn)
@@ -62,7 +61,7 @@ def together(layers: Mapping[str, LayerDiagnosis], lengths: set[int]) -> go.Figu
     drawn.update_yaxes(range=[0, 1.05], tickformat=".0%", row=2, col=1)
     drawn.update_xaxes(dtick=1, row=2, col=2)
     drawn.add_hline(y=0, line={"color": GREY, "dash": "dot", "width": 1}, row=2, col=2)
-    for length in lengths:
+    for length in sorted({layer.length for layer in layers.values()}):
         drawn.add_vline(x=length, line={"color": GREY, "dash": "dash", "width": 1}, row=2, col=1)
     return drawn
 
@@ -119,9 +118,9 @@ def _add(
     )
 
 
-def overview_caption(*lengths: int) -> str:
+def overview_caption(layers: Iterable[LayerDiagnosis]) -> str:
     """What is drawn; its numbers are the summary table's."""
-    marked = " and ".join(f"{length:,}" for length in sorted({*lengths}))
+    marked = " and ".join(f"{length:,}" for length in sorted({layer.length for layer in layers}))
     return (
         "Top: the gradient of each layer's last output, backwards, and the distance of two nearby states, forwards, "
         "each 1 after one step. Bottom: the share of units that keep at least t steps by their remember gate, with "

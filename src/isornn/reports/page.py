@@ -39,10 +39,10 @@ def write(file: Path, text: str) -> None:
 
 def page(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[str]) -> str:
     """The page's HTML. Names that the user gave are escaped; plotly.js, style and figures are within."""
-    overall = ReportPanel("All layers", overview(diagnosis), overview_caption(diagnosis.length))
+    overall = ReportPanel("All layers", overview(diagnosis), overview_caption(diagnosis.layers))
     shown, sections = [overall] if len(diagnosis.layers) > 1 else [], []
     for layer in diagnosis.layers:
-        own = panels(layer, diagnosis.length)
+        own = panels(layer)
         numbered = list(enumerate(own, len(shown)))
         sections.append({"layer": layer, "panels": numbered, "facts": facts(layer), "weights": weight_rows(layer)})
         shown += own

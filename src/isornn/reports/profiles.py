@@ -18,36 +18,36 @@ _TABLE = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_00
 _BAND = "rgba(63, 131, 224, 0.15)"
 
 
-def backward_panel(layer: LayerDiagnosis, length: int) -> ReportPanel:
+def backward_panel(layer: LayerDiagnosis) -> ReportPanel:
     """The gradient of the layer's last output with respect to its earlier states."""
-    drawn = _figure(layer.backward, "steps back from the last output", "gradient", length)
+    drawn = _figure(layer.backward, "steps back from the last output", "gradient", layer.length)
     return ReportPanel(
         "Gradient, backwards",
         _with_theory(drawn, layer),
         "The gradient of the last output with respect to the state: "
-        f"{_fit_in_words(layer.backward, length)} {_theory(layer)}",
+        f"{_fit_in_words(layer.backward, layer.length)} {_theory(layer)}",
         *_table(layer.backward),
     )
 
 
-def forward_panel(layer: LayerDiagnosis, length: int) -> ReportPanel:
+def forward_panel(layer: LayerDiagnosis) -> ReportPanel:
     """How fast two nearby states converge or diverge."""
-    drawn = _figure(layer.forward, "steps after a small perturbation", "distance", length)
+    drawn = _figure(layer.forward, "steps after a small perturbation", "distance", layer.length)
     return ReportPanel(
         "Nearby states, forwards",
         _with_theory(drawn, layer),
         "The distance of two copies with the same input, one perturbed: "
-        f"{_fit_in_words(layer.forward, length)} The theory is that of the gradient.",
+        f"{_fit_in_words(layer.forward, layer.length)} The theory is that of the gradient.",
         *_table(layer.forward),
     )
 
 
-def loss_panel(layer: LayerDiagnosis, loss: Profile, length: int) -> ReportPanel:
+def loss_panel(layer: LayerDiagnosis, loss: Profile) -> ReportPanel:
     """The gradient of the user's loss with respect to the layer's states; a fit only where it reads the end alone."""
     share_read = layer.loss_steps
     at_end = share_read is not None and share_read * layer.info.mean_steps < 2
     if at_end:
-        fitted = _fit_in_words(loss, length)
+        fitted = _fit_in_words(loss, layer.length)
     elif share_read is None:
         fitted = "the layer is called piece by piece, so the gradient from the last step is not known alone: no fit."
     else:
@@ -56,7 +56,7 @@ def loss_panel(layer: LayerDiagnosis, loss: Profile, length: int) -> ReportPanel
         )
     return ReportPanel(
         "Gradient of your loss",
-        _figure(loss, "steps back from the sequence's end", "gradient", length, fit=at_end),
+        _figure(loss, "steps back from the sequence's end", "gradient", layer.length, fit=at_end),
         f"The gradient of the loss with respect to the state, through the whole model: {fitted}",
         *_table(loss),
     )

@@ -20,17 +20,24 @@ MEANING = (
 
 def rows(diagnosis: Diagnosis) -> tuple[tuple[str, ...], ...]:
     """Under `COLUMNS`, in the order of the diagnosis."""
-    return tuple(row(layer, diagnosis.length) for layer in diagnosis.layers)
+    return tuple(row(layer) for layer in diagnosis.layers)
 
 
 def meaning(diagnosis: Diagnosis) -> str:
-    """What the columns are, and why layers have no reach in theory."""
+    """What the columns are, each layer's T where they differ, and why layers have no reach in theory."""
     without: dict[str, list[str]] = {}
+    of_length: dict[int, list[str]] = {}
     for layer in diagnosis.layers:
+        of_length.setdefault(layer.length, []).append(layer.info.name)
         if layer.predicted.untied is None:
             without.setdefault(str(layer.predicted.reason), []).append(layer.info.name)
+    lengths = [f"{length:,} for {', '.join(names)}" for length, names in of_length.items()]
     return " ".join(
-        [MEANING, *(f"No reach in theory for {', '.join(names)}: {reason}." for reason, names in without.items())]
+        [
+            MEANING,
+            *([f"T is {' and '.join(lengths)}."] if len(lengths) > 1 else []),
+            *(f"No reach in theory for {', '.join(names)}: {reason}." for reason, names in without.items()),
+        ]
     )
 
 
@@ -48,7 +55,7 @@ def unmeasured(diagnosis: Diagnosis) -> tuple[str, ...]:
     return tuple(f"{one.module or one.kind} ({one.kind}): not measured, {one.reason}" for one in diagnosis.unmeasured)
 
 
-def row(layer: LayerDiagnosis, length: int) -> tuple[str, ...]:
+def row(layer: LayerDiagnosis) -> tuple[str, ...]:
     """Of one layer, under `COLUMNS`."""
     untied, memory = layer.predicted.untied, layer.memory
     near, beyond = memory.near.number(), memory.beyond.number()
@@ -56,7 +63,7 @@ def row(layer: LayerDiagnosis, length: int) -> tuple[str, ...]:
     most = max(layer.gates.items(), key=lambda gate: gate[1].saturated, default=None)
     return (
         layer.info.name,
-        left_after(layer.backward, length),
+        left_after(layer.backward, layer.length),
         _short(layer.backward.xi),
         _short(layer.backward.reach),
         "-" if untied is None else _short(untied.reach),
