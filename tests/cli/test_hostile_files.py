@@ -190,7 +190,7 @@ WEIGHTS: dict[str, tuple[Callable[[], Any], str]] = {
     "complex numbers": (lambda: {k: v.to(torch.complex64) for k, v in lstm().items()}, "complex64"),
     "without numbers": (lambda: {k: v.to("meta") for k, v in lstm().items()}, "meta"),
     "sparse": (lambda: {k: v.to_sparse() for k, v in lstm().items()}, "sparse"),
-    "of a cell": (lambda: {name.removesuffix("_l0"): v for name, v in lstm().items()}, "'weight_ih, weight_hh"),
+    "of other names": (lambda: {name.replace("weight", "w"): v for name, v in lstm().items()}, "'w_ih_l0, w_hh_l0"),
     "nested": (nested, "state dict"),
     "endless": (endless, "state dict"),
     "a projection without columns": (lambda: lstm(weight_hr_l0=torch.tensor(1.0)), "weight_hr_l0"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -63,3 +64,12 @@ def test_a_bare_module_is_itself(kind: Callable[..., nn.RNNBase], cell: str) -> 
 def test_what_is_no_such_state_dict_is_refused(content: object, cell: str, said: str) -> None:
     with pytest.raises(SpecError, match=said):
         layers_of(content, cell)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(nn.LSTMCell, "lstm"), (nn.GRUCell, "gru"), (nn.RNNCell, "vanilla")])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_cells_weights_are_those_of_a_layer(kind: Any, name: str, bias: bool) -> None:
+    cell = kind(3, 5, bias=bias)
+    layer = layers_of(nn.ModuleDict({"loop": cell}).state_dict(), name).get_submodule("loop")
+    found, x = cell(torch.ones(2, 3)), torch.ones(1, 2, 3)
+    torch.testing.assert_close(layer(x)[0][0], found[0] if isinstance(found, tuple) else found)

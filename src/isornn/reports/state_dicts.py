@@ -54,6 +54,8 @@ class Layers(nn.Module):
 def layers_of(content: object, cell: str | Cell) -> nn.Module:
     """The recurrent modules whose ``weight_ih_l*`` and ``weight_hh_l*`` lie in a state dict, by their names in it.
 
+    ``weight_ih`` and ``weight_hh``, as `nn.LSTMCell` and the like have them, are those of a layer that runs over time.
+
     Args:
         content: a state dict, or a mapping that holds one, as trainers save them; the first with such names counts.
         cell: ``"lstm"``, ``"gru"`` or ``"vanilla"`` (tanh), as torch has them; the names do not say which. Or a cell,
@@ -73,7 +75,7 @@ def layers_of(content: object, cell: str | Cell) -> nn.Module:
     names, needed = (_TORCHS, ("weight_ih", "weight_hh")) if isinstance(cell, str) else _names(cell)
     groups = next(_groups(content, names, needed), None)
     if groups is None:
-        wanted = " and ".join(f"{name}_l0" for name in needed)
+        wanted = " and ".join(f"{name}_l0" for name in needed) + ", or the same without _l0"
         there = ", ".join(map(str, content)) if isinstance(content, Mapping) and content else type(content).__name__
         raise SpecError("state dict", there, f"it holds tensors named {wanted}")
     modules = {
@@ -115,9 +117,12 @@ def _names(cell: Cell) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _groups(content: object, names: Iterable[str], needed: Iterable[str]) -> Iterator[dict[str, dict[str, Tensor]]]:
-    """Tensors by prefix and own name, from every mapping within that has some."""
+    """Tensors by prefix and own name, from every mapping within that has some; those of an `nn.LSTMCell` or another
+    module of one step, which have no layer in their names, as layer 0."""
     layer = r"_l(?:0|[1-9][0-9]{0,8})(?:_reverse)?"
-    own_name = re.compile(rf"(?:(?P<prefix>.*)\.)?(?P<own>(?:{'|'.join(map(re.escape, names))}){layer})")
+    own_name = re.compile(
+        rf"(?:(?P<prefix>.*)\.)?(?P<own>{'|'.join(map(re.escape, names))})(?P<layer>{layer})?",
+    )
     # Without recursion: a file may hold mappings that are deep, or that hold themselves.
     left, seen = [content], set[int]()
     while left:
@@ -129,7 +134,7 @@ def _groups(content: object, names: Iterable[str], needed: Iterable[str]) -> Ite
         for name, value in mapping.items():
             fits = own_name.fullmatch(name) if isinstance(name, str) and isinstance(value, Tensor) else None
             if fits is not None:
-                found.setdefault(fits["prefix"] or "", {})[fits["own"]] = value
+                found.setdefault(fits["prefix"] or "", {})[fits["own"] + (fits["layer"] or "_l0")] = value
         complete = {prefix: own for prefix, own in found.items() if {f"{name}_l0" for name in needed} <= own.keys()}
         if complete:
             yield complete
