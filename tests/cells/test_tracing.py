@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -390,3 +391,16 @@ def test_a_derivative_of_ones_own_where_torch_has_none_is_not_lost() -> None:
 
     cell = cell_of(lambda s, u: {"h": torch.tanh(u.n) + 0.1 * floored(s.h)})
     assert "update" in graph_of(cell).untraced
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (math.tanh, "only one element tensors can be converted to Python scalars"),
+        (lambda u: torch.tanh(u) if u > 0 else 0 * u, "Boolean value of Tensor with more than one value is ambiguous"),
+    ],
+    ids=["math", "if"],
+)
+def test_methods_for_single_numbers_are_refused(function: Callable[[Any], Any], said: str) -> None:
+    with pytest.raises(CellError, match=rf"own.update: .*{said}; it is given tensors of all units of all sequences"):
+        RNN(cell_of(lambda s, u: {"h": function(u.n) + 0.1 * s.h}), 2, 3)

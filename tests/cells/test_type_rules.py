@@ -199,8 +199,9 @@ def test_pointwise_operations_are_admitted_and_affine_updates_known(step: Any, a
         (lambda h, a, b: torch.max(a) + h, "given.update: max acts on several units"),
         (lambda h, a, b: torch.ones(1) * h, "mul with a tensor of fixed numbers"),
         (lambda h, a, b: torch.ones(3) * h, "given: mul of values (batch, units) failed"),
-        (lambda h, a, b: h if a else b, "update could not be traced: symbolically traced variables"),
-        (lambda h, a, b: h if a == 0 else b, "update could not be traced: symbolically traced variables"),
+        (lambda h, a, b: h if float(a.flatten()[0]) > 9 else b, "update could not be traced: float"),
+        (lambda h, a, b: h if a else b, "given.update: Boolean value of Tensor with more than one value is ambiguous"),
+        (lambda h, a, b: h if a == 0 else b, "given.update: Boolean value of Tensor with more than one value"),
         (lambda h, a, b: h[..., 0] + a, "given: add of values (batch, units) failed"),
     ],
 )

@@ -17,7 +17,7 @@ from typing import Any
 
 from isornn.cells.cell import Cell
 from isornn.cells.definition import check_definition
-from isornn.cells.errors import CellError, OptionError
+from isornn.cells.errors import CellError, OptionError, suggested
 from isornn.cells.trace import graph_of
 
 _OF_THE_PAPERS = ("vanilla", "minimal", "gru", "gru_cho", "lstm", "peephole", "t_rnn", "t_lstm", "t_gru")
@@ -80,7 +80,7 @@ def kind_named(name: str, *, allow: Sequence[str] = ()) -> tuple[type[Cell], dic
     if isinstance(name, str) and name in known:
         return known[name], {}
     if not isinstance(name, str) or ":" not in name:
-        raise OptionError(f"cell: {name!r} is not one of {', '.join(known)}, nor {_FORM}")
+        raise OptionError(f"cell: {suggested(name, known)}{name!r} is not one of {', '.join(known)}, nor {_FORM}")
     module, path, options = _parsed(name)
     return _class(_imported(module, allow), path), options
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class SpecError(ValueError):
     """An invalid specification; the message names the field, the value and what is allowed.
@@ -46,3 +49,13 @@ def brief(value: object) -> str:
     """The value as an error quotes it: at most 80 characters, in one line."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def suggested(given: object, known: Iterable[str]) -> str:
+    """A question that names the known word most like ``given``; first in an error, as the words allowed may be many.
+
+    >>> suggested("peepole", ("lstm", "peephole")), suggested("chess", ("lstm", "peephole"))
+    ('did you mean peephole? ', '')
+    """
+    close = get_close_matches(str(given), known, n=1)
+    return f"did you mean {close[0]}? " if close else ""

@@ -19,13 +19,33 @@ def checked(graph: CellGraph) -> CellGraph:
     """The graph, less the methods that it does not describe; these are ``untraced``, with the reason.
 
     Raises:
-        CellError: an operation over several units or sequences in a cell that is declared pointwise.
+        CellError: an operation over several units or sequences in a cell that is declared pointwise; a method that is
+            for single numbers, as by `math.tanh`.
     """
     with torch.random.fork_rng(devices=[]):  # of methods that draw random numbers
+        _check_takes_tensors(graph)
         graph = _without_random_numbers(graph)
         if graph.cell.pointwise:
             _check_pointwise(graph)
         return _without_what_differs(graph)
+
+
+def _check_takes_tensors(graph: CellGraph) -> None:
+    """Refuse what could not be traced and fails as it does because each argument is a tensor of several numbers."""
+    drawn = _drawn(graph, _UNITS + 1)
+    for method in graph.untraced:
+        try:
+            _called(graph.cell, method, drawn)
+        except Exception as error:
+            if any(reason in str(error) for reason in _OF_SINGLE_NUMBERS):
+                raise CellError(
+                    f"{graph.cell.name}.{method}: {str(error).partition(chr(10))[0]}; it is given tensors of all units "
+                    "of all sequences, for which there are torch.tanh, torch.where and the like"
+                ) from None
+
+
+# What torch says, of math.tanh, float and int; and of if, and, or, max.
+_OF_SINGLE_NUMBERS = ("only one element tensors", "more than one value is ambiguous")
 
 
 def _check_pointwise(graph: CellGraph) -> None:
@@ -139,19 +159,23 @@ _DIFFERS = (
 
 def _returned(cell: Cell, method: str, known: Mapping[Leaf, Tensor]) -> list[Any] | None:
     """What the cell's method itself returns; ``None`` where it fails, as it will again where it is used."""
-    of = {kind: {leaf.name: v for leaf, v in known.items() if leaf.kind == kind} for kind in {k.kind for k in known}}
-    states, all_u = of["state"], {**of.get("parameter", {}), **of.get("gate", {})}
     try:
-        if method == "update":
-            x = known[Leaf("input", INPUT)] if cell.input_enters_pointwise else None
-            new = cell.update(Values(**states), Values(**all_u), x)
-            return [new[name] for name in cell.states]
-        if method == "output":
-            return [cell.output(Values(**of["new state"]), Values(**all_u))]
-        reads = [gate for gate, what in cell.gates.items() if what.state]
-        return [cell.read(gate, Values(**states), Values(**all_u)) for gate in reads]
+        return _called(cell, method, known)
     except Exception:
         return None
+
+
+def _called(cell: Cell, method: str, known: Mapping[Leaf, Tensor]) -> list[Any]:
+    of = {kind: {leaf.name: v for leaf, v in known.items() if leaf.kind == kind} for kind in {k.kind for k in known}}
+    states, all_u = of["state"], {**of.get("parameter", {}), **of.get("gate", {})}
+    if method == "update":
+        x = known[Leaf("input", INPUT)] if cell.input_enters_pointwise else None
+        new = cell.update(Values(**states), Values(**all_u), x)
+        return [new[name] for name in cell.states]
+    if method == "output":
+        return [cell.output(Values(**of["new state"]), Values(**all_u))]
+    reads = [gate for gate, what in cell.gates.items() if what.state]
+    return [cell.read(gate, Values(**states), Values(**all_u)) for gate in reads]
 
 
 def _alike(traced: list[Any], own: list[Any] | None, leaves: list[Tensor]) -> bool:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
-from isornn.cells.errors import brief
+from isornn.cells.errors import brief, suggested
 
 Value = Any  # of JSON
 
@@ -161,7 +160,7 @@ def read_fields(where: str, data: Any, fields: Mapping[str, Field]) -> dict[str,
     for key in data:
         if key not in fields:
             allowed = f"fields are {', '.join(fields)}" if fields else "it has no further fields"
-            allowed = _suggested(key, fields) + allowed
+            allowed = suggested(key, fields) + allowed
             raise ConfigurationError(_path(where, key), data[key], allowed)
     return {name: _value(_path(where, name), data.get(name, NEEDED), field) for name, field in fields.items()}
 
@@ -174,13 +173,7 @@ def _value(where: str, given: Any, field: Field) -> Value:
     try:
         return field.read(given)
     except (ValueError, TypeError):
-        raise ConfigurationError(where, given, _suggested(given, field.choices) + field.allowed) from None
-
-
-def _suggested(given: Any, known: Iterable[str]) -> str:
-    """A question that names the known word most like ``given``; first in an error, as the words allowed may be many."""
-    close = get_close_matches(str(given), known, n=1)
-    return f"did you mean {close[0]}? " if close else ""
+        raise ConfigurationError(where, given, suggested(given, field.choices) + field.allowed) from None
 
 
 def _path(where: str, name: object) -> str:
