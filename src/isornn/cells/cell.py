@@ -172,7 +172,7 @@ class Cell(ABC):
 
 def undeclared_attributes(cell: Cell) -> tuple[str, ...]:
     """The attributes of an instance that are no fields of its dataclass, but for cached properties."""
-    declared = {option.name for option in fields(cell)}
+    declared = _option_names(type(cell))
     return tuple(
         name
         for name in vars(cell)

@@ -7,7 +7,6 @@ from types import ModuleType
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from isornn.nn.kernels.numba_source import step_name
@@ -23,11 +22,13 @@ def launched_at_each_step(
     module: ModuleType, schedule: Schedule, direction: str, stage: Stage, arrays: Mapping[str, Tensor]
 ) -> Callable[[int], None]:
     """The stage at step t, written to the arrays, on the stream that is now the current one."""
+    from triton import JITFunction  # here, as this file is imported where Triton is not installed
+
     kernel = getattr(module, step_name(direction, stage.gate))
     given = _arguments(arguments_of(schedule, direction, stage), arrays)
     batch, width = _elements(arrays)
     grid = (-(-batch * width // _BLOCK), 1, 1)
-    if not isinstance(kernel, triton.JITFunction):  # but the interpreter's
+    if not isinstance(kernel, JITFunction):  # but the interpreter's
         return lambda t: kernel[grid](*given, t, batch, width, block=_BLOCK)
     # A usual launch looks at every argument again, and asks the driver about every tensor's memory: 21 of the 53
     # microseconds that the processor beside an H200 took for a step forwards. This way it takes 9, and the step 28.
