@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 
 CUDA: Device = "cuda"
 T, B, D, N = 9, 4, 3, 6
-TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-3}  # of what is multiplied in TF32, as cuDNN does
 
 every_cell = pytest.mark.parametrize("name", CELLS | FURTHER_CELLS)
 
@@ -46,10 +46,10 @@ def layer_of(cell: Cell, **options: Any) -> RNN:
     return RNN(cell, inputs, N, **({"dtype": torch.float64} | options))
 
 
-def results(layer: nn.Module, x: Tensor, *state: Any) -> list[Tensor]:
+def results(layer: nn.Module, x: Tensor) -> list[Tensor]:
     """Outputs, last states, and the gradients of the inputs and of every parameter, on the CPU."""
     x = x.detach().requires_grad_()
-    out, last = layer(x, *state)
+    out, last = layer(x)
     found = [out, *(last if isinstance(last, tuple) else (last,))]
     weighted = [(value * torch.randn(value.shape, generator=seeded(2)).to(value)).sum() for value in found]
     grads = torch.autograd.grad(torch.stack(weighted).sum(), [x, *layer.parameters()])
@@ -75,7 +75,7 @@ def assert_as_on_the_cpu(layer: nn.Module, x: Tensor, tolerance: float | None = 
 @pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}], ids=["one", "four"])
 def test_values_and_gradients(name: str, dtype: torch.dtype, options: dict[str, Any]) -> None:
     layer = layer_of(cell_named(name), dtype=dtype, **options)
-    assert_as_on_the_cpu(layer, sequence(T, B, layer.input_size, dtype=dtype), 1e-3 if dtype is torch.float32 else None)
+    assert_as_on_the_cpu(layer, sequence(T, B, layer.input_size, dtype=dtype))
 
 
 @every_cell
@@ -237,7 +237,8 @@ def test_a_diagnosis_is_that_on_the_cpu(name: str) -> None:
     assert [layer.info.name for layer in found.layers] == [layer.info.name for layer in expected.layers]
     for layer, wanted in zip(found.layers, expected.layers, strict=True):
         assert layer.check.residual <= layer.check.tolerance
-        assert layer.to_json().keys() == wanted.to_json().keys()
+        assert layer.backward.xi.number() == pytest.approx(wanted.backward.xi.number(), rel=0.01)
+        assert layer.lyapunov.exponents[0].number() == pytest.approx(wanted.lyapunov.exponents[0].number(), rel=0.01)
     assert all(torch.equal(value, before[key]) for key, value in there.state_dict().items())
     judged = [[finding.kind for finding in isornn.diagnose(model, given).findings] for model, given in pairs]
     assert judged[0] == judged[1]
@@ -247,14 +248,18 @@ def test_a_diagnosis_is_that_on_the_cpu(name: str) -> None:
 def test_a_monitor_changes_nothing(name: str) -> None:
     def trained(watched: bool) -> list[Tensor]:
         model = model_of(name).to(CUDA)
-        monitor = Monitor(model) if watched else None
+        monitor = Monitor(model, every=1) if watched else None
         optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
         for seed in range(3):
             optimiser.zero_grad()
             model(torch.randn(20, B, D, generator=seeded(seed)).to(CUDA)).square().sum().backward()
             optimiser.step()
+            if monitor is not None:
+                monitor.step()
         if monitor is not None:
             monitor.close()
+            assert monitor.record.iterations.tolist() == [0, 1, 2]
+            assert all(reason == "" for layer in monitor.record.layers for reason in layer.reasons)
         return [value.detach().cpu() for value in model.parameters()]
 
     assert_close(trained(True), trained(False), 1e-6)

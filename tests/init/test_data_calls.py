@@ -1,0 +1,193 @@
+"""A start for a batch in models that call their layers in other ways than once on whole sequences."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+import isornn
+from isornn.init import LayerStart, StandardisedInput, critical_
+from start_batches import T, offset_batch, pre_activations, seeded
+
+
+def test_padding_is_not_measured():
+    x, lengths, lines = offset_batch(), torch.arange(20, 20 + 12), list[LayerStart]()
+    inside = torch.cat([x[k, :length] for k, length in enumerate(lengths)]).double()
+    packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    critical_(nn.GRU(5, 3, batch_first=True), batch=packed, report=lines.append)
+    own = isornn.nn.GRU(5, 3, batch_first=True)
+    critical_(own, batch={"input": x, "lengths": lengths}, report=lines.append)
+    for line in lines:
+        assert line.length == 31
+        torch.testing.assert_close(line.input.means, inside.mean(0), atol=1e-6, rtol=1e-6)
+        assert line.input.variance == pytest.approx(float((inside - inside.mean(0)).square().mean()), rel=1e-6)
+
+
+class Loop(nn.Module):
+    """A cell that is stepped by hand, on its own output after the first half."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.head = nn.LSTMCell(5, 6), nn.Linear(6, 5)
+
+    def forward(self, x, start):
+        h = c = start
+        for t in range(x.shape[1]):
+            h, c = self.cell(x[:, t] if 2 * t < x.shape[1] else self.head(h), (h, c))
+        return h
+
+
+def test_cells_stepped_by_hand_and_tuples():
+    lines, batch = list[LayerStart](), offset_batch()
+    critical_(Loop(), batch=(batch, torch.zeros(12, 6)), report=lines.append)
+    assert [line.length for line in lines] == [T]
+    assert lines[0].input.means.shape == (5,)
+
+
+def test_what_the_batch_does_not_reach():
+    class Partly(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.GRU(5, 4, batch_first=True), nn.GRU(3, 4)
+
+        def forward(self, x):
+            return self.used(x)[0]
+
+    lines: list[LayerStart] = []
+    with pytest.warns(StandardisedInput, match="unused: the batch does not reach it") as caught:
+        critical_(Partly(), batch=offset_batch(), report=lines.append)
+    assert caught[0].filename == __file__
+    assert [(line.where, line.input is None, line.length) for line in lines] == [
+        ("used (GRU) l0", False, T),
+        ("unused (GRU) l0", True, T),
+    ]
+    assert "not reached by the batch" in str(lines[1])
+
+
+class Normalised(nn.Module):
+    """A recurrent layer behind a batch normalisation that has seen nothing yet."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.rnn = nn.BatchNorm1d(5), nn.GRU(5, 400, batch_first=True)
+
+    def forward(self, x):
+        return self.rnn(self.norm(x.mT).mT)[0]
+
+
+def test_what_comes_behind_a_fresh_batch_norm_is_what_comes_in_training():
+    model, batch = Normalised(), 20 + offset_batch(batch=40)
+    before = {name: value.clone() for name, value in model.named_buffers()}
+    critical_(model, 40, batch=batch, generator=seeded())
+    assert all(torch.equal(value, before[name]) for name, value in model.named_buffers())
+    assert not model.norm._forward_pre_hooks
+    x = model.norm.train()(batch.mT).mT.detach().double()
+    candidate = pre_activations(model.rnn.weight_ih_l0, model.rnn.bias_ih_l0, model.rnn.bias_hh_l0, x, 2, 3)
+    assert candidate.mean((0, 1)).abs().max() < 0.1
+    assert candidate.var((0, 1)).mean() == pytest.approx(4, rel=0.2)
+    model = Normalised()
+    model(batch)  # its statistics are of data now, and are used
+    for _ in range(100):
+        model(batch)
+    known = list[LayerStart]()
+    critical_(model, 40, batch=2 * batch, report=known.append)
+    assert known[0].input.variance == pytest.approx(4, rel=0.1)
+
+
+def test_a_batch_norm_of_one_row_uses_what_it_has():
+    model = nn.Sequential(nn.BatchNorm1d(5), nn.GRU(5, 4))  # one step of one sequence
+    critical_(model, 40, batch=torch.ones(1, 5), generator=seeded())
+
+
+class Altered(nn.Module):
+    """A loop over time in which the model changes the state between two calls."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.cell, self.norm = how, nn.GRUCell(5, 6), nn.LayerNorm(6)
+        self.register_buffer("ends", torch.arange(1, 13) * 5)
+
+    def forward(self, x):
+        h = x.new_zeros(len(x), 6)
+        for t in range(x.shape[1]):
+            if self.how == "masked":
+                h = torch.where((t < self.ends)[:, None], self.cell(x[:, t], h), h)
+            elif self.how == "shrinking":
+                n = int((self.ends.flip(0) > t).sum())
+                h = self.cell(x[:n, t], h[:n])
+            elif self.how == "reset":
+                h = self.cell(x[:, t], h) * ((t + torch.arange(len(x))) % 17 > 0)[:, None]
+            elif self.how == "normalised":
+                h = self.norm(self.cell(x[:, t], h))
+            else:
+                h = 0.9 * self.cell(x[:, t], h) + 0.1 * h
+        return h
+
+
+@pytest.mark.parametrize("how", ["masked", "shrinking", "reset", "normalised", "zoned out"])
+def test_loops_that_change_the_state_are_one_sequence(how):
+    lines = list[LayerStart]()
+    critical_(Altered(how), batch=offset_batch(), report=lines.append)
+    assert [line.length for line in lines] == [T]
+
+
+class Turns(nn.Module):
+    """One cell for all sequences by turns, step by step, or for one after the other from a state of its own."""
+
+    def __init__(self, interleaved):
+        super().__init__()
+        self.interleaved, self.cell, self.start = interleaved, nn.GRUCell(5, 6), nn.Linear(5, 6)
+
+    def forward(self, x):
+        states = [self.start(sequence[:1]) for sequence in x]
+        places = [(t, b) for t in range(x.shape[1]) for b in range(len(x))]
+        for t, b in places if self.interleaved else sorted(places, key=lambda place: place[1]):
+            states[b] = self.cell(x[b, t : t + 1], states[b])
+        return torch.cat(states)
+
+
+@pytest.mark.parametrize("interleaved", [True, False])
+def test_sequences_by_turns_are_sequences_of_their_own(interleaved):
+    lines, batch = list[LayerStart](), offset_batch()
+    critical_(Turns(interleaved), batch=batch, report=lines.append)
+    assert [line.length for line in lines] == [T]
+    torch.testing.assert_close(lines[0].input.means, batch.double().mean((0, 1)))
+
+
+def test_all_sequences_of_a_module_are_measured():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.GRU(5, 4, batch_first=True)
+
+        def forward(self, x):
+            return self.rnn(x)[0], self.rnn(10 * x[:, :20] + 50)[0]
+
+    lines, batch = list[LayerStart](), offset_batch()
+    critical_(Twice(), batch=batch, report=lines.append)
+    rows = torch.cat([batch.double().flatten(0, 1), 10 * batch[:, :20].double().flatten(0, 1) + 50])
+    assert lines[0].length == T
+    torch.testing.assert_close(lines[0].input.means, rows.mean(0), rtol=1e-6, atol=1e-6)
+    assert lines[0].input.variance == pytest.approx(float(rows.var(0, correction=0).mean()), rel=1e-6)
+
+
+class Standardising(nn.GRU):
+    """Its weights do not receive what it is called with."""
+
+    def forward(self, x, hx=None):
+        return super().forward((x - x.mean()) / x.std(), hx)
+
+
+class Packing(nn.GRU):
+    """A forward of its own that leaves the input as it is."""
+
+    def forward(self, x, hx=None):
+        return super().forward(x + 0.0, hx)
+
+
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}])
+def test_a_forward_that_changes_the_input_warns(options):
+    batch = 300 + 1000 * torch.randn(60, 8, 3)
+    with pytest.warns(UserWarning, match="0: its forward is its own, and does not return what its weights make"):
+        critical_(nn.Sequential(Standardising(3, 16, **options)), batch=batch)
+    critical_(nn.Sequential(Packing(3, 16, **options)), batch=batch)
