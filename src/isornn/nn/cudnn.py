@@ -90,8 +90,8 @@ def _flat(matrix: Any, bias: Any, recurrent: Any, offset: Any, projection: Any) 
     matrices = [matrix, recurrent, *([] if projection is None else [projection])]
     whole = torch.cat([value.detach().flatten() for value in (*matrices, bias, missing, *own)])
     *parts, of_biases = whole.split([*(value.numel() for value in matrices), 2 * rows])
-    first, second, *rest = [part.view(value.shape) for part, value in zip(parts, matrices, strict=True)]
-    return [first, second, *of_biases.split(rows), *rest]
+    inputs, states, *projected = [part.view(value.shape) for part, value in zip(parts, matrices, strict=True)]
+    return [inputs, states, *of_biases.split(rows), *projected]
 
 
 def _of_weights(cell: Cell, of_flat: Sequence[Tensor | None], wanted: Sequence[bool]) -> list[Tensor | None]:

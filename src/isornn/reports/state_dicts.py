@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,6 +26,26 @@ _OURS = (*_TORCHS, "weight_ph", "weight_phi", "bias_phi")
 KINDS = tuple(_KINDS)
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 SEQUENCES, STEPS, SEED = 8, 200, 0
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The tensors of one recurrent module.
+
+    Args:
+        prefix: before their names in the state dict.
+        of_one_step: whether these have no layer, as those of `nn.LSTMCell`.
+        tensors: by the names that a layer has for them, ``weight_ih_l0`` and the like.
+    """
+
+    prefix: str
+    of_one_step: bool
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+    def full(self, name: str) -> str:
+        """In the state dict."""
+        own = name.removesuffix("_l0") if self.of_one_step else name
+        return f"{self.prefix}.{own}" if self.prefix else own
 
 
 class Layers(nn.Module):
@@ -78,10 +99,7 @@ def layers_of(content: object, cell: str | Cell) -> nn.Module:
         wanted = " and ".join(f"{name}_l0" for name in needed) + ", or the same without _l0"
         there = ", ".join(map(str, content)) if isinstance(content, Mapping) and content else type(content).__name__
         raise SpecError("state dict", there, f"it holds tensors named {wanted}")
-    modules = {
-        prefix: _module(prefix, tensors, cell) if isinstance(cell, str) else _layer(prefix, tensors, cell)
-        for prefix, tensors in groups.items()
-    }
+    modules = {group.prefix: _module(group, cell) if isinstance(cell, str) else _layer(group, cell) for group in groups}
     return modules[""] if list(modules) == [""] else Layers({name or "recurrent": own for name, own in modules.items()})
 
 
@@ -116,9 +134,8 @@ def _names(cell: Cell) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (*_OURS, *cell.parameters), tuple(name for name in stacks if stacks[name] and name.startswith("weight"))
 
 
-def _groups(content: object, names: Iterable[str], needed: Iterable[str]) -> Iterator[dict[str, dict[str, Tensor]]]:
-    """Tensors by prefix and own name, from every mapping within that has some; those of an `nn.LSTMCell` or another
-    module of one step, which have no layer in their names, as layer 0."""
+def _groups(content: object, names: Iterable[str], needed: Iterable[str]) -> Iterator[list[_Group]]:
+    """The groups of every mapping within that has some."""
     layer = r"_l(?:0|[1-9][0-9]{0,8})(?:_reverse)?"
     own_name = re.compile(
         rf"(?:(?P<prefix>.*)\.)?(?P<own>{'|'.join(map(re.escape, names))})(?P<layer>{layer})?",
@@ -130,100 +147,99 @@ def _groups(content: object, names: Iterable[str], needed: Iterable[str]) -> Ite
         if not isinstance(mapping, Mapping) or id(mapping) in seen:
             continue
         seen.add(id(mapping))
-        found: dict[str, dict[str, Tensor]] = {}
+        found: dict[tuple[str, bool], _Group] = {}
         for name, value in mapping.items():
             fits = own_name.fullmatch(name) if isinstance(name, str) and isinstance(value, Tensor) else None
             if fits is not None:
-                found.setdefault(fits["prefix"] or "", {})[fits["own"] + (fits["layer"] or "_l0")] = value
-        complete = {prefix: own for prefix, own in found.items() if {f"{name}_l0" for name in needed} <= own.keys()}
+                place = fits["prefix"] or "", fits["layer"] is None
+                found.setdefault(place, _Group(*place)).tensors[fits["own"] + (fits["layer"] or "_l0")] = value
+        complete = [group for group in found.values() if {f"{name}_l0" for name in needed} <= group.tensors.keys()]
         if complete:
             yield complete
         left += reversed([*mapping.values()])
 
 
-def _module(prefix: str, tensors: Mapping[str, Tensor], cell: str) -> nn.RNNBase:
+def _module(group: _Group, cell: str) -> nn.RNNBase:
     kind, gates = _KINDS[cell]
-    rows, columns = _shape(prefix, tensors, "weight_hh_l0")
-    projected, hidden = _shape(prefix, tensors, "weight_hr_l0") if "weight_hr_l0" in tensors else (0, columns)
+    tensors = group.tensors
+    rows, columns = _shape(group, "weight_hh_l0")
+    projected, hidden = _shape(group, "weight_hr_l0") if "weight_hr_l0" in tensors else (0, columns)
     if rows != gates * hidden or (projected and cell != "lstm"):
-        raise SpecError(_full(prefix, "weight_hh_l0"), [rows, columns], f"of {cell} it has {gates} rows for each unit")
+        raise SpecError(group.full("weight_hh_l0"), [rows, columns], f"of {cell} it has {gates} rows for each unit")
     options: dict[str, Any] = {"proj_size": projected} if projected else {}
     make = partial(
         kind,
-        _shape(prefix, tensors, "weight_ih_l0")[1],
+        _shape(group, "weight_ih_l0")[1],
         hidden,
-        num_layers=_depth(prefix, tensors),
+        num_layers=_depth(group),
         bias="bias_ih_l0" in tensors,
         bidirectional="weight_ih_l0_reverse" in tensors,
         dtype=tensors["weight_ih_l0"].dtype,
         **options,
     )
-    return _filled(make, prefix, tensors, cell)
+    return _filled(make, group, cell)
 
 
-def _layer(prefix: str, tensors: Mapping[str, Tensor], cell: Cell) -> RNN:
+def _layer(group: _Group, cell: Cell) -> RNN:
     """An `RNN` of the cell, of which the shapes say all but how its sequences begin."""
-    stacks = Layout.of(cell).stacks
+    stacks, tensors = Layout.of(cell).stacks, group.tensors
     stack = next(name for name in ("weight_hh", "weight_ih", "weight_ph") if stacks[name])
-    rows, gates = _shape(prefix, tensors, f"{stack}_l0")[0], len(stacks[stack])
+    rows, gates = _shape(group, f"{stack}_l0")[0], len(stacks[stack])
     if rows % gates:
-        raise SpecError(_full(prefix, f"{stack}_l0"), rows, f"of {cell.name} it has {gates} rows for each unit")
+        raise SpecError(group.full(f"{stack}_l0"), rows, f"of {cell.name} it has {gates} rows for each unit")
     maps, projects = "weight_phi_l0" in tensors, "weight_hr_l0" in tensors
     inputs = "weight_phi" if maps else "weight_ih" if stacks["weight_ih"] else "weight_ph"
     make = partial(
         RNN,
         cell,
-        _shape(prefix, tensors, f"{inputs}_l0")[1],
+        _shape(group, f"{inputs}_l0")[1],
         rows // gates,
-        num_layers=_depth(prefix, tensors),
+        num_layers=_depth(group),
         bias=any(name.startswith("bias_") for name in tensors),
         bidirectional=any(name.endswith("_reverse") for name in tensors),
-        proj_size=_shape(prefix, tensors, "weight_hr_l0")[0] if projects else 0,
+        proj_size=_shape(group, "weight_hr_l0")[0] if projects else 0,
         features="linear" if maps else None,
         dtype=tensors[f"{stack}_l0"].dtype,
     )
-    return _filled(make, prefix, tensors, cell.name)
+    return _filled(make, group, cell.name)
 
 
-def _depth(prefix: str, tensors: Mapping[str, Tensor]) -> int:
-    numbers = {int(name.removesuffix("_reverse").rpartition("_l")[2]): name for name in tensors}
+def _depth(group: _Group) -> int:
+    numbers = {int(name.removesuffix("_reverse").rpartition("_l")[2]): name for name in group.tensors}
     if max(numbers) >= len(numbers):
         allowed = f"layers are numbered from 0 on, and tensors of {len(numbers)} are there"
-        raise SpecError(_full(prefix, numbers[max(numbers)]), max(numbers), allowed)
+        raise SpecError(group.full(numbers[max(numbers)]), max(numbers), allowed)
     return len(numbers)
 
 
-def _filled(make: Callable[..., _Module], prefix: str, tensors: Mapping[str, Tensor], cell: str) -> _Module:
+def _filled(make: Callable[..., _Module], group: _Group, cell: str) -> _Module:
     """The module with these tensors; tried on torch's meta device, where sizes that do not fit take no memory."""
     try:
-        _check_fits(make(device="meta"), prefix, tensors, cell)
+        _check_fits(make(device="meta"), group, cell)
         module = make()
-        module.load_state_dict(dict(tensors))
+        module.load_state_dict(group.tensors)
     except SpecError:
         raise
     except (RuntimeError, ValueError) as error:
-        raise SpecError(prefix or "state dict", sorted(tensors), " ".join(str(error).split())) from None
+        raise SpecError(group.prefix or "state dict", sorted(group.tensors), " ".join(str(error).split())) from None
     return module
 
 
-def _check_fits(module: nn.Module, prefix: str, tensors: Mapping[str, Tensor], cell: str) -> None:
+def _check_fits(module: nn.Module, group: _Group, cell: str) -> None:
     """That the tensors have the module's names and shapes, and hold numbers that it can take."""
-    wanted = module.state_dict()
+    wanted, tensors = module.state_dict(), group.tensors
     for name in sorted(wanted.keys() | tensors.keys()):
         found = list(tensors[name].shape) if name in tensors else "absent"
         allowed = f"has it of shape {list(wanted[name].shape)}" if name in wanted else "has no such tensor"
         if name not in wanted or found != list(wanted[name].shape):
-            raise SpecError(_full(prefix, name), found, f"a layer of {cell} that fits the others {allowed}")
-    module.load_state_dict(dict(tensors), assign=True)
+            raise SpecError(group.full(name), found, f"a layer of {cell} that fits the others {allowed}")
+    module.load_state_dict(tensors, assign=True)
 
 
-def _shape(prefix: str, tensors: Mapping[str, Tensor], name: str) -> tuple[int, int]:
-    shape = tuple(tensors[name].shape)
-    if len(shape) != 2 or 0 in shape or tensors[name].dtype not in _DTYPES:
+def _shape(group: _Group, name: str) -> tuple[int, int]:
+    tensor = group.tensors[name]
+    shape = tuple(tensor.shape)
+    if len(shape) != 2 or 0 in shape or tensor.dtype not in _DTYPES:
         allowed = "it is a matrix of float64, float32, float16 or bfloat16"
-        raise SpecError(_full(prefix, name), f"{tensors[name].dtype} {list(shape)}", allowed)
+        raise SpecError(group.full(name), f"{tensor.dtype} {list(shape)}", allowed)
     return shape
-
-
-def _full(prefix: str, name: str) -> str:
-    return f"{prefix}.{name}" if prefix else name

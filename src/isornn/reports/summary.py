@@ -31,14 +31,12 @@ def meaning(diagnosis: Diagnosis) -> str:
         of_length.setdefault(layer.length, []).append(layer.info.name)
         if layer.predicted.untied is None:
             without.setdefault(str(layer.predicted.reason), []).append(layer.info.name)
-    lengths = [f"{length:,} for {', '.join(names)}" for length, names in of_length.items()]
-    return " ".join(
-        [
-            MEANING,
-            *([f"T is {' and '.join(lengths)}."] if len(lengths) > 1 else []),
-            *(f"No reach in theory for {', '.join(names)}: {reason}." for reason, names in without.items()),
-        ]
-    )
+    sentences = [MEANING]
+    if len(of_length) > 1:
+        lengths = (f"{length:,} for {', '.join(names)}" for length, names in of_length.items())
+        sentences.append(f"T is {' and '.join(lengths)}.")
+    sentences += [f"No reach in theory for {', '.join(names)}: {reason}." for reason, names in without.items()]
+    return " ".join(sentences)
 
 
 def starts(diagnosis: Diagnosis) -> tuple[str, ...]:
