@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import isornn.cells
 import own_cells
-from isornn.cells import CELLS, FURTHER_CELLS, GRU, SCRN, Cell, CellError, Gate, OptionError, Spec, SpecError
+from isornn.cells import CELLS, FURTHER_CELLS, GRU, LSTM, SCRN, Cell, CellError, Gate, OptionError, Spec, SpecError
 from isornn.cells.catalogue import _defined, by_name, cell_named, full_name, with_options
 from isornn.nn import RNN
 from isornn.theory.analysis import analyze
@@ -92,6 +92,8 @@ def test_two_cells_of_one_name_are_refused() -> None:
         ("own_cells:Many(rates=(0.5, 0.25), label='x')", {}, Many((0.5, 0.25), "x")),
         ("own_cells:Many(rates=[-0.5])", {"label": "x"}, Many((-0.5,), "x")),
         ("isornn.cells.typed:SCRN(alpha=0.5)", None, SCRN(0.5)),
+        ("scrn(alpha=0.5)", None, SCRN(0.5)),
+        ("torch.nn.LSTM(gate='hard_sigmoid')", {}, LSTM("hard_sigmoid")),
     ],
 )
 def test_a_class_by_its_module(name: str, options: dict[str, object] | None, cell: Cell) -> None:
@@ -114,6 +116,11 @@ def test_a_class_by_its_module(name: str, options: dict[str, object] | None, cel
         ("own_cells:Leaky(rate=0.5)", {"rate": 0.5}, "options.rate: 0.5 is not allowed, because .* sets it too"),
         ("own_cells:Many", {}, "options: Many\\(\\): TypeError: .*'rates'"),
         ("own_cells:Many(rates=[2])", {}, "options: Many\\(rates=\\[2\\]\\): RuntimeError: rates add to more than 1"),
+        ("scrn(0.5)", {}, "each option once"),
+        ("scrn(alpha=0.5", {}, "with literals for values"),
+        ("scrn(alpha=0.5)()", {}, "each option once"),
+        ("scrn(alpha=0.5)", {"alpha": 0.25}, "options.alpha: 0.25 is not allowed, because .* sets it too"),
+        ("scrn(beta=0.5)", {}, "options.beta: scrn has alpha"),
         ("own_cells:Leaky(0.5)", {}, "each option once"),
         ("own_cells:Leaky(rate=1, rate=2)", {}, "each option once"),
         ("own_cells:Leaky(**{'rate': 1})", {}, "each option once"),
@@ -135,7 +142,7 @@ def test_what_is_no_name_of_a_cell_is_refused(name: str, options: dict[str, obje
 
 @given(st.text(), st.dictionaries(st.text(), st.text()))
 def test_any_text_is_a_name_or_refused(text: str, options: dict[str, str]) -> None:
-    for name in (text, f"own_cells:{text}", f"own_cells:Leaky({text})", f"{text}:Leaky"):
+    for name in (text, f"own_cells:{text}", f"own_cells:Leaky({text})", f"scrn({text})", f"{text}:Leaky"):
         with suppress(OptionError, CellError):
             assert isinstance(cell_named(name, options), Cell)
 

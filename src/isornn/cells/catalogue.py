@@ -23,15 +23,15 @@ from isornn.cells.trace import graph_of
 _OF_THE_PAPERS = ("vanilla", "minimal", "gru", "gru_cho", "lstm", "peephole", "t_rnn", "t_lstm", "t_gru")
 OF_TORCH = {"torch.nn.RNN": "vanilla", "torch.nn.LSTM": "lstm", "torch.nn.GRU": "gru"}
 """The cells that torch's modules have, by the names of these."""
-_FORM = "package.module:Class or package.module:Class(option=value, ...)"
+_FORM = "NAME or NAME(option=value, ...), where NAME is a cell's or package.module:Class"
 
 
 def cell_named(name: str, options: Mapping[str, Any] | None = None, *, allow: Sequence[str] = ()) -> Cell:
     """The cell called ``name`` with its ``options``.
 
     Args:
-        name: a cell of the catalogue or of `OF_TORCH`, ``"package.module:Class"`` or
-            ``"package.module:Class(option=value)"``, values as Python's literals.
+        name: a cell of the catalogue or of `OF_TORCH`, or ``"package.module:Class"``; either also with options, as
+            ``"lstm(gate='hard_sigmoid')"``, values as Python's literals.
         options: by name; none of those in ``name``.
         allow: packages and modules that may be imported, with all that they hold. The name may come from a file, so a
             module is otherwise taken only where it is imported already.
@@ -42,6 +42,8 @@ def cell_named(name: str, options: Mapping[str, Any] | None = None, *, allow: Se
         CellError: the definition of a cell that is not the catalogue's has a mistake.
 
     >>> cell_named("lstm", {"gate": "hard_sigmoid"})
+    LSTM(gate='hard_sigmoid')
+    >>> cell_named("lstm(gate='hard_sigmoid')")
     LSTM(gate='hard_sigmoid')
     >>> cell_named("isornn.cells.lstm:LSTM(gate='hard_sigmoid')")
     LSTM(gate='hard_sigmoid')
@@ -77,10 +79,14 @@ def kind_named(name: str, *, allow: Sequence[str] = ()) -> tuple[type[Cell], dic
     (<class 'isornn.cells.lstm.LSTM'>, {})
     """
     known = CELLS | FURTHER_CELLS | {torchs: CELLS[ours] for torchs, ours in OF_TORCH.items()}
-    if isinstance(name, str) and name in known:
-        return known[name], {}
+    if isinstance(name, str) and name.partition("(")[0] in known:
+        plain, options = _called(name, name)
+        return known[plain], options
     if not isinstance(name, str) or ":" not in name:
-        raise OptionError(f"cell: {suggested(name, known)}{name!r} is not one of {', '.join(known)}, nor {_FORM}")
+        raise OptionError(
+            f"cell: {suggested(name, known)}{name!r} is not one of {', '.join(known)}, nor package.module:Class, "
+            "nor one of these with (option=value, ...)"
+        )
     module, path, options = _parsed(name)
     return _class(_imported(module, allow), path), options
 
@@ -88,10 +94,10 @@ def kind_named(name: str, *, allow: Sequence[str] = ()) -> tuple[type[Cell], dic
 def without_options(name: str) -> str:
     """A cell's name less the options in it.
 
-    >>> without_options("lstm"), without_options("isornn.cells.typed:SCRN(alpha=0.5)")
-    ('lstm', 'isornn.cells.typed:SCRN')
+    >>> without_options("scrn(alpha=0.5)"), without_options("isornn.cells.typed:SCRN(alpha=0.5)")
+    ('scrn', 'isornn.cells.typed:SCRN')
     """
-    return ":".join(_parsed(name)[:2]) if ":" in name else name
+    return ":".join(_parsed(name)[:2]) if ":" in name.partition("(")[0] else name.partition("(")[0]
 
 
 def with_options(kind: type[Cell], options: Mapping[str, Any]) -> Cell:
@@ -169,16 +175,24 @@ def by_name(kinds: Iterable[type[Cell]]) -> dict[str, type[Cell]]:
 def _parsed(name: str) -> tuple[str, str, dict[str, Any]]:
     """Module, class and options of ``package.module:Class(option=value)``."""
     module, _, rest = name.partition(":")
+    path, options = _called(name, rest)
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise OptionError(f"cell: {name!r} is not {_FORM}")
+    return module, path, options
+
+
+def _called(name: str, text: str) -> tuple[str, dict[str, Any]]:
+    """Path and options of the part ``path(option=value)`` of a cell's name."""
     try:
-        expression = ast.parse(rest, mode="eval").body
+        expression = ast.parse(text, mode="eval").body
         call = expression if isinstance(expression, ast.Call) else ast.Call(expression, [], [])
         path, options = ast.unparse(call.func), {key.arg: ast.literal_eval(key.value) for key in call.keywords}
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         raise OptionError(f"cell: {name!r} is not {_FORM}, with literals for values") from None
-    plain = all(part.isidentifier() for part in (*module.split("."), *path.split(".")))
+    plain = all(part.isidentifier() for part in path.split("."))
     if not plain or call.args or None in options or len(options) < len(call.keywords):
         raise OptionError(f"cell: {name!r} is not {_FORM}, options by name and each option once")
-    return module, path, {str(option): value for option, value in options.items()}
+    return path, {str(option): value for option, value in options.items()}
 
 
 def _imported(module: str, allow: Sequence[str]) -> ModuleType:

@@ -28,7 +28,10 @@ _SIGNS = {"add": ("+", 1), "sub": ("-", 1), "mul": ("*", 2), "div": ("/", 2)}
 def cells(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="One cell in detail; your own by package.module:Class(option=1)."),
+        typer.Argument(
+            metavar="[NAME]",
+            help="One cell in detail; your own by package.module:Class. With options, as scrn(alpha=0.5).",
+        ),
     ] = None,
     kernel: Annotated[
         bool, typer.Option("--kernel", help="Print the generated CPU kernel of NAME as source, or why there is none.")

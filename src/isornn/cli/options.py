@@ -57,7 +57,8 @@ CellName = Annotated[
     typer.Option(
         "--cell",
         metavar="NAME",
-        help="A cell of isornn cells, torch.nn.LSTM, GRU or RNN, or your own: package.module:Class(option=1).",
+        help="A cell of isornn cells, torch.nn.LSTM, GRU or RNN, or your own by package.module:Class; with options, as "
+        "scrn(alpha=0.5).",
     ),
 ]
 AllowImport = Annotated[

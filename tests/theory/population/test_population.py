@@ -381,15 +381,15 @@ def test_a_read_that_cannot_be_traced_is_a_gated_one() -> None:
     [
         (
             lambda s, u: {"h": torch.tanh(s.c) * torch.sigmoid(u.f), "c": torch.tanh(u.n)},
-            StateStructure(("c",), (), ("c",), ()),
+            StateStructure(("c",), (), slow=("c",), joint=(), retention_gates=()),
         ),
         (
             lambda s, u: {"h": torch.sigmoid(u.f + u.n) * s.h + s.c, "c": 0.5 * s.c + u.n},
-            StateStructure(("h", "c"), ("h", "c"), ("c",), ("f", "n")),
+            StateStructure(("h", "c"), ("h", "c"), slow=(), joint=("h", "c"), retention_gates=("f", "n")),
         ),
         (
             lambda s, u: {"h": torch.tanh(u.f + s.h) + 0 * s.c, "c": s.h * u.n},
-            StateStructure(("h",), ("h",), (), ("f",)),
+            StateStructure(("h",), ("h",), slow=(), joint=(), retention_gates=("f",)),
         ),
     ],
 )

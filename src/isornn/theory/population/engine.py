@@ -121,7 +121,7 @@ class Population:
         self.batch_shape = spec.batch_shape
         self.structure = StateStructure.of(self.laws.cell)
         if self.laws.remembered:  # the closed law of a slow state needs inputs that are independent over time
-            self.structure = replace(self.structure, slow=())
+            self.structure = replace(self.structure, slow=(), joint=())
         self._draws = Draws(self.laws.batch, replicates, units, generator)
         self._dynamics = Dynamics(self.laws, self.structure, self._draws)
 
@@ -185,12 +185,12 @@ class Population:
             max_steps, max_cohorts = _UNSETTLED, 1
 
         with torch.no_grad():
-            slow = self._dynamics.slow_laws(stationary.units, stationary.field)
-            loss = self._dynamics.loss(stationary.units, stationary.field, slow)
+            known = self._dynamics.state_laws(stationary.units, stationary.field)
+            loss = self._dynamics.loss(stationary.units, stationary.field, known)
 
         def advance(units: Units) -> tuple[Units, Tensor | None]:
             with torch.no_grad():
-                units = self._dynamics.refreshed(units, slow)
+                units = self._dynamics.refreshed(units, known)
                 for _ in range(_APART):
                     units = self._dynamics.step(units, stationary.field)
                 return units, None if loss is None else of_units(loss, units)
@@ -257,9 +257,9 @@ class Population:
         """Moments of any state, averaged over ``steps`` further steps."""
         units, record = stationary.units, []
         with torch.no_grad():
-            slow = self._dynamics.slow_laws(units, stationary.field)
+            known = self._dynamics.state_laws(units, stationary.field)
             for _ in range(steps):
-                units = self._dynamics.step(self._dynamics.refreshed(units, slow), stationary.field)
+                units = self._dynamics.step(self._dynamics.refreshed(units, known), stationary.field)
                 record.append(units.moments(state))
         return Moments.of(torch.stack(record).mean(0), self.batch_shape)
 
@@ -336,11 +336,12 @@ def _merged(one: Tensor, identical: Stationary, apart: Stationary) -> Stationary
 def _too_soon(population: Population, stable: Stable) -> Tensor:
     """Where a population was stepped for no longer than it remembers, so that it may not have settled.
 
-    Slow states whose law is known start from it; where inputs are correlated over time it is not known.
+    States whose law is known start from it. Of others, and where inputs are correlated over time, it is not known.
     """
-    if not population.laws.remembered:
+    structure, response = population.structure, stable.response
+    if not population.laws.remembered and structure.closed == structure.persistent:
         return torch.zeros_like(stable.stationary.converged)
-    return stable.response.reach.isfinite() & (_MEMORIES * stable.response.reach > stable.stationary.steps)
+    return (response.chi < 1) & (_MEMORIES * response.memory() > stable.stationary.steps)
 
 
 def population_analysis(

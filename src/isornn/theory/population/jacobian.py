@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,13 +122,20 @@ class StateStructure:
         persistent: states that enter the update pointwise: their old value matters beyond the gates.
         self_coupled: persistent states that enter their own update.
         slow: persistent states with ``s' = A s + B``, A and B free of every state: their stationary moments are closed.
+        joint: the same of several states together, A a matrix, as an LRU's two parts.
         retention_gates: gates that d s'/d s of a self-coupled state depends on.
     """
 
     persistent: tuple[str, ...]
     self_coupled: tuple[str, ...]
     slow: tuple[str, ...]
+    joint: tuple[str, ...]
     retention_gates: tuple[str, ...]
+
+    @property
+    def closed(self) -> tuple[str, ...]:
+        """The states whose stationary moments are closed."""
+        return self.slow + self.joint
 
     @staticmethod
     def of(cell: Cell) -> StateStructure:
@@ -148,11 +155,15 @@ class StateStructure:
         persistent = tuple(name for name in cell.states if any(name in new.variables for new in update.values()))
         coupled = tuple(name for name in persistent if name in update[name].variables)
         slow = tuple(name for name in persistent if _is_affine(cell, name, update[name]))
+        joint = _jointly_affine(cell, persistent, update)
+        if set(joint) <= set(slow):
+            joint = ()
         retaining = {gate for s in coupled for term in update[s].terms if s in term.variables for gate in term.gates}
         return StateStructure(
             persistent,
             coupled,
-            slow,
+            tuple(name for name in slow if name not in joint),
+            joint,
             tuple(gate for gate in cell.gates if gate in retaining),
         )
 
@@ -163,12 +174,25 @@ def _differentiated(cell: Cell) -> StateStructure:
     _, carry, _ = linearise(cell, dict.fromkeys(cell.states, one), u, one)
     persistent = tuple(name for name in cell.states if any(source == name for _, source in carry))
     coupled = tuple(name for name in persistent if (name, name) in carry)
-    return StateStructure(persistent, coupled, (), tuple(cell.gates))
+    return StateStructure(persistent, coupled, (), (), tuple(cell.gates))
 
 
 def _is_affine(cell: Cell, name: str, new: Polynomial) -> bool:
     others = set(cell.states) - {name}
     return new.degree(name) <= 1 and new.obstacle(name) is None and not others & new.variables
+
+
+def _jointly_affine(cell: Cell, names: Sequence[str], update: Mapping[str, Polynomial]) -> tuple[str, ...]:
+    """The most of the states ``names`` that are an affine function of their own old values, free of every other's."""
+    kept = [name for name in names if _is_affine_in_all(update[name], cell.states, names)]
+    return tuple(names) if len(kept) == len(names) else _jointly_affine(cell, kept, update)
+
+
+def _is_affine_in_all(new: Polynomial, states: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether ``new`` is affine in the states ``names`` together and depends on no other."""
+    curved = any(new.obstacle(name) is not None for name in names)
+    together = max((sum(term.powers.get(name, 0) for name in names) for term in new.terms), default=0)
+    return not curved and together <= 1 and not new.variables & (set(states) - set(names))
 
 
 @dataclass(frozen=True)

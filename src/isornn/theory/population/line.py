@@ -1,4 +1,5 @@
-"""A slow state's ``s' = A s + B`` as sums of products over groups of gates that no function mixes.
+"""A slow state's ``s' = A s + B``, or that of several together, as sums of products over groups of gates that no
+function mixes.
 
 Pre-activations are independent given the population's moments. So a mean of products of A and B is a sum of products of
 means over one group each: for the GRU one over u_z and one over u_r, u_nx and u_nh, in place of one over all four.
@@ -17,19 +18,59 @@ from torch import Tensor
 
 from isornn.cells import Cell, Values
 from isornn.cells.graph import INPUT
-from isornn.cells.polynomial import Term, structure_of
+from isornn.cells.polynomial import Polynomial, Term, structure_of
 
 Group = tuple[str, ...]  # of gates; "" is the input that is read pointwise
 Means = dict[tuple[str, int, int], Tensor]
 
 
 @dataclass(frozen=True)
-class Line:
-    """``s' = A s + B``: the terms of A and of B, and the groups of what they depend on."""
+class Products:
+    """Terms of an update, and the groups of what they depend on: means of the terms and of products of two."""
 
-    a: tuple[Term, ...]
-    b: tuple[Term, ...]
+    terms: tuple[Term, ...]
     groups: tuple[Group, ...]
+
+    def moments(self, means: Sequence[Means]) -> list[Tensor]:
+        """What the law of the states needs, from ``means_over`` every group."""
+        raise NotImplementedError
+
+    def means_over(self, group: Group, u: Values, x: Tensor | None, mean: Callable[[Tensor], Tensor]) -> Means:
+        """Means of one group's part of each term, and of products of two: of one copy (over both), and of a pair.
+
+        Args:
+            u, x: pre-activations and input, ``(copies, ...)``.
+            mean: over the draws, which are among their further axes; it leaves the copies.
+        """
+        inputs = {} if x is None else {INPUT: x}
+        parts = ((k, _part(term, group)) for k, term in enumerate(self.terms))
+        values = {k: part.at(vars(u), inputs) for k, part in parts if part is not None}
+        found: Means = {}
+        for s, left in values.items():
+            found["one", s, s] = mean(left).mean(0)
+            for t, right in values.items():
+                if s <= t:
+                    found["own", s, t] = found["own", t, s] = mean(left * right).mean(0)
+                found["pair", s, t] = mean(left[:1] * right[1:])[0] if len(left) == 2 else found["own", s, t]
+        return found
+
+    def mean(
+        self, means: Sequence[Means], kind: str, left: Iterable[int], right: Iterable[int] | None = None
+    ) -> Tensor:
+        """Of the sum of the terms ``left``, or of its product with that of the terms ``right``."""
+        total = torch.zeros((), dtype=torch.float64)
+        for s, t in [(s, s) for s in left] if right is None else [(s, t) for s in left for t in right]:
+            first, second = self.terms[s].coefficient, self.terms[t].coefficient
+            coefficient: Any = first if right is None else first * second
+            total = total + coefficient * math.prod(_of_product(group, kind, s, t) for group in means)
+        return total
+
+
+@dataclass(frozen=True)
+class Line(Products):
+    """``s' = A s + B``: the terms of A, and after them those of B."""
+
+    first_of_b: int
 
     @staticmethod
     def of(cell: Cell, name: str) -> Line:
@@ -41,49 +82,65 @@ class Line:
         """
         update = structure_of(cell).update[name]
         a, b = update.part(name, 1).terms, update.part(name, 0).terms
-        return Line(a, b, _groups(cell, (*a, *b)))
+        return Line((*a, *b), _groups(cell, (*a, *b)), len(a))
 
     def kept(self) -> Line:
         """``s' = A s`` alone."""
-        used = frozenset[str]().union(*map(_names, self.a))
-        return Line(self.a, (), tuple(group for group in self.groups if used.intersection(group)))
-
-    def means_over(self, group: Group, u: Values, x: Tensor | None, mean: Callable[[Tensor], Tensor]) -> Means:
-        """Means of one group's part of each term, and of products of two: of one copy (over both), and of a pair.
-
-        Args:
-            u, x: pre-activations and input, ``(copies, ...)``.
-            mean: over the draws, which are among their further axes; it leaves the copies.
-        """
-        inputs = {} if x is None else {INPUT: x}
-        parts = ((k, _part(term, group)) for k, term in enumerate((*self.a, *self.b)))
-        values = {k: part.at(vars(u), inputs) for k, part in parts if part is not None}
-        found: Means = {}
-        for s, left in values.items():
-            found["one", s, s] = mean(left).mean(0)
-            for t, right in values.items():
-                if s <= t:
-                    found["own", s, t] = found["own", t, s] = mean(left * right).mean(0)
-                found["pair", s, t] = mean(left[:1] * right[1:])[0] if len(left) == 2 else found["own", s, t]
-        return found
+        a = self.terms[: self.first_of_b]
+        used = frozenset[str]().union(*map(_names, a))
+        return Line(a, tuple(group for group in self.groups if used.intersection(group)), len(a))
 
     def moments(self, means: Sequence[Means]) -> list[Tensor]:
-        """A, B, B^2, AB, A^2 of one copy, A_a A_b, A_a B_b (symmetrised), B_a B_b, from ``means_over`` every group."""
-        a, b = range(len(self.a)), range(len(self.a), len(self.a) + len(self.b))
-        one, own, pair = (functools.partial(self._mean, means, kind) for kind in ("one", "own", "pair"))
+        """A, B, B^2, AB, A^2 of one copy, A_a A_b, A_a B_b (symmetrised), B_a B_b."""
+        a, b = range(self.first_of_b), range(self.first_of_b, len(self.terms))
+        one, own, pair = (functools.partial(self.mean, means, kind) for kind in ("one", "own", "pair"))
         across = (pair(a, b) + pair(b, a)) / 2
         return [one(a), one(b), own(b, b), own(a, b), own(a, a), pair(a, a), across, pair(b, b)]
 
-    def _mean(
-        self, means: Sequence[Means], kind: str, left: Iterable[int], right: Iterable[int] | None = None
-    ) -> Tensor:
-        """Of the sum of the terms ``left``, or of its product with that of the terms ``right``."""
-        terms = (*self.a, *self.b)
-        total = torch.zeros((), dtype=torch.float64)
-        for s, t in [(s, s) for s in left] if right is None else [(s, t) for s in left for t in right]:
-            coefficient: Any = terms[s].coefficient if right is None else terms[s].coefficient * terms[t].coefficient
-            total = total + coefficient * math.prod(_of_product(group, kind, s, t) for group in means)
-        return total
+
+@dataclass(frozen=True)
+class LinearSystem(Products):
+    """``s' = A s + B`` of several states together: A a matrix and B a vector, of given terms each.
+
+    Args:
+        entries: by row, the places of the terms of A's entries and, last, of B's.
+    """
+
+    entries: tuple[tuple[range, ...], ...]
+
+    @staticmethod
+    def of(cell: Cell, names: Sequence[str]) -> LinearSystem:
+        """Of the states ``names``, of whose updates neither A nor B depends on any state.
+
+        >>> from isornn.cells import GRU
+        >>> LinearSystem.of(GRU(), ["h"]).entries
+        ((range(0, 1), range(1, 2)),)
+        """
+        terms: list[Term] = []
+        rows = []
+        for update in (structure_of(cell).update[name] for name in names):
+            row = []
+            for some in (*(update.part(source, 1) for source in names), _free_of(update, names)):
+                row.append(range(len(terms), len(terms) + len(some.terms)))
+                terms += some.terms
+            rows.append(tuple(row))
+        return LinearSystem(tuple(terms), _groups(cell, terms), tuple(rows))
+
+    def moments(self, means: Sequence[Means]) -> list[Tensor]:
+        """By pair of rows (i, j) and of places (k, l) in them, ``E e_ik e_jl`` of one copy, then of a pair; then
+        ``E e_ik``: e is A with B as a last column."""
+        flat = [(i, place) for i, row in enumerate(self.entries) for place in row]
+        both = [
+            self.mean(means, kind, left, right) for kind in ("own", "pair") for _, left in flat for _, right in flat
+        ]
+        return [*both, *(self.mean(means, "one", place) for _, place in flat)]
+
+
+def _free_of(update: Polynomial, names: Sequence[str]) -> Polynomial:
+    """The part without any of the states ``names``."""
+    for name in names:
+        update = update.part(name, 0)
+    return update
 
 
 def _of_product(means: Means, kind: str, s: int, t: int) -> Tensor | float:

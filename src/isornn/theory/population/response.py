@@ -213,6 +213,13 @@ class Response:
         unseen = (self.profile[..., 1] == 0) & (displaced > 0).any(0)
         return {UNSEEN: unseen, UNENDING: infinite & (self.chi >= 1), BEYOND: infinite, NEGATIVE: self.is_negative}
 
+    def memory(self) -> Tensor:
+        """The reach, or where it lies beyond the profile what it would be if the decay went on as it is on average."""
+        first, last = self.profile[..., 1], self.profile[..., -1]
+        fall = (first / last.clamp(min=_TINY)).clamp(min=_TINY).log()
+        onwards = torch.where(fall > 0, (self.profile.shape[-1] - 2) / fall, torch.inf)
+        return torch.where(self.reach.isfinite(), self.reach, onwards)
+
     @property
     def is_negative(self) -> Tensor:
         """Whether the response one step later is below 0, beyond four standard errors."""

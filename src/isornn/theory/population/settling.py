@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isornn.cells import Values
 from isornn.theory.population.jacobian import StateStructure
+from isornn.theory.population.joint_law import JointLaw
 from isornn.theory.population.slow_law import SOON_SETTLED, SlowLaw, loss_by_bias, one_variate
 from isornn.theory.population.tangents import falls
 from isornn.theory.population.units import (
@@ -79,7 +80,7 @@ class Moments:
         return Moments(**values, stderr=errors)
 
 
-SlowLaws = Mapping[str, SlowLaw]
+StateLaws = Mapping[tuple[str, ...], SlowLaw | JointLaw]
 # Of two stable fixed points networks, whose states start at 0, reach the lower one. At 0 itself a state that has no
 # input would stay.
 _SMALL = 0.1
@@ -134,11 +135,12 @@ class Dynamics:
         """Means of h, h^2 and h_a h_b, ``(G, R, 3)``."""
         return units.moments(self.laws.cell.states[0])
 
-    def slow_laws(self, units: Units, field: Field) -> dict[str, SlowLaw]:
-        """The laws of the slow states under the present gate law."""
-        if units.offsets and not one_variate(self.laws, units) and not self._any_slow(units, field):
-            return {}
-        return {name: SlowLaw.of(self.laws, self.draws, units, field, name) for name in self.structure.slow}
+    def state_laws(self, units: Units, field: Field) -> dict[tuple[str, ...], SlowLaw | JointLaw]:
+        """The laws of states, by their names, that are known in closed form under the present gate law."""
+        joint, found = self.structure.joint, dict[tuple[str, ...], SlowLaw | JointLaw]()
+        if not units.offsets or one_variate(self.laws, units) or self._any_slow(units, field):
+            found = {(name,): SlowLaw.of(self.laws, self.draws, units, field, name) for name in self.structure.slow}
+        return found | ({joint: JointLaw.of(self.laws, units, field, joint)} if joint else {})
 
     def _any_slow(self, units: Units, field: Field) -> bool:
         """Whether any unit forgets so slowly that steps would not settle it soon."""
@@ -147,29 +149,35 @@ class Dynamics:
             bool((loss_by_bias(self.laws, one, field, name) < SOON_SETTLED).any()) for name in self.structure.slow
         )
 
-    def loss(self, units: Units, field: Field, slow: SlowLaws) -> Tensor | None:
-        """What each unit's carried state loses per step, in the order of the laws ``slow``.
+    def loss(self, units: Units, field: Field, known: StateLaws) -> Tensor | None:
+        """What each unit's carried states lose per step, in the order of the laws ``known``.
 
-        None if units do not keep biases, or do not carry one affine state alone, or one that changes its sign.
+        None if units do not keep biases, or do not carry one affine state alone, or several that lose alike in all
+        directions; or if what they carry changes its sign.
         """
-        if not units.offsets or self.structure.persistent != self.structure.slow or len(self.structure.slow) != 1:
+        carried, joint = self.structure.persistent, known.get(self.structure.joint)
+        if not units.offsets or len(self.structure.closed) != len(carried):
             return None
-        name = self.structure.slow[0]
-        if name in slow and slow[name].exact_pair:
-            loss = slow[name].loss
+        if isinstance(joint, JointLaw) and carried == self.structure.joint:
+            loss = joint.loss if joint.exact_pair and joint.isotropic else None
         else:
-            loss = loss_by_bias(self.laws, units, field, name)
-        return loss if falls(loss) else None
+            loss = self._loss_of_one(units, field, known) if len(carried) == 1 else None
+        return loss if loss is not None and falls(loss) else None
 
-    def refreshed(self, units: Units, slow: SlowLaws) -> Units:
+    def _loss_of_one(self, units: Units, field: Field, known: StateLaws) -> Tensor:
+        law = known.get(self.structure.slow)
+        exact = law is not None and law.exact_pair
+        return law.loss if law is not None and exact else loss_by_bias(self.laws, units, field, *self.structure.slow)
+
+    def refreshed(self, units: Units, known: StateLaws) -> Units:
         """Slow states drawn afresh where their law is known to be Gaussian: each time a sample of its own.
 
         Left to themselves they would be the same sample for as many steps as their time scale.
         """
-        for name, law in slow.items():
+        for names, law in known.items():
             if bool(law.gaussian.any()):
                 own = law.of_units(units)
-                units = own.redrawn(self.draws, units, name, own.gaussian)
+                units = own.redrawn(self.draws, units, names, own.gaussian)
                 units = units.taken(self.draws.order(None))
         return units
 
@@ -178,15 +186,15 @@ class Dynamics:
         field = Field()
         units = self.start(copies)
         units = replace(units, states={name: _SMALL * value for name, value in units.states.items()})
-        units, slow = self._warm(units, field)
-        frozen, mixing = self._frozen(units, slow), _mixing(units, slow)
+        units, known = self._warm(units, field)
+        frozen, mixing = self._frozen(units, known), _mixing(units, known)
         means: list[Tensor] = []
         ends, block = [0], _FIRST_BLOCK
         while True:
-            units, mean_field, record = self._block(units, field, block, slow)
+            units, mean_field, record = self._block(units, field, block, known)
             # The laws under the gate law that the block had, on average.
-            slow = self.slow_laws(units, mean_field) if slow else slow
-            means.append(_controlled(record[..., :3], self._beyond(record[..., 3:], units, slow)))
+            known = self.state_laws(units, mean_field) if known else known
+            means.append(_controlled(record[..., :3], self._beyond(record[..., 3:], units, known)))
             ends.append(ends[-1] + block)
             if len(means) < 2:
                 continue
@@ -199,63 +207,62 @@ class Dynamics:
             if bool((precise | frozen | growing).all()) or ends[-1] + block > max_steps:
                 return SettledUnits(means[-1], converged, residual, ends[-1], units, mean_field)
 
-    def _block(self, units: Units, field: Field, steps: int, slow: SlowLaws) -> tuple[Units, Field, Tensor]:
+    def _block(self, units: Units, field: Field, steps: int, known: StateLaws) -> tuple[Units, Field, Tensor]:
         """Some steps, and means over their second half: of the field and of the moments.
 
-        The moments ``(G, R, 3 + 3 K)`` are those of the state that is read and then of each of K slow states.
+        The moments ``(G, R, 3 + 3 K)`` are those of the state that is read, then of each of K states with closed laws.
         """
         fields, record = [], []
         for step in range(steps):
             if step % _REFRESH == 0:
-                units = self.refreshed(units, slow)
+                units = self.refreshed(units, known)
             units = self.step(units, field)
             if step >= steps // 2:
                 fields.append(field.now())
-                moments = [self.measure(units), *(units.moments(name) for name in self.structure.slow)]
+                moments = [self.measure(units), *map(units.moments, self.structure.closed)]
                 record.append(torch.cat(moments, -1))
         return units, Field.mean(fields), torch.stack(record).mean(0)
 
-    def _beyond(self, found: Tensor, units: Units, slow: SlowLaws) -> list[Tensor]:
-        """How far the sampled moments ``found`` of slow states are from those known: noisy as what is measured is."""
+    def _beyond(self, found: Tensor, units: Units, known: StateLaws) -> list[Tensor]:
+        """How far the sampled moments ``found`` of such states are from those known: noisy as what is measured is."""
         gaps = []
-        for place, name in enumerate(self.structure.slow):
-            if name in slow and slow[name].exact and bool(slow[name].known.all()):
-                law = slow[name].of_units(units)
-                square = law.mean.square()
-                moments = (law.mean, square + law.variance, square + law.variance * (1 - law.gap))
-                gap = found[..., 3 * place : 3 * place + 3] - torch.cat([units.mean(value) for value in moments], -1)
-                if not law.exact_pair:
-                    gap[..., 2] = gap[..., 1]  # the pair is as far off as one copy
-                gaps.append(gap)
+        for names, law in known.items():
+            if law.exact and bool(law.known.all()):
+                for name, moments in zip(names, law.of_units(units).moments(), strict=True):
+                    place = 3 * self.structure.closed.index(name)
+                    gap = found[..., place : place + 3] - torch.cat([units.mean(value) for value in moments], -1)
+                    if not law.exact_pair:
+                        gap[..., 2] = gap[..., 1]  # the pair is as far off as one copy
+                    gaps.append(gap)
         return gaps
 
-    def _warm(self, units: Units, field: Field) -> tuple[Units, SlowLaws]:
-        """Start the slow states from the moments that the present gate law gives them; repeat as the law follows.
+    def _warm(self, units: Units, field: Field) -> tuple[Units, StateLaws]:
+        """Start the states with closed laws from what the present gate law gives them; repeat as the law follows.
 
         Without it a state with time scale 1000 would need thousands of steps to settle.
         """
         for _ in range(2):
             units = self.step(units, field)
-        slow: SlowLaws = {}
-        if not self.structure.slow:
-            return units, slow
+        known: StateLaws = {}
+        if not self.structure.closed:
+            return units, known
         last = self.measure(units)
         for _ in range(_WARM_ROUNDS):
-            slow = self.slow_laws(units, field.now())
-            for name, law in slow.items():
+            known = self.state_laws(units, field.now())
+            for names, law in known.items():
                 own = law.of_units(units)
-                units = own.redrawn(self.draws, units, name, own.known).taken(self.draws.order(None))
+                units = own.redrawn(self.draws, units, names, own.known).taken(self.draws.order(None))
             units = self.step(units, field)
             moments = self.measure(units)
             if bool(((moments - last).mean(1).abs() <= _SAME_MOMENTS * moments[..., 1:2].mean(1)).all()):
                 break
             last = moments
-        return units, slow
+        return units, known
 
-    def _frozen(self, units: Units, slow: SlowLaws) -> Tensor:
+    def _frozen(self, units: Units, known: StateLaws) -> Tensor:
         """Where more than a sprinkling of units lose nothing ``(G,)``: no fixed point, or one of many."""
         found = torch.zeros(self.laws.batch, dtype=torch.bool)
-        for law in slow.values():
+        for law in known.values():
             share = units.mean(law.of_units(units).frozen.to(torch.float64).expand(self.draws.shape))
             found |= share.mean(1)[:, 0] > _FROZEN_SHARE
         return found
@@ -274,10 +281,10 @@ def _controlled(mean: Tensor, controls: Sequence[Tensor]) -> Tensor:
     return mean
 
 
-def _mixing(units: Units, slow: SlowLaws) -> Tensor:
+def _mixing(units: Units, known: StateLaws) -> Tensor:
     """Steps ``(G,)`` after which units that are all alike have lost the Gaussian that they started from."""
     steps = torch.zeros(1, dtype=torch.float64)
-    for law in slow.values():
+    for law in known.values():
         if not units.offsets:
             steps = torch.maximum(steps, torch.where(law.gaussian, 0.0, 1 / law.loss.clamp(min=1e-3)).amax((1, 2)))
     return steps.clamp(max=_LONGEST_MIXING)

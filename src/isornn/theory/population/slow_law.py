@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -11,7 +10,8 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Values
-from isornn.theory.population.line import Group, Line, Means
+from isornn.theory.population.line import Line
+from isornn.theory.population.means import PER_UNIT, RESOLVED, Rule, averages
 from isornn.theory.population.units import (
     Draws,
     Field,
@@ -30,17 +30,10 @@ _THINNED = 8
 _TINY = 1e-200
 _MOST_VALUES = 2**21
 _MOST_DRAWS = 2**15
-_PER_UNIT, _AT_ONCE = 256, 2**17  # values of a rule for each unit, and of all units at once
-# Trapezoid rules: range and step in standard deviations, and the step in units of the pre-activation that resolves
-# the logistic function and tanh; where pre-activations hardly vary few values do.
-_RANGE, _STEP, _RESOLVED = 7.0, 1.1, 0.65
-_STILL = 0.03
-_FINEST = 0.1
-_FEWEST = 4
-_ROUNDING = 1e-14
+ROUNDING = 1e-14
 SOON_SETTLED = 1 / 8  # what units lose per step that some tens of steps settle
 # Slower than this, with little noise in what is kept, a state is a sum of many small parts: Gaussian to 1e-3.
-_SLOW = 1 / 256
+SLOW = 1 / 256
 
 
 @dataclass(frozen=True)
@@ -77,8 +70,8 @@ class SlowLaw:
         """
         line = Line.of(laws.cell, name)
         if not units.offsets:
-            steps = [_Rule.of(laws, held, 1, group, _MOST_DRAWS).step for group in line.groups]
-            if not redraws_law(laws) and max(steps, default=0.0) <= 2 * _RESOLVED:
+            steps = [Rule.of(laws, held, 1, group, _MOST_DRAWS).step for group in line.groups]
+            if not redraws_law(laws) and max(steps, default=0.0) <= 2 * RESOLVED:
                 return _law_at({}, laws, held, line, units.copies, draws.shape[1])
             uniform = draws.uniform(variates(laws, units.copies))
             moments = _line(laws, units, held, name, uniform)
@@ -87,11 +80,11 @@ class SlowLaw:
             law = _by_nodes(laws, units, held, line)
         else:
             law = _at_slow_units(laws, units, held, line)
-        return law.taken(_own_bias(units).argsort(-1))
+        return law.taken(own_bias(units).argsort(-1))
 
     def of_units(self, units: Units) -> SlowLaw:
         """The law of the same units, in the order in which they are now."""
-        return self.taken(ranks(_own_bias(units))) if units.offsets else self
+        return self.taken(ranks(own_bias(units))) if units.offsets else self
 
     def taken(self, order: Tensor) -> SlowLaw:
         """The units ``order`` ``(G, R, n)``, in that order."""
@@ -102,19 +95,30 @@ class SlowLaw:
             exact_pair=self.exact_pair,
         )
 
-    def redrawn(self, draws: Draws, units: Units, name: str, where: Tensor) -> Units:
-        """``name`` drawn afresh from the Gaussian with these moments in the units ``where``.
+    def moments(self) -> Tensor:
+        """E s, E s^2 and E s_a s_b of the one state, ``(1, 3, ...)``."""
+        square = self.mean.square()
+        return torch.stack([self.mean, square + self.variance, square + self.variance * (1 - self.gap)])[None]
 
-        Units are put in the order of their time scales and meet variates that are evenly spread over time scale and
-        value together, so that means over units have little noise.
-        """
-        uniform = draws.uniform(1 + units.copies)
-        key = self.loss if self.loss.shape == draws.shape else draws.order(None)
-        place = uniform[0].argsort(-1).gather(-1, ranks(key))
-        normal = torch.special.ndtri(uniform[1:].gather(-1, place.expand(units.copies, *place.shape)))
+    def redrawn(self, draws: Draws, units: Units, names: Sequence[str], where: Tensor) -> Units:
+        """The one state of ``names`` drawn afresh from the Gaussian with these moments in the units ``where``."""
+        (name,) = names
+        normal = spread_normals(draws, self.loss, units.copies)
         value = self.mean + self.variance.sqrt() * correlated(normal, self.gap)
         states = {**units.states, name: torch.where(where, value, units.states[name])}
         return replace(units, states=bounded(states))
+
+
+def spread_normals(draws: Draws, loss: Tensor, count: int) -> Tensor:
+    """Standard normals ``(count, G, R, n)`` for units that lose ``loss`` per step.
+
+    Units are put in the order of their time scales and meet variates that are evenly spread over time scale and
+    value together, so that means over units have little noise.
+    """
+    uniform = draws.uniform(1 + count)
+    key = loss if loss.shape == draws.shape else draws.order(None)
+    place = uniform[0].argsort(-1).gather(-1, ranks(key))
+    return torch.special.ndtri(uniform[1:].gather(-1, place.expand(count, *place.shape)))
 
 
 def _law(moments: Sequence[Tensor], exact: bool = False, exact_pair: bool = False) -> SlowLaw:
@@ -122,15 +126,15 @@ def _law(moments: Sequence[Tensor], exact: bool = False, exact_pair: bool = Fals
     mean = b / (1 - a)
     variance = (b2 + 2 * ab * mean) / (1 - a2) - mean.square()
     pair = (pair_b2 + 2 * pair_ab * mean) / (1 - pair_a2) - mean.square()
-    known = (1 - a2 > _ROUNDING) & (variance >= 0) & variance.isfinite() & mean.isfinite()
+    known = (1 - a2 > ROUNDING) & (variance >= 0) & variance.isfinite() & mean.isfinite()
     variance, mean = torch.where(known, variance, 0.0), torch.where(known, mean, 0.0)
     gap = torch.where(variance > 0, 1 - pair / variance.clamp(min=1e-300), 0.0).nan_to_num(0.0)
-    slow = known & (1 - a2 < _SLOW) & (1 - a2 > 1.9 * (1 - a))
-    frozen = (1 - a2).abs() <= _ROUNDING
+    slow = known & (1 - a2 < SLOW) & (1 - a2 > 1.9 * (1 - a))
+    frozen = (1 - a2).abs() <= ROUNDING
     return SlowLaw(mean, variance, gap, 1 - pair_a2, known, slow, frozen, exact, exact_pair)
 
 
-def _own_bias(units: Units) -> Tensor:
+def own_bias(units: Units) -> Tensor:
     return next(iter(units.offsets.values()))
 
 
@@ -145,20 +149,20 @@ def one_variate(laws: Laws, units: Units) -> bool:
 
 def _monotone(units: Units) -> bool:
     """Whether every gate's bias rises, or falls, with that of the first."""
-    order = _own_bias(units).argsort(-1)
+    order = own_bias(units).argsort(-1)
     steps = [value.gather(-1, order).diff() for value in units.offsets.values()]
     return all(bool((step >= 0).all()) or bool((step <= 0).all()) for step in steps)
 
 
 def loss_by_bias(laws: Laws, units: Units, held: Field, name: str) -> Tensor:
     """``1 - E[A_a A_b]`` in the order of ``SlowLaw.of``: cheaper than the whole law, as fewer gates matter."""
-    kept = _averages(laws, units, held, Line.of(laws.cell, name).kept(), _PER_UNIT // units.copies**2)[5]
-    return (1 - kept).gather(-1, _own_bias(units).argsort(-1))
+    kept = averages(laws, units, held, Line.of(laws.cell, name).kept(), PER_UNIT // units.copies**2)[5]
+    return (1 - kept).gather(-1, own_bias(units).argsort(-1))
 
 
 def of_units(sorted_values: Tensor, units: Units) -> Tensor:
     """What is in the order of ``SlowLaw.of``, in the present order of units."""
-    return sorted_values.gather(-1, ranks(_own_bias(units)))
+    return sorted_values.gather(-1, ranks(own_bias(units)))
 
 
 def _by_nodes(laws: Laws, units: Units, held: Field, line: Line) -> SlowLaw:
@@ -186,7 +190,7 @@ def _law_at(offsets: Mapping[str, Tensor], laws: Laws, field: Field, line: Line,
         step_pair = max(step, step_pair)
     if not offsets:
         moments = [value[..., None] for value in moments]
-    return _law(moments, exact=step <= 1.2 * _RESOLVED, exact_pair=step_pair <= 2 * _RESOLVED)
+    return _law(moments, exact=step <= 1.2 * RESOLVED, exact_pair=step_pair <= 2 * RESOLVED)
 
 
 def _fine_averages(
@@ -201,7 +205,7 @@ def _fine_averages(
     biases = {gate: value[..., None] for gate, value in offsets.items()}
     means, largest = [], 0.0
     for group in line.groups:
-        rule = _Rule.of(laws, field, copies, group, most)
+        rule = Rule.of(laws, field, copies, group, most)
         # An axis for each variate, so that functions of one gate are computed on that alone.
         depth = len(rule.columns)
         values, weights = (
@@ -245,110 +249,15 @@ def _paired(one: Sequence[Tensor], few: Sequence[Tensor], thinned: int) -> list[
     return [1 - loss, ab + spread(cross) * scale, ratio(few[7], few[2]) * b2]
 
 
-def _averages(laws: Laws, units: Units, held: Field, line: Line, most: int) -> list[Tensor]:
-    """Moments of the line at every unit, ``(G, R, n)``, by the few values of a rule for each group."""
-    means: list[Means] = []
-    shape = next(iter(units.offsets.values())).shape
-    together = max(1, _AT_ONCE // shape.numel())
-    crowd = replace(units, states={state: value[:, None] for state, value in units.states.items()})
-    for group in line.groups:
-        points, weight = _Rule.of(laws, held, units.copies, group, most).points(variates(laws, units.copies))
-        total: Means = {}
-        for some, shares in zip(points.split(together, -1), weight.split(together), strict=True):
-            normal = some[..., None, None, None]
-            u, x = draw_gates(laws, crowd, held, normal, normal=normal.split(units.copies))
-            found = line.means_over(group, u, x, functools.partial(_over_first, shares[:, None, None, None]))
-            total = {key: total.get(key, 0.0) + value for key, value in found.items()}
-        means.append(total)
-    return [value.expand(shape) for value in line.moments(means)]
-
-
-def _over_first(weight: Tensor, value: Tensor) -> Tensor:
-    """From ``(copies, values of a rule, ..)`` to the part of the mean ``(copies, ..)`` that they make."""
-    return (value * weight).sum(1)
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """Two rules for means over the pre-activations of a group.
-
-    Products over variates of trapezoid rules, whose error falls exponentially with the number of values; the second
-    rule has its values halfway between those of the first, which turns the sign of the error. Symmetric, so that a mean
-    that is zero by symmetry comes out as zero: a slow state would multiply the rest by its time scale.
-
-    Args:
-        columns: the variates that vary, in the order of ``draw_gates``.
-        tables: by variate, values of a standard normal ``(2, count)``, and their weights.
-        step: the largest, in units of a pre-activation.
-    """
-
-    columns: tuple[int, ...]
-    tables: tuple[tuple[Tensor, ...], tuple[Tensor, ...]]
-    step: float
-
-    @staticmethod
-    def of(laws: Laws, field: Field, copies: int, group: Group, most: int) -> _Rule:
-        """The finest with about ``most`` values in all."""
-        spread = {gate: float(laws.spread(gate, field).max()) for gate in group if gate}
-        if "" in group:
-            spread[""] = float(laws.input_variance.max()) ** 0.5
-        spread = {gate: width for gate, width in spread.items() if width > 0}
-        names = [*laws.cell.gates, ""]
-        columns = tuple(names.index(name) * copies + k for name in spread for k in range(copies))
-        widths = [width for width in spread.values() for _ in range(copies)]
-        coarser = 1.0
-        while True:
-            steps = [coarser * max(_FINEST, min(_STEP, _RESOLVED / max(width, _STILL))) for width in widths]
-            still = 3 if copies == 1 else 2  # a pair has so many to the power of its gates
-            counts = [still if w <= _STILL else _count(h) for h, w in zip(steps, widths, strict=True)]
-            if math.prod(counts) <= most or all(count <= _FEWEST for count in counts):
-                break
-            coarser *= 1.1
-        drawn = [
-            _still(count) if count < _FEWEST else _trapezoids(h, count) for h, count in zip(steps, counts, strict=True)
-        ]
-        largest = max((h * w for h, w in zip(steps, widths, strict=True) if w > _STILL), default=0.0)
-        return _Rule(columns, (tuple(v for v, _ in drawn), tuple(w for _, w in drawn)), largest)
-
-    def points(self, count: int) -> tuple[Tensor, Tensor]:
-        """Of the first rule all standard normals ``(count, size)``, zero for variates that do not vary, and weights."""
-        values, weights = ([table[0] for table in tables] for tables in self.tables)
-        one = torch.ones(1, dtype=torch.float64)
-        grid = torch.cartesian_prod(*values, one).reshape(-1, len(values) + 1)
-        points = torch.zeros(count, len(grid), dtype=torch.float64)
-        points[list(self.columns)] = grid[:, :-1].T
-        return points, torch.cartesian_prod(*weights, one).reshape(len(grid), -1).prod(-1)
-
-
-def _count(step: float) -> int:
-    """How many values with this step cover the range: an even number."""
-    return max(_FEWEST, 2 * math.ceil(_RANGE / step))
-
-
-def _trapezoids(step: float, count: int) -> tuple[Tensor, Tensor]:
-    """Values of a standard normal, half a step off its middle and on it, and their weights; each ``(2, count)``."""
-    values = step * (torch.arange(count, dtype=torch.float64) - count // 2 + torch.tensor([[0.5], [0.0]]))
-    density = torch.exp(-values.square() / 2)
-    density[1, 0] = 0.0  # has no opposite
-    return values, density / density.sum(-1, keepdim=True)
-
-
-def _still(count: int) -> tuple[Tensor, Tensor]:
-    """Two or three Gauss-Hermite values and their weights, right to the third or fifth power of the width."""
-    values, weights = ([-1.0, 1.0], [0.5, 0.5]) if count == 2 else ([-(3.0**0.5), 0.0, 3.0**0.5], [1 / 6, 2 / 3, 1 / 6])
-    tables = (torch.tensor(table, dtype=torch.float64).expand(2, count) for table in (values, weights))
-    return next(tables), next(tables)
-
-
 def _at_slow_units(laws: Laws, units: Units, held: Field, line: Line) -> SlowLaw:
     """The law at the units that lose little per step; of the others, which steps settle soon, it is not known.
 
     With biases in all of a GRU's gates few are slow, and a pair's means over three gates take thousands of values each.
     """
-    loss = 1 - _averages(laws, units.one_copy(), held, line.kept(), _PER_UNIT)[4]
+    loss = 1 - averages(laws, units.one_copy(), held, line.kept(), PER_UNIT)[4]
     count = max(1, int((loss < SOON_SETTLED).sum(-1).max()))
     slow = loss.argsort(-1)[..., :count]
-    law = _law(_averages(laws, units.taken(slow), held, line, _PER_UNIT))
+    law = _law(averages(laws, units.taken(slow), held, line, PER_UNIT))
     nothing, nowhere = torch.zeros_like(loss), torch.zeros_like(loss, dtype=torch.bool)
     return SlowLaw(
         mean=nothing.scatter(-1, slow, law.mean),
