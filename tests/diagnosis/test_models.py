@@ -228,6 +228,19 @@ def test_bad_questions_are_refused():
         measure(nn.GRU(2, 2), torch.randn(3, 1, 2), target=torch.tensor([0, 0, 0, torch.nan, 0, 0]).view(3, 1, 2))
     with pytest.raises(ValueError, match="a tensor of one number"):
         measure(nn.GRU(2, 2), torch.randn(3, 1, 2), target=lambda output: output[0])
+    for labels in (torch.tensor([[0], [1], [2]]), torch.tensor([[0], [-1], [1]])):
+        with pytest.raises(ValueError, match=r"target: label (2|-1) is not allowed; the output has 2 classes"):
+            measure(nn.GRU(2, 2), torch.randn(3, 1, 2), target=labels)
+    with pytest.raises(ValueError, match=r"target: label 3 is not allowed; the output has 3 classes"):
+        measure(nn.GRU(2, 5), torch.randn(2, 3, 2), target=torch.full((2, 5), 3))
+
+
+def test_the_label_that_torch_ignores_is_ignored():
+    gru, x = nn.GRU(2, 2), torch.randn(3, 1, 2)
+    found = [measure(gru, x, target=torch.tensor(labels)).loss for labels in ([[1], [-100], [-100]], [[1], [0], [0]])]
+    output = gru(x)[0].detach()
+    assert found[0] == pytest.approx(float(nn.functional.cross_entropy(output[0], torch.tensor([1]))), rel=1e-5)
+    assert found[1] != pytest.approx(found[0], rel=1e-5)
 
 
 class Doubled(nn.GRU):

@@ -305,7 +305,7 @@ def test_arguments():
         critical_(nn.GRU(5, 4), batch)
     with pytest.raises(SpecError, match="length"):
         critical_(nn.GRU(5, 4), 1, batch=batch)
-    with pytest.raises(ValueError, match="at least one sequence"):
+    with pytest.raises(ValueError, match="at least one sequence of one step"):
         critical_(nn.GRU(5, 4), batch=batch[:0])
     with pytest.raises(ModuleError, match="parametrised, weight norm"):
         critical_(nn.utils.parametrizations.weight_norm(nn.GRU(5, 4), "weight_hh_l0"), batch=batch)

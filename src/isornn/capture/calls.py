@@ -218,7 +218,9 @@ def _check_batch(batch: Any) -> None:
         raise Unmeasurable("batch: a tensor on the meta device is not allowed, as it has no values")
     # Some of several may be empty: features of a kind that the data does not have.
     if given and all(tensor.numel() == 0 for tensor in given):
-        raise Unmeasurable(f"batch: shape {tuple(given[0].shape)} is not allowed; it holds at least one sequence")
+        raise Unmeasurable(
+            f"batch: shape {tuple(given[0].shape)} is not allowed; it holds at least one sequence of one step"
+        )
 
 
 def _tensors(batch: Any) -> Iterator[Tensor]:

@@ -77,29 +77,31 @@ def _rows(frame: Tensor, sizes: Sequence[int]) -> States:
 
 
 def _exponents(growth: Tensor, taken: Tensor) -> tuple[Quantity, ...]:
-    """From (periods, B, k) of ln growth over ``taken`` (periods,) steps each.
+    """From (periods, B, k) of ln growth over ``taken`` (periods,) steps each."""
+    blocks = max(1, min(8, len(growth)))
+    edges = torch.linspace(0, len(growth), blocks + 1).round().long().tolist()
+    rates = torch.stack([growth[a:b].sum(0) / taken[a:b].sum() for a, b in pairwise(edges)])
+    mean = (growth.sum(0) / taken.sum()).mean(0)
+    error = _error(rates) if blocks > 1 else torch.full_like(mean, math.inf)
+    return tuple(
+        single(float(m), float(e) if math.isfinite(m) else 0.0, {NOTHING_LEFT: bool(m.isinf())})
+        for m, e in zip(mean, error, strict=True)
+    )
+
+
+def _error(rates: Tensor) -> Tensor:
+    """Standard errors (k,) of the means of the rates (blocks, B, k).
 
     The frame takes as many steps to turn to the leading directions as one over the difference of neighbouring
     exponents. Until then rates drift, and differ from frame to frame, of which each sequence has its own. Beyond the
     blocks' noise the error counts twice the drift from the first half to the second, as rates approach their limits
     like 1/t or slower, and the difference of sequences.
     """
-    blocks = max(1, min(8, len(growth)))
-    edges = torch.linspace(0, len(growth), blocks + 1).round().long().tolist()
-    rates = torch.stack([growth[a:b].sum(0) / taken[a:b].sum() for a, b in pairwise(edges)])
-    mean = (growth.sum(0) / taken.sum()).mean(0)
-    noise = rates.flatten(0, 1).var(0) / rates[..., 0].numel()
+    blocks, batch, _ = rates.shape
+    noise = rates.flatten(0, 1).var(0) / (blocks * batch)
     drift = rates[blocks // 2 :].mean((0, 1)) - rates[: (blocks + 1) // 2].mean((0, 1))
-    frames = rates.mean(0).var(0) / rates.shape[1] if rates.shape[1] > 1 else torch.zeros_like(noise)
-    error = (noise + 4 * (drift.square() - 4 * noise).clamp(min=0) + (frames - noise).clamp(min=0)).sqrt()
-    return tuple(
-        single(
-            float(m),
-            (float(e) if len(rates) > 1 else math.inf) if math.isfinite(m) else 0.0,
-            {NOTHING_LEFT: bool(m.isinf())},
-        )
-        for m, e in zip(mean, error, strict=True)
-    )
+    frames = rates.mean(0).var(0) / batch if batch > 1 else torch.zeros_like(noise)
+    return (noise + 4 * (drift.square() - 4 * noise).clamp(min=0) + (frames - noise).clamp(min=0)).sqrt()
 
 
 def forward_profile(replay: Replay, generator: torch.Generator) -> Profile:

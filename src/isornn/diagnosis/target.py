@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 Target = Callable[[Any], Tensor] | Tensor
+_IGNORED = -100  # torch's ignore_index
 
 
 def loss_of(target: Target) -> Callable[[Any], Tensor]:
@@ -20,7 +21,8 @@ def loss_of(target: Target) -> Callable[[Any], Tensor]:
     its only tensor.
 
     Raises:
-        ValueError: a target that is neither, or not finite; shapes that do not fit, when the function is called.
+        ValueError: a target that is neither, or not finite; when the function is called, shapes that do not fit, or a
+            label that is no class. -100 is left out, as in torch.
 
     >>> import torch
     >>> loss_of(torch.ones(2))(torch.zeros(2))
@@ -48,12 +50,24 @@ def loss_of(target: Target) -> Callable[[Any], Tensor]:
                 raise ValueError(_misfit(target, values, "the output's"))
             return functional.mse_loss(values, target)
         if values.shape[:-1] == target.shape:
+            _check_labels(target, values.shape[-1])
             return functional.cross_entropy(values.reshape(-1, values.shape[-1]), target.reshape(-1).long())
         if values.dim() > 2 and (values.shape[0], *values.shape[2:]) == tuple(target.shape):
+            _check_labels(target, values.shape[1])
             return functional.cross_entropy(values, target.long())
         raise ValueError(_misfit(target, values, "the output's without its axis of classes"))
 
     return loss
+
+
+def _check_labels(target: Tensor, classes: int) -> None:
+    """Before torch does, which names no argument, and on a CUDA device ends in an assertion of the device."""
+    wrong = target[((target < 0) | (target >= classes)) & (target != _IGNORED)]
+    if len(wrong):
+        raise ValueError(
+            f"target: label {int(wrong[0])} is not allowed; the output has {classes} classes, so labels are 0 to "
+            f"{classes - 1}, or {_IGNORED} for what is left out"
+        )
 
 
 def _first_tensor(output: Any) -> Tensor:
