@@ -45,7 +45,7 @@ def lyapunov(replay: Replay, generator: torch.Generator, count: int = EXPONENTS)
 
     A random orthonormal frame is multiplied by the Jacobians and re-orthonormalised every four steps; the factors R
     give the growth. The standard error is over blocks of time and sequences, and includes that the frame may not have
-    aligned with the leading directions yet (`_exponents`).
+    aligned with the leading directions yet (`_error`).
 
     Source: Benettin, Galgani, Giorgilli & Strelcyn 1980; for recurrent networks Vogt et al. 2022.
     """
