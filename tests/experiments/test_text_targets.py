@@ -220,3 +220,30 @@ def test_chen_supplements_words(minimal: list[float], vanilla: list[float], answ
 )
 def test_a_typed_network_without_a_test_loss_is_not_comparable(typed: Any, classical: Any, above: float) -> None:
     assert balduzzi_table1_3._gap(typed, classical) == above
+
+
+def test_what_is_unstable_is_trained_at_half_the_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LSTM is stable at a quarter of the rate, GRU nowhere, all else at once."""
+    stable = {"LSTM": 0.25, "GRU": 0.0}
+    trained: list[tuple[str, float]] = []
+
+    def train(bench: Bench, configurations: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return configurations
+
+    def row(bench: Bench, runs: dict[float, list[dict[str, Any]]]) -> dict[str, Any]:
+        (run,) = runs[0.0]
+        (name,) = (name for name, model in pairs.MODELS.items() if model.items() <= run["model"].items())
+        share = run["optimiser"]["rate"] / 20
+        trained.append((name, share))
+        return {"unstable": [share > stable.get(name, 1.0)]}
+
+    monkeypatch.setattr(balduzzi_table4, "train_all", train)
+    monkeypatch.setattr(balduzzi_table4, "row", row)
+    monkeypatch.setattr(balduzzi_table4, "with_few_words", lambda bench: (bench, TEXT))
+    found = balduzzi_table4.measure(_bench("balduzzi-table4", "medium", tmp_path))["small"]
+    assert {name: one["rate"] for name, one in found.items()} == dict.fromkeys(pairs.MODELS, 1.0) | {
+        "LSTM": 0.25,
+        "GRU": 0.25,
+    }
+    assert list(found) == list(pairs.MODELS)
+    assert sorted(trained[6:]) == [("GRU", 0.25), ("GRU", 0.5), ("LSTM", 0.25), ("LSTM", 0.5)]
