@@ -46,7 +46,7 @@ def test_the_first_line_counts_by_kind_and_by_the_size_that_decides(tmp_path: Pa
     assert f"Not run yet at a size that can decide: `isornn reproduce {NAME} --scale medium`" in page
     _save(tmp_path, "medium", 0.4)
     page = report(tmp_path)
-    assert f"training ({trained}): 1 do not hold at scale medium, {trained - 1} not measured" in page
+    assert f"training ({trained}): 1 does not hold at scale medium, {trained - 1} not measured" in page
     assert f"reproduce {NAME} --scale medium`.\n" not in page
 
 

@@ -87,11 +87,15 @@ def _first_line(found: Sequence[_Found]) -> str:
             for one in of_kind
         )
         parts = [
-            f"{count} {_ANSWERS[answer]}" + (f" at scale {scale}" if scale and answer != UNTESTED else "")
+            f"{count} {_answers(answer, count)}" + (f" at scale {scale}" if scale and answer != UNTESTED else "")
             for (answer, scale), count in sorted(counts.items(), key=lambda item: _order(*item[0]))
         ]
         said.append(f"{name} ({len(of_kind)}): {', '.join(parts)}")
     return f"**Of {len(found)} figures, tables and statements: {'; '.join(said)}.**"
+
+
+def _answers(answer: str, count: int) -> str:
+    return answer if count == 1 and answer != UNTESTED else _ANSWERS[answer]
 
 
 def _order(answer: str, scale: str) -> tuple[int, str]:
