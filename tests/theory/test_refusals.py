@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import isornn
-from isornn.cells import LSTM, Gate, Spec, SpecError, Vanilla
+from isornn.cells import LSTM, Cell, Gate, Reads, Spec, SpecError, Values, Vanilla
 from isornn.theory import (
     Quantity,
     TheoryMissing,
@@ -52,6 +52,22 @@ def test_arguments(options: dict[str, Any]) -> None:
 
 def test_whole_numbers_of_numpy_are_lengths() -> None:
     assert isornn.analyze(SPEC, length=cast(int, np.int64(5))).profile.shape[-1] == 6
+
+
+class OfTwoAxes(Cell):
+    """It trains: layers give it (batch, units)."""
+
+    name = "of_two_axes"
+    gates = {"z": Reads()}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.einsum("bn,bn->bn", torch.sigmoid(u.z), s.h) + torch.tanh(u.z)}
+
+
+def test_a_cell_whose_operations_name_two_axes() -> None:
+    assert isornn.nn.RNN(OfTwoAxes(), 3, 4)(torch.randn(5, 2, 3))[0].shape == (5, 2, 4)
+    found = isornn.analyze(Spec(OfTwoAxes(), {"z": Gate(1.0, 1.0)}))
+    assert "its update takes values (batch, N) only" in str(found.xi.reason())
 
 
 IDENTITIES = Spec(Vanilla(), {"h": Gate(weight_var=1.0, input_var=1.0, ensemble="identity")})

@@ -30,6 +30,17 @@ def checked(graph: CellGraph) -> CellGraph:
         return _without_what_differs(graph)
 
 
+def needs_two_axes(graph: CellGraph) -> str | None:
+    """The first method that fails on values with more axes than (batch, units), as by an einsum that names two."""
+    drawn = _drawn(graph, _UNITS + 1)
+    with torch.random.fork_rng(devices=[]):
+        for method in ("read", "update", "output"):
+            more = {leaf: value[None, :, None] for leaf, value in drawn.items()}
+            if _returned(graph.cell, method, drawn) is not None and _returned(graph.cell, method, more) is None:
+                return method
+    return None
+
+
 def _check_takes_tensors(graph: CellGraph) -> None:
     """Refuse what could not be traced and fails as it does because each argument is a tensor of several numbers."""
     drawn = _drawn(graph, _UNITS + 1)

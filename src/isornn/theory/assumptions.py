@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from isornn.cells import Spec
-from isornn.theory.records import IDENTITY, NOT_POINTWISE, TheoryMissing
+import functools
+
+from isornn.cells import Cell, Spec
+from isornn.cells.graph_checks import needs_two_axes
+from isornn.cells.trace import graph_of
+from isornn.theory.records import IDENTITY, NOT_POINTWISE, TWO_AXES, TheoryMissing
 
 
 def unmet_assumption(spec: Spec) -> str | None:
@@ -15,9 +19,16 @@ def unmet_assumption(spec: Spec) -> str | None:
     """
     if not spec.cell.pointwise:
         return NOT_POINTWISE
+    if (method := _of_two_axes(spec.cell)) is not None:
+        return TWO_AXES.format(method)
     if any(gate.ensemble == "identity" for gate in spec.gates.values()):
         return IDENTITY
     return None
+
+
+@functools.cache
+def _of_two_axes(cell: Cell) -> str | None:
+    return needs_two_axes(graph_of(cell))
 
 
 def check_assumptions(spec: Spec, where: str | None = None) -> None:
@@ -27,7 +38,7 @@ def check_assumptions(spec: Spec, where: str | None = None) -> None:
         where: what the message begins with; the cell's name by default.
 
     Raises:
-        TheoryMissing: identity matrices, or an update that is not pointwise.
+        TheoryMissing: identity matrices, an update that is not pointwise, or a method that takes (batch, N) only.
     """
     unmet = unmet_assumption(spec)
     if unmet is not None:

@@ -42,6 +42,7 @@ IDENTITY = "the theory of random matrices does not cover identity matrices; meas
 NOT_POINTWISE = (
     "the update acts on several units together, and the theory is of units that are alike; simulate it instead"
 )
+TWO_AXES = "its {} takes values (batch, N) only, and the theory's have more axes; write it for (..., N)"
 REDRAWN_BESIDE_SPREAD = 'units keep parameters of their own, so their biases must be drawn once too: biases = "fixed"'
 UNSEEN = (
     "no displacement of a state changes what is read, to double precision, as where tanh(c) is saturated: see "
