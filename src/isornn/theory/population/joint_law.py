@@ -93,19 +93,22 @@ class JointLaw:
 
 def _law(moments: Tensor, count: int, copies: int, exact: bool) -> JointLaw:
     """From what `LinearSystem.moments` has, on the last axis."""
+    finite = moments.isfinite().all(-1)
+    moments = torch.where(finite[..., None], moments, 0.0)  # eigenvalues of anything else are refused
     places = count * (count + 1)
     one = moments[..., 2 * places**2 :].unflatten(-1, (count, count + 1))
     both = moments[..., : 2 * places**2].unflatten(-1, (2, count, count + 1, count, count + 1))
     # to (a copy with itself, with the other), rows, rows, places, places
     own, pair = both.transpose(-3, -2).unbind(-5)
     growth, retained = _radius(own[..., :count, :count]), torch.linalg.eigvals(one[..., :count]).abs().amax(-1)
-    known = (growth < 1 - ROUNDING) & moments.isfinite().all(-1)
+    known = (growth < 1 - ROUNDING) & finite
     mean = _solved(torch.where(known[..., None, None], one[..., :count], 0.0), one[..., count])
     second, across = (
         _second_moment(torch.where(known[..., None, None, None, None], e, 0.0), mean) for e in (own, pair)
     )
     spread, shared = (value - mean[..., :, None] * mean[..., None, :] for value in (second, across))
     known = known & (spread.diagonal(dim1=-2, dim2=-1) >= 0).all(-1)
+    known = known & (spread.isfinite() & shared.isfinite()).flatten(-2).all(-1)
     covariance = spread
     if copies == 2:
         covariance = torch.cat([torch.cat([spread, shared], -1), torch.cat([shared, spread], -1)], -2)
