@@ -203,6 +203,8 @@ class _Tracing:
             # What is off in these the method itself has switched off.
             with torch.inference_mode(False), torch.enable_grad(), _Constants() as self.tracer.constants:
                 found = call()
+        except CellError:  # a TypeError too
+            raise
         except (fx.proxy.TraceError, TypeError, NotImplementedError, RuntimeError, ValueError) as error:
             self.untraced[method] = str(error).partition("\n")[0].replace(_Symbol.__name__, "a tensor")
             for node in reversed([node for node in self.fx_graph.nodes if node not in before]):
