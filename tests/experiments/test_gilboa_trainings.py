@@ -44,6 +44,13 @@ def test_figure_2_is_not_satisfied_by_the_order_alone() -> None:
     assert target_named("gilboa-fig2").judge(_map([4.5, 9.0, 18.0], [0.1, 0.2, 0.4])).answer == "does not hold"
 
 
+def test_figure_2_says_how_many_xi_the_lengths_reach_where_no_border_was_found() -> None:
+    verdict = target_named("gilboa-fig2").judge(_map([4.5, 9.0, 40.0], XI))
+    assert verdict.answer == UNTESTED
+    assert "GRU, bias 2: the border is beyond 8.0 xi" in verdict.why
+    assert "bias 1" not in verdict.why
+
+
 def test_a_border_of_chance_does_not_keep_to_the_band_of_figure_2() -> None:
     """Log-uniform borders, with seeds that agree: by the earlier bars, a factor of two on either side of the band in
     most columns, a column passed with a probability above one half."""

@@ -248,6 +248,16 @@ def follows(measured: Measured, case: Mapping[str, Any], times: str = "xi") -> F
     )
 
 
+def beyond(measured: Measured, case: Mapping[str, Any]) -> dict[float, float]:
+    """By bias, where no seed has a border up to the longest sequences, how many xi these are."""
+    by_seed = [borders(measured, case, seed) for seed in seeds_of(case)]
+    return {
+        bias: measured["lengths"][-1] / xi
+        for bias, xi, *lengths in zip(measured["bias_means"], case["xi"], *by_seed, strict=True)
+        if xi is not None and min(lengths) == math.inf
+    }
+
+
 def _inside(one: Effect, low: float, high: float) -> bool | None:
     if one.low is None or one.high is None:
         return None

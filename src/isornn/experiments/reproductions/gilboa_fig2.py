@@ -24,6 +24,10 @@ def judge(measured: Measured) -> Verdict:
             effects += [found.slope, found.ratio]
             low, high = 1 - math.log(2) / found.reach, 1 + math.log(2) / found.reach
             details.append(f"{name}: slopes from {low:.2f} to {high:.2f} stay in the band")
+        details += [
+            f"{name}, bias {bias:g}: the border is beyond {times:.1f} xi"
+            for bias, times in padded.beyond(measured, case).items()
+        ]
     judged = "; ".join(f"{name} keeps to 3 xi to 6 xi: {by_seeds.SAID[yes]}" for name, yes in parts.items())
     return Verdict(by_seeds.answer_of(parts), f"{judged}. {'; '.join(details)}", tuple(effects))
 
@@ -34,11 +38,12 @@ TARGET = Target(
     claim="In untied GRUs, peephole LSTMs and LSTMs, the border between lengths that can be trained and those that "
     "cannot grows in proportion to xi, from 3 xi to 6 xi.",
     published="no numbers; heat maps with the curves 3 xi and 6 xi, after 1000 (GRU) and 2000 (LSTM) iterations",
-    choices=f"{padded.CHOICES} Every step has weights of its own, all trained. Scale medium ends at bias 3: at bias 4 "
-    "xi is 17 and more (GRU), and even 5 xi is longer than its sequences.",
+    choices=f"{padded.CHOICES} Every step has weights of its own, all trained. Scale medium has biases from -1 to 3: "
+    "at bias 4 xi is 17 and more (GRU), and even 5 xi is longer than its sequences. A border beyond the longest "
+    "sequences is no part of the fit; the verdict says how many xi these are.",
     settings={
         "small": padded.SMALL,
-        "medium": {**padded.MEDIUM, "bias_means": [0.0, 1.0, 2.0, 3.0]},
+        "medium": {**padded.MEDIUM, "bias_means": [-1.0, 0.0, 1.0, 2.0, 3.0]},
         "paper": padded.PAPER,
     },
     measure=measure,
