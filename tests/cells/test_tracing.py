@@ -105,6 +105,14 @@ def test_an_attribute_is_refused_after_a_cell_without_it_was_accepted() -> None:
         RNN(Widened(0.5), 2, 3)
 
 
+def test_an_error_that_a_cell_raises_itself_is_not_taken_for_an_update_that_cannot_be_traced() -> None:
+    def update(s: Values, u: Values) -> dict[str, Any]:
+        raise CellError("own.update: no table for this size")
+
+    with pytest.raises(CellError, match=r"^own.update: no table for this size$"):
+        graph_of(cell_of(update))
+
+
 @pytest.mark.parametrize("around", [torch.no_grad, torch.enable_grad, torch.inference_mode])
 def test_what_a_method_computes_without_gradients_has_none(around: Callable[[], Any]) -> None:
     def update(s: Values, u: Values) -> dict[str, Any]:

@@ -118,6 +118,19 @@ def test_which_states_have_a_joint_law() -> None:
     }
 
 
+def test_moments_that_overflow_are_no_fixed_point() -> None:
+    class Huge(Shifting):
+        name = "huge"
+
+        def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+            return {"late": 0.9 * s.late + 0.5 * s.early, "early": 0.8 * s.early + torch.exp(u.z)}
+
+    found = analyze(Spec(Huge(), {"z": Gate(input_var=1.0, bias_mean=400.0)})).fixed_point
+    assert not found.converged
+    assert found.residual == math.inf
+    assert "grows without bound" in str(found.second_moment)
+
+
 def lru(low: float, high: float, **input: float) -> Spec:
     half = Gate(input_var=0.5)
     return Spec(LRU(low, high), {"re": half, "im": half}, Input(**input), biases="fixed")

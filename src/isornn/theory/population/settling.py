@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -92,6 +93,7 @@ _PRECISE_ENOUGH = 1000
 _LONGEST_MIXING = 100
 _GROWTH_SHOWS = 240
 _FROZEN_SHARE = 0.01
+_UNBOUNDED = 1e40  # the second moment of states on their way to `HUGE`, where they are held
 
 
 @dataclass(frozen=True)
@@ -309,6 +311,7 @@ def _agreement(last: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     count = change.shape[1]
     noise = change.std(1) / count**0.5
     gap = change.mean(1).abs()
-    residual = (gap / scale).amax(-1)
+    bounded = q < _UNBOUNDED
+    residual = torch.where(bounded, (gap / scale).amax(-1), math.inf)  # held states would agree
     agree = ((gap <= 1e-4 * scale) | ((gap <= 4 * noise) & (noise <= 0.05 * scale))).all(-1)
-    return residual, agree & (q < 1e40), mean[..., 1].std(1) / count**0.5 / q
+    return residual, agree & bounded, mean[..., 1].std(1) / count**0.5 / q
