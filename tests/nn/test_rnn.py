@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from isornn import analyze, init, nn
 from isornn.cells import LSTM, Cell, Gate, OptionError, Peephole, Reads, Spec, Values, Vanilla
-from isornn.nn.rnn import Features
+from isornn.nn.options import Features
 from isornn.nn.untied import ShuffledUnits, shuffled_matrices
 from small_layers import KINDS, B, D, Made, N, every_kind, flat, made, seeded, sequence, started
 

@@ -20,7 +20,8 @@ class IndRNN(Cell):
 
     The equation is that of the minimal strongly typed cell T-MR (`isornn.cells.typed.TMR`; Balduzzi & Ghifary 2016, eq.
     65), which came first; there w starts at 1. At w near 1 a unit's stationary E[h^2] grows as ``1/(1-w)``, so with
-    ``high = 1`` its mean over units has no limit: such networks are for sequences of finite length.
+    ``high = 1`` its mean over units has no limit, and `isornn.theory.analyze` no fixed point: such networks are for
+    sequences of finite length.
 
     Args:
         low, high: the ends of w, ``low <= high``. For sequences of length T the authors' last layer starts between

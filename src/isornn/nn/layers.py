@@ -17,7 +17,8 @@ from torch import Tensor
 from isornn import cells
 from isornn.cells.catalogue import option_names
 from isornn.nn import typed
-from isornn.nn.rnn import RNN, Before, Features, State
+from isornn.nn.options import Before, Features
+from isornn.nn.rnn import RNN, State
 
 
 class _Named(RNN):

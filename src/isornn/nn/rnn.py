@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from numbers import Real
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +13,11 @@ from torch.nn.utils.rnn import PackedSequence
 
 from isornn.cells import Cell, drawn_parameters
 from isornn.cells.definition import check_definition
-from isornn.cells.graph import Leaf
-from isornn.cells.trace import graph_of
 from isornn.nn.autocast import autocast_dtype
 from isornn.nn.cudnn import MODES
 from isornn.nn.kernels import kernel_of
 from isornn.nn.layout import GateTensors, Layout
+from isornn.nn.options import Before, Features, check_options
 from isornn.nn.segments import Segments
 from isornn.nn.sequences import Sequences
 from isornn.nn.stepped import Weights
@@ -27,8 +25,6 @@ from isornn.nn.untied import ShuffledUnits, shuffled_matrices
 from isornn.warn import warn
 
 State = Tensor | tuple[Tensor, ...]
-Before = Literal["zero", "first"]
-Features = Literal["linear", "tanh"]
 
 
 class RNN(nn.Module):
@@ -108,7 +104,7 @@ class RNN(nn.Module):
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
         self.dropout, self.proj_size, self.features, self.before = dropout, proj_size, features, before
         self.h_detach, self.checkpoint_every, self.untied = h_detach, checkpoint_every, untied
-        self._check_options()
+        check_options(self)
         for layer, direction in self.places():
             for name, shape in self._shapes(layer).items():
                 empty = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
@@ -401,56 +397,6 @@ class RNN(nn.Module):
                 raise ValueError(f"hx.{name}: shape {tuple(value.shape)} is not allowed; it is {shape}")
         by_place = [value.reshape(places, batch, value.shape[-1]).unbind(0) for value in given]
         return list(zip(*by_place, strict=True))
-
-    def _check_options(self) -> None:
-        sizes: Mapping[str, int | None] = {
-            "input_size": self.input_size,
-            "hidden_size": self.hidden_size,
-            "num_layers": self.num_layers,
-            "checkpoint_every": self.checkpoint_every,
-        }
-        for name, size in sizes.items():
-            if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-                raise ValueError(f"{name}: {size!r} is not allowed; it is a positive whole number")
-        switches = {name: getattr(self, name) for name in ("bias", "batch_first", "bidirectional", "untied")}
-        for name, switch in switches.items():
-            if not isinstance(switch, bool):
-                raise ValueError(f"{name}: {switch!r} is not allowed; it is True or False")
-        shares: Mapping[str, Any] = {"dropout": self.dropout, "h_detach": self.h_detach}
-        for name, share in shares.items():
-            if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= float(share) <= 1:
-                raise ValueError(f"{name}: {share!r} is not allowed; it is a probability, from 0 to 1")
-        if self.dropout and self.num_layers == 1:
-            warn("dropout acts between layers, of which there is one")
-        whole = isinstance(self.proj_size, int) and not isinstance(self.proj_size, bool)
-        if not whole or not 0 <= self.proj_size < self.hidden_size:
-            raise ValueError(
-                f"proj_size: {self.proj_size!r} is not allowed; it is a whole number from 0 to hidden_size - 1"
-            )
-        if self.proj_size and not self.layout.stacks["weight_hh"]:
-            raise ValueError(f"proj_size: {self.cell.name} has no gate that reads the state")
-        if self.proj_size and self._updates_first_state():
-            cell, first = self.cell.name, self.cell.states[0]
-            raise ValueError(f"proj_size: {cell}'s update reads {first}, which would be narrower than the gates")
-        if self.proj_size and (gated := graph_of(self.cell).gated_reads):
-            raise ValueError(f"proj_size: {self.cell.name}'s gate {gated[0]} does not read the projected state itself")
-        if self.h_detach and self._updates_first_state():
-            cell, first = self.cell.name, self.cell.states[0]
-            raise ValueError(
-                f"h_detach: {cell}'s update reads {first} itself, whose gradient would be lost with the gates'"
-            )
-        if self.features not in (None, "linear", "tanh"):
-            raise ValueError(f"features: {self.features!r} is not allowed; it is 'linear' or 'tanh'")
-        if self.features is not None and not self.cell.input_enters_pointwise:
-            raise ValueError(f"features: the input of {self.cell.name} does not enter pointwise")
-        if self.before not in ("zero", "first"):
-            raise ValueError(f"before: {self.before!r} is not allowed; it is 'zero' or 'first'")
-
-    def _updates_first_state(self) -> bool:
-        """Whether the pointwise update, or a gated read, takes the first state, not matrices alone."""
-        graph, first = graph_of(self.cell), Leaf("state", self.cell.states[0])
-        values = [*graph.update.values(), *(graph.reads[gate] for gate in graph.gated_reads if gate in graph.reads)]
-        return any(first in graph.depends_on(value) for value in values)
 
     def _check_dtypes(self, expected: torch.dtype, x: Tensor, initial: tuple[Tensor, ...]) -> None:
         for name, value in (("input", x), *((f"hx.{n}", v) for n, v in zip(self.cell.states, initial, strict=True))):

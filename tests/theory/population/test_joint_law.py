@@ -127,7 +127,7 @@ def test_moments_that_overflow_are_no_fixed_point() -> None:
 
     found = analyze(Spec(Huge(), {"z": Gate(input_var=1.0, bias_mean=400.0)})).fixed_point
     assert not found.converged
-    assert found.residual == math.inf
+    assert found.residual == 1  # not 0, though states stay where they are held
     assert "grows without bound" in str(found.second_moment)
 
 

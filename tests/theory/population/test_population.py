@@ -28,6 +28,7 @@ from isornn.cells import (
     Values,
     Vanilla,
 )
+from isornn.cells.ind_rnn import IndRNN
 from isornn.theory import analyze
 from isornn.theory.population.engine import Effort, Stable
 from isornn.theory.population.jacobian import StateStructure
@@ -233,6 +234,15 @@ def test_degenerate_points_give_finite_numbers(spec: Spec) -> None:
     for name, value in numbers(found).items():
         assert not value.isnan().any(), name
         assert name.endswith("reach") or value.isfinite().all(), name
+
+
+def test_growth_like_the_logarithm_of_time_is_not_said_to_have_settled() -> None:
+    """A unit with recurrent weight w has E[h^2] of order 1 / (1 - w), and w is uniform up to 1."""
+
+    def to(high: float) -> Spec:
+        return Spec(IndRNN(0.0, high), {"z": Gate(input_var=1.0)})
+
+    assert [bool(analyze(spec).fixed_point.converged) for spec in (to(0.9), to(1.0))] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -89,6 +88,7 @@ _WARM_ROUNDS = 6
 _FIRST_BLOCK = 16
 _REFRESH = 16
 _SAME_MOMENTS = 0.01
+_SAME_MEAN = 1e-4  # change of a block's mean, of its scale, that is none
 _PRECISE_ENOUGH = 1000
 _LONGEST_MIXING = 100
 _GROWTH_SHOWS = 240
@@ -202,7 +202,7 @@ class Dynamics:
                 continue
             residual, converged, noise = _agreement(means[-2], means[-1])
             growing = _growing(means, ends)
-            converged = converged & ~frozen & ~growing
+            converged = converged & ~frozen & ~growing & ~_drifting(means)
             # Slow units are the same units throughout a block: beyond this a longer average gains little.
             precise = converged & ((noise <= tolerance) | (ends[-1] >= _PRECISE_ENOUGH)) & (ends[-1] >= mixing)
             block *= 2
@@ -303,6 +303,19 @@ def _growing(means: list[Tensor], ends: list[int]) -> Tensor:
     return (power >= (0.9 if count == 3 else 0.6)).all(0)
 
 
+def _drifting(means: list[Tensor]) -> Tensor:
+    """Whether Q moved over the last two doublings ``(G,)``, beyond two standard errors each, and over the later by half
+    of the earlier or more: then as much is to come again at least, as where it grows like the logarithm of time."""
+    if len(means) < 3:
+        return torch.zeros(means[0].shape[0], dtype=torch.bool)
+    q = torch.stack(means[-3:])[..., 1]
+    changes = q.diff(dim=0)
+    change, noise = changes.mean(-1), changes.std(-1) / changes.shape[-1] ** 0.5
+    shown = (change.abs() > torch.maximum(2 * noise, _SAME_MEAN * q[-1].mean(-1))).all(0)
+    earlier, later = change
+    return shown & (earlier * later > 0) & (later.abs() >= earlier.abs() / 2)
+
+
 def _agreement(last: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Residual, whether two block means agree, and the relative standard error of Q; each ``(G,)``."""
     q = mean[..., 1].mean(1).clamp(min=1e-14)
@@ -312,6 +325,6 @@ def _agreement(last: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     noise = change.std(1) / count**0.5
     gap = change.mean(1).abs()
     bounded = q < _UNBOUNDED
-    residual = torch.where(bounded, (gap / scale).amax(-1), math.inf)  # held states would agree
-    agree = ((gap <= 1e-4 * scale) | ((gap <= 4 * noise) & (noise <= 0.05 * scale))).all(-1)
+    residual = torch.where(bounded, (gap / scale).amax(-1), 1.0)  # as of what grows: where it is held it would agree
+    agree = ((gap <= _SAME_MEAN * scale) | ((gap <= 4 * noise) & (noise <= 0.05 * scale))).all(-1)
     return residual, agree & bounded, mean[..., 1].std(1) / count**0.5 / q
