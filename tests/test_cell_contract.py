@@ -25,9 +25,9 @@ from typer.testing import CliRunner
 import isornn
 from isornn.cells import CELLS, FURTHER_CELLS, Cell, Gate, ParameterLaw, Reads, Spec, SpecError, Values
 from isornn.cells.openings import retention_signs, set_by
-from isornn.cells.polynomial import NotPolynomial
 from isornn.cells.roles import at_start, roles_of
 from isornn.cells.starts import start
+from isornn.cells.structure import NotPolynomial
 from isornn.cells.trace import graph_of
 from isornn.cli import app
 from isornn.init import apply_, chrono_, critical_, spec_of, standard_, uniform_gate_

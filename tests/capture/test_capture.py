@@ -110,6 +110,48 @@ class Noisy(nn.Module):
         return self.rnn(x + sum(self.drawn()))[0]
 
 
+class Reshaping(nn.Module):
+    """Gives a buffer another shape, another buffer another tensor's data, and a parameter another dtype."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(3, 8, batch_first=True)
+        self.register_buffer("resized", torch.zeros(0))
+        self.register_buffer("replaced", torch.zeros(1, 1, 8))
+        self.scale = nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        out, last = self.rnn(x)
+        self.resized.resize_(last.shape).copy_(last.detach())
+        self.replaced.data = last.detach()
+        self.scale.data = self.scale.data.double()
+        return out
+
+
+@pytest.mark.parametrize("target", [None, torch.sum])
+def test_shapes_and_memory_are_left_as_they_were(target):
+    model = Reshaping()
+    before = [(tensor.shape, tensor.dtype, tensor.data_ptr()) for tensor in model.state_dict(keep_vars=True).values()]
+    diagnosed(model, torch.randn(4, 20, 3), target=target)
+    after = [(tensor.shape, tensor.dtype, tensor.data_ptr()) for tensor in model.state_dict(keep_vars=True).values()]
+    assert after == before
+
+
+class Dropping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.drop(x)
+
+
+def test_scripted_parts_stay_in_training_mode():
+    model = nn.Sequential(torch.jit.script(Dropping()), nn.GRU(3, 8, batch_first=True))
+    diagnosed(model, torch.randn(4, 20, 3))
+    assert all(module.training for module in model.modules())
+
+
 def test_generators_that_modules_hold_are_left_as_they_were():
     model = Noisy()
     expected = copy.deepcopy([model.pythons, *model.numpys])

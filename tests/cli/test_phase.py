@@ -46,6 +46,13 @@ def test_writes_a_file(tmp_path: Path, ending: str) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
+def test_a_picture_and_the_numbers_at_once(tmp_path: Path) -> None:
+    files = [tmp_path / "map.png", tmp_path / "map.json"]
+    result = phase(*CHO, "-o", files[0], "-o", files[1])
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["map.json", "map.png"]
+
+
 def test_a_start_is_the_base() -> None:
     result = phase(*CHO, "--hidden", "64", "--inputs", "8", "--init", "torch")
     assert result.exit_code == 0 and "30 specs" in result.stdout

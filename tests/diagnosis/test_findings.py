@@ -228,6 +228,13 @@ def test_a_trained_layer_is_left_alone(steps):
     assert all(torch.equal(a, b) for a, b in zip(before, patient.model.state_dict().values(), strict=True))
 
 
+def test_a_narrow_layer_is_left_alone_for_its_few_weights():
+    model = nn.RNN(3, 5)
+    (finding,) = findings(measure(model, torch.randn(40, 8, 3)))
+    (said,) = fix_(model, [finding])
+    assert said.startswith("RNN l0: left alone (default_start): it has too few weights to tell whether it is trained")
+
+
 def test_a_cell_that_is_not_pointwise_is_drawn_orthogonal():
     layer = isornn.nn.VanillaRNN(4, 32, nonlinearity="oplu")
     assert redraw_(layer, "VanillaRNN l0", 50, torch.randn(20, 4, 4)) == "drawn again by the orthogonal start"

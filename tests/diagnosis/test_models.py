@@ -142,6 +142,16 @@ def test_a_cell_stepped_by_hand_is_the_layer(kind):
     assert by_hand.loss_steps is None and whole.loss_steps == 1 / 25
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
+def test_layers_above_amplify_the_rounding_of_those_below(kind, dtype):
+    """The critical start divides by the small standard deviation of what a layer below gives."""
+    model = kind(3, 64, 3, batch_first=True, bidirectional=True).to(dtype)
+    x = torch.randn(8, 60, 3).to(dtype)
+    isornn.init.critical_(model, batch=x, generator=torch.Generator().manual_seed(0))
+    assert len(diagnosed(model, x).layers) == 6
+
+
 def test_one_step_and_one_unbatched_sequence():
     layer = diagnosed(nn.LSTM(3, 5), torch.randn(1, 2, 3)).layers[0]
     assert layer.backward.xi.number() is None and "too short" in layer.backward.xi.reason()
@@ -274,6 +284,19 @@ def test_spectral_norms_buffers_stay_in_training_mode() -> None:
         isornn.init.critical_(model, batch=x)
     assert before and all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
     assert all(part.training for part in model.modules())
+
+
+def test_spectral_norms_first_estimates_are_not_measured() -> None:
+    """They are random until a training step has iterated; the largest singular value is then not far from 1."""
+    torch.manual_seed(0)
+    model, x = nn.GRU(8, 32, batch_first=True), torch.randn(8, 50, 8)
+    torch.nn.utils.spectral_norm(model, "weight_hh_l0")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    (fresh,) = diagnosed(model, x).layers
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    model(x)
+    (later,) = diagnosed(model, x).layers
+    assert fresh.backward.xi.number() == pytest.approx(later.backward.xi.number(), rel=0.2)
 
 
 class Hypernetwork(nn.Module):

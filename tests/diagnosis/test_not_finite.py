@@ -3,6 +3,7 @@
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -86,6 +87,22 @@ def test_a_monitor_has_the_step_of_a_gradient():
         monitor.step()
     (line,) = monitor.record.findings
     assert line.startswith("GRU l0: The gradient that came to it is not finite, going back, first at step 10 of 20")
+
+
+def test_a_monitor_goes_on_where_weights_become_nan():
+    model = nn.LSTM(3, 8)
+    optimiser = torch.optim.SGD(model.parameters(), 0.1)
+    with Monitor(model, every=1) as monitor:
+        for update in range(4):
+            optimiser.zero_grad()
+            x = torch.randn(10, 4, 3)
+            model(x * math.nan if update == 1 else x)[0].square().mean().backward()
+            optimiser.step()
+            monitor.step()
+    (layer,) = monitor.record.layers
+    assert np.isnan(layer.singular_values["f"]).all(-1).tolist() == [False, False, True, True]
+    assert [bool(reason) for reason in layer.reasons] == [False, True, True, True]
+    assert "not finite" in monitor.record.findings[0]
 
 
 def test_a_gradient_that_overflows_has_its_step():

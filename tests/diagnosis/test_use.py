@@ -7,6 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 import isornn
 import patients
+from isornn.capture.use import tensors_in
 from isornn.diagnosis import Monitor, findings, measure
 
 
@@ -152,6 +153,11 @@ def test_a_run_for_the_state_leaves_no_trace(made):
     before = [part.clone() for part in model.state]
     measure(model, batch)
     assert all(torch.equal(a, b) for a, b in zip(before, model.state, strict=True))
+
+
+def test_a_library_in_the_output_is_not_searched():
+    found = tensors_in({"y": torch.ones(1), "library": torch, "kind": nn.GRU})
+    assert [tensor.tolist() for tensor in found] == [[1.0]]
 
 
 def test_windows_longer_than_the_memory_are_long_enough():

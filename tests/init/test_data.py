@@ -195,9 +195,10 @@ def test_symbols_replace_biases(kind):
 def test_without_biases_and_mean_is_refused_whole():
     model = nn.Sequential(nn.LSTM(5, 4, batch_first=True, bias=False))
     before = copy.deepcopy(model.state_dict())
-    x = offset_batch()
+    x, random = offset_batch(), torch.get_rng_state()
     with pytest.raises(ModuleError, match=r"0 \(LSTM\) l0: it has bias=False.*standard deviations; build it with bias"):
         critical_(model, batch=x - x.mean((0, 1)))
+    assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import GRU, LSTM, TLSTM, Cell, Gate, Input, Minimal, Spec, SpecError, Vanilla
-from isornn.cells.polynomial import NotPolynomial
+from isornn.cells.structure import NotPolynomial
 from isornn.simulation import simulate
 from isornn.theory import analyze, analyze_stack, correlation_map, critical, isometric, moment_dynamics
 from isornn.theory.carry import carry_of

@@ -10,7 +10,7 @@ import torch
 
 from isornn.cells import LSTM, Cell, Gate, GersLSTM, Reads, Spec, Values
 from isornn.cells.linear import LRU
-from isornn.cells.polynomial import structure_of
+from isornn.cells.structure import structure_of
 from isornn.cells.trace import graph_of
 from isornn.nn import step
 from isornn.simulation import simulate

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 
 class Unmeasurable(ValueError):
@@ -33,8 +34,9 @@ def preserve_state(model: nn.Module, batch: Any = None) -> Iterator[None]:
 
     Eval mode: dropout is off, so that the run is the one network that the weights describe and can be replayed, and
     batch normalisation uses and keeps its running statistics. Where these are of no data yet, it normalises the batch,
-    as it will in training: what comes behind a fresh one would else have another size and mean. cuDNN's recurrent
-    layers cannot be differentiated in eval mode, so cuDNN is off within the block.
+    as it will in training: what comes behind a fresh one would else have another size and mean. Spectral norm by
+    `torch.nn.utils.spectral_norm` updates its estimates once, as a training step would: before the first one they are
+    random. cuDNN's recurrent layers cannot be differentiated in eval mode, so cuDNN is off within the block.
 
     Raises:
         ValueError: the model has lazy parameters, which its first run would create, or is on the meta device.
@@ -57,6 +59,7 @@ def preserve_state(model: nn.Module, batch: Any = None) -> Iterator[None]:
     restore: dict[int, Callable[[], object]] = {}
     for module in model.modules():
         _snapshot(module.__dict__, restore)
+    scripted = {module: module.training for module in model.modules() if "training" not in module.__dict__}
     _snapshot(batch, restore)
     python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global state is what is kept)
     devices = sorted({tensor.get_device() for tensor in tensors if tensor.is_cuda})
@@ -66,15 +69,26 @@ def preserve_state(model: nn.Module, batch: Any = None) -> Iterator[None]:
         with torch.random.fork_rng(devices=devices), cudnn.flags(enabled=False, **flags):
             for module in model.modules():
                 module.training = False
+                _estimate_spectral_norms(module)
             for module in filter(_is_fresh_norm, model.modules()):
                 module.register_forward_pre_hook(_normalise_the_batch)
             yield
     finally:
+        for module, training in scripted.items():
+            module.training = training
         random.setstate(python)
         np.random.set_state(numbers)  # noqa: NPY002
         with ExitStack() as undone:  # each of them, even if another fails
             for undo in reversed(restore.values()):
                 undone.callback(undo)
+
+
+@torch.no_grad()
+def _estimate_spectral_norms(module: nn.Module) -> None:
+    """One power iteration of each weight's norm."""
+    for hook in module._forward_pre_hooks.values():
+        if isinstance(hook, SpectralNorm):
+            hook.compute_weight(module, do_power_iteration=True)
 
 
 def _is_fresh_norm(module: nn.Module) -> bool:
@@ -131,10 +145,13 @@ def _refill(container: Any, before: Any) -> None:
 def _snapshot_tensor(tensor: Tensor, restore: dict[int, Callable[[], object]]) -> None:
     if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:
         return
-    value, required = tensor.detach().clone(), tensor.requires_grad
+    place, required = tensor.detach(), tensor.requires_grad
+    value = place.clone()
     gradient = tensor.grad if tensor.is_leaf else None
 
     def undo() -> None:
+        if not _same_place(tensor, place):
+            tensor.data = place
         # Compared as bytes: NaN is not equal to itself, and -0 is equal to 0.
         if not torch.equal(_bytes(tensor.detach()), _bytes(value)):
             with torch.no_grad():
@@ -147,6 +164,12 @@ def _snapshot_tensor(tensor: Tensor, restore: dict[int, Callable[[], object]]) -
     restore[id(tensor)] = undo
     if gradient is not None:
         _snapshot(gradient, restore)
+
+
+def _same_place(one: Tensor, other: Tensor) -> bool:
+    """Whether they are the same numbers in memory: a forward may resize a buffer, or assign its ``data``."""
+    layout = one.dtype == other.dtype and one.shape == other.shape and one.stride() == other.stride()
+    return layout and one.device == other.device and one.data_ptr() == other.data_ptr()
 
 
 def _bytes(tensor: Tensor) -> Tensor:

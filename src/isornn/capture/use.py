@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from isornn.capture.calls import Call, States
 
 _DEPTH = 6  # of containers and objects within an output
+_WITHOUT_TENSORS = (nn.Module, ModuleType, type, str, bytes, int, float, type(None))
 _LAST = 4  # calls of a run that may have ended in a state that is kept
 _FEWEST = 3  # calls that start from 0 one after the other: two may be two sequences
 _AXES = 3  # of a batch of sequences
@@ -127,10 +129,10 @@ def _data(value: Any) -> Tensor:
 
 
 def tensors_in(value: Any, depth: int = _DEPTH) -> Iterator[Tensor]:
-    """All tensors within containers and the attributes of objects, modules excepted."""
+    """All tensors within containers and the attributes of objects, but for modules of torch and Python, and classes."""
     if isinstance(value, Tensor):
         yield value
-    elif depth and not isinstance(value, nn.Module | str | bytes | int | float | type(None)):
+    elif depth and not isinstance(value, _WITHOUT_TENSORS):
         if isinstance(value, Mapping):
             parts: Any = value.values()
         elif isinstance(value, tuple | list | set):

@@ -18,7 +18,7 @@ from isornn.cells.cell import Cell
 from isornn.cells.definition import check_definition
 from isornn.cells.errors import CellError
 from isornn.cells.graph import CellGraph, Leaf, Node, name_of, values_in
-from isornn.cells.polynomial import affine_in_states
+from isornn.cells.structure import affine_in_states
 from isornn.cells.trace import graph_of
 
 Verdict = Literal["strongly", "weakly", "not", "undetermined"]

@@ -88,7 +88,11 @@ def _of_factory(what: str, data: Path | None, length: int | None, cell: str | No
     from isornn.cli.model_files import made, read_batch
 
     if cell is not None:
-        raise SpecError("--cell", cell, "it is for a file of weights; a factory's model knows its own")
+        raise SpecError(
+            "--cell",
+            cell,
+            "it is for a file of weights (of a run's folder, its checkpoint.pt); a factory's model knows its own",
+        )
     with errors().status("making the model"):
         model, batch = made(what)
     if data is not None:

@@ -57,7 +57,10 @@ def phase(
         ),
     ] = "xi",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Picture (.png, .pdf, .svg), .npz or .json.")
+        list[Path] | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Picture (.png, .pdf, .svg), .npz or .json; may be repeated."
+        ),
     ] = None,
     overlay: Annotated[
         list[str] | None,
@@ -84,7 +87,9 @@ def phase(
     from isornn.cli.ask import alone, input_law, loaded, tied_steps
     from isornn.theory.phase import QUANTITIES, TIED_QUANTITIES, phase_diagram
 
-    check_writable("--output", output, _ENDINGS)
+    files = output or []
+    for file in files:
+        check_writable("--output", file, _ENDINGS)
     most = tied_steps(tied, steps)
     offered = QUANTITIES if most is None else TIED_QUANTITIES
     if show not in offered:
@@ -105,14 +110,14 @@ def phase(
         def progress(diagram: PhaseDiagram) -> None:
             advance(int(diagram.answered.sum()))
 
-        if output is None:
-            diagram = phase_diagram(base, across, upward, tied_steps=most, progress=progress)
+        if files:
+            diagram = _resumed(base, across, upward, most, files[0], progress)
         else:
-            diagram = _resumed(base, across, upward, most, output, progress)
+            diagram = phase_diagram(base, across, upward, tied_steps=most, progress=progress)
     seconds = time.perf_counter() - begun
     _print(diagram, show, seconds)
-    if output is not None:
-        _write(diagram, show, output, lines)
+    for file in files:
+        _write(diagram, show, file, lines)
 
 
 def _resumed(
@@ -123,7 +128,7 @@ def _resumed(
     output: Path,
     progress: Callable[[PhaseDiagram], None],
 ) -> PhaseDiagram:
-    """The diagram; after an interrupt the finished part is kept next to the output file."""
+    """The diagram; after an interrupt the finished part is kept next to the (first) output file."""
     from isornn.experiments.phase_record import resumed_phase
 
     kept = output.with_name(f".{output.name}.begun.npz")

@@ -224,7 +224,7 @@ def _layers(
                 loss_steps=None if loss is None else loss.share_of_steps,
                 jacobians=jacobians(replay),
                 lyapunov=lyapunov(replay, generator),
-                predicted=predicted(one.layer, inputs) if theory else Predicted(None, None, NOT_ASKED),
+                predicted=predicted(one.layer, _given(one, inputs)) if theory else Predicted(None, None, NOT_ASKED),
                 start=known_start(one.layer, facts),
             )
         )
@@ -282,15 +282,27 @@ def _options(cell: Cell) -> dict[str, Any]:
     return {name: value for name, (value, default) in values.items() if value != default}
 
 
+def _given(one: LayerReplay, inputs: InputFacts) -> InputFacts:
+    """Of what the cell is given: the layer's ``inputs``, or features of them where it computes some."""
+    if one.layer.features is None:
+        return inputs
+    return input_facts(one.replay.inputs[..., : one.layer.inputs], one.replay.lengths)
+
+
 def predicted(layer: RecurrentLayer, inputs: InputFacts) -> Predicted:
     """The theory's prediction for the layer, for Gaussian inputs of the measured means, variance and correlation.
 
-    They are taken to be independent over steps and features. What their means add to gates is known exactly.
+    They are taken to be independent over steps and features. What their means add to gates is known exactly, but where
+    the input enters the update itself, too: there a feature's mean is taken to be independent of the unit's biases.
 
     Response profiles extend over 100 steps; `analyze` has longer ones, and tied networks in full.
     """
+    law, means = inputs.law, inputs.feature_means
+    known = None if layer.cell.input_enters_pointwise else means
+    if known is None:
+        law = replace(law, mean=float(means.double().square().mean().sqrt()))
     try:
-        spec = spec_of(layer.module, layer.layer, layer.direction, inputs.law, means=inputs.feature_means)
+        spec = spec_of(layer.module, layer.layer, layer.direction, law, means=known)
         untied = analyze(spec, length=LENGTH, generator=torch.Generator().manual_seed(0))
         return Predicted(untied, _tied(spec, layer.hidden))
     except (ModuleError, SpecError, TheoryMissing) as missing:

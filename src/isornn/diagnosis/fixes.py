@@ -237,8 +237,11 @@ def _fixed(model: nn.Module, findings: Sequence[Finding], batch: Any, generator:
     kinds = ", ".join(fixes)
     try:
         check_writable(layer)
-        if untrained_evidence(weight_facts(layer)) is None:
-            return [f"left alone ({kinds}): it looks trained; a new start would throw away what it has learnt"]
+        facts = weight_facts(layer)
+        if untrained_evidence(facts) is None:
+            few = facts.recurrent_default is not None and facts.recurrent_default.likely
+            why = "it has too few weights to tell whether it is trained" if few else "it looks trained"
+            return [f"left alone ({kinds}): {why}; a new start would throw away what it has learnt"]
         redraw = next((fix for fix in fixes.values() if fix.function is redraw_), None)
         if redraw is not None:
             return [f"{redraw(model, batch, generator)} ({kinds})"]

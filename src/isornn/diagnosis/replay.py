@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -192,6 +192,7 @@ def replay_module(module: RecurrentModule, captured: CapturedSequence) -> list[L
         ReplayError: a replay does not reproduce what the module returned.
     """
     sequences, done = captured.sequences, list[LayerReplay]()
+    dtype = captured.output.dtype
     depth = 1 + max(layer.layer for layer in module.layers)
     numbers = sum(len(layer.cell.gates) * layer.hidden for layer in module.layers)
     keep = 8 * sequences.values.shape[:2].numel() * numbers <= _KEPT
@@ -209,11 +210,30 @@ def replay_module(module: RecurrentModule, captured: CapturedSequence) -> list[L
             if number == depth - 1:
                 part = captured.output.chunk(module.directions, -1)[layer.direction]
                 returned = own_time(sequences, part, layer.direction)
-            check = _check(layer, replay, ends, returned, captured.output.dtype)
+            rounded = partial(_rounded_inputs, layer, captured, tuple(done), dtype)
+            check = _check(layer, replay, ends, returned, dtype, rounded)
             done.append(LayerReplay(layer, replay, check, own))
             outputs.append(own_time(sequences, replay.output, layer.direction))
         sequences = sequences.with_values(sequences.ended(torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]))
     return done
+
+
+@torch.no_grad()
+def _rounded_inputs(
+    layer: RecurrentLayer, captured: CapturedSequence, replays: Sequence[LayerReplay], dtype: torch.dtype
+) -> Tensor:
+    """What the layer is given where all those below it compute in ``dtype``, one on the results of the other."""
+    sequences = captured.sequences
+    for number in range(layer.layer):
+        outputs = []
+        for below in (one for one in replays if one.layer.layer == number):
+            own = own_time(sequences, sequences.values, below.layer.direction)
+            results = _in_dtype(below.replay, gate_inputs(below.layer, own, captured.previous), dtype)
+            output = torch.cat([values[0 if below.replay.step.gives_state else -1] for _, values in results])
+            outputs.append(own_time(sequences, output, below.layer.direction))
+        sequences = sequences.with_values(sequences.ended(torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]))
+    own = own_time(sequences, sequences.values, layer.direction)
+    return gate_inputs(layer, own, captured.previous)
 
 
 def initial_states(step: LayerStep, x: Tensor, given: States | None) -> States:
@@ -222,13 +242,19 @@ def initial_states(step: LayerStep, x: Tensor, given: States | None) -> States:
 
 
 def _check(
-    layer: RecurrentLayer, replay: Replay, ends: dict[int, States], returned: Tensor | None, dtype: torch.dtype
+    layer: RecurrentLayer,
+    replay: Replay,
+    ends: dict[int, States],
+    returned: Tensor | None,
+    dtype: torch.dtype,
+    rounded: Callable[[], Tensor],
 ) -> ReplayCheck:
+    """``rounded`` gives the layer's inputs as the module has them in its own precision."""
     tolerance = _TOLERANCE[dtype]
     gaps = _gaps(replay, ends, returned)
     rounding = torch.zeros_like(gaps)
     if not bool((gaps <= tolerance).all()):
-        rounding = _rounding(replay, dtype)
+        rounding = _rounding(replay, dtype, rounded())
     allowed = (_SLACK[dtype] * rounding).clamp(min=tolerance)
     residual = float((gaps * tolerance / allowed).max())
     # `not <=`, so that NaN is an error too.
@@ -259,22 +285,29 @@ def _gaps(replay: Replay, ends: dict[int, States], returned: Tensor | None) -> T
 
 
 @torch.no_grad()
-def _rounding(replay: Replay, dtype: torch.dtype) -> Tensor:
-    """(T + 1,): distance of a replay in the module's own dtype from this one, as `_gaps`.
+def _rounding(replay: Replay, dtype: torch.dtype, inputs: Tensor) -> Tensor:
+    """(T + 1,): distance of a replay in the module's own dtype, on ``inputs``, from this one, as `_gaps`.
 
-    Chaos amplifies rounding errors, and behind gates that are almost closed or open nothing but rounding is left.
+    Chaos amplifies rounding errors, and behind gates that are almost closed or open nothing but rounding is left; a
+    layer that is given small inputs amplifies those of the layer below.
     """
-    step, states = replay.step, [first.to(dtype) for first in replay.at(0)]
-    weights = cast(step.weights, dtype)
     gaps = replay.states[0].new_zeros(replay.steps + 1)
-    for start, stop in spans(replay.steps, _SPAN):
-        x = replay.inputs[start:stop].to(dtype)
-        values = stepped(step.cell, step.layout, x, step.pointwise(x), weights, states)
+    for (start, stop), values in _in_dtype(replay, inputs, dtype):
         for own, copy in zip(replay.states, values, strict=False):
             distance = (own[start + 1 : stop + 1] - copy.double()).abs().amax((1, 2)) / _largest(own)
             gaps[start + 1 : stop + 1] = torch.maximum(gaps[start + 1 : stop + 1], distance)
-        states = [copy[-1] for copy, _ in zip(values, states, strict=False)]
     return gaps.cummax(0).values
+
+
+def _in_dtype(replay: Replay, inputs: Tensor, dtype: torch.dtype) -> Iterator[tuple[tuple[int, int], list[Tensor]]]:
+    """Spans of steps and their results, computed in ``dtype`` from ``inputs`` (T, B, D)."""
+    step, states = replay.step, [first.to(dtype) for first in replay.at(0)]
+    weights = cast(step.weights, dtype)
+    for span in spans(replay.steps, _SPAN):
+        x = inputs[slice(*span)].to(dtype)
+        values = stepped(step.cell, step.layout, x, step.pointwise(x), weights, states)
+        states = [copy[-1] for copy, _ in zip(values, states, strict=False)]
+        yield span, values
 
 
 def _largest(values: Tensor) -> Tensor:

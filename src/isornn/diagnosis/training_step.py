@@ -288,7 +288,7 @@ class StepMeasurement:
     """One layer and direction at one iteration.
 
     Args:
-        spectra: by gate with a recurrent matrix; empty where the layer was not called.
+        spectra: by gate with a recurrent matrix of finite numbers; empty where the layer was not called.
         gradients: ``None`` where there are none.
         reason: why not.
         denormals: of the module's pass, where they were asked for and there are some.
@@ -328,7 +328,7 @@ def _spectra(layer: RecurrentLayer) -> dict[str, Spectrum]:
     margin = _margin(layer)
     found = {}
     for name, gate in layer.gates.items():
-        if gate.recurrent is not None:
+        if gate.recurrent is not None and bool(gate.recurrent.isfinite().all()):
             values = torch.linalg.svdvals(gate.recurrent.double())
             found[name] = Spectrum(
                 mean=float(values.mean()),

@@ -187,7 +187,7 @@ def start_for_batch_(
     modules = in_forward_order(model, batch)
     _warn_of_shared(modules)
     starts: list[LayerStart] = []
-    with all_or_nothing([layer for found in modules for layer in found.layers]):
+    with all_or_nothing([layer for found in modules for layer in found.layers], generator):
         for found in modules:
             captured = _inputs(model, found, batch)
             if captured is not None:
@@ -219,7 +219,7 @@ def redraw_for_batch_(
     """
     check_generator(generator)
     found = next(found for found in recurrent_modules(model) if found.module is layer.module)
-    with all_or_nothing([layer]):
+    with all_or_nothing([layer], generator):
         captured = _inputs(model, found, batch)
         for received in received_by(found, captured) if captured is not None else ():
             if (received.layer.layer, received.layer.direction) == (layer.layer, layer.direction):

@@ -100,7 +100,7 @@ def gradient_flossing_(
     with unhindered(), torch.no_grad():
         modules = in_forward_order(module, batch)
         layers = [layer for one in modules for layer in one.layers]
-        with all_or_nothing(layers):
+        with all_or_nothing(layers, generator):
             for one in modules:
                 for received in received_by(one, inputs_of(module, one, batch)):
                     share = partial(_share, progress, len(found), len(layers))

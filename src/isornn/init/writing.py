@@ -42,17 +42,21 @@ def set_layers(
 
 @contextmanager
 @torch.no_grad()
-def all_or_nothing(layers: Sequence[RecurrentLayer]) -> Iterator[None]:
-    """Layers that are set one after the other within the block; an error gives all of them back what they had."""
+def all_or_nothing(layers: Sequence[RecurrentLayer], generator: torch.Generator | None) -> Iterator[None]:
+    """Layers that are set one after the other within the block; an error gives all of them back what they had, and the
+    generator (torch's own unless given) its state."""
     for layer in layers:
         check_writable(layer)
     parameters = {id(p): p for layer in layers for p in layer.module.parameters(recurse=False)}.values()
     kept = [(parameter, parameter.detach().clone()) for parameter in parameters]
+    source = torch.default_generator if generator is None else generator
+    drawn = source.get_state()
     try:
         yield
     except BaseException:
         for parameter, before in kept:
             parameter.copy_(before)
+        source.set_state(drawn)
         raise
 
 

@@ -7,7 +7,7 @@ specs that see so far cost against each other, `phase_diagram` maps.
 `kernel` the covariance of outputs on given sequences. `simulate` of `isornn.simulation` is their check.
 """
 
-from isornn.cells.polynomial import NotPolynomial
+from isornn.cells.structure import NotPolynomial
 from isornn.theory.analysis import analyze, stationary_samples
 from isornn.theory.compared_starts import ComparedStart, ComparedStarts, compare
 from isornn.theory.critical_points.choice import chosen, subspace

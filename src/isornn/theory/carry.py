@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
-from isornn.cells.polynomial import NotPolynomial, Polynomial, structure_of
+from isornn.cells.polynomial import Polynomial
+from isornn.cells.structure import NotPolynomial, structure_of
 from isornn.theory.inputs import AUTOCORRELATED, centred, reads_memory
 from isornn.theory.quadrature.affine import bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw

@@ -13,7 +13,8 @@ from checked import MGU
 from isornn.cells import CELLS, Cell, Gate, Reads, Spec, Values, Vanilla, cell_named
 from isornn.cells.errors import CellError
 from isornn.cells.graph import INPUT
-from isornn.cells.polynomial import Polynomial, structure_of
+from isornn.cells.polynomial import Polynomial
+from isornn.cells.structure import structure_of
 from isornn.theory import NotPolynomial, analyze
 from isornn.theory.quadrature.affine import AffineTheory
 from isornn.theory.quadrature.gate_law import GateLaw

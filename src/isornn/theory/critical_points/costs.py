@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, spread_parameters
-from isornn.cells.polynomial import GateFunction, NotPolynomial, Polynomial, structure_of
+from isornn.cells.polynomial import GateFunction, Polynomial
 from isornn.cells.roles import Squash, roles_of
+from isornn.cells.structure import NotPolynomial, structure_of
 from isornn.cells.trace import graph_of
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze

@@ -14,8 +14,8 @@ from torch.quasirandom import SobolEngine
 from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.arguments import SEED, check_generator, seeded
 from isornn.cells.catalogue import in_catalogue
-from isornn.cells.polynomial import NotPolynomial
 from isornn.cells.roles import RetainedState, at_start, roles_of
+from isornn.cells.structure import NotPolynomial
 from isornn.formatting import with_error_of
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
@@ -85,7 +85,7 @@ class Critical:
         """Whether the reach is from T/2 to 2 T by what takes no analysis: what the gates keep of the state.
 
         In a cell of one's own the first state may saturate or forget what another keeps, so there it also is by a small
-        population, if that has an answer.
+        population: where that gives no number, an analysis is needed.
         """
         holds = self._holds_by_gates()
         if not holds or in_catalogue(type(self.spec.cell)):
@@ -95,7 +95,7 @@ class Critical:
         except TheoryMissing:
             return True
         reach = rough.reach.number()
-        return reach is None or self._is_near(reach)
+        return reach is not None and self._is_near(reach)
 
     def _holds_by_gates(self) -> bool:
         limits = memory_limits(self.spec)

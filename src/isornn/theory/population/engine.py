@@ -32,6 +32,7 @@ from isornn.theory.records import (
     NO_SPREAD,
     NOT_CONVERGED,
     NOT_EXPONENTIAL,
+    TOO_SOON,
     Analysis,
     FixedPoint,
     JacobianMoments,
@@ -89,6 +90,7 @@ class Effort:
     """
 
     settle_steps: int = 4096
+    least_steps: int = 0
     settle_tolerance: float = 2e-3
     response_steps: int = 2048
     response_tolerance: float = 5e-3
@@ -125,17 +127,20 @@ class Population:
         self._draws = Draws(self.laws.batch, replicates, units, generator)
         self._dynamics = Dynamics(self.laws, self.structure, self._draws)
 
-    def settle(self, copies: Copies = "apart", *, max_steps: int = 4096, tolerance: float = 2e-3) -> Stationary:
+    def settle(
+        self, copies: Copies = "apart", *, max_steps: int = 4096, least_steps: int = 0, tolerance: float = 2e-3
+    ) -> Stationary:
         """Iterate to stationarity.
 
         Args:
             copies: ``"apart"``: two copies of each unit, independent at first, driven by inputs of the spec's
                 correlation, find the stable fixed point of the correlation map; ``"identical"``: one copy (C = 1).
             max_steps: bound on the steps; running out gives ``converged`` false, as does growth without bound.
+            least_steps: that are made however soon the means agree.
             tolerance: wanted standard error of Q, relative.
         """
         with torch.no_grad():
-            found = self._dynamics.settle(2 if copies == "apart" else 1, max_steps, tolerance)
+            found = self._dynamics.settle(2 if copies == "apart" else 1, max_steps, least_steps, tolerance)
         return Stationary(
             moments=Moments.of(found.mean, self.batch_shape),
             converged=found.converged.reshape(self.batch_shape),
@@ -218,7 +223,12 @@ class Population:
         Elsewhere copies started apart find it, and where that is so of all specs each copy is the one. ``length`` is as
         for ``respond``.
         """
-        settle = partial(self.settle, max_steps=effort.settle_steps, tolerance=effort.settle_tolerance)
+        settle = partial(
+            self.settle,
+            max_steps=effort.settle_steps,
+            least_steps=effort.least_steps,
+            tolerance=effort.settle_tolerance,
+        )
         respond = partial(
             self.respond,
             length=length,
@@ -333,15 +343,25 @@ def _merged(one: Tensor, identical: Stationary, apart: Stationary) -> Stationary
     )
 
 
-def _too_soon(population: Population, stable: Stable) -> Tensor:
-    """Where a population was stepped for no longer than it remembers, so that it may not have settled.
+def _followed_until_settled(population: Population, length: int, effort: Effort) -> tuple[Stable, Tensor]:
+    """The stable fixed point, and where the population remembers for too long to have settled within the steps."""
+    stable = population.stable(length, effort)
+    wanted = _least_steps(population, stable)
+    more = wanted[(wanted > stable.stationary.steps) & (wanted <= effort.settle_steps)]
+    if more.numel():
+        stable = population.stable(length, replace(effort, least_steps=int(more.max())))
+    return stable, _least_steps(population, stable) > stable.stationary.steps
 
-    States whose law is known start from it. Of others, and where inputs are correlated over time, it is not known.
+
+def _least_steps(population: Population, stable: Stable) -> Tensor:
+    """How many steps, by what is remembered, a population needs to settle.
+
+    None where states start from a law that is known. Of others, and where inputs are correlated over time, it is not.
     """
     structure, response = population.structure, stable.response
     if not population.laws.remembered and structure.closed == structure.persistent:
-        return torch.zeros_like(stable.stationary.converged)
-    return (response.chi < 1) & (_MEMORIES * response.memory() > stable.stationary.steps)
+        return torch.zeros_like(response.chi)
+    return torch.where(response.chi < 1, _MEMORIES * response.memory(), 0.0)
 
 
 def population_analysis(
@@ -356,10 +376,11 @@ def population_analysis(
     """Settle a population, follow a displacement, and read off everything `Analysis` names."""
     sizes = {name: n for name, n in (("units", units), ("replicates", replicates)) if n is not None}
     population = Population(spec, generator=generator, **sizes)
-    stable = population.stable(length, effort or Effort())
+    stable, too_soon = _followed_until_settled(population, length, effort or Effort())
     moments, response, together = stable.stationary.moments, stable.response, stable.identical_response
-    converged = stable.stationary.converged & stable.identical.converged & ~_too_soon(population, stable)
-    missing: dict[str, Tensor | bool] = {NOT_CONVERGED: ~converged}
+    settled = stable.stationary.converged & stable.identical.converged
+    converged = settled & ~too_soon
+    missing: dict[str, Tensor | bool] = {NOT_CONVERGED: ~settled, TOO_SOON: too_soon}
 
     def quantity(value: Tensor, stderr: Tensor, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
         return Quantity.of(value, stderr, missing | (reasons or {}))

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from isornn.cells import Cell, Values, initial_parameters
 from isornn.cells.graph import Leaf, evaluate, needed
-from isornn.cells.polynomial import Polynomial, form_refusal, structure_of
+from isornn.cells.polynomial import Polynomial
+from isornn.cells.structure import form_refusal, structure_of
 from isornn.cells.trace import graph_of
 from isornn.theory.matrix_law import fourth_cumulant
 from isornn.theory.population.units import Field, Laws, Units, draw_gates

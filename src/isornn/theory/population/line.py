@@ -18,7 +18,8 @@ from torch import Tensor
 
 from isornn.cells import Cell, Values
 from isornn.cells.graph import INPUT
-from isornn.cells.polynomial import Polynomial, Term, structure_of
+from isornn.cells.polynomial import Polynomial, Term
+from isornn.cells.structure import structure_of
 
 Group = tuple[str, ...]  # of gates; "" is the input that is read pointwise
 Means = dict[tuple[str, int, int], Tensor]

@@ -183,13 +183,13 @@ class Dynamics:
                 units = units.taken(self.draws.order(None))
         return units
 
-    def settle(self, copies: int, max_steps: int, tolerance: float) -> SettledUnits:
+    def settle(self, copies: int, max_steps: int, least_steps: int, tolerance: float) -> SettledUnits:
         """Iterate until the means of successive blocks, each twice as long as the last, agree."""
         field = Field()
         units = self.start(copies)
         units = replace(units, states={name: _SMALL * value for name, value in units.states.items()})
         units, known = self._warm(units, field)
-        frozen, mixing = self._frozen(units, known), _mixing(units, known)
+        frozen, least = self._frozen(units, known), _mixing(units, known).clamp(min=least_steps)
         means: list[Tensor] = []
         ends, block = [0], _FIRST_BLOCK
         while True:
@@ -204,7 +204,7 @@ class Dynamics:
             growing = _growing(means, ends)
             converged = converged & ~frozen & ~growing & ~_drifting(means)
             # Slow units are the same units throughout a block: beyond this a longer average gains little.
-            precise = converged & ((noise <= tolerance) | (ends[-1] >= _PRECISE_ENOUGH)) & (ends[-1] >= mixing)
+            precise = converged & ((noise <= tolerance) | (ends[-1] >= _PRECISE_ENOUGH)) & (ends[-1] >= least)
             block *= 2
             if bool((precise | frozen | growing).all()) or ends[-1] + block > max_steps:
                 return SettledUnits(means[-1], converged, residual, ends[-1], units, mean_field)

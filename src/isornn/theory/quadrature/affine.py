@@ -24,7 +24,8 @@ from isornn.cells import Cell, Spec
 from isornn.cells.bias_laws import SPREAD
 from isornn.cells.graph import INPUT
 from isornn.cells.openings import bias_of
-from isornn.cells.polynomial import NotPolynomial, Polynomial, Term, form_refusal, structure_of
+from isornn.cells.polynomial import Polynomial, Term
+from isornn.cells.structure import NotPolynomial, form_refusal, structure_of
 from isornn.theory.assumptions import check_assumptions
 from isornn.theory.inputs import AUTOCORRELATED, centred
 from isornn.theory.quadrature.gate_law import GateLaw
