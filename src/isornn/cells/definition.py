@@ -18,7 +18,7 @@ def check_definition(cell: object) -> None:
     Raises:
         OptionError: it is no cell, but a name or a class; options that are not hashable.
         CellError: ``name``, ``states``, ``gates`` or ``parameters`` of another form; a name that is no
-            identifier; a state called ``output``; an attribute that is no field.
+            identifier; a state called ``output`` or ``x``; an attribute that is no field.
 
     >>> check_definition("lstm")
     Traceback (most recent call last):
@@ -52,6 +52,8 @@ isornn.cells.cell_named gives one by name
         twice = [one for place, one in enumerate(names) if one in tuple(names)[:place]]
         if twice:
             raise CellError(f"{name}.{field}: {twice[0]!r} is there twice")
+    if "x" in states:
+        raise CellError(f"{name}.states: 'x' is not allowed; it is the name of the input")
     if "output" in states:
         raise CellError(f"{name}.states: 'output' is not allowed; it is the name of what the cell gives out")
     for attribute in undeclared_attributes(cell):

@@ -33,6 +33,7 @@ from isornn.warn import warn
 
 FARTHEST_SHARE = 1 / 3  # of 1/T, the largest share that the farthest step can have in a unit
 _DRAWS = 512  # of the inputs to gates that do not factorise
+_FOLLOWED = 2048  # steps of a small population
 _FEW, _REPLICATES = 64, 4  # units of a rough population
 _UNIT_INPUT = Input()
 
@@ -85,17 +86,18 @@ class Critical:
         """Whether the reach is from T/2 to 2 T by what takes no analysis: what the gates keep of the state.
 
         In a cell of one's own the first state may saturate or forget what another keeps, so there it also is by a small
-        population: where that gives no number, an analysis is needed.
+        population, as far as that is followed: where it gives no number, an analysis is needed.
         """
         holds = self._holds_by_gates()
         if not holds or in_catalogue(type(self.spec.cell)):
             return holds
         try:
-            rough = population_analysis(self.spec, 1, generator=seeded(None), units=_FEW, replicates=_REPLICATES)
+            steps = min(math.ceil(2 * self.length), _FOLLOWED)
+            rough = population_analysis(self.spec, steps, generator=seeded(None), units=_FEW, replicates=_REPLICATES)
         except TheoryMissing:
             return True
         reach = rough.reach.number()
-        return reach is not None and self._is_near(reach)
+        return 2 * self.length > _FOLLOWED if reach is None else self._is_near(reach)
 
     def _holds_by_gates(self) -> bool:
         limits = memory_limits(self.spec)

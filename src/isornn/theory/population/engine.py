@@ -242,7 +242,8 @@ class Population:
             return Stable(apart, respond(apart), apart.alone(), respond(apart.alone()))
         identical = settle("identical")
         response = respond(identical)
-        one = alike & (response.chi <= 1)
+        # Of a function that jumps chi, from derivatives, is not the slope at C = 1, which is infinite.
+        one = alike & (response.chi <= 1) & (not jumping(self.spec.cell))
         if not effort.apart or bool((one | ~identical.converged).all()):
             return Stable(identical, response, identical, response)
         apart = settle("apart")

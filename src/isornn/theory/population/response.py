@@ -163,6 +163,14 @@ def first_fall(profile: Tensor) -> Tensor:
     return torch.where(start > 0, reached, 0.0)
 
 
+def _memory(profile: Tensor) -> Tensor:
+    first, last = profile[..., 1], profile[..., -1]
+    fall = (first / last.clamp(min=_TINY)).clamp(min=_TINY).log()
+    onwards = torch.where(fall > 0, (profile.shape[-1] - 2) / fall, torch.inf)
+    reach = first_fall(profile)
+    return torch.where(reach.isfinite(), reach, torch.where(first > 0, onwards, 0.0))
+
+
 _SHORTEST = 8
 _MOST_STEPS = 1024  # of all cohorts together, unless one takes more
 _LONGEST_SHOWN = 2048
@@ -214,11 +222,10 @@ class Response:
         return {UNSEEN: unseen, UNENDING: infinite & (self.chi >= 1), BEYOND: infinite, NEGATIVE: self.is_negative}
 
     def memory(self) -> Tensor:
-        """The reach, or where it lies beyond the profile what it would be if the decay went on as it is on average."""
-        first, last = self.profile[..., 1], self.profile[..., -1]
-        fall = (first / last.clamp(min=_TINY)).clamp(min=_TINY).log()
-        onwards = torch.where(fall > 0, (self.profile.shape[-1] - 2) / fall, torch.inf)
-        return torch.where(self.reach.isfinite(), self.reach, onwards)
+        """The longest reach of any state; where it is beyond the profile what it would be if the decay went on as it is
+        on average."""
+        found = [_memory(curve) for curve in (self.profile, *self.states.values())]
+        return torch.stack(found).amax(0)
 
     @property
     def is_negative(self) -> Tensor:

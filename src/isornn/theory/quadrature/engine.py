@@ -159,8 +159,8 @@ Mean = Callable[[Polynomial], Tensor]
 def jacobian_moments(theory: AffineTheory, laws: GateLaws, state: PowerMoments) -> tuple[Tensor, Tensor]:
     """``m_n = lim (1/N) tr (J J^T)^n`` for n = 1, 2, of shape (replicates, batch).
 
-    J = A + sum_k D_k W_k (plain reads) + sum_k D_k W_k B_k (gated reads, B_k = diag(g) + diag(w) W_j); with v and x the
-    variances of a row from plain and gated reads::
+    J = A + sum_k g_k D_k W_k (plain reads, of s times a number g_k, mostly 1) + sum_k D_k W_k B_k (gated reads, B_k =
+    diag(g) + diag(w) W_j); with v and x the variances of a row from plain and gated reads::
 
         m1 = E a^2 + E v + E x
         m2 = E a^4 + 2 E[a^2 (v+x)] + 2 E[a^2] E[v+x] + E[(v+x)^2] + (E v)^2 + 2 E[v] E[x]
@@ -185,17 +185,19 @@ def jacobian_moments(theory: AffineTheory, laws: GateLaws, state: PowerMoments) 
     product = cumulants = torch.zeros(())
     for gate, read in theory.reads.items():
         row = theory.D[gate] * theory.D[gate] * theory.number[gate]["recurrent_var"]
-        if read.gates:
+        by_state = read.part(theory.state, 1)
+        is_plain = not read.gates and not by_state.gates | by_state.variables
+        if is_plain:
+            row = row * by_state * by_state
+            plain = plain + row
+        else:
             if gated.terms:
                 raise TheoryMissing("the Jacobian of a cell with several gated reads")
             b1, b2 = _right_factor(theory, read, mean)
             gated = row * b1[..., None]
             product = mean(row) ** 2 * b2
-        else:
-            plain = plain + row
-        cumulants = (
-            cumulants + fourth_cumulant(theory.spec.gates[gate].ensemble) * mean(gated if read.gates else row) ** 2
-        )
+        own = row if is_plain else gated
+        cumulants = cumulants + fourth_cumulant(theory.spec.gates[gate].ensemble) * mean(own) ** 2
     total = plain + gated
     m1 = mean(a2) + mean(total)
     rows = mean(a2 * a2) + 2 * mean(a2 * total) + 2 * mean(a2) * mean(total) + mean(total * total)

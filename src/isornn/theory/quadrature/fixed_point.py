@@ -13,6 +13,8 @@ from isornn.theory.quadrature.roots import bracketed_root, slope_at
 LARGEST = 1e12  # second moments beyond this are no fixed point
 SMALLEST = 1e-14
 PROFILE_ROUNDS = 40
+# A stable fixed point and the unstable one above it may lie close together, at states of the input's size or of 1.
+_FINE, _NEAR = 1.2, 1e3
 UNCHANGED = 1e-10  # relative change of a moment that is quadrature error
 _SIZES = (1e-6, 1.0)  # second moments at which a line of fixed points is looked for
 
@@ -109,11 +111,13 @@ def _scalar_root(theory: AffineTheory, shape: Tensor) -> Tensor:
     low = torch.where(torch.isfinite(start), start, LARGEST).clamp(SMALLEST, LARGEST)
     at_low = excess(low)
     rising = at_low > 0  # where it falls from the start, Q = 0 is the stable one (or G(0) is the root)
-    high, at_high = low, at_low
+    high, at_high, near = low, at_low, (_NEAR * low).clamp(min=_NEAR)
     while bool((rising & (at_high > 0) & (high < LARGEST)).any()):
         going = rising & (at_high > 0) & (high < LARGEST)
         low, at_low = torch.where(going, high, low), torch.where(going, at_high, at_low)
-        high = torch.where(going, high * 4, high)
+        step = torch.where((high > near / _NEAR**2) & (high < near), _FINE, 4.0)
+        # The map increases, so that its image of a point below the first root is below it too.
+        high = torch.where(going, torch.maximum(high * step, high + at_high.clamp(max=LARGEST)), high)
         at_high = torch.where(going, excess(high), at_high)
     low = torch.where(rising, low, zero)
     at_low = torch.where(rising, at_low, start)
