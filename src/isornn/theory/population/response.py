@@ -163,11 +163,10 @@ def first_fall(profile: Tensor) -> Tensor:
     return torch.where(start > 0, reached, 0.0)
 
 
-def _memory(profile: Tensor) -> Tensor:
+def _or_onwards(reach: Tensor, profile: Tensor) -> Tensor:
     first, last = profile[..., 1], profile[..., -1]
     fall = (first / last.clamp(min=_TINY)).clamp(min=_TINY).log()
     onwards = torch.where(fall > 0, (profile.shape[-1] - 2) / fall, torch.inf)
-    reach = first_fall(profile)
     return torch.where(reach.isfinite(), reach, torch.where(first > 0, onwards, 0.0))
 
 
@@ -224,7 +223,9 @@ class Response:
     def memory(self) -> Tensor:
         """The longest reach of any state; where it is beyond the profile what it would be if the decay went on as it is
         on average."""
-        found = [_memory(curve) for curve in (self.profile, *self.states.values())]
+        found = [_or_onwards(self.reach, self.profile)]
+        if self.profile.shape[-1] > 2:
+            found += [_or_onwards(first_fall(curve), curve) for curve in self.states.values()]
         return torch.stack(found).amax(0)
 
     @property
