@@ -6,6 +6,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,8 @@ def preserve_state(model: nn.Module, batch: Any = None) -> Iterator[None]:
     restore: dict[int, Callable[[], object]] = {}
     for module in model.modules():
         _snapshot(module.__dict__, restore)
-    scripted = {module: module.training for module in model.modules() if "training" not in module.__dict__}
+        if "training" not in module.__dict__:  # a scripted module has it elsewhere
+            restore[id(module)] = partial(setattr, module, "training", module.training)
     _snapshot(batch, restore)
     python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global state is what is kept)
     devices = sorted({tensor.get_device() for tensor in tensors if tensor.is_cuda})
@@ -74,8 +76,6 @@ def preserve_state(model: nn.Module, batch: Any = None) -> Iterator[None]:
                 module.register_forward_pre_hook(_normalise_the_batch)
             yield
     finally:
-        for module, training in scripted.items():
-            module.training = training
         random.setstate(python)
         np.random.set_state(numbers)  # noqa: NPY002
         with ExitStack() as undone:  # each of them, even if another fails
@@ -151,6 +151,8 @@ def _snapshot_tensor(tensor: Tensor, restore: dict[int, Callable[[], object]]) -
 
     def undo() -> None:
         if not _same_place(tensor, place):
+            if tensor.is_leaf:
+                tensor.grad = None  # it may be of another dtype
             tensor.data = place
         # Compared as bytes: NaN is not equal to itself, and -0 is equal to 0.
         if not torch.equal(_bytes(tensor.detach()), _bytes(value)):

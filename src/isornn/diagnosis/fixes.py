@@ -15,7 +15,7 @@ from isornn.cells import Cell, Input, Spec, SpecError, Vanilla
 from isornn.diagnosis.advice import Advice
 from isornn.diagnosis.record import layer_name
 from isornn.diagnosis.records import LayerDiagnosis
-from isornn.diagnosis.weights import doubled_gates, untrained_evidence, weight_facts
+from isornn.diagnosis.weights import doubled_gates, too_few_to_tell, untrained_evidence, weight_facts
 from isornn.init.data import in_forward_order, redraw_for_batch_
 from isornn.init.naming import redraw_named
 from isornn.init.writing import check_settable
@@ -239,8 +239,8 @@ def _fixed(model: nn.Module, findings: Sequence[Finding], batch: Any, generator:
         check_writable(layer)
         facts = weight_facts(layer)
         if untrained_evidence(facts) is None:
-            few = facts.recurrent_default is not None and facts.recurrent_default.likely
-            why = "it has too few weights to tell whether it is trained" if few else "it looks trained"
+            few = "it has too few weights to tell whether it is trained"
+            why = few if too_few_to_tell(facts) else "it looks trained"
             return [f"left alone ({kinds}): {why}; a new start would throw away what it has learnt"]
         redraw = next((fix for fix in fixes.values() if fix.function is redraw_), None)
         if redraw is not None:

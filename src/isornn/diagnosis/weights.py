@@ -145,6 +145,11 @@ def layer_evidence(layer: LayerDiagnosis) -> str | None:
     return None if layer.info.parametrised else untrained_evidence(layer.weights)
 
 
+def too_few_to_tell(weights: WeightFacts) -> bool:
+    """Whether a layer without `untrained_evidence` may be new all the same: its few weights are within torch's law."""
+    return weights.recurrent_default is not None and weights.recurrent_default.likely
+
+
 def _own_draw(draw: DefaultDraw | None, entries: int | None = None) -> bool:
     """Whether the entries, ``entries`` of them or all, are enough for a test, and look drawn by torch."""
     return draw is not None and draw.likely and (draw.entries if entries is None else entries) >= _ENOUGH

@@ -11,7 +11,7 @@ from torch import nn
 
 from isornn.capture.calls import recurrent_modules
 from isornn.cells.errors import brief
-from isornn.diagnosis.weights import untrained_evidence, weight_facts
+from isornn.diagnosis.weights import too_few_to_tell, untrained_evidence, weight_facts
 from isornn.init import LayerStart, critical_
 from isornn.nn.gate_tensors import recurrent_layers
 
@@ -77,8 +77,8 @@ def trained(model: nn.Module) -> str | None:
         ModuleError: the model has no recurrent layer.
     """
     facts = {layer.where: weight_facts(layer) for layer in recurrent_layers(model)}
-    unknown = {where: one.recurrent_default for where, one in facts.items() if untrained_evidence(one) is None}
-    small = [where for where, draw in unknown.items() if draw is not None and draw.likely]
+    unknown = {where: one for where, one in facts.items() if untrained_evidence(one) is None}
+    small = [where for where, one in unknown.items() if too_few_to_tell(one)]
     if names := [where for where in unknown if where not in small]:
         return f"{', '.join(names)} {'looks' if len(names) == 1 else 'look'} trained"
     return f"{', '.join(small)}: too few weights to tell whether they are trained" if small else None

@@ -85,6 +85,7 @@ class Stable:
 class Effort:
     """What `Population.stable` spends: bounds on steps and errors, as the arguments of ``settle`` and ``respond``.
 
+    At least ``least_steps`` are made before a fixed point counts as settled.
     Without ``apart`` copies are not started apart, and answers stand only where the input correlation and the stable
     correlation are 1 (chi_1 <= 1).
     """
