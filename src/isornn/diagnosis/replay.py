@@ -17,6 +17,7 @@ from isornn.diagnosis.records import ReplayCheck
 from isornn.nn.gate_tensors import RecurrentLayer
 from isornn.nn.layer_step import LayerStep, cast, gate_inputs, own_time
 from isornn.nn.recurrence import recurrence
+from isornn.nn.sequences import Sequences
 from isornn.nn.stepped import stepped
 
 if TYPE_CHECKING:
@@ -214,8 +215,13 @@ def replay_module(module: RecurrentModule, captured: CapturedSequence) -> list[L
             check = _check(layer, replay, ends, returned, dtype, rounded)
             done.append(LayerReplay(layer, replay, check, own))
             outputs.append(own_time(sequences, replay.output, layer.direction))
-        sequences = sequences.with_values(sequences.ended(torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]))
+        sequences = _of_layers(outputs, sequences)
     return done
+
+
+def _of_layers(outputs: list[Tensor], sequences: Sequences) -> Sequences:
+    """What the layers above are given: the outputs of one layer's directions, 0 behind each sequence's end."""
+    return sequences.with_values(sequences.ended(torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]))
 
 
 @torch.no_grad()
@@ -231,7 +237,7 @@ def _rounded_inputs(
             results = _in_dtype(below.replay, gate_inputs(below.layer, own, captured.previous), dtype)
             output = torch.cat([values[0 if below.replay.step.gives_state else -1] for _, values in results])
             outputs.append(own_time(sequences, output, below.layer.direction))
-        sequences = sequences.with_values(sequences.ended(torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]))
+        sequences = _of_layers(outputs, sequences)
     own = own_time(sequences, sequences.values, layer.direction)
     return gate_inputs(layer, own, captured.previous)
 
