@@ -193,6 +193,10 @@ class Polynomial:
         """States and input that it depends on."""
         return frozenset().union(*(term.variables for term in self.terms))
 
+    def functions(self, gate: str) -> list[GateFunction]:
+        """Its functions of a pre-activation, once for each term and factor."""
+        return [function for term in self.terms for function in term.factors.get(gate, ())]
+
     def degree(self, name: str) -> int:
         """Highest power of a state or the input."""
         return max((term.powers.get(name, 0) for term in self.terms), default=0)
@@ -238,7 +242,7 @@ class Polynomial:
                 total = total + value
             return total
 
-        kinks = {k for t in terms for f in t.factors.get(gate, ()) for k in f.kinks}
+        kinks = {kink for function in self.functions(gate) for kink in function.kinks}
         return GateFunction(gate, call, tuple(sorted(kinks)), _line(terms, gate))
 
     def _as_one_function(self) -> Polynomial | None:

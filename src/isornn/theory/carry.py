@@ -15,6 +15,7 @@ from isornn.cells.structure import NotPolynomial, structure_of
 from isornn.theory.inputs import AUTOCORRELATED, centred, reads_memory
 from isornn.theory.quadrature.affine import bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
+from isornn.theory.quadrature.smoothness import smoothness_of
 
 
 def brent(function: Callable[[float], float], low: float, high: float, **tolerance: float) -> float:
@@ -109,7 +110,10 @@ def carry_of(spec: Spec, second_moment: float = 0.0) -> Carry:
             variance, shared = variance + float(law.bias_var), shared + float(law.bias_var)
         mean = float(law.bias_mean) + nodes.offset[gate]
         correlation = torch.full_like(mean, shared / variance if variance > 0 else 1.0)
-        laws[gate] = GateLaw(mean, torch.full_like(mean, variance), _kinks(polynomial, gate)), correlation
+        laws[gate] = (
+            GateLaw(mean, torch.full_like(mean, variance), smoothness_of(polynomial.functions(gate))),
+            correlation,
+        )
     rates = torch.zeros_like(nodes.weight)[None, None]  # units may differ though no gate retains their state
     for a in polynomial.terms:
         for b in polynomial.terms:
@@ -133,7 +137,3 @@ def _slow(spec: Spec) -> tuple[str, Polynomial]:
     if not found:
         raise NotPolynomial(f"no state of {spec.cell.name} enters its own update affinely with one-gate factors")
     return next((slow for slow in found if slow[1].gates), found[0])
-
-
-def _kinks(polynomial: Polynomial, gate: str) -> tuple[float, ...]:
-    return tuple(sorted({k for t in polynomial.terms for f in t.factors.get(gate, ()) for k in f.kinks}))

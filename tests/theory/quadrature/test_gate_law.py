@@ -18,6 +18,7 @@ from torch import Tensor
 from isornn.cells.activations import hard_sigmoid
 from isornn.cells.polynomial import GateFunction
 from isornn.theory.quadrature.gate_law import GateLaw
+from isornn.theory.quadrature.grid import Smoothness
 
 CORRELATIONS = (-1.0, -0.95, -0.5, 0.0, 0.3, 0.9, 0.99, 1 - 1e-6, 1.0)
 STEEP = ((0.0, 1e-6), (0.7, 0.5), (-1.0, 9.0), (2.0, 25.0), (0.5, 400.0), (-30.0, 400.0), (-20.0, 1e4))
@@ -30,7 +31,7 @@ LINE = GateFunction("f", lambda u: u)
 
 def at(points: tuple[tuple[float, float], ...], kinks: tuple[float, ...] = ()) -> GateLaw:
     mean, variance = (torch.tensor(column, dtype=torch.float64) for column in zip(*points, strict=True))
-    return GateLaw(mean, variance, kinks)
+    return GateLaw(mean, variance, Smoothness(kinks))
 
 
 def pair(law: GateLaw, left: GateFunction, right: GateFunction, c: float) -> np.ndarray[Any, Any]:
@@ -233,11 +234,11 @@ def test_many_units_that_differ_in_their_mean_only(kinks: tuple[float, ...]) -> 
     function = HARD if kinks else SIGMOID
     means = torch.linspace(-3, 4, 400, dtype=torch.float64, requires_grad=True)
     for variance, c in ((30.0, 0.6),) if kinks else ((30.0, 0.6), (900.0, -0.4), (400.0, 0.999)):
-        law = GateLaw(means, torch.full((1,), variance, dtype=torch.float64).expand(400), kinks)
+        law = GateLaw(means, torch.full((1,), variance, dtype=torch.float64).expand(400), Smoothness(kinks))
         correlation = torch.full((400,), c, dtype=torch.float64)
         found = law.pair_expectation((function,), (function,), correlation)
         some = [0, 57, 200, 399]
-        alone = GateLaw(means[some].detach(), torch.full((4,), variance, dtype=torch.float64), kinks)
+        alone = GateLaw(means[some].detach(), torch.full((4,), variance, dtype=torch.float64), Smoothness(kinks))
         expected = alone.pair_expectation((function,), (function,), correlation[:4])
         torch.testing.assert_close(found[some], expected, rtol=0, atol=1e-10)
         (slopes,) = torch.autograd.grad(found.sum(), means)
@@ -249,7 +250,7 @@ def test_many_units_that_differ_in_their_mean_only(kinks: tuple[float, ...]) -> 
 def test_gradients_at_kinks_keep_little(factors: tuple[GateFunction, ...]) -> None:
     """The values of the inner integrals at all nodes of the outer ones took 22 GB in a cell with three such gates."""
     mean = torch.linspace(-1, 1, 4, dtype=torch.float64)
-    law = GateLaw(mean, torch.full_like(mean, 1.5), (-2.5, 0.0, 2.5))
+    law = GateLaw(mean, torch.full_like(mean, 1.5), Smoothness((-2.5, 0.0, 2.5)))
     c = torch.full_like(mean, 0.5).requires_grad_()
     kept = []
 

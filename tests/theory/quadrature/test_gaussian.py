@@ -15,8 +15,9 @@ from scipy.stats import norm
 from torch import Tensor
 
 from isornn.cells.activations import hard_sigmoid
-from isornn.theory.quadrature import gate_law
-from isornn.theory.quadrature.gate_law import hermite_table, power_series, standard_nodes
+from isornn.theory.quadrature import grid as grids
+from isornn.theory.quadrature.gate_law import power_series
+from isornn.theory.quadrature.grid import Smoothness, hermite_table, standard_nodes
 
 MEANS = (-50.0, -7.0, -1.3, 0.0, 0.4, 3.0, 50.0)
 VARIANCES = (0.0, 1e-6, 1e-3, 0.1, 1.0, 4.0, 25.0, 400.0, 1e4)
@@ -42,7 +43,7 @@ SMOOTH: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[float], float]]] =
 def engine(function: Callable[[Tensor], Tensor], grid: tuple[tuple[float, float], ...], kinks: tuple[float, ...] = ()):
     mean, variance = (torch.tensor(column, dtype=torch.float64) for column in zip(*grid, strict=True))
     std = variance.sqrt()
-    z, weight = standard_nodes(mean, std, kinks)
+    z, weight = standard_nodes(mean, std, Smoothness(kinks))
     return (function(mean[:, None] + std[:, None] * z) * weight).sum(-1).numpy()
 
 
@@ -116,7 +117,7 @@ def test_hard_sigmoid_has_its_closed_form() -> None:
 
 def test_two_kinks_at_one_place_are_one() -> None:
     mean, std = torch.tensor([0.3], dtype=torch.float64), torch.tensor([2.0], dtype=torch.float64)
-    z, weight = standard_nodes(mean, std, (1.0, 1.0))
+    z, weight = standard_nodes(mean, std, Smoothness((1.0, 1.0)))
     assert float((torch.relu(mean + std * z - 1) * weight).sum()) == pytest.approx(closed_relu(-0.7, 2.0), abs=1e-12)
 
 
@@ -124,13 +125,13 @@ def test_the_error_falls_exponentially_in_the_number_of_nodes(monkeypatch: pytes
     # An analytic integrand: error ~ exp(-2 pi d / step), so halving the step squares the error.
     grid = ((0.7, 25.0), (-1.0, 400.0), (3.0, 1e4))
     function = lambda u: (1 - torch.tanh(u) ** 2) ** 2  # noqa: E731
-    monkeypatch.setattr(gate_law, "RESOLUTION", 10.0)
-    monkeypatch.setattr(gate_law, "FEWEST_NODES", 2)
-    monkeypatch.setattr(gate_law, "STEP", 0.02)
+    monkeypatch.setattr(grids, "RESOLUTION", 10.0)
+    monkeypatch.setattr(grids, "FEWEST_NODES", 2)
+    monkeypatch.setattr(grids, "STEP", 0.02)
     expected = engine(function, grid)
     errors = []
     for step in (0.6, 0.3, 0.15):
-        monkeypatch.setattr(gate_law, "STEP", step)
+        monkeypatch.setattr(grids, "STEP", step)
         one_by_one = [engine(function, (point,))[0] for point in grid]
         errors.append(np.abs(np.array(one_by_one) - expected).max())
     assert errors[0] > 1e-5  # there is an error to lose

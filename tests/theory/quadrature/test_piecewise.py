@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from isornn.cells.polynomial import GateFunction
-from isornn.theory.quadrature.gate_law import standard_nodes
+from isornn.theory.quadrature.grid import Smoothness, standard_nodes
 from isornn.theory.quadrature.piecewise import pieces_of
 
 FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], tuple[float, ...]]] = {
@@ -28,7 +28,7 @@ def made(name: str) -> GateFunction:
 
 
 def expected(factors: tuple[GateFunction, ...], mean: Tensor, std: Tensor) -> Tensor:
-    z, weight = standard_nodes(mean, std, factors[0].kinks)
+    z, weight = standard_nodes(mean, std, Smoothness(factors[0].kinks))
     u = mean[..., None] + std[..., None] * z
     return (math.prod((f.call(u) for f in factors), start=torch.ones_like(u)) * weight).sum(-1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from isornn.theory.population.jacobian import formed_from, linearise
 from isornn.theory.population.units import draw_gates, next_inputs, variates
 from isornn.theory.quadrature.affine import BiasNodes, bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
+from isornn.theory.quadrature.smoothness import smoothness_of
 from isornn.theory.records import (
     BEYOND,
     NOT_CONVERGED,
@@ -248,8 +250,8 @@ class GateStatistics:
         reasons: dict[str, Tensor | bool] = {NOT_CONVERGED: ~second_moment.defined, reason: ~torch.isfinite(value)}
         return Quantity.of(torch.nan_to_num(value, 0.0, 0.0, 0.0), torch.nan_to_num(error, 0.0, 0.0, 0.0), reasons)
 
-    def _law(self, gate: str, second_moment: Tensor) -> GateLaw:
-        """The gate's pre-activation in every representative unit, (replicates, batch, nodes)."""
+    def _law(self, gate: str, second_moment: Tensor, functions: Iterable[GateFunction]) -> GateLaw:
+        """The gate's pre-activation in every representative unit, (replicates, batch, nodes), for such functions."""
         law, spec = self.laws.gates[gate], self.laws
         drive = _column(spec, law.input_var) + _column(spec, law.previous_input_var)
         variance = drive * _column(spec, spec.input.variance)
@@ -258,12 +260,11 @@ class GateStatistics:
             variance = variance + _column(spec, law.bias_var)
         mean = _column(spec, law.bias_mean) + self.nodes.offset[gate]
         mean, variance = torch.broadcast_tensors(mean, variance)
-        squash = roles_of(spec.cell).gates.get(gate)
-        return GateLaw(mean, variance, () if squash is None else squash.kinks)
+        return GateLaw(mean, variance, smoothness_of(functions))
 
     def _distance(self, carry: Polynomial, second_moment: Tensor) -> Tensor:
         """(replicates, batch)."""
-        laws = {gate: self._law(gate, second_moment) for gate in carry.gates}
+        laws = {gate: self._law(gate, second_moment, carry.functions(gate)) for gate in carry.gates}
         kept = torch.zeros(1, 1, 1, dtype=torch.float64)
         for term in carry.terms:
             part = torch.as_tensor(term.coefficient, dtype=torch.float64)
@@ -281,12 +282,18 @@ class GateStatistics:
         """(replicates, batch)."""
         total = torch.zeros(1, 1, dtype=torch.float64)
         for gate, squash in gates.items():
-            slope = GateFunction(gate, squash, squash.kinks).derivative
-            squares = self._law(gate, second_moment).expectation((slope, slope))
+            value = _function(squash)
+            slope = value.derivative
+            squares = self._law(gate, second_moment, [value]).expectation((slope, slope))
             steepest = slope.call(torch.full((1,), squash.middle, dtype=torch.float64)).square()
             mean = (squares * self.nodes.weight).sum(-1) if squares.shape[-1] > 1 else squares[..., 0]
             total = total - (mean / steepest).log() / 2
         return total / len(gates)
+
+
+@functools.cache
+def _function(squash: Squash) -> GateFunction:
+    return GateFunction(squash.gate, squash, squash.kinks)
 
 
 def distance_from_uniform(log_times: Tensor, weight: Tensor, length: float) -> Tensor:

@@ -29,6 +29,8 @@ from isornn.cells.structure import NotPolynomial, form_refusal, structure_of
 from isornn.theory.assumptions import check_assumptions
 from isornn.theory.inputs import AUTOCORRELATED, centred
 from isornn.theory.quadrature.gate_law import GateLaw
+from isornn.theory.quadrature.grid import Smoothness
+from isornn.theory.quadrature.smoothness import smoothness_of
 
 SCRAMBLES = 8
 SCRAMBLED_NODES = 128
@@ -170,6 +172,10 @@ def affine_refusal(cell: Cell) -> str | None:
     for gate, read in structure.reads.items():
         if read.part(state, 1).terms and read.part(state, 0).part(INPUT, 0).terms:
             return f"what u_{gate} reads has a part without {state}, so that it rests on the mean of {state} too"
+    try:
+        _smoothness(cell)
+    except NotPolynomial as reason:
+        return str(reason)
     return None
 
 
@@ -223,7 +229,7 @@ class AffineTheory:
         self.input_correlation = torch.where(received > 0, self._column(spec.input.correlation), 1.0)
         self.nodes = bias_nodes(spec, {g: n["bias_var"] for g, n in self.number.items()})
         self.fixed = spec.biases == "fixed"
-        self._kinks = {gate: _kinks_of(gate, [self.update, *self.reads.values()]) for gate in spec.gates}
+        self.smoothness = _smoothness(spec.cell)
 
     def _column(self, number: Any) -> Tensor:
         value = torch.as_tensor(number, dtype=torch.float64)
@@ -252,7 +258,7 @@ class AffineTheory:
             variance = number["recurrent_var"] * read + self._drive(gate, self.input_variance)
             mean = number["bias_mean"] + self.nodes.offset[gate]
             mean, variance = torch.broadcast_tensors(mean, variance)
-            laws[gate] = GateLaw(mean, variance, self._kinks[gate])
+            laws[gate] = GateLaw(mean, variance, self.smoothness[gate])
         return laws
 
     def _read_moment(self, gate: str, laws: GateLaws, state: PowerMoments) -> Tensor:
@@ -392,6 +398,8 @@ def _pair_moment(a: Term, b: Term, name: str, mean: Tensor, pair: Tensor) -> Ten
     return (1.0, mean, pair)[powers]
 
 
-def _kinks_of(gate: str, polynomials: list[Polynomial]) -> tuple[float, ...]:
-    functions = [f for p in polynomials for t in p.terms for f in t.factors.get(gate, ())]
-    return tuple(sorted({kink for f in functions for kink in f.kinks}))
+@functools.cache
+def _smoothness(cell: Cell) -> dict[str, Smoothness]:
+    structure = structure_of(cell)
+    parts = [*structure.update.values(), *structure.reads.values()]
+    return {gate: smoothness_of(f for part in parts for f in part.functions(gate)) for gate in cell.gates}

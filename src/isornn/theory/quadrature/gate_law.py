@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,97 +11,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from isornn.cells.polynomial import Factors, GateFunction
+from isornn.theory.quadrature.grid import SMOOTH, Smoothness, hermite_table, standard_nodes
 from isornn.theory.quadrature.piecewise import pieces_of
-
-REACH = 9.0  # standard deviations covered; the Gaussian mass beyond is 2e-19
-STEP = 0.14  # largest step in t; error below 1e-11 for the logistic function and tanh
-RESOLUTION = 0.4  # largest step in standard deviations where the Gaussian sits
-RELATIVELY_NARROW = 1e-3  # standard deviations, relative to the mean, below which nodes need care
-FEWEST_NODES, MOST_NODES = 33, 4096
-
-
-def standard_nodes(
-    mean: Tensor, std: Tensor, kinks: Sequence[float | Tensor] = (), *, inner_half: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Nodes z and weights w with ``E[F(mean + std Z)] = sum_j w_j F(mean + std z_j)`` for standard normal Z.
-
-    Args:
-        mean, std: any equal shapes; neither is differentiated (u = mean + std z is, by the caller).
-        kinks: values of u where F is not smooth, each one number or of the shape of ``mean``.
-        inner_half: only the half of the range on the side of 0, for the mean over it.
-
-    Returns:
-        z and w, each of the shape of ``mean`` with one axis of nodes added at the end.
-    """
-    mean, std = mean.detach(), std.detach()
-    # The grid needs a positive width; where std is smaller than this, F is constant over it anyway.
-    width = torch.maximum(std, 1e-9 * (1 + mean.abs()))
-    centre = torch.asinh(mean)
-    low, high = torch.asinh(mean - REACH * width) - centre, torch.asinh(mean + REACH * width) - centre
-    if inner_half:
-        low, high = torch.where(mean > 0, low, 0.0), torch.where(mean > 0, 0.0, high)
-    spacing = torch.minimum(torch.full_like(width, STEP), RESOLUTION * width / (1 + mean**2).sqrt())
-    needed = math.ceil(float(((high - low) / spacing).max())) + 1
-    count = min(max(needed, FEWEST_NODES), MOST_NODES)
-    if kinks:
-        at = [torch.asinh(torch.as_tensor(k, dtype=low.dtype)) - centre for k in kinks]
-        edges = torch.stack([low, high, *(torch.clamp(k, low, high) for k in at)]).sort(0).values
-        t, dt = _panels(edges, spacing)
-    else:
-        t = low[..., None] + (high - low)[..., None] * torch.linspace(0, 1, count, dtype=low.dtype)
-        dt = ((high - low) / (count - 1))[..., None]
-    growth = torch.exp(centre[..., None] + t)
-    shrink = 1 / growth
-    if bool((width > RELATIVELY_NARROW * (1 + mean.abs())).all()):
-        z = ((growth - shrink) / 2 - mean[..., None]) / width[..., None]
-    else:  # sinh(c + t) - sinh(c) without cancellation
-        z = 2 * torch.cosh(centre[..., None] + t / 2) * torch.sinh(t / 2) / width[..., None]
-    weight = torch.exp(-(z**2) / 2) * (growth + shrink) * dt
-    return z, weight / weight.sum(-1, keepdim=True)
-
-
-def _panels(edges: Tensor, spacing: Tensor) -> tuple[Tensor, Tensor]:
-    """Gauss-Legendre nodes and weights in each panel between neighbouring edges (first axis), which may be empty."""
-    nodes, weights = [], []
-    for low, high in itertools.pairwise(edges):
-        length = high - low
-        if not bool((length > 0).any()):
-            continue
-        needed = min(float((length / spacing).max()), MOST_NODES)
-        x, w = _legendre(32 + 16 * math.ceil(needed / 32))  # half of an even grid's, and some; in few sizes
-        nodes.append(low[..., None] + length[..., None] * x)
-        weights.append(length[..., None] * w)
-    return torch.cat(nodes, -1), torch.cat(weights, -1)
-
-
-@cache
-def _legendre(count: int) -> tuple[Tensor, Tensor]:
-    x, w = np.polynomial.legendre.leggauss(count)
-    return torch.from_numpy((x + 1) / 2), torch.from_numpy(w / 2)
-
-
-@cache
-def hermite_table(order: int, end: float = 10.0, nodes: int = 201) -> tuple[Tensor, Tensor]:
-    """Nodes z and ``weight_j he_n(z_j)``, so that ``E[F he_n] = F(nodes) @ table``, he_n the normalised polynomials.
-
-    A uniform grid; by default fine enough for degree 63 and for functions that change on a scale of 0.3 standard
-    deviations.
-
-    Args:
-        order: how many polynomials, from degree 0.
-        end: the grid is from ``-end`` to ``end``.
-        nodes: points of the grid.
-
-    Returns:
-        z of shape (nodes,), table of shape (nodes, order).
-    """
-    z = torch.linspace(-end, end, nodes, dtype=torch.float64)
-    before, now, columns = torch.zeros_like(z), torch.ones_like(z), []
-    for n in range(order):
-        columns.append(now)
-        before, now = now, (z * now - math.sqrt(n) * before) / math.sqrt(n + 1)
-    weight = torch.exp(-(z**2) / 2)
-    return z, torch.stack(columns, -1) * (weight / weight.sum())[:, None]
 
 
 def power_series(coefficients: Tensor, c: Tensor) -> Tensor:
@@ -130,13 +38,13 @@ class GateLaw:
 
     Args:
         mean, variance: equal shapes.
-        kinks: values of u where the cell's functions are not smooth.
+        smoothness: of the functions whose expectations are asked for.
     """
 
-    def __init__(self, mean: Tensor, variance: Tensor, kinks: tuple[float, ...] = ()) -> None:
-        self.mean, self.variance, self.kinks = mean, variance, kinks
+    def __init__(self, mean: Tensor, variance: Tensor, smoothness: Smoothness = SMOOTH) -> None:
+        self.mean, self.variance, self.smoothness = mean, variance, smoothness
         self.std = _root(variance)
-        self.u, self.weight = _nodes(mean, self.std, kinks)
+        self.u, self.weight = _nodes(mean, self.std, smoothness)
         self._values: dict[tuple[bool, int], Tensor] = {}
         self._expectations: dict[tuple[bool, tuple[int, ...]], Tensor] = {}
         self._series: dict[tuple[bool, tuple[int, ...]], tuple[Tensor, Tensor]] = {}
@@ -168,18 +76,18 @@ class GateLaw:
         if bool(same.all()):
             return self.expectation(left + right) + torch.zeros_like(c)
         value, direct = torch.zeros_like(c), ~same
-        if not self.kinks:
+        if not self.smoothness.kinks:
             f, f_tail = self._hermite(left)
             g, g_tail = self._hermite(right)
             value = power_series(f * g, c)
             tail = c.detach().abs() ** ORDER * (f_tail * g_tail).sqrt()
-            direct = direct & ((tail > TAIL) | (self.std.detach() > STEEPEST))
+            direct = direct & ((tail > TAIL) | (self.std.detach() > STEEPEST * self.smoothness.scale))
         count = self._means_needed()
         if bool(direct.any()) and c.shape[-1] > 2 * count and _alike(self.variance, c):
             across = self._across_means(left, right, c, count)
             value = torch.where(direct, across, value)
         elif bool(direct.any()):
-            law = GateLaw(self.mean.expand(c.shape)[direct], self.variance.expand(c.shape)[direct], self.kinks)
+            law = GateLaw(self.mean.expand(c.shape)[direct], self.variance.expand(c.shape)[direct], self.smoothness)
             value = value.masked_scatter(direct, law._integrate_pair(left, right, c[direct]))
         return torch.where(same, self.expectation(left + right), value)
 
@@ -188,7 +96,9 @@ class GateLaw:
         the gate if that is smooth itself."""
         half = (self.mean.detach().amax(-1) - self.mean.detach().amin(-1)) / 2
         scale = self.std.detach().amin(-1)
-        return 32 + math.ceil(float((16 * half / (scale if self.kinks else scale.clamp(min=1.0))).max()))
+        if not self.smoothness.kinks:
+            scale = scale.clamp(min=self.smoothness.scale)
+        return 32 + math.ceil(float((16 * half / scale).max()))
 
     def _across_means(self, left: Factors, right: Factors, c: Tensor, count: int) -> Tensor:
         """Units of the last axis differ in their mean only: Chebyshev interpolation between ``count`` means."""
@@ -196,7 +106,7 @@ class GateLaw:
         middle, half = (low + high) / 2, (high - low).clamp(min=1e-9) / 2
         angle = math.pi * (torch.arange(count, dtype=torch.float64) + 0.5) / count
         means = middle + half * angle.cos()
-        law = GateLaw(means, self.variance[..., :1].expand(means.shape), self.kinks)
+        law = GateLaw(means, self.variance[..., :1].expand(means.shape), self.smoothness)
         values = law.pair_expectation(left, right, c[..., :1].expand(means.shape))
         orders = torch.arange(count, dtype=torch.float64)
         transform = 2 / count * (orders[:, None] * angle).cos()
@@ -220,7 +130,7 @@ class GateLaw:
             if bool(where.any()):
                 chosen = [x[where] for x in (self.mean, self.variance, c)]
                 chunks = zip(*(torch.split(x, CHUNK) for x in chosen), strict=True)
-                parts = [integrate(GateLaw(m, v, self.kinks), left, right, k) for m, v, k in chunks]
+                parts = [integrate(GateLaw(m, v, self.smoothness), left, right, k) for m, v, k in chunks]
                 value = value.masked_scatter(where, torch.cat(parts))
         return value
 
@@ -228,7 +138,7 @@ class GateLaw:
         """``u_a = v + s z_a``, ``u_b = v + s z_b``, v ~ N(mean, c variance), s^2 = (1 - c) variance: an outer
         integral over v of two smoothed functions."""
         common, own = _root(self.variance * c), _root(self.variance * (1 - c))
-        v, weight = self._outer(common, [x for k in self.kinks for x in _around(k, own)])
+        v, weight = self._outer(common, [x for k in self.smoothness.kinks for x in _around(k, own)])
         a, b = self._both_smoothed(left, right, v, own)
         return (a * b * weight).sum(-1)
 
@@ -238,7 +148,7 @@ class GateLaw:
         The nodes are dense near v = 0 only, so both halves of the range are folded onto the one on that side.
         """
         common, own = _root(self.variance * -c), _root(self.variance * (1 + c))
-        kinks = [x for k in self.kinks for at in (k, 2 * self.mean - k) for x in _around(at, own)]
+        kinks = [x for k in self.smoothness.kinks for at in (k, 2 * self.mean - k) for x in _around(at, own)]
         v, weight = self._outer(common, [self.mean, *kinks], inner_half=True)  # an end that takes Gauss's nodes
         mirrored = 2 * self.mean[..., None] - v
         a, b = self._both_smoothed(left, right, v, own)
@@ -248,13 +158,13 @@ class GateLaw:
     def _both_smoothed(self, left: Factors, right: Factors, v: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
         """``E[F(v + own z)]`` and the same of G, once where F is G."""
         own = own[..., None].expand(v.shape)
-        smoothed = _smoothed(left, v, own, self.kinks)
+        smoothed = _smoothed(left, v, own, self.smoothness)
         same = [f.serial for f in left] == [f.serial for f in right]
-        return smoothed, smoothed if same else _smoothed(right, v, own, self.kinks)
+        return smoothed, smoothed if same else _smoothed(right, v, own, self.smoothness)
 
     def _outer(self, std: Tensor, kinks: list[float | Tensor], *, inner_half: bool = False) -> tuple[Tensor, Tensor]:
         fixed = [k.detach() if isinstance(k, Tensor) else k for k in kinks]
-        z, weight = standard_nodes(self.mean, std, fixed, inner_half=inner_half)
+        z, weight = standard_nodes(self.mean, std, self.smoothness, kinks=fixed, inner_half=inner_half)
         return self.mean[..., None] + std[..., None] * z, weight
 
     def _value(self, function: GateFunction) -> Tensor:
@@ -293,12 +203,12 @@ def _around(kink: float | Tensor, width: Tensor) -> tuple[Tensor, ...]:
     return kink - SMEARED * width, kink + 0 * width, kink + SMEARED * width
 
 
-def _smoothed(factors: Factors, mean: Tensor, std: Tensor, kinks: tuple[float, ...]) -> Tensor:
+def _smoothed(factors: Factors, mean: Tensor, std: Tensor, smoothness: Smoothness) -> Tensor:
     """``E[F(mean + std z)]``, some rows at once: larger temporaries cost more in page faults than in arithmetic."""
-    pieces = pieces_of(factors, kinks) if kinks else None
+    pieces = pieces_of(factors, smoothness.kinks) if smoothness.kinks else None
     if pieces is not None:
         return sum((piece.expectation(mean, std) for piece in pieces), torch.zeros_like(mean))
-    found: Tensor = _Smoothing.apply(mean.flatten(), std.flatten(), factors, kinks)
+    found: Tensor = _Smoothing.apply(mean.flatten(), std.flatten(), factors, smoothness)
     return found.view(mean.shape)
 
 
@@ -306,11 +216,11 @@ class _Smoothing(torch.autograd.Function):
     """The backward pass computes the rows again: their values at all nodes together would take tens of gigabytes."""
 
     @staticmethod
-    def forward(ctx: Any, mean: Tensor, std: Tensor, factors: Factors, kinks: tuple[float, ...]) -> Tensor:
+    def forward(ctx: Any, mean: Tensor, std: Tensor, factors: Factors, smoothness: Smoothness) -> Tensor:
         ctx.save_for_backward(mean, std)
-        ctx.factors, ctx.kinks = factors, kinks
+        ctx.factors, ctx.smoothness = factors, smoothness
         parts = zip(mean.split(ROWS), std.split(ROWS), strict=True)
-        return torch.cat([_expectation(factors, m, s, kinks) for m, s in parts])
+        return torch.cat([_expectation(factors, m, s, smoothness) for m, s in parts])
 
     @staticmethod
     @once_differentiable
@@ -320,25 +230,25 @@ class _Smoothing(torch.autograd.Function):
             with torch.enable_grad():
                 at = mean.detach().requires_grad_(), std.detach().requires_grad_()
                 # a sum with both, of which constant factors may depend on neither
-                value = _expectation(ctx.factors, *at, ctx.kinks) + 0 * (at[0] + at[1])
+                value = _expectation(ctx.factors, *at, ctx.smoothness) + 0 * (at[0] + at[1])
                 found.append(torch.autograd.grad(value, at, gradient))
         return *map(torch.cat, zip(*found, strict=True)), None, None
 
 
-def _expectation(factors: Factors, mean: Tensor, std: Tensor, kinks: tuple[float, ...]) -> Tensor:
-    u, weight = _nodes(mean, std, kinks)
+def _expectation(factors: Factors, mean: Tensor, std: Tensor, smoothness: Smoothness) -> Tensor:
+    u, weight = _nodes(mean, std, smoothness)
     return (_product(factors, u) * weight).sum(-1)
 
 
-def _nodes(mean: Tensor, std: Tensor, kinks: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+def _nodes(mean: Tensor, std: Tensor, smoothness: Smoothness) -> tuple[Tensor, Tensor]:
     """Nodes u and weights of N(mean, std^2), one of which carries the gradients.
 
     Nodes move with mean and std where functions are smooth. Functions with kinks have derivatives that jump, which
     moving nodes do not see; there nodes stay and the density moves, unless it is too narrow to be resolved so.
     """
-    z, weight = standard_nodes(mean, std, kinks)
+    z, weight = standard_nodes(mean, std, smoothness)
     moving = mean[..., None] + std[..., None] * z
-    if not kinks or not (torch.is_grad_enabled() and (mean.requires_grad or std.requires_grad)):
+    if not smoothness.kinks or not (torch.is_grad_enabled() and (mean.requires_grad or std.requires_grad)):
         return moving, weight
     staying = moving.detach()
     ratio = (

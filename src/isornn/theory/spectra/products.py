@@ -230,7 +230,7 @@ def _cells(spec: Spec, engine: QuadratureEngine, factor: Polynomial, scale: floa
         constant = float(sum(float(term.coefficient) for term in factor.terms))
         return PiecewiseLaw.at(scale * constant**2)
     (gate,) = factor.gates
-    kinks = [kink for term in factor.terms for function in term.factors.get(gate, ()) for kink in function.kinks]
+    kinks = [kink for function in factor.functions(gate) for kink in function.kinks]
     u, mass = _preactivation(spec, gate, float(engine.settled.laws[gate].variance.reshape(-1)[0]), kinks)
 
     def square(at: Tensor) -> Tensor:

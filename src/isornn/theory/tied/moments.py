@@ -12,7 +12,7 @@ from isornn.cells import Gate, Spec, Values, Vanilla
 from isornn.theory.population.jacobian import StateStructure
 from isornn.theory.population.settling import Moments
 from isornn.theory.population.units import HUGE, Draws
-from isornn.theory.quadrature.gate_law import hermite_table
+from isornn.theory.quadrature.grid import hermite_table
 from isornn.theory.records import NO_SPREAD, TOO_LARGE, Quantity
 from isornn.theory.tied.paths import AutoregressiveInput, GivenInput, InputMoments, Paths, TiedLaws, WhiteInput
 
