@@ -137,9 +137,11 @@ def test_algorithm_1_with_many_samples_is_the_fixed_point() -> None:
     assert short < 0.9 * found  # one iteration is no stationary law
 
 
-@pytest.mark.parametrize(("shift", "answer"), [(0.0, "holds"), (0.3, "does not hold")])
-def test_algorithm_1_is_enough_where_it_has_no_bias(shift: float, answer: str) -> None:
-    errors = [shift + error for error in (-0.1, 0.0, 0.1)]
+@pytest.mark.parametrize(
+    ("shift", "answer"), [(0.0, "holds"), (0.03, "holds"), (0.3, "does not hold"), (0.082, "not tested at this size")]
+)
+def test_algorithm_1_is_accurate_where_its_bias_is_below_its_spread(shift: float, answer: str) -> None:
+    errors = [shift + error for error in (-0.1, 0.0, 0.1)] * 20
     case = {"exact": 0.05, "errors": {"100": errors}, "seconds": {"10": [1.0], "100": [9.0]}}
     case |= {"kurtosis": 0.1, "largest": 4.0, "samples": 1000}
     assert target_named("gilboa-alg1").judge({"cases": {"a": case}}).answer == answer
