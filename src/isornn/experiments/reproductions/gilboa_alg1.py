@@ -124,9 +124,10 @@ TARGET = Target(
     published="'of order 100' samples and iterations give 'reasonably accurate values'; cost linear in both; the law "
     "of c heavy-tailed in general",
     choices="All variances 1 and forget biases 1 and 4. c starts at 0, which is unsaid; 15 steps of the moment map "
-    "from 0. Reasonably accurate: the mean error, with its 95 % interval, is below one run's standard "
-    "deviation, which is printed beside, so that what is left is the sampling's. Exact is this library's fixed point. That an LSTM's forget gate is below 1 excludes power-law "
-    "tails of c, for which the gate would have to exceed 1 at times; the kurtosis of its stationary law is printed.",
+    "from 0. Reasonably accurate: the mean error, with its 95 % interval, is below one run's standard deviation, which "
+    "is printed beside, so that what is left is the sampling's. Exact is this library's fixed point. That an LSTM's "
+    "forget gate is below 1 excludes power-law tails of c, for which the gate would have to exceed 1 at times; the "
+    "kurtosis of its stationary law is printed.",
     settings={"small": _SMALL, "paper": {**_SMALL, "sizes": [10, 30, 100, 300, 1000], "repeats": 200}},
     measure=measure,
     judge=judge,
