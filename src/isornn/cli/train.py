@@ -50,17 +50,20 @@ def train(
         raise SpecError("--data", str(data), "it is a folder")
     configuration = _configuration(file, changes or [], allow_import)
     folder = Path("runs") / configuration.hash if output is None else output
+    trained: set[bool] = set()
     with _progress(configuration.updates) as after_update:
         record = run(
             configuration,
             folder,
             data=data,
-            on_update=[after_update],
+            on_update=[after_update, lambda state: trained.add(True)],
             device=_checked(device),
             devices=_positive(devices),
         )
     if not first_process():
         return
+    if not trained:
+        say(f"isornn: no update was left to do: the run in {folder} had ended")
     _print(record)
     print(f"record: {folder / 'record.json'}")
     if record.diverged is not None:
