@@ -66,11 +66,11 @@ def test_a_border_of_chance_does_not_keep_to_the_band_of_figure_2() -> None:
     assert kept < 0.05 * 500
 
 
-def test_figure_6_wants_accuracy_that_grows_with_xi_and_a_border_that_is_off() -> None:
+def test_figure_6_wants_accuracy_that_grows_with_xi_wherever_the_border_lies() -> None:
     judge = target_named("gilboa-fig6").judge
     off = _map([9.0, 18.0, 31.0], XI)
     assert judge(off).answer == "holds"
-    assert judge(_map([4.5, 9.0, 18.0], XI)).answer == "does not hold"
+    assert judge(_map([4.5, 9.0, 18.0], XI)).answer == "holds"
     assert judge(_map([31.0, 18.0, 9.0], XI)).answer == "does not hold"
 
 
@@ -101,6 +101,7 @@ def _sizes(*finals: tuple[list[float], list[float]]) -> dict[str, Any]:
         (([0.1, 0.12, 0.15], [0.6, 0.65, 0.7]), "holds"),
         (([0.6, 0.65, 0.7], [0.1, 0.12, 0.15]), "does not hold"),
         (([0.1, 0.12, 0.71], [0.6, 0.65, 0.7]), UNTESTED),  # one seed of the standard start did it
+        (([0.1, 0.2, 0.3], [0.8, 0.85, 0.9]), UNTESTED),  # the standard start is not sure to have failed
         (([0.3, 0.32, 0.35], [0.4, 0.45, 0.5]), "does not hold"),  # the standard one learns too
         (([0.08, 0.12, 0.11], [0.08, 0.1, 0.13]), UNTESTED),  # nobody learned
     ],

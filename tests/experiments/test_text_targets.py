@@ -122,6 +122,13 @@ def _characters(typed: list[float], test: float = 1.5, classical: tuple[float, f
     return {"sizes": {"64": rows}}
 
 
+def _one_seed(measured: Any) -> Any:
+    """The first seed of each list of losses alone."""
+    if isinstance(measured, dict):
+        return {name: _one_seed(each) for name, each in measured.items()}
+    return measured[:1] if isinstance(measured[0], float) else [_one_seed(each) for each in measured]
+
+
 @pytest.mark.parametrize(
     ("measured", "answer"),
     [
@@ -130,6 +137,7 @@ def _characters(typed: list[float], test: float = 1.5, classical: tuple[float, f
         (_characters([1.7] * 3 + [1.95] * 3), UNTESTED),  # seeds mix
         (_characters([1.7] * 6, test=1.6), "does not hold"),  # bought at the test loss
         (_characters([1.7] * 6, test=1.2), "holds"),
+        (_one_seed(_characters([1.7] * 6)), UNTESTED),
         (_characters([1.7] * 6, test=None), "does not hold"),  # a loss that is no number
     ],
 )
@@ -164,7 +172,8 @@ def _words(regularised: float = 82.0, **changed: tuple[float, float]) -> dict[st
         (_words(T_GRU=(32.0, 195.8)), "does not hold"),
         (_words(T_LSTM=(28.2, 110.0)), "does not hold"),  # better on the test part than the LSTM
         (_words(RNN=(416.5, 160.0)), "does not hold"),  # better on the test part than the T-RNN
-        (_words(regularised=95.0), "does not hold"),
+        (_words(regularised=95.0), "holds"),  # printed, not judged
+        (_one_seed(_words()), UNTESTED),
     ],
 )
 def test_balduzzi_table_4(measured: dict[str, Any], answer: str) -> None:
@@ -188,7 +197,7 @@ def _sentences(short: list[float], long: list[float]) -> dict[str, Any]:
     [
         ([2.16, 2.12, 2.06, 2.06], [2.20, 2.24, 2.36, 2.34], "holds"),
         ([2.16, 2.12, 2.06, 2.06], [2.20, 2.20, 2.21, 2.34], UNTESTED),
-        ([2.16, 2.12, 2.06, 2.06], [2.40, 2.24, 2.36, 2.34], "does not hold"),
+        ([2.16, 2.12, 2.06, 2.06], [2.60, 2.24, 2.36, 2.34], "does not hold"),
     ],
 )
 def test_vorontsov_tables_3_and_4(short: list[float], long: list[float], answer: str) -> None:

@@ -80,6 +80,11 @@ NOT_MEASURED: tuple[NotMeasured, ...] = (
         "their xi and m1 are equal in theory ([margins](orthogonality.md#theory-of-a-margin)); trainings of the two "
         "were not compared",
     ),
+    NotMeasured(
+        "gilboa",
+        "figure 4, middle column: the critical start is faster by orders of magnitude",
+        "measured with the other columns and not judged: within 4000 updates a factor above 10 is hardly seen",
+    ),
     NotMeasured("gilboa", "2.3, 6: covariances during training", "open questions there, without a claim"),
     NotMeasured(
         "vorontsov",
@@ -97,6 +102,16 @@ NOT_MEASURED: tuple[NotMeasured, ...] = (
         "no number is claimed, and this library has no image networks; theorem 1 is measured for its cells",
     ),
     NotMeasured(
+        "vorontsov",
+        "tables 3 and 4: margins .01, .1 and 100, Glorot and identity starts",
+        "the claim does not name them, and each row takes an hour of one core and more; scale paper has all",
+    ),
+    NotMeasured(
+        "balduzzi",
+        "table 4: with dropout a T-LSTM is as good as an LSTM",
+        "networks of 650 units, 39 epochs, three dropouts; scale paper trains them, and scale small has small ones",
+    ),
+    NotMeasured(
         "balduzzi",
         "tables 1 to 4: size 256, networks of three layers on words, medium GRU and T-GRU",
         "more than a hundred hours on two cores; scale paper has size 256",
@@ -105,7 +120,12 @@ NOT_MEASURED: tuple[NotMeasured, ...] = (
     NotMeasured(
         "chensupp",
         "the supplementary figure",
-        "a diagram of the cell; eq. 25 is iterated in chensupp-fixedpoint",
+        "a diagram of the cell",
+    ),
+    NotMeasured(
+        "chensupp",
+        "eq. 25: the fixed point without a mean of the biases",
+        "chensupp-fixedpoint has the general case, eq. 26, at means that are not 0",
     ),
     NotMeasured("chensupp", "F: the 216 settings, trained", "some 200 hours on two cores; the sweep file has them"),
 )

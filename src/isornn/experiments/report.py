@@ -29,8 +29,10 @@ This page is made by `isornn reproduce report` from the records in `results/`. E
 section links, and the command beside it measures it again. A verdict is about the claim as worded here and is *holds*,
 *does not hold* or *not tested at this size*: a measurement that was too small, too short or too uncertain says nothing
 against a paper. Sizes are *small* (ten minutes on two cores at most), *medium* (three hours at most, chosen so that it
-can decide) and *paper* (as published). Intervals are Student's 95 % intervals over seeds. Terms are defined in the
-[glossary](glossary.md).
+can decide; some took longer) and *paper* (as published, or where a paper leaves sizes unsaid as large as is useful).
+Intervals are Student's 95 % intervals over seeds, of differences Welch's, of factors those of their logarithms; what
+stands behind +- is a standard error over networks. They are of the mean, so that an accuracy's may reach beyond what
+an accuracy can be. Terms are defined in the [glossary](glossary.md).
 """
 
 
@@ -90,7 +92,9 @@ def _first_line(found: Sequence[_Found]) -> str:
             f"{count} {_answers(answer, count)}" + (f" at scale {scale}" if scale and answer != UNTESTED else "")
             for (answer, scale), count in sorted(counts.items(), key=lambda item: _order(*item[0]))
         ]
-        said.append(f"{name} ({len(of_kind)}): {', '.join(parts)}")
+        corrected = sum(one.target.corrected for one in of_kind)
+        of_these = f", {corrected} of them about formulas as corrected here" if corrected else ""
+        said.append(f"{name} ({len(of_kind)}{of_these}): {', '.join(parts)}")
     return f"**Of {len(found)} figures, tables and statements: {'; '.join(said)}.**"
 
 

@@ -115,6 +115,7 @@ class Target:
         kind: what is measured: a theory and its networks, training, time, or what a file holds.
         untested: by scale, why measurements of its size cannot decide the claim, whatever comes out.
         undecided: why no scale that can be run here decides it.
+        corrected: whether the claim is about a formula that is printed with an error, as corrected here.
         see: a page with further measurements of the same, below ``docs/``.
     """
 
@@ -131,6 +132,7 @@ class Target:
     kind: Kind = "theory"
     untested: Mapping[Scale, str] = field(default_factory=dict)
     undecided: str = ""
+    corrected: bool = False
     see: str = ""
 
     def verdict(self, scale: Scale, measured: Measured) -> Verdict:

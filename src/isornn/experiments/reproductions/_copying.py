@@ -22,7 +22,7 @@ from isornn.training import RunRecord
 from isornn.training.metrics import read_metrics
 
 LEARNED = 0.1  # of the loss without memory
-_SURE = 0.05  # of an order by chance
+SURE = 0.05  # of an order by chance
 # As in this library's copy benchmark.
 RATES = {"name": "geodesic", "rate": 1e-3, "geodesic_rate": 1e-2, "spectrum_rate": 1.0, "rest": "rmsprop"}
 SMALL = {"hidden": 128, "held_out": 100, "validate_every": 25, "clip": 1.0}
@@ -110,7 +110,7 @@ def sooner(rows: Sequence[Row]) -> bool | None:
     if len({update for _, update in pairs}) == 1:
         return None
     tau, chance = kendalltau(*zip(*pairs, strict=True))
-    return bool(tau < 0) if chance < _SURE else None
+    return bool(tau < 0) if chance < SURE else None
 
 
 def median_range(row: Row) -> str:
@@ -129,8 +129,9 @@ def effects(title: str, rows: Mapping[str, Row], published: str = "") -> list[Ef
     ]
 
 
-def panel(title: str, rows: Mapping[str, Row], length: int | None) -> Panel:
-    """Every seed's best accuracy so far over the updates, a colour for each row; the loss of earlier records.
+def panel(title: str, rows: Mapping[str, Row], length: int | None, *, best: bool = True) -> Panel:
+    """Every seed's best accuracy so far over the updates, a colour for each row; the loss of earlier records. With
+    ``best`` false the first seed's accuracy as it is, where the question is what is lost again.
 
     What is learned lies between the accuracy without memory and 1, as nearly all steps are blanks; the axis begins a
     little below. Earlier records have no length.
@@ -138,14 +139,14 @@ def panel(title: str, rows: Mapping[str, Row], length: int | None) -> Panel:
     part = "accuracies" if all("accuracies" in one for one in rows.values()) else "losses"
     curves = []
     for colour, (name, one) in enumerate(rows.items()):
-        for number, values in enumerate(one[part]):
+        for number, values in enumerate(one[part] if best else one[part][:1]):
             updates = [one["every"] * k for k in range(1, len(values) + 1)]
-            shown = list(accumulate(values, max)) if part == "accuracies" else values
+            shown = list(accumulate(values, max)) if best and part == "accuracies" else values
             curves.append(Curve(updates, shown, "" if number else name, colour=colour))
     if part == "losses":
         marks = [Mark("y", 1.0, "without memory"), Mark("y", LEARNED, "learned")]
         return Panel(title, "update", "held-out loss over that without memory", curves, marks=marks, log=("y",))
-    label = "best held-out accuracy so far, all steps"
+    label = "best held-out accuracy so far, all steps" if best else "held-out accuracy, all steps, first seed"
     if length is None:
         return Panel(title, "update", label, curves)
     missed = COPIED * (1 - 1 / LETTERS) / (length + 2 * COPIED)

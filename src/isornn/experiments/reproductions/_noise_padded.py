@@ -209,12 +209,18 @@ class Follows:
     Args:
         slope: of ln border over ln xi; 1 is proportion.
         ratio: geometric mean of border / xi over the columns.
-        reach: ln of the largest over the smallest xi of these columns.
+        shortest, longest: xi of these columns.
     """
 
     slope: Effect
     ratio: Effect
-    reach: float
+    shortest: float
+    longest: float
+
+    @property
+    def reach(self) -> float:
+        """ln of the longest over the shortest xi."""
+        return math.log(self.longest / self.shortest)
 
     @property
     def within(self) -> bool | None:
@@ -244,7 +250,8 @@ def follows(measured: Measured, case: Mapping[str, Any], times: str = "xi") -> F
             f"{name}: slope of ln border over ln xi", [float(fit.slope) for fit in fits], "1, by the curves"
         ),
         by_seeds.effect(f"{name}: border over xi, geometric mean", ratios, "3 to 6, by the curves"),
-        max(xi) - min(xi),
+        math.exp(min(xi)),
+        math.exp(max(xi)),
     )
 
 

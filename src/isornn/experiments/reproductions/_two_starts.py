@@ -16,6 +16,7 @@ from isornn.training.metrics import read_metrics
 
 STARTS = {"standard": "gilboa-peephole-standard", "critical": "gilboa-peephole-critical"}
 _ORDER = 10.0  # times as many updates
+_LEAST = "at least, as it does not get there, "
 RATES = [round(10 ** (-2 - 3 * k / 7), 6) for k in range(8)]
 """Eight from 1e-2 to 1e-5, evenly on a logarithmic axis: the scan of D.5.1, whose spacing is unsaid."""
 MEDIUM: Mapping[str, Any] = {
@@ -36,7 +37,9 @@ CHOICES = (
     "both starts alike. The gradient is clipped at norm 1, which the paper does not say. Accuracy over updates is on "
     "held-out digits, the paper's on those of training. Learned: the 95 % interval over seeds is above chance. To "
     "hold, the standard start learns the shortest sequences, and at one of the longer lengths the critical start "
-    "learns, is ahead by an interval above 0, and the standard one does not learn."
+    "learns, is ahead by an interval above 0, and the standard one's is below halfway from chance to the critical one. "
+    "That at lengths between both learn and the critical start is faster by orders of magnitude is measured and not "
+    "judged: within so few updates a factor above 10 is hardly seen."
 )
 
 TaskOf = Callable[[Mapping[str, Any], int], dict[str, Any]]
@@ -165,6 +168,12 @@ def learned(one: Mapping[str, Any], start: str) -> bool | None:
     return by_seeds.above(by_seeds.effect("", finals(one, start)), one["chance"])
 
 
+def _fails(one: Mapping[str, Any]) -> bool:
+    """Whether the standard start does not get halfway from chance to where the critical one ends, by its interval."""
+    halfway = (one["chance"] + mean(finals(one, "critical"))) / 2
+    return by_seeds.above(by_seeds.effect("", finals(one, "standard")), halfway) is False
+
+
 def ahead(one: Mapping[str, Any]) -> Effect:
     """How much better the critical start is at the end."""
     what = f"T = {one['length']}: last accuracy, critical less standard"
@@ -183,9 +192,15 @@ def speed_up(measured: Measured, one: Mapping[str, Any]) -> Effect:
     never = any(update is None for update in reached["standard"])
     times = [[update or updates[-1] for update in reached[start]] for start in ("standard", "critical")]
     ratios = [slow / fast for slow, fast in zip(*times, strict=True)]
-    least = "at least, as it does not get there, " if never else ""
+    least = _LEAST if never else ""
     what = f"T = {one['length']}: {least}updates of the standard start over those of the critical one to {goal:.2f}"
-    return by_seeds.effect(what, ratios, "orders of magnitude at middle lengths")
+    return by_seeds.factor(what, ratios, "orders of magnitude at middle lengths")
+
+
+def _tenfold(factor: Effect) -> bool | None:
+    """Whether it is above ten; where the standard start never gets there it is a lower bound, which refutes nothing."""
+    found = by_seeds.above(factor, _ORDER)
+    return None if found is False and _LEAST in factor.what else found
 
 
 def at_its_end(measured: Measured) -> list[str]:
@@ -207,7 +222,7 @@ def judge(measured: Measured) -> Verdict:
     if len(measured["updates"]) > 1:
         times = [speed_up(measured, one) for one in measured["sizes"]]
         effects += tuple(times)
-        faster = [by_seeds.above(one, _ORDER) for one in times]
+        faster = [_tenfold(one) for one in times]
         tenfold = True if True in faster else None if None in faster else False
     why = "; ".join(summary(one) for one in measured["sizes"])
     if len(measured["updates"]) > 1:
@@ -222,10 +237,10 @@ def judge(measured: Measured) -> Verdict:
             effects,
         )
     split = [one for one in longer if by_seeds.above(ahead(one)) and learned(one, "critical")]
-    failed = [one for one in split if learned(one, "standard") is not True]
+    failed = [one for one in split if _fails(one)]
     answer: Answer
     if failed:
-        answer, reason = "holds", f"at T = {failed[-1]['length']} only the critical start is above chance"
+        answer, reason = "holds", f"at T = {failed[-1]['length']} only the critical start learns"
     elif learned(longer[-1], "standard") or any(by_seeds.above(ahead(one)) is False for one in longer):
         answer, reason = "does not hold", "the standard start learns the longest sequences, or is ahead at longer ones"
     else:

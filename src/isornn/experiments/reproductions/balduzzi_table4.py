@@ -85,19 +85,17 @@ def judge(measured: Measured) -> Verdict:
     unstable = [name for name, row in measured["small"].items() if any(row.get("unstable", ()))]
     sizes = {"small": small} | ({"medium": _perplexities(measured, "medium")} if "medium" in measured else {})
     parts = {
-        f"{typed} lower than {classical} in training": seeds.below(small[typed]["train"], small[classical]["train"])
+        f"{typed} lower than {classical} in training": seeds.in_order(small[typed]["train"], small[classical]["train"])
         for classical, typed in PAIRS
     }
     parts |= {
-        f"{typed} higher than {classical} on the test part": seeds.below(small[classical]["test"], small[typed]["test"])
+        f"{typed} higher than {classical} on the test part": seeds.in_order(
+            small[classical]["test"], small[typed]["test"]
+        )
         for classical, typed in PAIRS[1:]
     }
-    parts["T-RNN lower than RNN on the test part"] = seeds.below(small["T-RNN"]["test"], small["RNN"]["test"])
+    parts["T-RNN lower than RNN on the test part"] = seeds.in_order(small["T-RNN"]["test"], small["RNN"]["test"])
     parts = {name: None if any(one in name.split() for one in unstable) else part for name, part in parts.items()}
-    if "medium" in sizes:
-        lower = seeds.below(sizes["medium"]["LSTM"]["test"], sizes["medium"]["T-LSTM"]["test"])
-        unsure = lower and len(small["RNN"]["test"]) == 1  # one seed is no evidence of a small difference
-        parts["with dropout LSTM not lower than T-LSTM on the test part"] = None if unsure else not lower
     details = "; ".join(
         f"{size} {name} train {seeds.mean_range(row['train'], '.1f')}, test {seeds.mean_range(row['test'], '.1f')}"
         for size, rows in sizes.items()
@@ -191,8 +189,7 @@ TARGET = Target(
     id="balduzzi-table4",
     source="Balduzzi & Ghifary 2016, table 4",
     claim="On words, small strongly typed networks reach lower training perplexities than classical ones of the same "
-    "size; T-LSTM and T-GRU have higher test perplexities, and T-RNN a lower one; with dropout a "
-    "T-LSTM is as good as an LSTM.",
+    "size; T-LSTM and T-GRU have higher test perplexities, and T-RNN a lower one.",
     published="perplexity (train, test): RNN (416.5, 432.0), T-RNN (58.7, 169.3), LSTM (36.7, 117.3), T-LSTM (28.2, "
     "200.4), GRU (31.1, 173.3), T-GRU (28.6, 195.8); medium, with dropout: LSTM (48.5, 82.7), T-LSTM (50.2, 82.7)",
     choices=f"{CHOICE} Cells as printed: the RNN is logistic, the LSTM has coupled gates and a tanh at its output. "
@@ -205,7 +202,8 @@ TARGET = Target(
     "small with dropout 0.5 between layers; the number of epochs is the published 13. Train: the mean over the last "
     "epoch. Scale medium has the small networks on all of the text, one seed, as published, and none with dropout. "
     "Three-layer networks and the medium GRU and T-GRU are left out. All seeds must say the same, else a "
-    "part is not decided.",
+    "part is not decided, and one seed decides none. That with dropout a T-LSTM is as good as an LSTM is printed where "
+    "it was measured, and not judged.",
     settings={
         "small": {
             "lines": 300,

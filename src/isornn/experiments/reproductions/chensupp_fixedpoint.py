@@ -103,4 +103,5 @@ TARGET = Target(
     measure=measure,
     judge=judge,
     panels=panels,
+    corrected=True,
 )

@@ -91,11 +91,12 @@ def judge(measured: Measured) -> Verdict:
         parts[name] = by_seeds.all_known([above, None if below is None else not below])
         first, *_, last = case["seconds"]
         cost = statistics.median(case["seconds"][last]) / statistics.median(case["seconds"][first])
+        work = (int(last) / int(first)) ** 2
         details.append(
             f"{name}: one run is off by {spread:.1%} (standard deviation), E h^2 {case['exact']:.4f}; from {first} to "
-            f"{last} samples and iterations the time grows {cost:.1f} times; c has an excess kurtosis of "
-            f"{case['kurtosis']:.2f}, its largest of {case['samples']} samples is {case['largest']:.1f} standard "
-            "deviations off"
+            f"{last} samples and iterations the time grows {cost:.1f} times ({work:.0f} by what is linear in both); c "
+            f"has an excess kurtosis of {case['kurtosis']:.2f}, its largest of {case['samples']} samples is "
+            f"{case['largest']:.1f} standard deviations off"
         )
     return Verdict(by_seeds.answer_of(parts), "; ".join(details), tuple(effects))
 

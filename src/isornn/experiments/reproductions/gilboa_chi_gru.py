@@ -128,4 +128,5 @@ TARGET = Target(
     measure=measure,
     judge=judge,
     panels=panels,
+    corrected=True,
 )

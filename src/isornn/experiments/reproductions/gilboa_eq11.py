@@ -137,4 +137,5 @@ TARGET = Target(
     measure=measure,
     judge=judge,
     panels=panels,
+    corrected=True,
 )

@@ -173,4 +173,5 @@ TARGET = Target(
     measure=measure,
     judge=judge,
     panels=panels,
+    corrected=True,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from isornn.experiments.reproductions import _by_seeds as by_seeds
 from isornn.experiments.reproductions import _concatenated as concatenated
 from isornn.experiments.reproductions import _two_starts as two
 from isornn.experiments.target import Measured, Target, Verdict
@@ -29,14 +28,14 @@ def _tested(start: Measured) -> list[float]:
 
 
 def panels(measured: Measured) -> list[Panel]:
-    """Means over seeds with their 95 % intervals, of both starts, and chance."""
+    """Means over seeds and every seed, of both starts, and chance."""
     lengths = [one["length"] for one in measured["sizes"]]
     curves = []
-    for start in two.STARTS:
-        means = [by_seeds.effect("", _tested(one["starts"][start])) for one in measured["sizes"]]
-        half = [0.0 if one.high is None or one.value is None else one.high - one.value for one in means]
-        curves.append(Curve(lengths, [one.value for one in means], f"{start}, 95 % interval", error=half))
-    curves.append(Curve(lengths, [one["chance"] for one in measured["sizes"]], "chance", "dashed"))
+    for colour, start in enumerate(two.STARTS):
+        tested = [_tested(one["starts"][start]) for one in measured["sizes"]]
+        curves.append(Curve(lengths, [two.mean(each) for each in tested], f"{start}, mean and seeds", colour=colour))
+        curves += [Curve(lengths, seed, "", "points", colour=colour) for seed in zip(*tested, strict=True)]
+    curves.append(Curve(lengths, [one["chance"] for one in measured["sizes"]], "chance", "dashed", colour=2))
     return [Panel(f"after {measured['updates'][-1]} updates", "length T", "accuracy", curves, y_range=(0.0, 1.0))]
 
 

@@ -23,7 +23,10 @@ def judge(measured: Measured) -> Verdict:
         if found is not None:
             effects += [found.slope, found.ratio]
             low, high = 1 - math.log(2) / found.reach, 1 + math.log(2) / found.reach
-            details.append(f"{name}: slopes from {low:.2f} to {high:.2f} stay in the band")
+            details.append(
+                f"{name}: borders at xi from {found.shortest:.2g} to {found.longest:.2g}, of which slopes from "
+                f"{low:.2f} to {high:.2f} stay in the band"
+            )
         details += [
             f"{name}, bias {bias:g}: the border is beyond {times:.1f} xi"
             for bias, times in padded.beyond(measured, case).items()

@@ -15,7 +15,7 @@ def measure(bench: Bench) -> Measured:
 
 
 def judge(measured: Measured) -> Verdict:
-    """Accuracy rises with xi in every cell, and in some cell the border leaves the band from 3 xi to 6 xi."""
+    """Accuracy rises with xi in every cell; how the border lies is reported."""
     rises: dict[str, bool | None] = {}
     within: dict[str, bool | None] = {}
     effects = []
@@ -30,13 +30,7 @@ def judge(measured: Measured) -> Verdict:
             rises[name] = by_seeds.above(effects[-1])
         within[name] = None if found is None else found.within
         effects += [] if found is None else [found.slope, found.ratio]
-    off = (
-        True
-        if False in within.values()
-        else by_seeds.all_known(not one if one is not None else None for one in within.values())
-    )
     parts = {f"{name}: accuracy rises with xi": yes for name, yes in rises.items()}
-    parts["some border leaves 3 xi to 6 xi"] = off
     judged = "; ".join(f"{part}: {by_seeds.SAID[yes]}" for part, yes in parts.items())
     kept = ", ".join(f"{name}: {by_seeds.SAID[yes]}" for name, yes in within.items())
     return Verdict(by_seeds.answer_of(parts), f"{judged}. The border keeps to the band: {kept}", tuple(effects))
@@ -52,12 +46,12 @@ def _mean_rank(measured: Measured, case: Measured, seed: int) -> float | None:
 TARGET = Target(
     id="gilboa-fig6",
     source="Gilboa et al. 2019, figure 6 (D.2)",
-    claim="With tied weights accuracy still is higher where the untied xi is larger, and the border deviates from "
-    "3 xi to 6 xi.",
+    claim="With tied weights accuracy still is higher where the untied xi is larger.",
     published="no numbers; heat maps with the curves 3 xi and 6 xi of untied networks",
     choices=f"{padded.CHOICES} The curves of tied networks are drawn too: growth over the later half of 24 steps "
-    "from state 0; there are none where displacements grow. Deviation means a cell whose border does not "
-    "keep to the band.",
+    "from state 0; there are none where displacements grow. The paper's 'deviations resulting from the violation of "
+    "the untied weights assumption' are reported as borders that leave the band from 3 xi to 6 xi, and not judged: "
+    "those of untied networks leave it too (gilboa-fig2).",
     settings={
         "small": {**padded.SMALL, **_TIED_STEPS},
         "medium": {**padded.MEDIUM, **_TIED_STEPS},

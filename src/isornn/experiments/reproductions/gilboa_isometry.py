@@ -70,7 +70,7 @@ TARGET = Target(
     source="Gilboa et al. 2019, section 5 and D.4",
     claim="As recurrent weights go to 0 and the forget bias grows, m1 goes to 1, the variance of the squared singular "
     "values to 0, and xi diverges.",
-    published="xi = 74.5 for the critical peephole LSTM follows from sigma(5)^2",
+    published="no number; of the critical peephole LSTM xi = 74.5 follows from sigma(5)^2",
     choices="Peephole LSTM; input_var equal to weight_var; both limits are taken together, weight_var = 10^-b. With a "
     "weight_var that stays, the variance stops at 2 E a^2 E v.",
     settings={"small": {"biases": _BIASES}, "paper": {"biases": _BIASES}},

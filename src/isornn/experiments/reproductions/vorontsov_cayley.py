@@ -100,4 +100,5 @@ TARGET = Target(
     measure=measure,
     judge=judge,
     panels=panels,
+    corrected=True,
 )

@@ -120,7 +120,8 @@ def panels(measured: Measured) -> list[Panel]:
     ]
     title = f"proxy for long T: W after T = {list(measured['lengths'])[-1]}"
     marks = [Mark("y", LARGEST, "float32's largest")]
-    return [*found, Panel(title, "t", "log10 of the norm of W^t", curves, marks=marks, log=("x",))]
+    y_range = (-LARGEST, 3 * LARGEST)  # beyond it all numbers are 0 or infinite
+    return [*found, Panel(title, "t", "log10 of the norm of W^t", curves, marks=marks, log=("x",), y_range=y_range)]
 
 
 def _known(seeds: Sequence[list[float] | None]) -> list[list[float]]:

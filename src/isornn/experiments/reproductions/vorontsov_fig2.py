@@ -92,11 +92,15 @@ def judge(measured: Measured) -> Verdict:
         "margin 0 keeps the norm": zero < _FLAT,
         "the spread grows from margin to margin": by_seeds.of_all(ordered),
     }
-    effects = [by_seeds.effect("largest spread over t of ln |gradient|, margin 0", [zero])]
+    effects = [
+        by_seeds.effect(
+            "largest spread over t of ln |gradient|, margin 0", [max(seed) for seed in measured["spreads"]["0"]]
+        )
+    ]
     for narrow, wide in pairwise(later):
         more = [b / a for a, b in zip(later[narrow], later[wide], strict=True)]
         what = f"spread with margin {wide} over that with margin {narrow}, by seed"
-        effects.append(by_seeds.effect(what, more, "above 1"))
+        effects.append(by_seeds.factor(what, more, "above 1"))
     effects += [
         by_seeds.effect(f"spread over t of ln |gradient|, later half of training, margin {name}", each)
         for name, each in later.items()

@@ -87,7 +87,7 @@ def judge(measured: Measured) -> Verdict:
         f"{Adding.baseline:.4f}",
         tuple(
             by_seeds.effect(
-                f"least held-out error, margin {name}", errors, "0.167" if name in ("0", "none") else "less"
+                f"least held-out error, margin {name}", errors, "0.167" if name.startswith(("0", "none")) else "less"
             )
             for name, errors in least.items()
         ),

@@ -11,7 +11,7 @@ from isornn.experiments.reproductions import _by_seeds as by_seeds
 from isornn.experiments.reproductions._followed import DECAY
 from isornn.experiments.runs import train_all
 from isornn.experiments.target import Bench, Measured, Target, Verdict
-from isornn.figures import Panel
+from isornn.figures import Mark, Panel
 from isornn.tasks import load_digits
 
 _ORDERS: Mapping[str, Mapping[str, int]] = {"ordered": {}, "permuted": {"permutation": 0}}
@@ -114,7 +114,9 @@ def panels(measured: Measured) -> list[Panel]:
         places = list(range(1, len(rows) + 1))
         curve = by_seeds.points(places, list(rows.values()), "")
         names = list(enumerate(rows, 1))
-        found.append(Panel(f"{order}: test accuracy, half the range", "", "accuracy", [curve], names=names))
+        marks = [Mark("y", 0.9, "published, OPLU permuted: above")] if order == "permuted" else []
+        title = f"{order}: test accuracy, half the range"
+        found.append(Panel(title, "", "accuracy", [curve], marks=marks, names=names))
     return found
 
 
