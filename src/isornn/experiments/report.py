@@ -120,6 +120,12 @@ def _provenance(found: Sequence[_Found]) -> str:
         lines.append(f"{len(dates)} of them are of {days}, commits {', '.join(commits)}.")
     if older:
         lines.append(f"{older} are of earlier versions, which noted neither date, commit nor processor time.")
+    killed = [one.target for one in records if (one.processor_seconds or 0) > one.hardware["cores"] * one.seconds]
+    if killed:
+        lines.append(
+            f"Of {', '.join(killed)} the clock says less than the processors could have worked in: calls that were "
+            "killed left no time on it, or another target had trained the same runs."
+        )
     lines.append("To cite a result, name its target, scale and commit.")
     return " ".join(lines)
 
