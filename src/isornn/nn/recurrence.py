@@ -105,8 +105,8 @@ def _projected(
 
 def transformed(given: Iterable[Tensor | None]) -> bool:
     """Whether torch.func's transforms or forward derivatives are active; they do not support custom operations."""
-    if torch.compiler.is_compiling():
-        return False
+    if torch.compiler.is_compiling():  # torch's compiler knows this function, and not the other
+        return torch._C._functorch.peek_interpreter_stack() is not None
     if torch._C._are_functorch_transforms_active():
         return True
     if forward_ad._current_level < 0:  # no forward derivatives are taken

@@ -306,7 +306,7 @@ class RNN(nn.Module):
         weights = self._weights(place, values.shape[0], precision)
         x = _cast(sequences.reversed(values) if direction else values, precision)
         started = tuple(_cast(value, precision) for value in initial)
-        self._check_dtypes(weights.matrix.dtype, x, started)
+        self._check_alike(weights, x, started)
         x = self._with_features(x, layer, place)
         inputs = self._with_previous(x, previous) if self.layout.stacks["weight_ph"] else x
         pointwise = x if self.cell.input_enters_pointwise else None
@@ -398,10 +398,15 @@ class RNN(nn.Module):
         by_place = [value.reshape(places, batch, value.shape[-1]).unbind(0) for value in given]
         return list(zip(*by_place, strict=True))
 
-    def _check_dtypes(self, expected: torch.dtype, x: Tensor, initial: tuple[Tensor, ...]) -> None:
-        for name, value in (("input", x), *((f"hx.{n}", v) for n, v in zip(self.cell.states, initial, strict=True))):
-            if value.dtype != expected:
-                raise ValueError(f"{name}: {value.dtype} is not allowed; the layer is {expected}")
+    def _check_alike(self, weights: Weights, x: Tensor, initial: tuple[Tensor, ...]) -> None:
+        """One dtype and device for all: a kernel reads memory as what it is told that it is."""
+        expected = weights.matrix
+        states = {f"hx.{name}": value for name, value in zip(self.cell.states, initial, strict=True)}
+        for name, value in {"input": x, **states, **weights.named()}.items():
+            if value.dtype != expected.dtype:
+                raise ValueError(f"{name}: {value.dtype} is not allowed; the layer is {expected.dtype}")
+            if value.device != expected.device:
+                raise ValueError(f"{name}: device {value.device} is not allowed; the layer is on {expected.device}")
 
     def gate_inputs(self, x: Tensor, layer: int = 0, direction: int = 0, previous: Tensor | None = None) -> Tensor:
         """(T, B, .): what the input matrices of a layer and direction multiply.

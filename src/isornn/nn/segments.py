@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from isornn.cells import Cell
 from isornn.nn.cudnn import recurrence_by_cudnn, runs_cudnn
 from isornn.nn.layout import Layout
+from isornn.nn.onednn import lstm_by_onednn, runs_onednn
 from isornn.nn.recurrence import recurrence, transformed
 from isornn.nn.sequences import last_states
 from isornn.nn.stepped import Weights
@@ -49,7 +50,7 @@ class Segments:
 
         A segment begins, too, at the steps ``detached``, where the first state is read without its gradient.
         """
-        every = self.checkpoint_every if torch.is_grad_enabled() else None
+        every = self.checkpoint_every if torch.is_grad_enabled() and not _of_any_length() else None
         if every is None and not detached:
             return self._segment(inputs, pointwise, self.weights, initial, lengths)
         length = inputs.shape[0]
@@ -83,6 +84,8 @@ class Segments:
         by_cudnn = runs_cudnn(self.cell, inputs, weights, lengths)
         if by_cudnn and not transformed([inputs, *initial, *weights.tensors()]):
             return recurrence_by_cudnn(self.cell, inputs, weights, initial)
+        if runs_onednn(self.cell, inputs, weights, lengths) and not transformed([inputs, *initial, *weights.tensors()]):
+            return lstm_by_onednn(inputs, weights, initial)
         results = recurrence(self.cell, self.layout, inputs, pointwise, weights, initial)
         if lengths is not None and _overflows(results, [inputs, pointwise, *initial, *weights.tensors()], lengths):
             return self._without_padding(inputs, pointwise, weights, initial, lengths)
@@ -116,10 +119,17 @@ class Segments:
         return nn.functional.pad(whole, (0, 0, 0, 0, 0, len(inputs) - len(whole))), tuple(states)
 
 
+def _of_any_length() -> bool:
+    """Whether a program is recorded, which has to do for other lengths: segments would be those of the example."""
+    return torch.compiler.is_compiling() or is_tracing()
+
+
 def _overflows(results: Sequence[Tensor], given: Sequence[Tensor | None], lengths: Tensor) -> bool:
     """Whether a state is not finite at some step, as where sequences that have ended went on over padding."""
     if torch.compiler.is_compiling() or is_tracing() or transformed(given):  # where values cannot be asked for
         return False
     if any(type(value) is not Tensor or value.is_meta for value in results):
         return False
-    return not all(bool(value.sum().isfinite()) for value in results) and bool((lengths > 0).any())
+    wide = torch.float32  # the sum of many numbers in half precision is soon infinite
+    finite = (value.sum(dtype=torch.promote_types(value.dtype, wide)).isfinite() for value in results)
+    return not all(map(bool, finite)) and bool((lengths > 0).any())

@@ -41,6 +41,11 @@ class Weights:
         """All of them, ``None`` where the layer has none."""
         return [self.matrix, self.bias, self.recurrent, self.offset, self.projection, *self.units.values()]
 
+    def named(self) -> dict[str, Tensor]:
+        """What there is beside ``matrix``, by the parameters' names; biases are sums of two."""
+        found = {"biases": self.bias, "weight_hh": self.recurrent, "bias_hh": self.offset, "weight_hr": self.projection}
+        return {name: value for name, value in (found | dict(self.units)).items() if value is not None}
+
     def to(self, dtype: torch.dtype) -> Weights:
         """The same in another precision."""
 

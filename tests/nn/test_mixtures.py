@@ -1,0 +1,95 @@
+"""Weights, states and input of unlike dtypes and devices are refused; what torch runs beside is run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad
+
+from isornn import nn
+from isornn.nn import segments
+
+LAYERS = (nn.LSTM, nn.GRU, nn.VanillaRNN, nn.PeepholeLSTM)
+
+
+@pytest.mark.parametrize("steps", [2, 6])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_what_is_left_on_meta_is_refused(kind: type[nn.RNN], steps: int) -> None:
+    with torch.device("meta"):
+        layer = kind(3, 4)
+    x = torch.zeros(steps, 2, 3)
+    assert layer(x.to("meta"))[0].is_meta
+    with pytest.raises(ValueError, match="input: device cpu is not allowed; the layer is on meta"):
+        layer(x)
+    weights = kind(3, 4).state_dict()
+    weights.pop("weight_hh_l0")
+    layer.load_state_dict(weights, strict=False, assign=True)
+    with pytest.raises(ValueError, match="weight_hh: device meta is not allowed; the layer is on cpu"):
+        layer(x)
+
+
+def test_a_state_on_another_device_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"hx\.h: device meta is not allowed; the layer is on cpu"):
+        nn.GRU(3, 4)(torch.zeros(6, 2, 3), torch.empty(1, 2, 4, device="meta"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("name", "said"), [("weight_hh_l0", "weight_hh"), ("bias_ih_l0", "biases")])
+@pytest.mark.parametrize("steps", [2, 6])
+def test_one_weight_of_another_dtype_is_refused(name: str, said: str, dtype: torch.dtype, steps: int) -> None:
+    layer = nn.GRU(3, 4)
+    setattr(layer, name, torch.nn.Parameter(getattr(layer, name).detach().to(dtype)))
+    if name == "bias_ih_l0" and dtype != torch.float64:  # the sum of both biases is single
+        assert layer(torch.zeros(steps, 2, 3))[0].dtype == torch.float32
+        return
+    with pytest.raises(ValueError, match=f"{said}: {dtype} is not allowed; the layer is torch.float32"):
+        layer(torch.zeros(steps, 2, 3))
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.PeepholeLSTM])
+def test_compiled_transforms(kind: type[nn.RNN]) -> None:
+    torch.manual_seed(0)
+    layer, x = kind(3, 5), torch.randn(5, 2, 3)
+
+    def loss(weights: dict[str, Tensor]) -> Tensor:
+        total: Tensor = functional_call(layer, weights, (x,))[0].square().sum()
+        return total
+
+    weights = dict(layer.named_parameters())
+    wanted, found = grad(loss)(weights), torch.compile(grad(loss), backend="eager")(weights)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_checkpoints_do_not_bind_a_program_to_a_length() -> None:
+    layer = nn.LSTM(3, 5, checkpoint_every=4)
+    traced = torch.jit.trace(layer, torch.randn(6, 2, 3))
+    x = torch.randn(9, 2, 3)
+    torch.testing.assert_close(traced(x)[0], layer(x)[0])
+
+
+def test_large_finite_states_in_half_precision_are_no_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = nn.VanillaRNN(8, 64, nonlinearity="relu").half()
+    with torch.no_grad():
+        layer.bias_ih_l0.fill_(1.0)
+    lengths, calls, whole = [100 - 2 * k for k in range(40)], [0], segments.recurrence
+
+    def counted(*given: object) -> list[Tensor]:
+        calls[0] += 1
+        found: list[Tensor] = whole(*given)  # type: ignore[arg-type]
+        return found
+
+    monkeypatch.setattr(segments, "recurrence", counted)
+    out, _ = layer(torch.rand(100, 40, 8).half() + 1, lengths=torch.tensor(lengths))
+    assert bool(out.isfinite().all()) and float(out.float().sum()) > torch.finfo(torch.float16).max
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_an_lstm_without_gradients_is_the_one_with_them(bias: bool) -> None:
+    torch.manual_seed(0)
+    layer = nn.LSTM(3, 7, num_layers=2, bidirectional=True, bias=bias)
+    x, state = torch.randn(20, 5, 3), (torch.randn(4, 5, 7), torch.randn(4, 5, 7))
+    with torch.no_grad():
+        found = layer(x, state)
+    torch.testing.assert_close(found, layer(x, state), check_device=True)
