@@ -19,6 +19,7 @@ from isornn.cells.structure import NotPolynomial
 from isornn.theory import analyze
 from isornn.theory.quadrature.affine import AffineTheory, quadrature_refusal
 from isornn.theory.quadrature.gate_law import GateLaw
+from isornn.theory.quadrature.grid import Smoothness
 from isornn.theory.quadrature.smoothness import smoothness_of
 
 Z = np.linspace(-38, 38, 400_001)
@@ -39,13 +40,18 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def law_of(mean: float, std: float, smoothness: Smoothness) -> GateLaw:
+    mu, variance = (torch.tensor([x], dtype=torch.float64) for x in (mean, std**2))
+    return GateLaw(mu, variance, smoothness)
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_powers_and_slopes(name: str) -> None:
     function = GateFunction("f", FUNCTIONS[name])
     smoothness = smoothness_of([function])
     for mean in (0.0, 1.5, -4.0, 20.0):
         for std in (0.05, 0.7, 2.0, 6.0):
-            law = GateLaw(*torch.tensor([[mean], [std**2]], dtype=torch.float64), smoothness)
+            law = law_of(mean, std, smoothness)
             u = torch.from_numpy(mean + std * Z)
             value, slope = function.call(u).numpy(), function.derivative.call(u).detach().numpy()
             wanted = [(2, (function,) * 2, value), (4, (function,) * 4, value), (2, (function.derivative,) * 2, slope)]
@@ -64,7 +70,7 @@ def test_pairs(name: str, correlation: float) -> None:
     weight /= weight.sum()
     smoothness = smoothness_of([function])
     for mean, std in ((0.0, 0.7), (1.5, 2.0), (4.0, 6.0)):
-        law = GateLaw(*torch.tensor([[mean], [std**2]], dtype=torch.float64), smoothness)
+        law = law_of(mean, std, smoothness)
         found = float(law.pair_expectation((function,), (function,), torch.tensor([correlation], dtype=torch.float64)))
         other = correlation * z[:, None] + (1 - correlation**2) ** 0.5 * z
         expected = (function.call(mean + std * z) * (function.call(mean + std * other) @ weight)) @ weight
