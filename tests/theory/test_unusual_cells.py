@@ -10,9 +10,9 @@ import pytest
 import torch
 from scipy.optimize import brentq
 
-from isornn.cells import Cell, CellError, Gate, Input, Reads, Spec, Values, Vanilla
+from isornn.cells import Cell, CellError, Gate, Input, Reads, Spec, Values, Vanilla, cell_named
 from isornn.theory import analyze
-from isornn.theory.records import TOO_SOON
+from isornn.theory.records import FROZEN, TOO_SOON
 
 U = np.linspace(-12, 12, 200_001)
 WEIGHTS = np.exp(-U * U / 2) / np.exp(-U * U / 2).sum()
@@ -128,3 +128,14 @@ def test_no_state_may_have_the_inputs_name() -> None:
 
     with pytest.raises(CellError, match="sign.states: 'x' is not allowed; it is the name of the input"):
         analyze(Spec(Named(), {"n": Gate(1.0)}))
+
+
+@pytest.mark.parametrize(("name", "gate"), [("gru", "z"), ("lstm", "f"), ("gru_cho", "z")])
+def test_a_saturated_remember_gate_is_said_to_be_that(name: str, gate: str) -> None:
+    cell = cell_named(name)
+    gates = {
+        k: Gate(float(reads.state), float(reads.input), bias_mean=40.0 * (k == gate)) for k, reads in cell.gates.items()
+    }
+    found = analyze(Spec(cell, gates))
+    assert found.fixed_point.second_moment.reason() == FROZEN
+    assert not bool(found.fixed_point.converged)

@@ -27,6 +27,7 @@ from isornn.theory.population.units import Draws, Field, Laws, Units, draw_gates
 from isornn.theory.records import (
     CORRELATED_RESPONSE,
     DIED_OUT,
+    FROZEN,
     JUMPS,
     NEGATIVE_RATE,
     NO_SPREAD,
@@ -55,12 +56,14 @@ class Stationary:
         moments: time averages over the last block of steps.
         converged, residual: whether block means agree, and the largest change between the last two blocks, relative
             to Q (the mean's to sqrt Q).
+        frozen: whether units lose nothing of their state, so that it stays what it was.
         steps: steps taken.
         units, field: the population itself and the moments that drive its gates, for what is computed from it.
     """
 
     moments: Moments
     converged: Tensor
+    frozen: Tensor
     residual: Tensor
     steps: int
     units: Units
@@ -145,6 +148,7 @@ class Population:
         return Stationary(
             moments=Moments.of(found.mean, self.batch_shape),
             converged=found.converged.reshape(self.batch_shape),
+            frozen=found.frozen.reshape(self.batch_shape),
             residual=found.residual.reshape(self.batch_shape),
             steps=found.steps,
             units=found.units,
@@ -338,6 +342,7 @@ def _merged(one: Tensor, identical: Stationary, apart: Stationary) -> Stationary
     return Stationary(
         moments=Moments.chosen(one, identical.moments, apart.moments),
         converged=torch.where(one, identical.converged, apart.converged),
+        frozen=torch.where(one, identical.frozen, apart.frozen),
         residual=torch.where(one, identical.residual, apart.residual),
         steps=identical.steps + apart.steps,
         units=apart.units.with_identical(one.reshape(-1), identical.units),
@@ -382,7 +387,8 @@ def population_analysis(
     moments, response, together = stable.stationary.moments, stable.response, stable.identical_response
     settled = stable.stationary.converged & stable.identical.converged
     converged = settled & ~too_soon
-    missing: dict[str, Tensor | bool] = {NOT_CONVERGED: ~settled, TOO_SOON: too_soon}
+    frozen = stable.stationary.frozen | stable.identical.frozen
+    missing: dict[str, Tensor | bool] = {FROZEN: frozen, NOT_CONVERGED: ~settled, TOO_SOON: too_soon}
 
     def quantity(value: Tensor, stderr: Tensor, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
         return Quantity.of(value, stderr, missing | (reasons or {}))

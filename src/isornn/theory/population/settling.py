@@ -98,10 +98,14 @@ _UNBOUNDED = 1e40  # the second moment of states on their way to `HUGE`, where t
 
 @dataclass(frozen=True)
 class SettledUnits:
-    """Where ``Dynamics.settle`` ended: replicate means ``(G, R, 3)`` of h, h^2 and h_a h_b over the last block."""
+    """Where ``Dynamics.settle`` ended: replicate means ``(G, R, 3)`` of h, h^2 and h_a h_b over the last block.
+
+    ``frozen`` is where more than a sprinkling of units lose nothing; such a population has not converged.
+    """
 
     mean: Tensor
     converged: Tensor
+    frozen: Tensor
     residual: Tensor
     steps: int
     units: Units
@@ -207,7 +211,7 @@ class Dynamics:
             precise = converged & ((noise <= tolerance) | (ends[-1] >= _PRECISE_ENOUGH)) & (ends[-1] >= least)
             block *= 2
             if bool((precise | frozen | growing).all()) or ends[-1] + block > max_steps:
-                return SettledUnits(means[-1], converged, residual, ends[-1], units, mean_field)
+                return SettledUnits(means[-1], converged, frozen, residual, ends[-1], units, mean_field)
 
     def _block(self, units: Units, field: Field, steps: int, known: StateLaws) -> tuple[Units, Field, Tensor]:
         """Some steps, and means over their second half: of the field and of the moments.
