@@ -188,7 +188,8 @@ def _called(name: str, text: str) -> tuple[str, dict[str, Any]]:
         call = expression if isinstance(expression, ast.Call) else ast.Call(expression, [], [])
         path, options = ast.unparse(call.func), {key.arg: ast.literal_eval(key.value) for key in call.keywords}
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
-        raise OptionError(f"cell: {name!r} is not {_FORM}, with literals for values") from None
+        example = "lstm(gate='hard_sigmoid')"
+        raise OptionError(f"cell: {name!r} is not {_FORM}, with literals for values, as {example}") from None
     plain = all(part.isidentifier() for part in path.split("."))
     if not plain or call.args or None in options or len(options) < len(call.keywords):
         raise OptionError(f"cell: {name!r} is not {_FORM}, options by name and each option once")

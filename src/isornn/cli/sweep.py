@@ -147,13 +147,14 @@ def _progress() -> Iterator[Watch]:
 
 
 def _lines() -> Watch:
-    """Prints the state of the runs whenever one has ended, at most every 20 seconds."""
+    """Prints the state of the runs whenever one has ended, at most every 20 seconds, and at the end."""
     said, due = "", NowAndThen()
 
     def watch(runs: list[SweptRun]) -> None:
         nonlocal said
         line = _counted(runs)
-        if line != said and due():
+        ended = all(run.state in ("finished", "failed") for run in runs)
+        if line != said and (due() or ended):
             said = line
             say(line)
 

@@ -52,14 +52,19 @@ def train(
     folder = Path("runs") / configuration.hash if output is None else output
     trained: set[bool] = set()
     with _progress(configuration.updates) as after_update:
-        record = run(
-            configuration,
-            folder,
-            data=data,
-            on_update=[after_update, lambda state: trained.add(True)],
-            device=_checked(device),
-            devices=_positive(devices),
-        )
+        try:
+            record = run(
+                configuration,
+                folder,
+                data=data,
+                on_update=[after_update, lambda state: trained.add(True)],
+                device=_checked(device),
+                devices=_positive(devices),
+            )
+        except KeyboardInterrupt:
+            if (folder / "checkpoint.pt").exists():
+                say(f"isornn: the last checkpoint is kept in {folder}; the same call resumes from there")
+            raise
     if not first_process():
         return
     if not trained:
