@@ -146,12 +146,14 @@ def test_an_interrupt_ends_a_training_at_once(file: Path, tmp_path: Path) -> Non
     """In a tenth of the processor time that was spent on imports."""
     run = ["train", str(file), "-o", str(tmp_path / "run"), "--device", "cpu", "--set", "updates=100000"]
     others = processor_seconds_of_children()
-    process = subprocess.Popen([sys.executable, "-m", "isornn", *run], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-m", "isornn", *run], stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "run" / "checkpoint.pt").exists() and process.poll() is None:
         time.sleep(0.02)
     before = processor_seconds(process.pid)
     process.send_signal(signal.SIGINT)
-    assert process.wait() == 130
+    _, said = process.communicate()
+    assert process.returncode == 130
+    assert "the same call resumes from there" in said
     assert processor_seconds_of_children() - others - before < before / 10
 
 

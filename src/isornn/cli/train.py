@@ -42,6 +42,7 @@ def train(
 ) -> None:
     """Train a network from a configuration file; a second call after an interrupt resumes."""
     from isornn.cells import SpecError
+    from isornn.training.metrics import CHECKPOINT
     from isornn.training.run import first_process, run
 
     if output is not None and output.exists() and not output.is_dir():
@@ -50,19 +51,24 @@ def train(
         raise SpecError("--data", str(data), "it is a folder")
     configuration = _configuration(file, changes or [], allow_import)
     folder = Path("runs") / configuration.hash if output is None else output
-    trained: set[bool] = set()
+    trained = False
+
+    def note(state: State) -> None:
+        nonlocal trained
+        trained = True
+
     with _progress(configuration.updates) as after_update:
         try:
             record = run(
                 configuration,
                 folder,
                 data=data,
-                on_update=[after_update, lambda state: trained.add(True)],
+                on_update=[after_update, note],
                 device=_checked(device),
                 devices=_positive(devices),
             )
         except KeyboardInterrupt:
-            if (folder / "checkpoint.pt").exists():
+            if (folder / CHECKPOINT).exists():
                 say(f"isornn: the last checkpoint is kept in {folder}; the same call resumes from there")
             raise
     if not first_process():

@@ -30,9 +30,9 @@ section links, and the command beside it measures it again. A verdict is about t
 *does not hold* or *not tested at this size*: a measurement that was too small, too short or too uncertain says nothing
 against a paper. Sizes are *small* (ten minutes on two cores at most), *medium* (three hours at most, chosen so that it
 can decide; some took longer) and *paper* (as published, or where a paper leaves sizes unsaid as large as is useful).
-Intervals are Student's 95 % intervals over seeds, of differences Welch's, of factors those of their logarithms; what
-stands behind +- is a standard error over networks. They are of the mean, so that an accuracy's may reach beyond what
-an accuracy can be. Terms are defined in the [glossary](glossary.md).
+Intervals are Student's 95 % intervals over seeds, of differences Welch's, of factors those of their logarithms; a
+number after +- is a standard error over networks. Intervals are of the mean, so that an accuracy's may reach beyond
+what an accuracy can be. Terms are defined in the [glossary](glossary.md).
 """
 
 
@@ -123,8 +123,8 @@ def _provenance(found: Sequence[_Found]) -> str:
     killed = [one.target for one in records if (one.processor_seconds or 0) > one.hardware["cores"] * one.seconds]
     if killed:
         lines.append(
-            f"Of {', '.join(killed)} the clock says less than the processors could have worked in: calls that were "
-            "killed left no time on it, or another target had trained the same runs."
+            f"The clock times of {', '.join(killed)} are too short for their processor times: calls that were killed "
+            "are not counted, or another target had trained the same runs."
         )
     lines.append("To cite a result, name its target, scale and commit.")
     return " ".join(lines)

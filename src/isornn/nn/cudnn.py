@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.jit._trace import is_tracing
 
 from isornn.cells import GRU, LSTM, Cell, Vanilla
 from isornn.nn.autocast import without_autocast
 from isornn.nn.layout import Layout
+from isornn.nn.recording import recording
 from isornn.nn.stepped import Weights, stepped
 
 _MOST_STEPS = 65_535  # in one call; cuDNN fails beyond
@@ -21,7 +21,7 @@ _OF_WEIGHTS = ("matrix", "bias", "recurrent", "offset", "projection")
 
 def runs_cudnn(cell: Cell, inputs: Tensor, weights: Weights, lengths: Tensor | None) -> bool:
     """Whether cuDNN computes this; for sequences of unequal length it does not return the last c."""
-    if not _acceptable(inputs) or torch.compiler.is_compiling() or is_tracing():
+    if not _acceptable(inputs) or recording():
         return False
     mode = MODES.get(cell)
     if mode is None or not weights.tied or not inputs.shape[1] or torch._C._are_functorch_transforms_active():

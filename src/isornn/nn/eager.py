@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.jit._trace import is_tracing
+
+from isornn.nn.recording import recording
 
 
 def eager(
@@ -80,7 +81,7 @@ def _nested(flat: Sequence[Any], sizes: tuple[int | None, ...]) -> tuple[Any, ..
 
 
 def _nobody_looks(flat: Sequence[Any]) -> bool:
-    if torch.compiler.is_compiling() or is_tracing() or torch._C._len_torch_dispatch_stack() > 0:
+    if recording() or torch._C._len_torch_dispatch_stack() > 0:
         return False
     tensors = [value for value in flat if isinstance(value, Tensor)]
     return all(type(value) in (Tensor, nn.Parameter) and value.device.type != "meta" for value in tensors)

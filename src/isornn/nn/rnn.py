@@ -266,7 +266,7 @@ class RNN(nn.Module):
             ``hx``.
 
         Raises:
-            ValueError: a shape, lengths, or the number of states.
+            ValueError: a shape, lengths, the number of states, or a dtype or device that is not the layer's.
         """
         sequences = Sequences.of(input, lengths, self.batch_first, self.input_size)
         initial = self._initial(sequences, hx)
@@ -399,7 +399,7 @@ class RNN(nn.Module):
         return list(zip(*by_place, strict=True))
 
     def _check_alike(self, weights: Weights, x: Tensor, initial: tuple[Tensor, ...]) -> None:
-        """One dtype and device for all: a kernel reads memory as what it is told that it is."""
+        """Refuse tensors of another dtype or device than the layer's: kernels would misread their memory."""
         expected = weights.matrix
         states = {f"hx.{name}": value for name, value in zip(self.cell.states, initial, strict=True)}
         for name, value in {"input": x, **states, **weights.named()}.items():

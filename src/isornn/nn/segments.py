@@ -9,13 +9,13 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.jit._trace import is_tracing
 from torch.utils.checkpoint import checkpoint
 
 from isornn.cells import Cell
 from isornn.nn.cudnn import recurrence_by_cudnn, runs_cudnn
 from isornn.nn.layout import Layout
 from isornn.nn.onednn import lstm_by_onednn, runs_onednn
+from isornn.nn.recording import recording
 from isornn.nn.recurrence import recurrence, transformed
 from isornn.nn.sequences import last_states
 from isornn.nn.stepped import Weights
@@ -50,7 +50,8 @@ class Segments:
 
         A segment begins, too, at the steps ``detached``, where the first state is read without its gradient.
         """
-        every = self.checkpoint_every if torch.is_grad_enabled() and not _of_any_length() else None
+        # A recorded program would keep the segments of the example's length.
+        every = self.checkpoint_every if torch.is_grad_enabled() and not recording() else None
         if every is None and not detached:
             return self._segment(inputs, pointwise, self.weights, initial, lengths)
         length = inputs.shape[0]
@@ -119,14 +120,9 @@ class Segments:
         return nn.functional.pad(whole, (0, 0, 0, 0, 0, len(inputs) - len(whole))), tuple(states)
 
 
-def _of_any_length() -> bool:
-    """Whether a program is recorded, which has to do for other lengths: segments would be those of the example."""
-    return torch.compiler.is_compiling() or is_tracing()
-
-
 def _overflows(results: Sequence[Tensor], given: Sequence[Tensor | None], lengths: Tensor) -> bool:
     """Whether a state is not finite at some step, as where sequences that have ended went on over padding."""
-    if torch.compiler.is_compiling() or is_tracing() or transformed(given):  # where values cannot be asked for
+    if recording() or transformed(given):  # where values cannot be asked for
         return False
     if any(type(value) is not Tensor or value.is_meta for value in results):
         return False

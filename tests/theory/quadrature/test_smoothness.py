@@ -17,10 +17,12 @@ from isornn.cells.catalogue import CELLS, cell_named
 from isornn.cells.polynomial import GateFunction
 from isornn.cells.structure import NotPolynomial
 from isornn.theory import analyze
+from isornn.theory.critical_points.costs import GateStatistics
 from isornn.theory.quadrature.affine import AffineTheory, quadrature_refusal
 from isornn.theory.quadrature.gate_law import GateLaw
 from isornn.theory.quadrature.grid import Smoothness
 from isornn.theory.quadrature.smoothness import smoothness_of
+from isornn.theory.records import Quantity
 
 Z = np.linspace(-38, 38, 400_001)
 WEIGHT = np.exp(-Z * Z / 2) / np.sqrt(2 * np.pi) * (Z[1] - Z[0])
@@ -107,9 +109,21 @@ def test_a_steep_gate() -> None:
     assert found.fixed_point.second_moment.number() == pytest.approx(q, rel=1e-9)
 
 
+def test_a_function_that_is_not_a_number_somewhere_is_refused() -> None:
+    with pytest.raises(NotPolynomial, match="u_f changes too fast"):
+        smoothness_of([GateFunction("f", torch.log)])
+
+
 def test_what_no_grid_resolves_is_sampled() -> None:
     cell = Steep(1e5)
     assert "u_f changes too fast" in str(quadrature_refusal(Spec(cell)))
     with pytest.raises(NotPolynomial, match="u_f changes too fast"):
         analyze(Spec(cell), engine="quadrature")
     assert analyze(Spec(cell, {"f": Gate(1.0, 4.0), "n": Gate(2.0, 0.5)})).engine == "population"
+
+
+def test_costs_of_what_no_grid_resolves_say_so() -> None:
+    gates = GateStatistics.of(Spec(Steep(1e5), {"f": Gate(1.0, 4.0), "n": Gate(1.0, 1.0)}, biases="fixed"), 50.0)
+    second = Quantity.of(torch.tensor(0.2, dtype=torch.float64))
+    for found in (gates.time_scales(second), gates.saturation(second)):
+        assert "u_f changes too fast" in str(found.reason())

@@ -22,7 +22,7 @@ from isornn.training import RunRecord
 from isornn.training.metrics import read_metrics
 
 LEARNED = 0.1  # of the loss without memory
-SURE = 0.05  # of an order by chance
+SIGNIFICANCE = 0.05  # level of tests over seeds
 # As in this library's copy benchmark.
 RATES = {"name": "geodesic", "rate": 1e-3, "geodesic_rate": 1e-2, "spectrum_rate": 1.0, "rest": "rmsprop"}
 SMALL = {"hidden": 128, "held_out": 100, "validate_every": 25, "clip": 1.0}
@@ -110,7 +110,7 @@ def sooner(rows: Sequence[Row]) -> bool | None:
     if len({update for _, update in pairs}) == 1:
         return None
     tau, chance = kendalltau(*zip(*pairs, strict=True))
-    return bool(tau < 0) if chance < SURE else None
+    return bool(tau < 0) if chance < SIGNIFICANCE else None
 
 
 def median_range(row: Row) -> str:

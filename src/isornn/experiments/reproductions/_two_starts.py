@@ -16,7 +16,6 @@ from isornn.training.metrics import read_metrics
 
 STARTS = {"standard": "gilboa-peephole-standard", "critical": "gilboa-peephole-critical"}
 _ORDER = 10.0  # times as many updates
-_LEAST = "at least, as it does not get there, "
 RATES = [round(10 ** (-2 - 3 * k / 7), 6) for k in range(8)]
 """Eight from 1e-2 to 1e-5, evenly on a logarithmic axis: the scan of D.5.1, whose spacing is unsaid."""
 MEDIUM: Mapping[str, Any] = {
@@ -180,27 +179,32 @@ def ahead(one: Mapping[str, Any]) -> Effect:
     return by_seeds.difference(what, finals(one, "critical"), finals(one, "standard"))
 
 
-def speed_up(measured: Measured, one: Mapping[str, Any]) -> Effect:
-    """How many times as many updates the standard start takes to the accuracy halfway from chance to the better
-    start's end; at least so many where it never gets there."""
+def _to_halfway(measured: Measured, one: Mapping[str, Any]) -> tuple[float, dict[str, list[int | None]]]:
+    """The accuracy halfway from chance to the better start's end, and by start the update at which each seed has it."""
     updates, chance = measured["updates"], one["chance"]
     goal = (chance + max(mean(finals(one, start)) for start in STARTS)) / 2
-    reached = {
+    return goal, {
         start: [next((u for u, a in zip(updates, curve, strict=True) if a >= goal), None) for curve in each["curves"]]
         for start, each in one["starts"].items()
     }
-    never = any(update is None for update in reached["standard"])
+
+
+def speed_up(measured: Measured, one: Mapping[str, Any]) -> Effect:
+    """How many times as many updates the standard start takes to the accuracy of `_to_halfway`; at least so many where
+    it never gets there."""
+    updates, (goal, reached) = measured["updates"], _to_halfway(measured, one)
+    never = None in reached["standard"]
     times = [[update or updates[-1] for update in reached[start]] for start in ("standard", "critical")]
     ratios = [slow / fast for slow, fast in zip(*times, strict=True)]
-    least = _LEAST if never else ""
+    least = "at least, as it does not get there, " if never else ""
     what = f"T = {one['length']}: {least}updates of the standard start over those of the critical one to {goal:.2f}"
     return by_seeds.factor(what, ratios, "orders of magnitude at middle lengths")
 
 
-def _tenfold(factor: Effect) -> bool | None:
-    """Whether it is above ten; where the standard start never gets there it is a lower bound, which refutes nothing."""
-    found = by_seeds.above(factor, _ORDER)
-    return None if found is False and _LEAST in factor.what else found
+def _tenfold(measured: Measured, one: Mapping[str, Any]) -> bool | None:
+    """Whether `speed_up` is above ten; where it is a lower bound it refutes nothing."""
+    found, (_, reached) = by_seeds.above(speed_up(measured, one), _ORDER), _to_halfway(measured, one)
+    return None if found is False and None in reached["standard"] else found
 
 
 def at_its_end(measured: Measured) -> list[str]:
@@ -222,7 +226,7 @@ def judge(measured: Measured) -> Verdict:
     if len(measured["updates"]) > 1:
         times = [speed_up(measured, one) for one in measured["sizes"]]
         effects += tuple(times)
-        faster = [_tenfold(one) for one in times]
+        faster = [_tenfold(measured, one) for one in measured["sizes"]]
         tenfold = True if True in faster else None if None in faster else False
     why = "; ".join(summary(one) for one in measured["sizes"])
     if len(measured["updates"]) > 1:

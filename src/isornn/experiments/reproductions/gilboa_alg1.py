@@ -79,8 +79,7 @@ def measure(bench: Bench) -> Measured:
 
 
 def judge(measured: Measured) -> Verdict:
-    """At 100 samples and iterations what is systematic is small beside what is not: the whole interval of the mean
-    error lies within one standard deviation of a run."""
+    """At 100 samples and iterations the bias, with its whole interval, is below the standard deviation of one run."""
     parts, effects, details = {}, [], []
     for name, case in measured["cases"].items():
         errors = case["errors"][str(_PUBLISHED)]
@@ -94,7 +93,7 @@ def judge(measured: Measured) -> Verdict:
         work = (int(last) / int(first)) ** 2
         details.append(
             f"{name}: one run is off by {spread:.1%} (standard deviation), E h^2 {case['exact']:.4f}; from {first} to "
-            f"{last} samples and iterations the time grows {cost:.1f} times ({work:.0f} by what is linear in both); c "
+            f"{last} samples and iterations the time grows {cost:.1f} times ({work:.0f} if linear in both); c "
             f"has an excess kurtosis of {case['kurtosis']:.2f}, its largest of {case['samples']} samples is "
             f"{case['largest']:.1f} standard deviations off"
         )
@@ -126,7 +125,7 @@ TARGET = Target(
     "of c heavy-tailed in general",
     choices="All variances 1 and forget biases 1 and 4. c starts at 0, which is unsaid; 15 steps of the moment map "
     "from 0. Reasonably accurate: the mean error, with its 95 % interval, is below one run's standard deviation, which "
-    "is printed beside, so that what is left is the sampling's. Exact is this library's fixed point. That an LSTM's "
+    "is printed beside. Exact is this library's fixed point. That an LSTM's "
     "forget gate is below 1 excludes power-law tails of c, for which the gate would have to exceed 1 at times; the "
     "kurtosis of its stationary law is printed.",
     settings={"small": _SMALL, "paper": {**_SMALL, "sizes": [10, 30, 100, 300, 1000], "repeats": 200}},

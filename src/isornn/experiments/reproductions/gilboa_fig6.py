@@ -15,7 +15,7 @@ def measure(bench: Bench) -> Measured:
 
 
 def judge(measured: Measured) -> Verdict:
-    """Accuracy rises with xi in every cell; how the border lies is reported."""
+    """Accuracy rises with xi in every cell. Whether borders keep to the band is reported, and not judged."""
     rises: dict[str, bool | None] = {}
     within: dict[str, bool | None] = {}
     effects = []

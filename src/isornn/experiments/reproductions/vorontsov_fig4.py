@@ -97,7 +97,7 @@ def _more_without(unstable: Sequence[int], of: Sequence[int]) -> bool | None:
 
     without, *with_prior = ((bad, total - bad) for bad, total in zip(unstable, of, strict=True))
     together = [sum(column) for column in zip(*with_prior, strict=True)]
-    if fisher_exact([without, together]).pvalue >= copying.SURE:
+    if fisher_exact([without, together]).pvalue >= copying.SIGNIFICANCE:
         return None
     return bool(without[0] * sum(together) > together[0] * sum(without))
 

@@ -77,8 +77,8 @@ def _configuration(bench: Bench, longest: int, name: str, seed: int) -> dict[str
 def judge(measured: Measured) -> Verdict:
     """m = 0 has more bits per character than wide margins on short sentences, and fewer on long ones."""
     bits = {part: _bits(rows) for part, rows in measured["sentences"].items()}
-    gaps = {
-        f"bits per character, {part} sentences, {more} less {less}": seeds.difference(
+    gaps = [
+        seeds.difference(
             f"bits per character, {part} sentences, {more} less {less}",
             bits[part][more],
             bits[part][less],
@@ -86,8 +86,8 @@ def judge(measured: Measured) -> Verdict:
         )
         for wide in _WIDE
         for part, more, less in (("short", "m = 0", wide), ("long", wide, "m = 0"))
-    }
-    parts = {f"{name} above 0": seeds.above(one) for name, one in gaps.items()}
+    ]
+    parts = {f"{one.what} above 0": seeds.above(one) for one in gaps}
     details = "; ".join(
         f"at most {measured['longest'][part]} characters: "
         + ", ".join(f"{name} {seeds.mean_range(each)}" for name, each in rows.items())
@@ -98,7 +98,7 @@ def judge(measured: Measured) -> Verdict:
         f"test bits per character, mean and range over seeds: {details}. "
         + "; ".join(f"{name}: {seeds.SAID[part]}" for name, part in parts.items()),
         (
-            *gaps.values(),
+            *gaps,
             *(
                 seeds.effect(f"bits per character, {part} sentences, {name}", each, f"{_PUBLISHED[part][name]:.2f}")
                 for part, rows in bits.items()

@@ -241,7 +241,10 @@ class GateStatistics:
         """The statistic over replicates of the bias nodes, and what the error of E[h^2] adds."""
         second = torch.nan_to_num(second_moment.value, 0.0, 0.0, 0.0)
         spread = torch.nan_to_num(second_moment.stderr, 0.0, 0.0, 0.0)
-        values, moved = statistic(second), statistic(second + spread)
+        try:
+            values, moved = statistic(second), statistic(second + spread)
+        except NotPolynomial as unresolved:  # by any grid
+            return self._nothing(str(unresolved))
         count = values.shape[0]
         error = values.std(0) / count**0.5 if count > 1 else torch.zeros_like(values[0])
         value, error = values.mean(0), (error.square() + (moved - values).mean(0).square()).sqrt()

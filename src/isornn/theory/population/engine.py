@@ -56,7 +56,7 @@ class Stationary:
         moments: time averages over the last block of steps.
         converged, residual: whether block means agree, and the largest change between the last two blocks, relative
             to Q (the mean's to sqrt Q).
-        frozen: whether units lose nothing of their state, so that it stays what it was.
+        frozen: whether over 1 % of the units retain their state to rounding, so that it stays at its start.
         steps: steps taken.
         units, field: the population itself and the moments that drive its gates, for what is computed from it.
     """

@@ -100,7 +100,7 @@ _UNBOUNDED = 1e40  # the second moment of states on their way to `HUGE`, where t
 class SettledUnits:
     """Where ``Dynamics.settle`` ended: replicate means ``(G, R, 3)`` of h, h^2 and h_a h_b over the last block.
 
-    ``frozen`` is where more than a sprinkling of units lose nothing; such a population has not converged.
+    ``frozen`` is where over 1 % of the units retain their state to rounding; such a population has not converged.
     """
 
     mean: Tensor

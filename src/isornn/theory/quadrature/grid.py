@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 REACH = 9.0  # standard deviations covered; the Gaussian mass beyond is 2e-19
-FAR = 32.0  # the same where functions grow exponentially: E[exp(k u)] is made k standard deviations of u out
+FAR = 32.0  # of functions that grow exponentially: the integrand of E[exp(k u)] peaks k std^2 from the mean
 STEP = 0.14  # largest step in t; error below 1e-11 for the logistic function and tanh
 RESOLUTION = 0.4  # largest step in standard deviations where the Gaussian sits
 RELATIVELY_NARROW = 1e-3  # standard deviations, relative to the mean, below which nodes need care
@@ -22,7 +22,7 @@ FEWEST_NODES, MOST_IN_A_PANEL = 33, 1024
 
 @dataclass(frozen=True)
 class Smoothness:
-    """What a grid has to know of the functions that it integrates.
+    """The properties of functions that decide the grid on which they are integrated.
 
     Args:
         kinks: values of u where they are not smooth.

@@ -46,22 +46,25 @@ def _of_one(function: GateFunction) -> Smoothness:
         if all(_agree(f, found) for f in (function, function.derivative)):
             return found
         found = replace(found, scale=found.scale / 2)
-    raise NotPolynomial(f"a function of u_{function.gate} changes too fast for quadrature")
+    raise NotPolynomial(f"a function of u_{function.gate} changes too fast for quadrature, or is NaN somewhere")
 
 
 def _grows(function: GateFunction) -> bool:
-    """Whether it grows as an exponential function does, of which the Gaussian's far tails make much."""
+    """Whether it grows exponentially, so that its mean comes from far tails of the Gaussian."""
     far, near = (function.call(torch.tensor([-u, u], dtype=torch.float64)).abs() for u in (40.0, 20.0))
     return bool((far > _STEEP * (1 + near)).any())
 
 
 def _agree(function: GateFunction, smoothness: Smoothness) -> bool:
-    """Whether a grid twice as fine says the same; halving the step squares a grid's error."""
+    """Whether a grid twice as fine gives the same means; halving the step squares a grid's error.
+
+    Means that overflow with both are the same; NaN is never.
+    """
     finer = replace(smoothness, scale=smoothness.scale / 2)
     for width in _WIDTHS:  # by itself: laws that are integrated together have the finest grid among them
         coarse, fine = _means(function, width, smoothness), _means(function, width, finer)
-        told = coarse.isfinite() & fine.isfinite()
-        if not bool(((coarse - fine).abs() <= _AGREE * (1 + fine.abs()))[told].all()):
+        same = ((coarse - fine).abs() <= _AGREE * (1 + fine.abs())) | (coarse.isinf() & fine.isinf())
+        if not bool(same.all()):
             return False
     return True
 
