@@ -12,7 +12,8 @@ from torch import Tensor
 from isornn.cells import Spec, Values, initial_parameters
 from isornn.theory.assumptions import check_assumptions
 from isornn.theory.inputs import centred
-from isornn.theory.population.units import Draws, Laws, Units, arrangement, bounded, fixed_biases, with_drawn_parameters
+from isornn.theory.population.drawn_parameters import with_drawn_parameters
+from isornn.theory.population.units import Draws, Laws, Units, arrangement, bounded, fixed_biases
 
 Rows = tuple[Tensor, Tensor]
 
