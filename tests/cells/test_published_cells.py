@@ -22,8 +22,8 @@ from isornn.cells.typed import TMR, TRNN
 from isornn.nn import RNN
 from isornn.simulation import simulate
 from isornn.theory import TheoryMissing, analyze
+from isornn.theory.population.drawn_parameters import with_drawn_parameters
 from isornn.theory.population.engine import Population
-from isornn.theory.population.units import with_drawn_parameters
 
 D, N, B, T = 5, 6, 3, 11
 sigmoid, tanh = torch.sigmoid, torch.tanh
