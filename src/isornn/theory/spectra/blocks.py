@@ -221,13 +221,14 @@ def _linearised(path: Sequence[Step]) -> tuple[Tensor, dict[Source, list[Tensor]
                 mean[t * size + s, (t + 1) * size + s] = -1.0
         for source, v in step.source_terms.items():
             vectors = torch.zeros(size, len(mean), units, dtype=torch.float64)
-            vectors[:, own] = _roots(v)
+            vectors[:, own] = random_parts(v)
             roots[source.shifted(t * size)] = list(vectors)
     return mean, roots
 
 
-def _roots(v: Tensor) -> Tensor:
-    """Vectors (B, B, n), the first index theirs, whose squares add up to the covariances v (B, B, n)."""
+def random_parts(v: Tensor) -> Tensor:
+    """Vectors (B, B, n), the first index theirs, whose squares add up to the covariances v (B, B, n): what independent
+    random matrices are multiplied by in each row."""
     left, found = v.clone(), []
     whole = torch.einsum("ssn->n", v)
     for s in range(len(v)):

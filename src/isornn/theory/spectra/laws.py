@@ -62,7 +62,8 @@ class SpectralDensity:
             they are deterministic; without entries where they are not known.
         residual: the largest of what is missing from or beyond mass 1, and the relative deviations of m1 and m2 from
             those known apart, or else from what the same equation has by Cauchy's formula; and, above 0.006, by how
-            much the distribution function moves where the law is resolved four times as finely.
+            much the distribution function moves where the law is resolved four times as finely. Of drawn networks two
+            standard errors of the distribution function, if they are larger.
 
     >>> from isornn.cells import Gate, Vanilla
     >>> from isornn.theory import spectrum
@@ -159,6 +160,8 @@ def interpolated(at: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 _BINS = 1200
+_INNER, _GAP = 4, 1e-6  # points within a bar of a histogram; between bars, of their width in ln x
+_NEXT_TO_0 = 1e-3  # of a bar's right end
 _LEAST = 1e-9  # share of all that counts as an atom
 Law = tuple[Tensor, Tensor, tuple[Atom, ...]]
 
@@ -194,12 +197,21 @@ class PiecewiseLaw:
         middles = (self.points[1:] + self.points[:-1]) / 2
         return middles, self.below.diff() / self.points.diff(), self.atoms
 
+    @property
+    def histogram(self) -> Law:
+        """As `law`, constant between points, for few of them: their widths may differ by orders of magnitude."""
+        right = self.points[1:, None]
+        left = self.points[:-1, None].maximum(_NEXT_TO_0 * right)
+        share = torch.arange(_INNER + 1, dtype=torch.float64) / _INNER * (1 - _GAP)
+        x = left * (right / left) ** share  # integrals are over ln x
+        return x.flatten(), (self.below.diff() / self.points.diff())[:, None].expand(x.shape).flatten(), self.atoms
 
-def pushed_forward(u: Tensor, mass: Tensor, square: Callable[[Tensor], Tensor]) -> PiecewiseLaw:
+
+def pushed_forward(u: Tensor, mass: Tensor, square: Callable[[Tensor], Tensor], bins: int = _BINS) -> PiecewiseLaw:
     """The law of ``square(u)``, given the mass of each cell between neighbouring ``u``.
 
     Where the function is flat over cells, to rounding, their mass is an atom. Elsewhere the distribution is known at
-    the cells' ends, and given at points of even shares of mass and of x.
+    the cells' ends, and given at twice ``bins`` points of even shares of mass and of x.
 
     >>> u = torch.linspace(0, 1, 10001, dtype=torch.float64)
     >>> x, density, atoms = pushed_forward(u, torch.full((10000,), 1e-4, dtype=torch.float64), lambda u: u**2).law
@@ -216,14 +228,15 @@ def pushed_forward(u: Tensor, mass: Tensor, square: Callable[[Tensor], Tensor]) 
         nothing = torch.zeros(0, dtype=torch.float64)
         return PiecewiseLaw(nothing, nothing, tuple(Atom(atom.place, atom.mass / whole) for atom in atoms))
     places, below = _ladder((left + right) / 2, mass)
-    points = _points(places, below, float(left.min()), float(right.max()))
+    points = _points(places, below, float(left.min()), float(right.max()), 2 * bins)
     known = interpolated(points, places, below)
     known[0], known[-1] = 0.0, float(mass.sum())
     return PiecewiseLaw(points, known, atoms)
 
 
-def law_of_samples(values: Tensor, mass: Tensor, least: float) -> PiecewiseLaw:
-    """The law of sampled values of the masses ``mass``: those equal to rounding are an atom if ``least`` or more.
+def law_of_samples(values: Tensor, mass: Tensor, least: float, bins: int = _BINS) -> PiecewiseLaw:
+    """The law of sampled values of the masses ``mass``: those equal to rounding are an atom if ``least`` or more. The
+    others' is given at twice ``bins`` points.
 
     >>> values = torch.tensor([4.0, 1.0, 2.0, 2.0, 3.0], dtype=torch.float64)
     >>> law = law_of_samples(values, torch.full((5,), 0.2, dtype=torch.float64), least=0.3)
@@ -240,7 +253,7 @@ def law_of_samples(values: Tensor, mass: Tensor, least: float) -> PiecewiseLaw:
         return PiecewiseLaw(nothing, nothing, atoms)
     places, shared = places[~alike], mass[~alike] / 2
     shared[[0, -1]] *= 2  # a cell between neighbours has half of the mass of each, the outer ones all of it
-    smooth = pushed_forward(places, shared[1:] + shared[:-1], lambda at: at)
+    smooth = pushed_forward(places, shared[1:] + shared[:-1], lambda at: at, bins)
     return PiecewiseLaw(smooth.points, smooth.below, atoms)
 
 
@@ -265,10 +278,10 @@ def _ladder(value: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
     return value[order], mass[order].cumsum(0) - mass[order] / 2
 
 
-def _points(places: Tensor, below: Tensor, low: float, high: float) -> Tensor:
+def _points(places: Tensor, below: Tensor, low: float, high: float, count: int) -> Tensor:
     """Even shares of mass and of x together, so that no interval is short in both."""
     both = below / below[-1] + (places - low) / (high - low)
-    shares = torch.linspace(float(both[0]), float(both[-1]), 2 * _BINS, dtype=torch.float64)
+    shares = torch.linspace(float(both[0]), float(both[-1]), count, dtype=torch.float64)
     points = interpolated(shares, both, places)
     points[0], points[-1] = low, high
     return points[torch.cat([torch.ones(1, dtype=torch.bool), points.diff() > 1e-12 * high])]
