@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.func import functional_call, grad
 
 from isornn import nn
+from isornn.cells.trace import graph_of
 from isornn.nn import segments
 from isornn.nn.recurrence import recurrence
 
@@ -97,3 +99,15 @@ def test_an_lstm_without_gradients_is_the_one_with_them(bias: bool) -> None:
     with torch.no_grad():
         found = layer(x, state)
     torch.testing.assert_close(found, layer(x, state), check_device=True)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_fake_tensors_give_shapes(kind: Callable[[int, int], nn.RNN]) -> None:
+    graph_of.cache_clear()  # a cell is first read within the mode
+    with FakeTensorMode():
+        layer = kind(3, 4)
+        out, _ = layer(torch.randn(6, 2, 3))
+        out.sum().backward()
+    assert isinstance(out, FakeTensor) and out.shape == (6, 2, 4)
+    real = kind(3, 4)(torch.randn(6, 2, 3))[0]
+    assert not isinstance(real, FakeTensor) and bool(real.isfinite().all())

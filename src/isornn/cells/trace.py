@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -40,7 +41,8 @@ def graph_of(cell: Cell) -> CellGraph:
     (('r', 'z', 'nh'), True)
     """
     check_definition(cell)
-    with torch.device("cpu"):  # the check has values, which a default device, "meta" above all, may not have
+    # The check has values, which a default device, "meta" above all, and fake tensors do not have.
+    with torch.device("cpu"), unset_fake_temporarily():
         return _Tracing(cell).graph()
 
 

@@ -85,8 +85,9 @@ def _compared(first: Path, second: Path) -> Comparison:
 
 def _of_factory(what: str, data: Path | None, length: int | None, cell: str | None, theory: bool) -> Report:
     from isornn.cells import SpecError
-    from isornn.cli.model_files import made, read_batch
+    from isornn.cli.model_files import factory_name, made, read_batch
 
+    factory_name(what)
     if cell is not None:
         raise SpecError(
             "--cell",

@@ -36,9 +36,7 @@ def made(where: str) -> tuple[nn.Module, Any]:
         SpecError: there is no such function, or it returns something else.
         TheirError: the module or the function raises.
     """
-    module, _, name = where.partition(":")
-    if not (all(part.isidentifier() for part in module.split(".")) and name.isidentifier()):
-        raise SpecError("WHAT", where, "it is package.module:factory, or a file of weights (.pt, .pth, .safetensors)")
+    module, name = factory_name(where)
     factory = getattr(_imported(module), name, None)
     if not callable(factory) or isinstance(factory, nn.Module):
         raise SpecError("WHAT", where, f"{name} is a function in {module} that returns the model, or (model, batch)")
@@ -52,6 +50,18 @@ def made(where: str) -> tuple[nn.Module, Any]:
     if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], nn.Module):
         return found[0], found[1]
     raise SpecError("WHAT", where, f"it returns the model, or (model, batch), not {type(found).__name__}")
+
+
+def factory_name(where: str) -> tuple[str, str]:
+    """The module and the function of ``package.module:factory``.
+
+    Raises:
+        SpecError: it is something else.
+    """
+    module, _, name = where.partition(":")
+    if not (all(part.isidentifier() for part in module.split(".")) and name.isidentifier()):
+        raise SpecError("WHAT", where, "it is package.module:factory, or a file of weights (.pt, .pth, .safetensors)")
+    return module, name
 
 
 def their(where: str, error: BaseException) -> TheirError:

@@ -93,8 +93,8 @@ class LayerInput:
         return Input(self.size)
 
     @staticmethod
-    def of(x: Tensor, lengths: Tensor) -> LayerInput:
-        """Of inputs (T, B, D) with lengths (B,).
+    def of(x: Tensor, lengths: Tensor, where: str = "a recurrent layer") -> LayerInput:
+        """Of inputs (T, B, D) with lengths (B,), which ``where`` receives.
 
         Raises:
             ValueError: numbers that are not finite.
@@ -106,8 +106,12 @@ class LayerInput:
         inside = torch.arange(len(x), device=x.device).unsqueeze(1) < lengths
         rounding = torch.finfo(x.dtype).eps / 2 if x.is_floating_point() else 0.0
         x = torch.where(inside.unsqueeze(-1), x.double(), 0.0)
-        if not bool(x.isfinite().all()):
-            raise ValueError("batch: a recurrent layer receives NaN or infinity from it")
+        wrong = (~x.isfinite().all(-1)).nonzero()  # (step, sequence), the first steps first
+        if len(wrong):
+            step, sequence = wrong[0].tolist()
+            raise ValueError(
+                f"batch: {where} receives NaN or infinity from it, first at step {step} of sequence {sequence} (from 0)"
+            )
         count, links = int(inside.sum()), int(inside[1:].sum())
         means = x.sum((0, 1)) / count
         moved = torch.where(inside.unsqueeze(-1), x - means, 0.0)
@@ -353,9 +357,9 @@ def received_by(found: RecurrentModule, captured: CapturedInputs) -> Iterator[Re
 def _set(received: Received, length: float, spec_for: SpecFor, generator: torch.Generator | None) -> LayerStart:
     layer = received.layer
     if layer.features is not None:
-        _set_features(layer.features, LayerInput.of(received.sequence, received.lengths), generator)
+        _set_features(layer.features, LayerInput.of(received.sequence, received.lengths, layer.where), generator)
     x = received.gate_inputs()[..., : layer.inputs]  # x_(t-1), which some read too, has the same law
-    seen = LayerInput.of(x, received.lengths)
+    seen = LayerInput.of(x, received.lengths, layer.where)
     spec = spec_for(layer.cell, length, seen.law(layer.where))
     if any(gate.biases for gate in layer.gates.values()):
         check_settable(layer, spec)
