@@ -264,9 +264,9 @@ def _named(modules: Iterable[RecurrentModule]) -> Iterator[tuple[str, RecurrentL
             yield layer_name(module.name, module.kind, layer.layer, layer.direction), layer
 
 
-def redraw_fix(layer: LayerDiagnosis, length: int, trained: bool) -> Fix:
-    """`redraw_` for the input that the layer then receives."""
-    notes = []
+def redraw_fix(layer: LayerDiagnosis, length: int, trained: bool, *caveats: str) -> Fix:
+    """`redraw_` for the input that the layer then receives; ``caveats`` are comments above it."""
+    notes = [*caveats]
     if trained:
         notes.append("It looks trained; this throws away what it has learnt: train it again.")
     if layer.info.parametrised:

@@ -120,6 +120,8 @@ class DefaultStart(Check):
     kind = "default_start"
     explains = frozenset({"vanishing"})
 
+    CAVEAT = "Where the last few steps predict the target (isornn memory measures it), the default often trains faster."
+
     def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
         draw, found = layer.weights.recurrent_default, retention(layer, length)
         if draw is None or not draw.likely or found is None or not found.vanishes:
@@ -137,7 +139,7 @@ class DefaultStart(Check):
                 **found.evidence("2^-10"),
                 **rates(layer),
             },
-            fixes.redraw_fix(layer, length, trained),
+            fixes.redraw_fix(layer, length, trained, self.CAVEAT),
         )
 
 
