@@ -136,6 +136,8 @@ class Cell(ABC):
             cls.__eq__, cls.__hash__ = Cell.__eq__, Cell.__hash__  # type: ignore[method-assign]
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         if not isinstance(other, Cell) or _options(self) != _options(other):
             return False
         own, others = undeclared_attributes(self), undeclared_attributes(other)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from isornn.cells import GRU, LSTM, Cell, Vanilla
+from isornn.cells import Cell
 from isornn.nn.autocast import without_autocast
 from isornn.nn.layout import Layout
 from isornn.nn.recording import recording
 from isornn.nn.stepped import Weights, stepped
 
 _MOST_STEPS = 65_535  # in one call; cuDNN fails beyond
-MODES: Mapping[Cell, str] = {LSTM(): "LSTM", GRU(): "GRU", Vanilla("tanh"): "RNN_TANH", Vanilla("relu"): "RNN_RELU"}
 _OF_WEIGHTS = ("matrix", "bias", "recurrent", "offset", "projection")
 
 
-def runs_cudnn(cell: Cell, inputs: Tensor, weights: Weights, lengths: Tensor | None) -> bool:
+def runs_cudnn(mode: str | None, inputs: Tensor, weights: Weights, lengths: Tensor | None) -> bool:
     """Whether cuDNN computes this; for sequences of unequal length it does not return the last c."""
     if not _acceptable(inputs) or recording():
         return False
-    mode = MODES.get(cell)
     if mode is None or not weights.tied or not inputs.shape[1] or torch._C._are_functorch_transforms_active():
         return False
     return lengths is None and (weights.projection is None or mode == "LSTM")
@@ -38,7 +36,7 @@ def recurrence_by_cudnn(
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Outputs (T, B, N) and last states (B, N), differentiable any number of times; N is P where it is projected."""
     given = [inputs, *(getattr(weights, name) for name in _OF_WEIGHTS), *initial]
-    out, *last = _Recurrence.apply(cell, MODES[cell], *given)
+    out, *last = _Recurrence.apply(cell, Layout.of(cell).mode, *given)
     return out, tuple(last)
 
 

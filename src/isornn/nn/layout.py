@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isornn.cells import Cell, CellError
+from isornn.cells import GRU, LSTM, Cell, CellError, Vanilla
 from isornn.cells.graph import CellGraph, Node
 from isornn.cells.trace import graph_of
 
@@ -40,6 +40,10 @@ class GateTensors:
     biases: tuple[Tensor, ...]
 
 
+MODES: Mapping[Cell, str] = {LSTM(): "LSTM", GRU(): "GRU", Vanilla("tanh"): "RNN_TANH", Vanilla("relu"): "RNN_RELU"}
+"""torch's names of the cells that it has."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """Gates by stacked parameter, each in the order of ``cell.gates``.
@@ -51,12 +55,14 @@ class Layout:
         results: how many sequences a layer computes: the states, and the output where that is not the first of them.
         key: the cell as a text, which is what a torch operation can take: its class by name, as pickles have it, and
             its options.
+        mode: torch's name of the cell, where it has it with this layout.
     """
 
     stacks: Mapping[str, tuple[str, ...]]
     plain: tuple[str, ...]
     results: int
     key: str
+    mode: str | None
 
     @staticmethod
     @functools.cache
@@ -87,7 +93,8 @@ class Layout:
             if name in stacks or name in _OTHER_PARAMETERS:
                 raise CellError(f"{cell.name}.parameters: {name!r} is not allowed; the layer has one of this name")
         _check_computed(graph)
-        return Layout(stacks, graph.plain_reads, len(cell.states) + (not graph.output_is_first_state), _key_of(cell))
+        results = len(cell.states) + (not graph.output_is_first_state)
+        return Layout(stacks, graph.plain_reads, results, _key_of(cell), MODES.get(cell))
 
     @property
     def driven(self) -> tuple[str, ...]:

@@ -47,9 +47,10 @@ def recurrence(
     by_kernel = has_kernel and inputs.shape[1] > 0
     if not plain or not (recorded or by_kernel):
         return stepped(cell, layout, inputs, pointwise, weights, initial)
-    if not recorded and runs_torch_cells(cell, inputs, weights):
+    mode = layout.mode
+    if mode is not None and not recorded and runs_torch_cells(inputs, weights):
         with without_autocast(inputs.device.type):
-            return by_torch_cells(cell, inputs, weights, initial)
+            return by_torch_cells(mode, inputs, weights, initial)
     dtype = inputs.dtype
     # Half precision would round at every step of a long product of gates: computed in single, rounded once.
     working = torch.promote_types(dtype, torch.float32)

@@ -14,7 +14,6 @@ from torch.nn.utils.rnn import PackedSequence
 from isornn.cells import Cell, drawn_parameters
 from isornn.cells.definition import check_definition
 from isornn.nn.autocast import autocast_dtype
-from isornn.nn.cudnn import MODES
 from isornn.nn.kernels import kernel_of
 from isornn.nn.layout import GateTensors, Layout
 from isornn.nn.options import Before, Features, check_options
@@ -132,7 +131,7 @@ class RNN(nn.Module):
     @property
     def mode(self) -> str:
         """torch.nn's name of the equations: LSTM, GRU, RNN_TANH or RNN_RELU; the cell's own where torch has none."""
-        return MODES.get(self.cell, self.cell.name)
+        return self.layout.mode or self.cell.name
 
     @property
     def all_weights(self) -> list[list[Tensor]]:

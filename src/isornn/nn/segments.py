@@ -82,10 +82,10 @@ class Segments:
         initial: States,
         lengths: Tensor | None,
     ) -> tuple[Tensor, States]:
-        by_cudnn = runs_cudnn(self.cell, inputs, weights, lengths)
-        if by_cudnn and not transformed([inputs, *initial, *weights.tensors()]):
+        mode, given = self.layout.mode, [inputs, *initial, *weights.tensors()]
+        if runs_cudnn(mode, inputs, weights, lengths) and not transformed(given):
             return recurrence_by_cudnn(self.cell, inputs, weights, initial)
-        if runs_onednn(self.cell, inputs, weights, lengths) and not transformed([inputs, *initial, *weights.tensors()]):
+        if runs_onednn(mode, inputs, weights, lengths) and not transformed(given):
             return lstm_by_onednn(inputs, weights, initial)
         results = recurrence(self.cell, self.layout, inputs, pointwise, weights, initial)
         if lengths is not None and _overflows(results, [inputs, pointwise, *initial, *weights.tensors()], lengths):

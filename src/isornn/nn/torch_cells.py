@@ -12,23 +12,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isornn.cells import Cell
-from isornn.nn.cudnn import MODES
 from isornn.nn.stepped import Weights
 
 _FEW_STEPS = 3
 
 
-def runs_torch_cells(cell: Cell, inputs: Tensor, weights: Weights) -> bool:
-    """Whether torch's own cell computes these steps; not in half precision, where it rounds after each operation."""
+def runs_torch_cells(inputs: Tensor, weights: Weights) -> bool:
+    """Whether torch's own cell, where there is one, computes these steps; not in half precision, which it would round
+    at each operation."""
     if torch.compiler.is_compiling() or inputs.device.type != "cpu" or len(inputs) > _FEW_STEPS:
         return False
-    return inputs.dtype in (torch.float32, torch.float64) and cell in MODES and weights.projection is None
+    return inputs.dtype in (torch.float32, torch.float64) and weights.projection is None
 
 
-def by_torch_cells(cell: Cell, inputs: Tensor, weights: Weights, initial: Sequence[Tensor]) -> list[Tensor]:
+def by_torch_cells(mode: str, inputs: Tensor, weights: Weights, initial: Sequence[Tensor]) -> list[Tensor]:
     """The states over a sequence, each (T, B, N), differentiable any number of times."""
-    advance: Any = getattr(torch, f"{MODES[cell].lower()}_cell")
+    advance: Any = getattr(torch, f"{mode.lower()}_cell")
     offset = weights.offset
     recurrent = weights.recurrent
     assert recurrent is not None
