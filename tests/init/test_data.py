@@ -11,7 +11,7 @@ from torch import nn
 import isornn
 from isornn.cells import Input, SpecError, cell_named
 from isornn.cells.roles import roles_of
-from isornn.init import LayerStart, ModuleError, StandardisedInput, critical_
+from isornn.init import LayerStart, ModuleError, StandardisedInput, UnnormalisedInput, critical_
 from isornn.init.data import LayerInput
 from isornn.nn import MinimalRNN
 from start_batches import T, offset_batch, pre_activations, seeded
@@ -246,7 +246,9 @@ def test_means_beside_which_the_dtype_resolves_no_gate_warn(mean, warned):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = critical_(nn.LSTM(5, 32, batch_first=True), batch=batch, generator=seeded())
-    assert [("subtract the mean" in str(one.message), one.filename) for one in caught] == [(True, __file__)] * warned
+    assert {one.filename for one in caught} == {__file__}
+    rounding = [one for one in caught if one.category is not UnnormalisedInput]
+    assert ["subtract the mean" in str(one.message) for one in rounding] == [True] * warned
     gate = (batch @ model.weight_ih_l0.T + model.bias_ih_l0).detach().chunk(4, -1)[2]
     assert (gate.mean((0, 1)).abs().max() > 0.3) == warned  # in the module's own dtype
 
@@ -394,3 +396,34 @@ def test_layers_are_drawn_again_by_the_name_that_is_reported():
     critical_(model, batch=offset_batch(), report=lines.append)
     assert lines[0].where == "1 (GRU) l0"
     isornn.diagnosis.redraw_(model, lines[0].where, 40, offset_batch())
+
+
+def raw_features(kind: str) -> torch.Tensor:
+    """(B, T, D) as data come: not normalised by anyone."""
+    noise = torch.randn(8, 30, 4, generator=seeded())
+    if kind == "kelvin":
+        return 290 + 8 * noise
+    if kind == "prices and returns":
+        return noise * torch.tensor([0.01, 1e4, 0.02, 0.03])
+    symbols = (noise[..., 0].abs() * 40).long().clamp(max=99)  # some of 100 are rare
+    return nn.functional.one_hot(symbols, 100).float() if kind == "symbols" else noise
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("kelvin", "means of 3[56] times their standard deviations"), ("prices and returns", r"0\.021? \(median\) to")],
+)
+def test_features_that_are_not_normalised_are_named(kind, words):
+    batch = raw_features(kind)
+    with pytest.warns(UnnormalisedInput, match=f"LSTM l0: the features of its input have .*{words}.*standardise"):
+        critical_(nn.LSTM(batch.shape[-1], 8, batch_first=True), batch=batch, generator=seeded())
+    report = isornn.diagnose(nn.LSTM(batch.shape[-1], 8, batch_first=True), batch)
+    assert "unnormalised_input" in [finding.kind for finding in report.findings]
+
+
+@pytest.mark.parametrize("kind", ["symbols", "normalised"])
+def test_features_that_need_no_normalisation_are_not_named(kind):
+    batch = raw_features(kind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        critical_(nn.LSTM(batch.shape[-1], 8, batch_first=True), batch=batch, generator=seeded())

@@ -11,10 +11,12 @@ from isornn.diagnosis.fixes import Fix
 from isornn.diagnosis.records import LayerDiagnosis
 from isornn.diagnosis.states import EDGE
 from isornn.diagnosis.weights import TOLERANCE, doubled_gates, equal, layer_evidence
+from isornn.init.data import OFFSET, uneven_scales
 
 
 class UnnormalisedInput(Check):
-    """First layers only: ``sqrt(input_var E[x^2])`` above ln 99 or below 2^-10, or a mean of ten standard deviations.
+    """First layers only: ``sqrt(input_var E[x^2])`` above ln 99 or below 2^-10, a mean of ten standard deviations, or
+    features' standard deviations that are a hundred times their median.
 
     The check uses the input's contribution to the gates' pre-activations, whose variance is ``input_var R``. Gates
     whose weights saturate them with inputs of unit size are excluded, as the data is not the cause. The mean is
@@ -22,13 +24,12 @@ class UnnormalisedInput(Check):
     """
 
     kind = "unnormalised_input"
-    explains = frozenset({"exploding", "amplified", "saturated_forget_gate", "vanishing"})
+    # A start is drawn for what the layer receives, so that the input comes first.
+    explains = frozenset({"exploding", "amplified", "saturated_forget_gate", "vanishing", "default_start"})
 
     # An input of this size alone saturates a gate's typical unit: ln(0.99 / 0.01).
     LARGE = math.log((1 - EDGE) / EDGE)
     SMALL = math.exp(-BAR)
-    # A mean of ten standard deviations: the loss is a hundred times more curved along it than along what varies.
-    OFFSET = 10.0
 
     def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
         inputs, gates = layer.inputs, layer.weights.gates.values()
@@ -50,9 +51,16 @@ class UnnormalisedInput(Check):
             wrong = (
                 f"their contribution to pre-activations is {drive:.2g} (root mean square), too small to have an effect"
             )
-        elif shared > self.OFFSET * varying and gain * shared > 1:
+        # A mean of ten standard deviations: the loss is a hundred times more curved along it than along what varies.
+        elif shared > OFFSET * varying and gain * shared > 1:
             wrong = (
                 f"the features' means are {shared / varying:.0f} times their standard deviations (root mean squares)"
+            )
+        elif (scales := uneven_scales(inputs.feature_means, inputs.feature_stds)) is not None:
+            middle, most_varying = scales
+            wrong = (
+                f"the features' standard deviations are {middle:.2g} in the median and {most_varying:.2g} at most, so "
+                "that most have little effect"
             )
         else:
             return None
@@ -63,7 +71,7 @@ class UnnormalisedInput(Check):
             {
                 "inputs": f"{size}, largest {inputs.largest:.3g}",
                 "drive, sqrt(input_var E[x^2])": f"{drive:.3g} (bars: {self.SMALL:.2g} and {self.LARGE:.3g})",
-                "mean over standard deviation, by feature": f"{shared / varying:.3g} (bar: {self.OFFSET:g}, where the "
+                "mean over standard deviation, by feature": f"{shared / varying:.3g} (bar: {OFFSET:g}, where the "
                 f"mean drives by more than 1; here by {gain * shared:.3g})",
             },
             advice.normalise(),

@@ -128,6 +128,8 @@ class WeightFacts(Record):
         recurrent_default, input_default, bias_default: whether these look like torch's default draw; ``None`` where
             the layer has no such tensor.
         gates_without_input: gates whose input matrix is 0 in all entries.
+        not_drawn: matrices, as "recurrent f" and "input g", whose entries follow no law by which one is drawn
+            (`isornn.diagnosis.drawn`).
 
     >>> import torch
     >>> from isornn.diagnosis import measure
@@ -142,6 +144,7 @@ class WeightFacts(Record):
     input_default: DefaultDraw | None
     bias_default: DefaultDraw | None
     gates_without_input: tuple[str, ...] = ()
+    not_drawn: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -189,7 +189,7 @@ def fix_(
     receives from those below as they then are.
 
     A layer that is redrawn needs no other correction. Nothing is changed for findings about data, torch's modes or too
-    short sequences, in a layer that looks trained (`untrained_evidence` finds nothing), and in one whose weights cannot
+    short sequences, where inputs are not normalised, which comes before a start that is drawn for them, in a layer that looks trained (`untrained_evidence` finds nothing), and in one whose weights cannot
     be written to.
 
     Args:
@@ -211,6 +211,7 @@ def fix_(
     ['RNN l0: drawn again by the critical start for the input that it receives (default_start).']
     """
     done = []
+    raw = next((finding for finding in findings if finding.kind == "unnormalised_input"), None)
     for name in _in_order(model, dict.fromkeys(finding.layer for finding in findings), batch):
         own = [finding for finding in findings if finding.layer == name]
         for finding in own:
@@ -220,7 +221,12 @@ def fix_(
             elif finding.fix is None:
                 done.append(f"{left}: {finding.sentence}")
         of_weights = [finding for finding in own if isinstance(finding.fix, Fix)]
-        if of_weights:
+        if of_weights and raw is not None:
+            kinds = ", ".join(finding.kind for finding in of_weights)
+            done.append(
+                f"{name}: left alone ({kinds}): normalise the inputs of {raw.layer} first, then diagnose again."
+            )
+        elif of_weights:
             done += [f"{name}: {sentence}." for sentence in _fixed(model, of_weights, batch, generator)]
     return done
 
@@ -240,7 +246,7 @@ def _fixed(model: nn.Module, findings: Sequence[Finding], batch: Any, generator:
         facts = weight_facts(layer)
         if untrained_evidence(facts) is None:
             few = "it has too few weights to tell whether it is trained"
-            why = few if too_few_to_tell(facts) else "it looks trained"
+            why = few if too_few_to_tell(facts) else "it looks trained, or has a start that is not known here"
             return [f"left alone ({kinds}): {why}; a new start would throw away what it has learnt"]
         redraw = next((fix for fix in fixes.values() if fix.function is redraw_), None)
         if redraw is not None:
@@ -268,7 +274,7 @@ def redraw_fix(layer: LayerDiagnosis, length: int, trained: bool, *caveats: str)
     """`redraw_` for the input that the layer then receives; ``caveats`` are comments above it."""
     notes = [*caveats]
     if trained:
-        notes.append("It looks trained; this throws away what it has learnt: train it again.")
+        notes.append("It looks trained, or has a start that is not known here. This throws away what it has learnt.")
     if layer.info.parametrised:
         notes.append("Its weights are parametrised: do this before they are.")
     if layer.memory.gate is not None and not layer.info.bias:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from scipy.special import kolmogorov
 from torch import Tensor
 
+from isornn.diagnosis.drawn import can_be_drawn
 from isornn.diagnosis.facts import DefaultDraw, GateWeights, WeightFacts
 from isornn.diagnosis.records import LayerDiagnosis
 from isornn.nn.gate_tensors import RecurrentLayer
@@ -41,7 +43,18 @@ def weight_facts(layer: RecurrentLayer) -> WeightFacts:
         gates_without_input=tuple(
             name for name, gate in layer.gates.items() if gate.input is not None and not gate.input.any()
         ),
+        not_drawn=tuple(_not_drawn(layer)),
     )
+
+
+def _not_drawn(layer: RecurrentLayer) -> Iterator[str]:
+    """Names of the matrices; the parts of an orthogonal stack are no draws by themselves."""
+    for kind in ("recurrent", "input"):
+        matrices = {name: getattr(gate, kind) for name, gate in layer.gates.items()}
+        matrices = {name: matrix for name, matrix in matrices.items() if matrix is not None}
+        if not matrices or equal(_singular_values(torch.cat([*matrices.values()])), _EXACT):
+            continue
+        yield from (f"{kind} {name}" for name, matrix in matrices.items() if not can_be_drawn(matrix))
 
 
 def _gate(tensors: GateTensors) -> GateWeights:
@@ -99,12 +112,15 @@ def kolmogorov_smirnov(distance: float, count: int) -> float:
 def untrained_evidence(weights: WeightFacts) -> str | None:
     """Evidence that a layer is as it was initialised; ``None`` without any, so that it counts as trained.
 
-    Every step of an optimiser changes entries by different amounts, so none of these survives training: torch's own
-    uniform law with its sharp bounds; recurrent matrices that are orthogonal, gate by gate or stacked; biases that are
+    An optimiser changes entries by different amounts, so that none of these survives its training: torch's own uniform
+    law with its sharp bounds; recurrent matrices that are orthogonal, gate by gate or stacked; biases that are
     equal over units, in two gates of three or more, as a trained layer from elsewhere may have one vector that is 0;
     input matrices that are 0 in some gates and not in others, as the critical start has them; in cells of one or two
-    gates, which all read the input, recurrent ones of just that start's variance.
+    gates, which all read the input, recurrent ones of just that start's variance. As biases may not be trained, or a
+    matrix be kept orthogonal, every matrix has to follow some law that matrices are drawn by, too.
     """
+    if weights.not_drawn:
+        return None
     recurrent = [gate.singular_values for gate in weights.gates.values() if len(gate.singular_values) > 0]
     if _own_draw(weights.recurrent_default):
         return "the recurrent matrices are torch's own draw"

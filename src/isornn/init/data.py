@@ -6,7 +6,6 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -31,6 +30,8 @@ _WIDE, _ROWS = 512, 4096  # features from which on so many steps are enough for 
 _SMALLEST, _LARGEST = 1e-5, 1e6  # standard deviations of inputs, whose weights a spec can still hold
 _ROUNDED = 1.0  # of a pre-activation: by so much a gate may be off where biases cancel large means
 _HALF_PRECISION = 0.05  # of the largest value; bfloat16 and some steps of it
+OFFSET, UNEVEN = 10.0, 100.0  # means over standard deviations; the largest of these over their median
+_INDICATOR = 1e-3  # relative distance of a variance from mean (1 - mean)
 _RIDGE = 1e-9  # of the features' mean square, so that a constant feature has a finite weight
 
 
@@ -47,6 +48,20 @@ class StandardisedInput(UserWarning):
     """
 
 
+class UnnormalisedInput(UserWarning):
+    """A start for data whose features have means or scales that weights and biases make up for only at first.
+
+    >>> import warnings
+    >>> from isornn.init import critical_
+    >>> kelvin = 290 + torch.randn(8, 20, 2)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = critical_(nn.GRU(2, 8, batch_first=True), batch=kelvin)
+    >>> caught[0].category.__name__
+    'UnnormalisedInput'
+    """
+
+
 @dataclass(frozen=True)
 class LayerInput:
     """What one layer receives over all sequences, steps and features of a batch.
@@ -54,7 +69,7 @@ class LayerInput:
     Exact for that batch, but for the tails of more than 512 features, which are of some 4096 evenly spaced steps.
 
     Args:
-        means: mu (D,), of each feature.
+        means, deviations: mu (D,) and standard deviation (D,) of each feature.
         variance: mean over features of their variances: ``E |x - mu|^2 / D``.
         tails: ``E |x - mu|^4`` over that of Gaussian input with the same covariance, at least 1: how much larger the
             input is where it moves than on average. Symbols of which one is most frequent have large tails.
@@ -63,6 +78,7 @@ class LayerInput:
     """
 
     means: Tensor
+    deviations: Tensor
     variance: float
     tails: float
     correlation_in_time: float
@@ -79,6 +95,12 @@ class LayerInput:
     def size(self) -> float:
         """The variance of the input where it moves, by which input weights are divided: ``variance * tails``."""
         return self.variance * self.tails
+
+    @property
+    def offset(self) -> float:
+        """Of the features that vary, means over standard deviations, root mean squares; 0 where none does."""
+        mean, deviation = (float(value[self.deviations > 0].square().sum()) for value in (self.means, self.deviations))
+        return (mean / deviation) ** 0.5 if deviation > 0 else 0.0
 
     def law(self, where: str) -> Input:
         """Of the input less its mean; one that is constant has variance 0.
@@ -100,8 +122,9 @@ class LayerInput:
             ValueError: numbers that are not finite.
 
         >>> x = torch.tensor([1.0, 3.0, 1.0, 3.0]).reshape(4, 1, 1)
-        >>> LayerInput.of(x, torch.tensor([4]))
-        LayerInput(means=tensor([2.], dtype=torch.float64), variance=1.0, tails=1.0, correlation_in_time=-1.0)
+        >>> found = LayerInput.of(x, torch.tensor([4]))
+        >>> found.means, found.variance, found.tails, found.correlation_in_time
+        (tensor([2.], dtype=torch.float64), 1.0, 1.0, -1.0)
         """
         inside = torch.arange(len(x), device=x.device).unsqueeze(1) < lengths
         rounding = torch.finfo(x.dtype).eps / 2 if x.is_floating_point() else 0.0
@@ -117,11 +140,28 @@ class LayerInput:
         moved = torch.where(inside.unsqueeze(-1), x - means, 0.0)
         # A feature that is constant, or a constant that was computed, does not vary.
         moved = torch.where(moved.square().sum((0, 1)) / count <= (rounding * means).square(), 0.0, moved)
-        total = float(moved.square().sum()) / count
+        variances = moved.square().sum((0, 1)) / count
+        total, facts = float(variances.sum()), (means.cpu(), variances.sqrt().cpu())
         if total == 0:
-            return LayerInput(means.cpu(), 0.0, 1.0, 0.0)
+            return LayerInput(*facts, 0.0, 1.0, 0.0)
         after = float((moved[1:] * moved[:-1]).sum()) / max(links, 1)
-        return LayerInput(means.cpu(), total / x.shape[-1], _tails(moved[inside]), after / total)
+        return LayerInput(*facts, total / x.shape[-1], _tails(moved[inside]), after / total)
+
+
+def uneven_scales(means: Tensor, deviations: Tensor) -> tuple[float, float] | None:
+    """Of features (D,) the median and the largest standard deviation, where they are a factor of `UNEVEN` apart.
+
+    Constants and indicators, which are 0 or 1 and mostly rare, are left out.
+
+    >>> uneven_scales(torch.zeros(3), torch.tensor([1.0, 1.0, 500.0])), uneven_scales(torch.zeros(2), torch.ones(2))
+    ((1.0, 500.0), None)
+    """
+    indicator = (deviations.square() - means * (1 - means)).abs() <= _INDICATOR * deviations.square()
+    scales = deviations[(deviations > 0) & ~indicator]
+    if len(scales) < 2:
+        return None
+    middle, largest = float(scales.median()), float(scales.max())
+    return (middle, largest) if largest > UNEVEN * middle else None
 
 
 def _tails(moved: Tensor) -> float:
@@ -196,8 +236,10 @@ def start_for_batch_(
             captured = _inputs(model, found, batch)
             if captured is not None:
                 steps = max(2, int(captured.lengths.max())) if length is None else length
-                draw = partial(_set, length=steps, spec_for=spec_for, generator=generator)
-                starts.extend(map(draw, received_by(found, captured)))
+                for received in received_by(found, captured):
+                    starts.append(_set(received, steps, spec_for, generator))
+                    if (received.layer.layer, received.layer.direction) == (0, 0):
+                        _warn_of_unnormalised(starts[-1])
                 continue
             longest = max((start.length for start in starts), default=None) if length is None else length
             if longest is None:
@@ -246,6 +288,19 @@ def _warn_of_shared(modules: Sequence[RecurrentModule]) -> None:
         others = {owners.setdefault(id(own), found).name for own in found.module.parameters(recurse=False)}
         for other in sorted(others - {found.name}):
             warn(f"{found.name}: it shares parameters with {other}, and sets them for its own input")
+
+
+def _warn_of_unnormalised(start: LayerStart) -> None:
+    given = start.input
+    if given is None:
+        return
+    if given.offset > OFFSET:
+        wrong = f"means of {given.offset:.0f} times their standard deviations, which biases make up for only at first"
+    elif (scales := uneven_scales(given.means, given.deviations)) is not None:
+        wrong = "standard deviations of {:.2g} (median) to {:.2g}, so that most have no effect at first".format(*scales)
+    else:
+        return
+    warn(f"{start.where}: the features of its input have {wrong}; standardise each feature", UnnormalisedInput)
 
 
 def _inputs(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedInputs | None:

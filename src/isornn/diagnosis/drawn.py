@@ -1,0 +1,57 @@
+"""Whether a matrix can have been drawn: by a law of equal, independent entries, or as an orthogonal matrix."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from scipy.special import kolmogorov, ndtr
+from torch import Tensor
+
+_ENOUGH = 64  # entries, of fewer nothing is said
+_RARE = 1e-4  # one draw in so many has entries farther from its own law
+_ORTHOGONAL = 1e-4
+_ERRORS = 6  # of the trace below, by which independent entries may be off
+
+
+@torch.no_grad()
+def can_be_drawn(matrix: Tensor) -> bool:
+    """Whether entries are 0 throughout, those of a matrix with equal singular values, or independent with a uniform or
+    normal law about 0; true of fewer than 64 entries, of which nothing can be said.
+
+    Independent entries of n x p have ``tr (W W^T)^2 / (tr W W^T)^2 = 1/n + 1/p`` but for some 1/(n p): directions that
+    training adds show in it before they show in the law of single entries, and so does an orthogonal start.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> drawn = torch.randn(64, 64, generator=generator) / 8
+    >>> can_be_drawn(drawn), can_be_drawn(drawn + 0.05 * torch.randn(64, 1, generator=generator))
+    (True, False)
+    """
+    entries = matrix.numel()
+    if entries < _ENOUGH or not matrix.any():
+        return True
+    w = matrix.double().cpu()
+    if w.shape[0] < w.shape[1]:
+        w = w.T
+    gram = w.T @ w
+    size, fourth = float(gram.trace()), float(gram.square().sum())
+    if float((gram - torch.eye(len(gram)).to(gram) * size / len(gram)).abs().max()) <= _ORTHOGONAL * size / len(gram):
+        return True
+    return _has_law(w.flatten()) and abs(fourth / size**2 - _independent(w)) <= _ERRORS * 2 / entries
+
+
+def _independent(w: Tensor) -> float:
+    """Of independent entries with the fourth moment that these have."""
+    kurtosis = float(w.square().square().mean() / w.square().mean().square())
+    return 1 / w.shape[0] + 1 / w.shape[1] + (kurtosis - 2) / w.numel()
+
+
+def _has_law(values: Tensor) -> bool:
+    values, bound, deviation = values.sort().values, float(values.abs().max()), float(values.square().mean().sqrt())
+    uniform = (values + bound) / (2 * bound)
+    normal = torch.from_numpy(ndtr((values / deviation).numpy()))
+    ranks = torch.linspace(0, 1, len(values) + 1, dtype=torch.float64)
+    return any(
+        kolmogorov(math.sqrt(len(values)) * float(torch.maximum(ranks[1:] - law, law - ranks[:-1]).max())) > _RARE
+        for law in (uniform, normal)
+    )
