@@ -189,8 +189,8 @@ def fix_(
     receives from those below as they then are.
 
     A layer that is redrawn needs no other correction. Nothing is changed for findings about data, torch's modes or too
-    short sequences, where inputs are not normalised, which comes before a start that is drawn for them, in a layer that looks trained (`untrained_evidence` finds nothing), and in one whose weights cannot
-    be written to.
+    short sequences, where inputs are not normalised, which comes before a start that is drawn for them, in a layer that
+    looks trained (`untrained_evidence` finds nothing), and in one whose weights cannot be written to.
 
     Args:
         model: the model that was measured.
