@@ -103,6 +103,8 @@ class Call:
         tracked: whether it was made with gradients enabled.
         recomputed: whether it was made without, by `torch.utils.checkpoint`, which makes it again with them.
         detached: whether it was, and given a state without a gradient.
+        altered: whether its state is that in which the call before ended, and has another gradient: see
+            `changes_gradient`.
         made: when the graph node of its state was made, as `graph_time`; ``None`` without one.
         of_output, of_final: gradients of the loss, total derivatives; ``None`` where there is no loss.
     """
@@ -119,6 +121,7 @@ class Call:
     tracked: bool = False
     recomputed: bool = False
     detached: bool = False
+    altered: bool = False
     made: int | None = None
 
 
@@ -303,6 +306,7 @@ class _Given:
     tracked: bool
     recomputed: bool
     detached: bool
+    altered: bool
     made: int | None
 
 
@@ -380,8 +384,13 @@ class CallRecorder:
             tracked,
             not tracked and within_checkpoint(),
             tracked and state is not None and not any(part.requires_grad for part in as_tuple(state)),
+            tracked and state is not None and self._altered(module, as_tuple(state)),
             None if state is None else oldest(as_tuple(state)),
         )
+
+    def _altered(self, module: nn.Module, state: States) -> bool:
+        before = self.calls[module]
+        return self.differentiable and bool(before) and changes_gradient(before[-1].final, state)
 
     def _reject(self, module: nn.Module, reason: str) -> None:
         self.refused[module] = self.rejected = f"batch: {reason}"
@@ -416,6 +425,27 @@ class CallRecorder:
             # wanted is that of the rest of the model with respect to each.
             data = data.view_as(data) if data.requires_grad else data.detach().requires_grad_(True)
         return with_data(value, data)
+
+
+def changes_gradient(ended: States, state: States) -> bool:
+    """Whether a gradient of ``state`` reaches ``ended``, which has the same values, otherwise than as it is.
+
+    So it is where a part of the state is detached (h-detach), where its gradient is scaled, as by ``h / 2 + h.detach()
+    / 2``, or has a hook. False of a state that is detached as a whole, which ends the sequence for gradients.
+    """
+    alike = len(ended) == len(state) and all(
+        a.shape == b.shape and torch.equal(a, b) for a, b in zip(ended, state, strict=True)
+    )
+    tracked = [part for part in state if part.requires_grad]
+    if not alike or not tracked or not all(part.requires_grad for part in ended):
+        return False
+    probes = [torch.linspace(1, 2, part.numel()).to(part).view_as(part) for part in state]
+    given = [probe for probe, part in zip(probes, state, strict=True) if part.requires_grad]
+    try:
+        found = torch.autograd.grad(tracked, ended, given, retain_graph=True, allow_unused=True)
+    except RuntimeError:  # what the graph has saved was changed in place: the user's own backward pass will say so
+        return False
+    return not all(grad is not None and torch.equal(grad, probe) for grad, probe in zip(found, probes, strict=True))
 
 
 def is_captured(module: nn.Module) -> bool:

@@ -30,6 +30,7 @@ class Part:
     of_output: Tensor | None
     of_final: Sequence[States] | None
     detached: bool
+    altered: bool
 
 
 def read_part(module: RecurrentModule, call: Call) -> Part:
@@ -77,6 +78,7 @@ def read_part(module: RecurrentModule, call: Call) -> Part:
         None if call.of_output is None else in_time(call.of_output),
         by_layer(call.of_final),
         call.detached,
+        call.altered,
     )
 
 
@@ -103,4 +105,5 @@ def _read_step(call: Call) -> Part:
         None if call.of_output is None else torch.zeros_like(output),
         rows(call.of_final),
         call.detached,
+        call.altered,
     )

@@ -59,6 +59,30 @@ def runs_of(parts: Sequence[Part]) -> list[Run]:
     return sorted(runs, key=lambda run: (-run.steps, run.start, run.row))
 
 
+def returns_to_earlier(parts: Sequence[Part]) -> bool:
+    """Whether a row is given a state, not 0, in which it ended some calls ago, and others since: as where each of
+    several speakers or nodes has a state of its own."""
+    seen = set[tuple[int, bytes]]()
+    for number, part in enumerate(parts):
+        given = _row_bytes(part.initial)
+        goes_on, repeats = _alike(parts[number - 1], part) if number else ([], [])
+        met = len(goes_on)
+        for row, state in enumerate(given):
+            known = row < met and (goes_on[row] or repeats[row])
+            if not known and any(state) and (row, state) in seen:
+                return True
+        seen.update(enumerate(_row_bytes(part.final)))
+    return False
+
+
+def _row_bytes(states: Sequence[States] | None) -> list[bytes]:
+    """Each row's states of all layers."""
+    if states is None:
+        return []
+    whole = torch.cat([state.detach().double().cpu() for layer in states for state in layer], -1)
+    return [row.numpy().tobytes() for row in whole]
+
+
 def _alike(before: Part, part: Part) -> tuple[list[bool], list[bool]]:
     """For each row that both have: whether its state is the very one in which it ended; or, not 0, began before."""
     given, met = part.initial, min(before.output.shape[1], part.output.shape[1])

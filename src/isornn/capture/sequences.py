@@ -11,9 +11,18 @@ from torch import Tensor, nn
 
 from isornn.capture.calls import Call, RecurrentModule, States
 from isornn.capture.chains import chained, is_whole, joined_though_altered
-from isornn.capture.parts import Part, read_part
-from isornn.capture.rows import Run, runs_of
+from isornn.capture.parts import CaptureError, Part, read_part
+from isornn.capture.rows import Run, returns_to_earlier, runs_of
 from isornn.nn.sequences import Sequences
+
+ALTERED = (
+    "between its calls the model changes the gradient of the state that it passes on: it detaches a part of it, scales "
+    "its gradient, or has a hook on it; the layer alone has another gradient than the model"
+)
+SEVERAL_STATES = (
+    "a sequence of the batch goes on from states of earlier calls than the last, as where each of several speakers has "
+    "a state of its own; which call goes on with which is not followed"
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,8 @@ class CapturedSequence:
         chains: how many separate sequences, or batches of them, those calls make.
         cuts: times at which a call went on from a state without a gradient.
         goes_on: whether the first call did, from one that is not 0.
+        altered: whether the model changes the gradient of a state that it passes on: see
+            `isornn.capture.calls.changes_gradient`.
         of_rows: by the times of ``of_ends``, for which sequences, (B,); ``None`` where a call's end is that of all.
     """
 
@@ -46,6 +57,7 @@ class CapturedSequence:
     cuts: tuple[int, ...] = ()
     goes_on: bool = False
     of_rows: Mapping[int, Tensor] | None = None
+    altered: bool = False
 
     @property
     def windows(self) -> tuple[int, ...]:
@@ -113,7 +125,7 @@ def longest_sequence(module: RecurrentModule, calls: Sequence[Call]) -> Captured
     the longest, with their lengths.
 
     Raises:
-        CaptureError: shapes that a module of this class would not return.
+        CaptureError: shapes that a module of this class would not return; rows that return to states of earlier calls.
     """
     parts = [read_part(module, call) for call in calls]
     of_call = dict(zip(map(id, calls), parts, strict=True))
@@ -122,9 +134,14 @@ def longest_sequence(module: RecurrentModule, calls: Sequence[Call]) -> Captured
     if len(chains) > 1 and not any(is_whole(module, call) for call in calls):
         runs = runs_of(parts)
         if runs and runs[0].steps > _steps(longest):
+            if returns_to_earlier(parts):
+                raise CaptureError(SEVERAL_STATES)
             return _by_row(parts, runs)
     return replace(
-        _joined(longest, len(calls), len(chains)), cuts=_cuts(longest), goes_on=_goes_on_detached(longest[0])
+        _joined(longest, len(calls), len(chains)),
+        cuts=_cuts(longest),
+        goes_on=_goes_on_detached(longest[0]),
+        altered=any(part.altered for part in longest[1:]),
     )
 
 

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 
 from isornn.capture.calls import Call, Captured, RecurrentModule, as_called, capture, recurrent_modules
 from isornn.capture.parts import CaptureError
-from isornn.capture.sequences import CapturedSequence, longest_sequence
+from isornn.capture.sequences import ALTERED, CapturedSequence, longest_sequence
 from isornn.capture.use import restarts
 from isornn.cells import Cell, Spec, SpecError, full_name
 from isornn.cells.arguments import seeded, whole_number
@@ -153,9 +153,12 @@ def _sequence(module: RecurrentModule, captured: Captured) -> CapturedSequence |
     if broken is not None:
         return Unmeasured(module.name, module.kind, broken, finite=False, steps=_steps(module, calls))
     try:
-        return longest_sequence(module, calls)
+        found = longest_sequence(module, calls)
     except CaptureError as error:
         return Unmeasured(module.name, module.kind, str(error))
+    if found.altered:
+        return Unmeasured(module.name, module.kind, ALTERED, steps=int(found.lengths.max()))
+    return found
 
 
 def _steps(module: RecurrentModule, calls: Sequence[Call]) -> int:

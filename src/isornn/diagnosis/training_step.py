@@ -27,7 +27,7 @@ from isornn.capture.calls import (
     with_data,
 )
 from isornn.capture.parts import CaptureError
-from isornn.capture.sequences import CapturedSequence, longest_sequence
+from isornn.capture.sequences import ALTERED, CapturedSequence, longest_sequence
 from isornn.capture.use import graph_time, tensors_in
 from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.facts import Denormals
@@ -359,9 +359,12 @@ def _gradients(
     if len(module.layers) > module.directions and module.module.training and getattr(module.module, "dropout", 0) > 0:
         return DROPPED
     try:
-        found = _few(longest_sequence(module, recorded.calls))
+        whole = longest_sequence(module, recorded.calls)
     except CaptureError as error:
         return str(error)
+    if whole.altered:
+        return ALTERED
+    found = _few(whole)
     if recorded.precision is not None:
         # The replay has to agree to the precision that the module computed with.
         found = replace(found, output=found.output.to(recorded.precision))

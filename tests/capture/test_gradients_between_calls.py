@@ -1,0 +1,105 @@
+"""What a model does to the gradients of states between a cell's calls, and states that go on from earlier calls."""
+
+import pytest
+import torch
+from torch import nn
+
+from isornn.diagnosis import Monitor, findings, measure
+
+T, N = 40, 16
+
+
+def scaled(part):
+    return 0.5 * part + 0.5 * part.detach()
+
+
+def hooked(part):
+    if part.requires_grad:
+        part.register_hook(lambda grad: 0.5 * grad)
+    return part
+
+
+CHANGES = {
+    "scaled": lambda h, c: (scaled(h), scaled(c)),
+    "h detached": lambda h, c: (h.detach(), c),
+    "hook": lambda h, c: (hooked(h), c),
+}
+SAME = {
+    "as it is": lambda h, c: (h, c),
+    "masked": lambda h, c: (h * torch.ones(len(h), 1), c * torch.ones(len(c), 1)),
+    "joined and split": lambda h, c: torch.cat([h, c], -1).split(N, -1),
+    "copied": lambda h, c: (h.clone(), c.reshape(1, *c.shape)[0]),
+}
+
+
+class Stepped(nn.Module):
+    """A cell in a loop, whose state something is done to between two steps."""
+
+    def __init__(self, between):
+        super().__init__()
+        self.between, self.cell, self.out = between, nn.LSTMCell(3, N), nn.Linear(N, 1)
+
+    def forward(self, x):
+        state = (x.new_zeros(len(x), N),) * 2
+        for t in range(x.shape[1]):
+            state = self.between(*self.cell(x[:, t], state))
+        return self.out(state[0])
+
+
+def stepped(between):
+    torch.manual_seed(0)
+    return Stepped(between), torch.randn(8, T, 3)
+
+
+@pytest.mark.parametrize("target", [None, lambda output: output.square().mean()])
+@pytest.mark.parametrize("change", CHANGES)
+def test_gradients_that_the_model_changes_are_not_taken_for_the_layers(change, target):
+    model, x = stepped(CHANGES[change])
+    found = measure(model, x, target=target, theory=False)
+    assert not found.layers
+    (finding,) = findings(found)
+    assert finding.kind == "cannot_tell" and "changes the gradient of the state" in finding.sentence
+    assert found.length == T
+
+
+@pytest.mark.parametrize("same", SAME)
+def test_states_whose_gradient_passes_as_it_is_are_measured(same):
+    model, x = stepped(SAME[same])
+    plain, _ = stepped(SAME["as it is"])
+    (layer,), (expected,) = (measure(one, x, theory=False).layers for one in (model, plain))
+    assert layer.info.steps == T
+    assert layer.backward.xi.number() == expected.backward.xi.number()
+
+
+def test_a_monitor_does_not_take_them_for_the_layers_either():
+    model, x = stepped(CHANGES["scaled"])
+    with Monitor(model, every=1) as monitor:
+        model(x).square().mean().backward()
+        monitor.step()
+    assert "changes the gradient of the state" in monitor.record.summary
+
+
+class Speakers(nn.Module):
+    """A state for each of two speakers, in every row of the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.out = nn.GRUCell(3, N), nn.Linear(N, 1)
+
+    def forward(self, x, who):
+        states, rows, outputs = x.new_zeros(len(x), 2, N), torch.arange(len(x)), []
+        for t in range(x.shape[1]):
+            new = self.cell(x[:, t], states[rows, who[:, t]])
+            states = states.clone()
+            states[rows, who[:, t]] = new
+            outputs.append(new)
+        return self.out(torch.stack(outputs, 1))
+
+
+def test_states_of_several_speakers_are_not_cut_into_short_sequences():
+    torch.manual_seed(3)
+    x, who = torch.randn(8, T, 3), torch.randint(0, 2, (8, T))
+    (finding,) = findings(measure(Speakers(), (x, who), theory=False))
+    assert finding.kind == "cannot_tell" and "states of earlier calls" in finding.sentence
+    (layer,) = measure(Speakers(), (x, (torch.arange(T) % 2).expand(8, T)), theory=False).layers
+    assert layer.info.steps == T // 2  # who speaks is the same in all rows
