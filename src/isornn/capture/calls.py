@@ -322,6 +322,7 @@ class CallRecorder:
         order: modules whose calls have ended, each once.
         layers: by module, its layers as they were at its first call: a wrapper may set its weights before each.
         open: arguments of calls that have not returned yet, by module.
+        ended: the states in which a module's last call ended, with their graph.
     """
 
     calls: dict[nn.Module, list[Call]]
@@ -331,6 +332,7 @@ class CallRecorder:
     order: list[nn.Module] = field(default_factory=list)
     layers: dict[nn.Module, tuple[RecurrentLayer, ...]] = field(default_factory=dict)
     open: dict[nn.Module, _Given] = field(default_factory=dict)
+    ended: dict[nn.Module, States] = field(default_factory=dict)
 
     @contextmanager
     def attached(self) -> Iterator[None]:
@@ -389,8 +391,8 @@ class CallRecorder:
         )
 
     def _altered(self, module: nn.Module, state: States) -> bool:
-        before = self.calls[module]
-        return self.differentiable and bool(before) and changes_gradient(before[-1].final, state)
+        before = self.ended.get(module)
+        return self.differentiable and before is not None and changes_gradient(before, state)
 
     def _reject(self, module: nn.Module, reason: str) -> None:
         self.refused[module] = self.rejected = f"batch: {reason}"
@@ -406,6 +408,7 @@ class CallRecorder:
             return None
         output, final = (as_tuple(result)[0], result) if stepped else result
         kept_output, kept_final = self._kept(output), tuple(self._kept(part) for part in as_tuple(final))
+        self.ended[module] = kept_final
         if stepped:
             kept_output = kept_final[0]
         self.calls[module].append(Call(**vars(given), output=kept_output, final=kept_final))

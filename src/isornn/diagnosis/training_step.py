@@ -131,13 +131,17 @@ class StepRecorder:
         self._pending: dict[nn.Module, list[_PendingCall]] = {module: [] for module in self._modules}
         self._copies: dict[nn.Module, RecurrentModule] = {}
         self._precision: torch.dtype | None = None
-        self._ended = False
+        self._ended = self._probing = False
         self._began = 0
         self._stale: set[nn.Module] = set()
 
     def _before(self, module: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         if torch.is_grad_enabled() and not self._ended and not is_captured(module):
-            self._recorder.before(module, positional, named)
+            self._probing = True
+            try:
+                self._recorder.before(module, positional, named)
+            finally:
+                self._probing = False
             given = self._recorder.open.get(module)
             if given is not None and given.made is not None and given.made < self._began:
                 self._stale.add(module)
@@ -159,11 +163,13 @@ class StepRecorder:
         elif _computed_in_tf32(output):
             self._precision = torch.float16
         copies = self._recorder.after(module, positional, result)
-        self._pending[module].append(_PendingCall(self._recorder.calls[module].pop(), self._end))
+        self._pending[module].append(_PendingCall(self._recorder.calls[module].pop(), self._arrived))
         return copies
 
-    def _end(self) -> None:
-        self._ended = True
+    def _arrived(self) -> bool:
+        """Whether a gradient is one of the backward pass, not the recorder's own probe between two calls."""
+        self._ended |= not self._probing
+        return not self._probing
 
 
 def _computed_in_tf32(output: Tensor) -> bool:
@@ -175,7 +181,7 @@ def _computed_in_tf32(output: Tensor) -> bool:
 class _PendingCall:
     """A call whose gradients are to come."""
 
-    def __init__(self, call: Call, arrived: Callable[[], None]) -> None:
+    def __init__(self, call: Call, arrived: Callable[[], bool]) -> None:
         tensors = [data_of(call.output), *call.final]
         self._gradients: list[Tensor | None] = [None] * len(tensors)
         for number, tensor in enumerate(tensors):
@@ -185,11 +191,12 @@ class _PendingCall:
         call.final = tuple(tensor.detach() for tensor in call.final)
         self.call = call
 
-    def _adding(self, number: int, arrived: Callable[[], None]) -> Callable[[Tensor], None]:
+    def _adding(self, number: int, arrived: Callable[[], bool]) -> Callable[[Tensor], None]:
         gradients = self._gradients
 
         def add(gradient: Tensor) -> None:
-            arrived()
+            if not arrived():
+                return
             # A copy: autograd may go on adding to its own.
             before, now = gradients[number], gradient.detach().clone()
             gradients[number] = now if before is None else before + now
