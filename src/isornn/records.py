@@ -62,10 +62,10 @@ def read_table(file: Path, types: Mapping[str, Any]) -> dict[str, Any]:
     """
     table = read_record(file)
     if not isinstance(table, dict):
-        raise RecordError(f"{file}: {brief(table)} is not allowed; it is a table")
+        raise RecordError(f"{file}: {brief(table)} is not allowed; it must be a table")
     for name, allowed in types.items():
         if name in table and not isinstance(table[name], allowed):
-            raise RecordError(f"{file}: {name}: {brief(table[name])} is not allowed; it is {_named(allowed)}")
+            raise RecordError(f"{file}: {name}: {brief(table[name])} is not allowed; it must be {_named(allowed)}")
     return table
 
 

@@ -285,7 +285,7 @@ def test_batches_without_values_are_refused():
     ],
 )
 def test_batches_that_forward_does_not_take_are_refused(batch, kind):
-    with pytest.raises(ValueError, match=rf"batch: {kind} is not allowed; it is what forward takes \(input, hx\)"):
+    with pytest.raises(ValueError, match=rf"batch: {kind} is not allowed; it must be what forward takes \(input, hx\)"):
         measure(nn.GRU(3, 5), batch)
 
 

@@ -97,8 +97,8 @@ TAKES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize(
     ("cell", "error", "message"),
     [
-        (Plain, OptionError, "cell: the class Plain is not allowed; it is an instance, Plain()"),
-        ("lstm", OptionError, "cell: 'lstm' is not allowed; it is a cell"),
+        (Plain, OptionError, "cell: the class Plain is not allowed; it must be an instance, Plain()"),
+        ("lstm", OptionError, "cell: 'lstm' is not allowed; it must be a cell"),
         ("own_cells:MGU", OptionError, "isornn.cells.cell_named gives one by name"),
         (None, OptionError, "cell: None is not allowed"),
         (ListOfGates(), CellError, "plain.gates: ['z', 'n'] is not a mapping"),
@@ -122,5 +122,5 @@ def test_what_is_no_cell_is_refused_wherever_one_is_taken(
 @pytest.mark.parametrize("field", ["state", "input", "previous_input"])
 @pytest.mark.parametrize("value", ["input", None, 1, "n"])
 def test_what_a_gate_reads_is_true_or_false(field: str, value: Any) -> None:
-    with pytest.raises(TypeError, match=rf"Reads\.{field}: {value!r} is not allowed; it is True or False"):
+    with pytest.raises(TypeError, match=rf"Reads\.{field}: {value!r} is not allowed; it must be True or False"):
         Reads(**{field: value})

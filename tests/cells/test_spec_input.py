@@ -45,9 +45,12 @@ def test_files_hold_mean_and_autocorrelation_only_where_they_are_not_0() -> None
 @pytest.mark.parametrize(
     ("law", "message"),
     [
-        ({"mean": -1.0}, r"input.mean: -1.0 is not allowed; it is a finite number from 0 to 1e\+06"),
+        ({"mean": -1.0}, r"input.mean: -1.0 is not allowed; it must be a finite number from 0 to 1e\+06"),
         ({"mean": float("nan")}, "input.mean: nan"),
-        ({"autocorrelation": -0.1}, "input.autocorrelation: -0.1 is not allowed; it is a finite number from 0 to 1"),
+        (
+            {"autocorrelation": -0.1},
+            "input.autocorrelation: -0.1 is not allowed; it must be a finite number from 0 to 1",
+        ),
         ({"autocorrelation": 1.0}, "input.autocorrelation: 1.0 is not allowed; it is below 1"),
     ],
 )

@@ -89,7 +89,9 @@ def test_a_field_is_fixed_once() -> None:
 
 def test_lengths_of_starts_have_one_range() -> None:
     for length in ("-5", "1", "2000000"):
-        assert "it is a number of steps from 2 to 1000000" in refusal("critical", "--cell", "lstm", "--length", length)
+        assert "it must be a number of steps from 2 to 1000000" in refusal(
+            "critical", "--cell", "lstm", "--length", length
+        )
 
 
 def test_options_of_an_objective_need_one() -> None:

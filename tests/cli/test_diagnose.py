@@ -209,7 +209,7 @@ def test_two_reports_are_compared(folder: Path) -> None:
     ("arguments", "message"),
     [
         ((), "WHAT is needed"),
-        (("--compare", "a.json", "a.json"), "--compare: 'a.json' is not allowed; it is another file"),
+        (("--compare", "a.json", "a.json"), "--compare: 'a.json' is not allowed; it must be another file"),
         (("--compare", "a.json", "b.json"), "a.json: not readable"),
         (("my_models:both", "--compare", "a.json", "b.json"), "WHAT: 'my_models:both' is not allowed"),
     ],

@@ -66,7 +66,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     text, single = tmp_path / "data.txt", tmp_path / "data.npy"
     text.write_text("inputs")
     np.save(single, np.zeros(3))
-    assert all("it is an .npz file" in run(file).stderr for file in (text, single))
+    assert all("it must be an .npz file" in run(file).stderr for file in (text, single))
     assert run(tmp_path / "absent.npz").exit_code == 2
 
 
@@ -79,7 +79,7 @@ def test_headers_that_say_more_than_is_there(tmp_path: Path) -> None:
         archive.writestr("inputs.npy", header.getvalue())
     for file in (single, packed):
         result = run(file)
-        assert result.exit_code == 2 and "it is an .npz file of plain arrays" in result.stderr, result.exception
+        assert result.exit_code == 2 and "it must be an .npz file of plain arrays" in result.stderr, result.exception
 
 
 def test_an_encrypted_archive(data: Path) -> None:
@@ -101,7 +101,7 @@ def test_damaged_headers(damaged: bytes, tmp_path: Path) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("inputs.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
     result = run(file)
-    assert result.exit_code == 2 and "it is an .npz file of plain arrays" in result.stderr, result.exception
+    assert result.exit_code == 2 and "it must be an .npz file of plain arrays" in result.stderr, result.exception
 
 
 def test_what_unpacks_to_more_than_data_may_have(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

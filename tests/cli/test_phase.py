@@ -63,7 +63,7 @@ def test_a_start_is_the_base() -> None:
     [
         ((*AXES,), "SPEC.json or --cell is needed"),
         (("--cell", "gru_cho", *AXES[:2]), "--y is needed"),
-        ((*CHO, "--show", "colour"), "--show: 'colour' is not allowed; it is one of xi, chi"),
+        ((*CHO, "--show", "colour"), "--show: 'colour' is not allowed; it must be one of xi, chi"),
         ((*CHO, "-o", "map.txt"), "--output: 'map.txt'"),
         ((*CHO, "-o", "nowhere/map.png"), "--output: 'nowhere/map.png'"),
         ((*CHO, "--overlay", "6"), "--overlay: '6' is not allowed; it is K:T"),

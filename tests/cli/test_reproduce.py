@@ -65,9 +65,15 @@ def test_in_a_log_progress_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatc
         (("gilboa-fig99",), "target: 'gilboa-fig99'"),
         (("gilboa-fig3", "--scale", "huge"), "scale: 'huge'"),
         (("gilboa-fig3", "--seed", "-1"), "seed: -1"),
-        (("gilboa-fig3", "--seed", str(2**63)), "seed: 9223372036854775808 is not allowed; it is at least 0 and below"),
+        (
+            ("gilboa-fig3", "--seed", str(2**63)),
+            "seed: 9223372036854775808 is not allowed; it must be at least 0 and below",
+        ),
         (("gilboa-fig3", "--jobs", "0"), "jobs: 0"),
-        (("report", "-o", "nowhere"), "--output: 'nowhere' is not allowed; it is a folder with records in small, "),
+        (
+            ("report", "-o", "nowhere"),
+            "--output: 'nowhere' is not allowed; it must be a folder with records in small, ",
+        ),
     ],
 )
 def test_refusals_are_one_line(arguments: tuple[str, ...], why: str) -> None:

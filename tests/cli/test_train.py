@@ -89,18 +89,21 @@ def test_divergence_is_one_line_and_code_1(file: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--set", "optimiser.rate=fast"), "optimiser.rate: 'fast' is not allowed; it is a finite number above 0"),
+        (("--set", "optimiser.rate=fast"), "optimiser.rate: 'fast' is not allowed; it must be a finite number above 0"),
         (
             ("--set", "optimizer.rate=1"),
             "optimizer: {'rate': 1} is not allowed; did you mean optimiser? fields are task",
         ),
         (("--set", "model.hiden=6"), "model.hiden: 6 is not allowed; did you mean hidden? fields are hidden"),
-        (("--set", "start.name=critcal"), "start.name: 'critcal' is not allowed; did you mean critical? it is one of"),
-        (("--set", "schedule.name=exp"), "schedule.name: 'exp' is not allowed; it is one of constant"),
+        (
+            ("--set", "start.name=critcal"),
+            "start.name: 'critcal' is not allowed; did you mean critical? it must be one of",
+        ),
+        (("--set", "schedule.name=exp"), "schedule.name: 'exp' is not allowed; it must be one of constant"),
         (("--set", "rate"), "--set: 'rate' is not allowed; it is FIELD=VALUE"),
         (("--set", "seed=1", "--set", "seed=2"), "--set: 'seed=2' is not allowed; seed is set once, and is 1 already"),
         (("--set", "task.length.x=1"), "--set.task.length.x: 1 is not allowed; length is no table but "),
-        (("--device", "tpu"), "--device: 'tpu' is not allowed; it is auto, cpu or cuda"),
+        (("--device", "tpu"), "--device: 'tpu' is not allowed; it must be auto, cpu or cuda"),
         (("--devices", "0"), "--devices: 0 is not allowed"),
         (("--devices", "3"), "devices: 3 is not allowed; it divides the batch size, 4"),
         (("--set", "task.name=words", "--set", "task.unroll=3"), "task.length: 2 is not allowed; fields are unroll"),
@@ -172,7 +175,7 @@ def test_folders_are_folders(file: Path, tmp_path: Path) -> None:
         result = called(file, option, file)
         assert (
             result.exit_code == 2
-            and result.stderr == f"isornn: {option}: {str(file)!r} is not allowed; it is a folder\n"
+            and result.stderr == f"isornn: {option}: {str(file)!r} is not allowed; it must be a folder\n"
         )
     assert "--data" in called(file, "--data", tmp_path / "nowhere", "-o", tmp_path / "run").stderr
 

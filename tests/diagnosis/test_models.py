@@ -230,7 +230,7 @@ def test_bad_questions_are_refused():
         measure(nn.Linear(2, 2), torch.randn(3, 2))
     with pytest.raises(ValueError, match="length: 1"):
         measure(nn.GRU(2, 2), torch.randn(3, 1, 2), length=1)
-    with pytest.raises(ValueError, match="generator: 5 is not allowed; it is a torch.Generator"):
+    with pytest.raises(ValueError, match="generator: 5 is not allowed; it must be a torch.Generator"):
         measure(nn.GRU(2, 2), torch.randn(3, 1, 2), generator=5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"target: shape \(2,\) does not fit"):
         measure(nn.GRU(2, 2), torch.randn(3, 1, 2), target=torch.zeros(2))

@@ -199,7 +199,7 @@ def test_a_weight_that_is_not_there_yet_has_no_spec():
 )
 def test_what_cannot_be_read_is_refused_with_what_to_give(name, use):
     make, why = CLOSED[name]
-    with pytest.raises(ModuleError, match=rf"rnn is LSTM: it is {why}.*: give the model as it was before"):
+    with pytest.raises(ModuleError, match=rf"rnn is LSTM: it must be {why}.*: give the model as it was before"):
         use(make())
 
 

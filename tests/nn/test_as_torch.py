@@ -72,14 +72,14 @@ def test_positional_arguments_are_torchs(ours: Any, theirs: Any) -> None:
 @pytest.mark.parametrize("name", ["bias", "batch_first", "bidirectional", "untied"])
 @pytest.mark.parametrize("value", ["False", 1, None])
 def test_switches_are_true_or_false(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"{name}: {value!r} is not allowed; it is True or False"):
+    with pytest.raises(ValueError, match=f"{name}: {value!r} is not allowed; it must be True or False"):
         nn.GRU(D, N, **{name: value})
 
 
 @pytest.mark.parametrize("name", ["dropout", "h_detach"])
 @pytest.mark.parametrize("value", [True, "0.5", None, float("nan"), -0.1])
 def test_probabilities_are_numbers_from_0_to_1(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"{name}: {value!r} is not allowed; it is a probability"):
+    with pytest.raises(ValueError, match=f"{name}: {value!r} is not allowed; it must be a probability"):
         nn.GRU(D, N, 2, **{name: value})
 
 

@@ -402,7 +402,9 @@ def test_lengths_of_any_whole_type(kind: torch.dtype) -> None:
 
 @pytest.mark.parametrize("state", [None, "a", 1.0])
 def test_states_that_are_none_are_named(state: Any) -> None:
-    with pytest.raises(ValueError, match=r"hx: (NoneType|str|float) is not allowed; it is a tensor for each of h, c"):
+    with pytest.raises(
+        ValueError, match=r"hx: (NoneType|str|float) is not allowed; it must be a tensor for each of h, c"
+    ):
         nn.LSTM(3, 4)(torch.randn(6, 2, 3), (torch.zeros(1, 2, 4), state))
     if state is not None:
         with pytest.raises(ValueError, match="hx: "):
@@ -410,5 +412,5 @@ def test_states_that_are_none_are_named(state: Any) -> None:
 
 
 def test_inputs_that_are_no_tensor_are_named() -> None:
-    with pytest.raises(ValueError, match="input: list is not allowed; it is a tensor or a PackedSequence"):
+    with pytest.raises(ValueError, match="input: list is not allowed; it must be a tensor or a PackedSequence"):
         nn.LSTM(3, 4)([[1.0]])

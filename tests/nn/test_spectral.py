@@ -121,11 +121,15 @@ def test_groups_hold_every_parameter_once() -> None:
     ("module", "name", "message"),
     [
         (nn.RNN(D, N), "weight_hh", "name: 'weight_hh' is not allowed; RNN has weight_ih_l0, weight_hh_l0"),
-        (nn.RNN(D, N), "weight_ih_l0", r"weight_ih_l0: shape \(6, 4\) is not allowed; it is one or more 6 x 6 blocks"),
+        (
+            nn.RNN(D, N),
+            "weight_ih_l0",
+            r"weight_ih_l0: shape \(6, 4\) is not allowed; it must be one or more 6 x 6 blocks",
+        ),
         (nn.RNN(D, N), "bias_hh_l0", r"bias_hh_l0: shape \(6,\) is not allowed"),
-        (nn.LSTM(D, 8, proj_size=4), NAME, r"shape \(32, 4\) is not allowed; it is one or more 8 x 8 blocks"),
-        (nn.Linear(4, 6), "weight", r"weight: shape \(6, 4\) is not allowed; it is one or more N x N blocks"),
-        (nn.RNN(D, N, dtype=torch.bfloat16), NAME, "bfloat16 is not allowed; it is float32 or float64"),
+        (nn.LSTM(D, 8, proj_size=4), NAME, r"shape \(32, 4\) is not allowed; it must be one or more 8 x 8 blocks"),
+        (nn.Linear(4, 6), "weight", r"weight: shape \(6, 4\) is not allowed; it must be one or more N x N blocks"),
+        (nn.RNN(D, N, dtype=torch.bfloat16), NAME, "bfloat16 is not allowed; it must be float32 or float64"),
         (layer_of(nn.RNN), NAME, "parametrised already"),
     ],
 )
@@ -136,7 +140,9 @@ def test_matrices_that_cannot_be_factorised(module: nn.Module, name: str, messag
 
 def test_other_mistakes() -> None:
     wrong: Any = "xavier"
-    with pytest.raises(ValueError, match="start: 'xavier' is not allowed; it is one of orthogonal, glorot, identity"):
+    with pytest.raises(
+        ValueError, match="start: 'xavier' is not allowed; it must be one of orthogonal, glorot, identity"
+    ):
         parametrize_spectral_(nn.RNN(D, N), NAME, start=wrong)
     for call in (lambda: set_margin_(nn.RNN(D, N), NAME, 0.1), lambda: factors(nn.RNN(D, N), NAME)):
         with pytest.raises(ValueError, match="name: 'weight_hh_l0' is not allowed; parametrize_spectral_ has not"):

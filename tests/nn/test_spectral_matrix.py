@@ -93,5 +93,5 @@ def test_a_float64_layers_gradients_agree_to_1e_6() -> None:
 
 @pytest.mark.parametrize("margin", [-0.1, float("nan"), float("inf"), True, "0.1"])
 def test_margins_that_are_none(margin: Any) -> None:
-    with pytest.raises(ValueError, match="margin: .* is not allowed; it is a finite number, 0 or larger, or None"):
+    with pytest.raises(ValueError, match="margin: .* is not allowed; it must be a finite number, 0 or larger, or None"):
         SpectralMatrix(margin)

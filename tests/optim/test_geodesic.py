@@ -345,11 +345,17 @@ def test_plain_parameters_are_the_rest() -> None:
         ({"params": [torch.ones(2, 3)], "kind": "bases"}, r"params: shape \(2, 3\) is not allowed; a basis is"),
         ({"params": [torch.ones(3, 3)], "kind": "bases"}, r"max \|M\^T M - I\| = 3 is not allowed; it is orthogonal"),
         ({"params": [torch.full((2, 2), torch.nan)], "kind": "bases"}, "= nan is not allowed"),
-        ({"params": [torch.eye(3).bfloat16()], "kind": "bases"}, "bfloat16 is not allowed; it is float32 or float64"),
+        (
+            {"params": [torch.eye(3).bfloat16()], "kind": "bases"},
+            "bfloat16 is not allowed; it must be float32 or float64",
+        ),
         ({"params": [torch.ones(3)], "kind": "spectrum"}, "margin: nan is not allowed; a spectrum's is a number"),
         ({"params": [torch.ones(3)], "kind": "spectrum", "margin": -1.0}, "margin: -1.0 is not allowed"),
-        ({"params": [torch.ones(3)], "kind": "basis"}, "kind: 'basis' is not allowed; it is 'bases', 'spectrum' or"),
-        ({"params": [torch.ones(3)], "lr": -1.0}, "lr: -1.0 is not allowed; it is a finite number, 0 or larger"),
+        (
+            {"params": [torch.ones(3)], "kind": "basis"},
+            "kind: 'basis' is not allowed; it must be 'bases', 'spectrum' or",
+        ),
+        ({"params": [torch.ones(3)], "lr": -1.0}, "lr: -1.0 is not allowed; it must be a finite number, 0 or larger"),
     ],
 )
 def test_groups_that_cannot_be(group: dict[str, Any], message: str) -> None:
@@ -362,7 +368,7 @@ def test_other_mistakes() -> None:
     for rates in wrong:
         with pytest.raises(ValueError, match="lr: .* is not allowed"):
             GeodesicSGD([torch.ones(1)], **rates)
-    with pytest.raises(ValueError, match="momentum: 1.0 is not allowed; it is from 0 to below 1"):
+    with pytest.raises(ValueError, match="momentum: 1.0 is not allowed; it must be from 0 to below 1"):
         GeodesicSGD([torch.ones(1)], 0.1, momentum=1.0)
     model = model_of()
     optimizer = GeodesicSGD(spectral.groups(model), 0.1, rest=lambda groups: torch.optim.Adam(groups))

@@ -83,7 +83,7 @@ def test_compare_from_python_is_the_command() -> None:
     ("changed", "said"),
     [
         ({"length": 0}, "length: 0"),
-        ({"length": 9.5}, "length: 9.5 is not allowed; it is a whole number"),
+        ({"length": 9.5}, "length: 9.5 is not allowed; it must be a whole number"),
         ({"hidden": 0}, "hidden: 0"),
         ({"input": Input(torch.ones(2))}, "input: .* one law, not a batch"),
     ],

@@ -170,7 +170,7 @@ def test_biases_drawn_once_over_time() -> None:
 @pytest.mark.parametrize("wrong", [1.5, [0.0, 0.5], [0.0, 0.5, -1.1], math.nan, [[0.0, 0.1, 0.2]], "a"])
 def test_input_correlations_are_checked(wrong: Any) -> None:
     for spec in (CASES["minimal"], Spec(LSTM())):
-        with pytest.raises(SpecError, match="input_correlation: .* is not allowed; it is one number or 3"):
+        with pytest.raises(SpecError, match="input_correlation: .* is not allowed; it must be one number or 3"):
             moment_dynamics(spec, 3, input_correlation=wrong)
 
 

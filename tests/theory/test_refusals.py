@@ -30,13 +30,13 @@ SPEC = Spec(Vanilla(), {"h": Gate(weight_var=0.5, input_var=1.0)})
 @pytest.mark.parametrize("ask", [isornn.analyze, isornn.simulate, spectrum, stationary_samples])
 @pytest.mark.parametrize("given", [LSTM(), nn.LSTM(3, 4), "lstm", None])
 def test_what_is_no_spec(ask: Any, given: object) -> None:
-    with pytest.raises(SpecError, match=r"^spec: .* is not allowed; it is an isornn.Spec; isornn.init.spec_of"):
+    with pytest.raises(SpecError, match=r"^spec: .* is not allowed; it must be an isornn.Spec; isornn.init.spec_of"):
         ask(given)
 
 
 @pytest.mark.parametrize("given", [{"weight_var": 1.0}, 1.0, None])
 def test_what_is_no_gate(given: Any) -> None:
-    with pytest.raises(SpecError, match=r"^gates.f: .* it is an isornn.Gate"):
+    with pytest.raises(SpecError, match=r"^gates.f: .* it must be an isornn.Gate"):
         Spec(LSTM(), {"f": given})
 
 
@@ -123,7 +123,7 @@ def test_a_map_of_what_no_engine_covers_says_why(spec: Spec) -> None:
             lambda: phase_diagram(SPEC, ("h.weight_var", [1.0]), ("h.bias_var", [0.0]), tied_steps=cast(Any, 4.5)),
             "tied_steps: 4.5",
         ),
-        (lambda: Spec(LSTM(), cast(Any, [Gate()])), r"gates: \[Gate\(\)\] is not allowed; it is a mapping"),
+        (lambda: Spec(LSTM(), cast(Any, [Gate()])), r"gates: \[Gate\(\)\] is not allowed; it must be a mapping"),
         (lambda: isornn.critical(LSTM(), 100, input=isornn.Input(variance=math.nan)), "input.variance: nan"),
         (lambda: isornn.isometric(LSTM(), 100, input=isornn.Input(variance=-1.0)), "input.variance: -1.0"),
         (lambda: isornn.critical(LSTM(), 100, input=isornn.Input(variance=torch.ones(2))), "input: .* not a batch"),

@@ -256,7 +256,10 @@ def limit(update: int, _: int) -> None:
             {"model": {"name": "lstm", "hidden": 6, "embedding": 4}},
             r"embedding: 4 is not allowed; the inputs of adding\(8",
         ),
-        ({"task": {"name": "concatenated_digits", "digits": 61}}, "task.digits: 61 is not allowed; it is from 1 to 60"),
+        (
+            {"task": {"name": "concatenated_digits", "digits": 61}},
+            "task.digits: 61 is not allowed; it must be from 1 to 60",
+        ),
         (
             {"task": {"name": "concatenated_digits", "digits": 40}},
             "task.name: 'concatenated_digits' is not allowed; with a readout of 1,099,511,627,776 outputs the weights",

@@ -243,7 +243,7 @@ def test_what_is_no_record_of_a_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"record.json: not the record of a run of this version"):
         RunRecord.load(tmp_path / "record.json")
     (tmp_path / "record.json").write_text("[1]")
-    with pytest.raises(RecordError, match=r"record.json: \[1\] is not allowed; it is a table"):
+    with pytest.raises(RecordError, match=r"record.json: \[1\] is not allowed; it must be a table"):
         RunRecord.load(tmp_path / "record.json")
 
 
@@ -252,12 +252,12 @@ def test_a_record_that_somebody_edited_is_refused_by_field(tmp_path: Path) -> No
     ran(configured(updates=2, validate_every=2), tmp_path)
     whole = json.loads(file.read_text())
     for field, value, said in (
-        ("best", 3, "best: 3 is not allowed; it is a table or null"),
-        ("test", {"loss": "high"}, "test.loss: 'high' is not allowed; it is a number"),
-        ("seconds", "x", "seconds: 'x' is not allowed; it is a number"),
-        ("baseline", "x", "baseline: 'x' is not allowed; it is a number or null"),
-        ("parameters", 0.5, "parameters: 0.5 is not allowed; it is a whole number"),
-        ("hardware", [], r"hardware: \[\] is not allowed; it is a table"),
+        ("best", 3, "best: 3 is not allowed; it must be a table or null"),
+        ("test", {"loss": "high"}, "test.loss: 'high' is not allowed; it must be a number"),
+        ("seconds", "x", "seconds: 'x' is not allowed; it must be a number"),
+        ("baseline", "x", "baseline: 'x' is not allowed; it must be a number or null"),
+        ("parameters", 0.5, "parameters: 0.5 is not allowed; it must be a whole number"),
+        ("hardware", [], r"hardware: \[\] is not allowed; it must be a table"),
     ):
         file.write_text(json.dumps({**whole, field: value}))
         with pytest.raises(RecordError, match=f"record.json: {said}"):

@@ -277,7 +277,7 @@ def _refused_batch(model: nn.Module, batch: Any) -> Iterator[None]:
         if isinstance(batch, Mapping):
             kind += f" of {', '.join(map(str, batch)) or 'nothing'}"
         raise Unmeasurable(
-            f"batch: {kind} is not allowed; it is what forward takes ({', '.join(signature.parameters)}): "
+            f"batch: {kind} is not allowed; it must be what forward takes ({', '.join(signature.parameters)}): "
             f"a tensor, a tuple of arguments or a dict of them by name ({type(error).__name__}: {error})"
         ) from error
 

@@ -27,14 +27,14 @@ def whole_number(where: str, value: Any, least: int = 1, what: str = "whole numb
     >>> whole_number("length", 2.5, what="number of steps")
     Traceback (most recent call last):
     ...
-    isornn.cells.errors.SpecError: length: 2.5 is not allowed; it is a number of steps, at least 1
+    isornn.cells.errors.SpecError: length: 2.5 is not allowed; it must be a number of steps, at least 1
     """
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = None
     if number is None or number < least:
-        raise SpecError(where, value, f"it is a {what}, at least {least}")
+        raise SpecError(where, value, f"it must be a {what}, at least {least}")
     return number
 
 
@@ -54,7 +54,7 @@ def check_variance(where: str, value: object) -> None:
         SpecError: names the argument ``where``.
     """
     if not is_number(value) or not 0 <= value < math.inf:
-        raise SpecError(where, value, "it is a finite number of at least 0")
+        raise SpecError(where, value, "it must be a finite number of at least 0")
 
 
 def correlations_by_step(given: float | Sequence[float] | Tensor, steps: int) -> Tensor:
@@ -68,9 +68,9 @@ def correlations_by_step(given: float | Sequence[float] | Tensor, steps: int) ->
     >>> correlations_by_step([0.5, 2.0], 2)
     Traceback (most recent call last):
     ...
-    isornn.cells.errors.SpecError: input_correlation: [0.5, 2.0] is not allowed; it is one number or 2, from -1 to 1
+    isornn.cells.errors.SpecError: input_correlation: [0.5, 2.0] is not allowed; it must be one number or 2, ...
     """
-    allowed = f"it is one number or {steps}, from -1 to 1"
+    allowed = f"it must be one number or {steps}, from -1 to 1"
     try:
         values = torch.as_tensor(given, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError):
@@ -87,7 +87,7 @@ def check_generator(generator: object) -> None:
         SpecError: names it.
     """
     if not isinstance(generator, torch.Generator | None):
-        raise SpecError("generator", generator, "it is a torch.Generator or None")
+        raise SpecError("generator", generator, "it must be a torch.Generator or None")
 
 
 def seeded(generator: torch.Generator | None) -> torch.Generator:

@@ -65,7 +65,7 @@ class BiasLaw:
 
     def __post_init__(self) -> None:
         if self.kind not in _KINDS:
-            raise SpecError("bias_law.kind", self.kind, f"it is one of {', '.join(_KINDS)}")
+            raise SpecError("bias_law.kind", self.kind, f"it must be one of {', '.join(_KINDS)}")
         if isinstance(self.sign, bool) or self.sign not in (1, -1):
             raise SpecError("bias_law.sign", self.sign, "it is 1 or -1")
         ends = self.low, self.high

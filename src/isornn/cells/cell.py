@@ -47,7 +47,7 @@ class Reads:
     >>> Reads("input")
     Traceback (most recent call last):
     ...
-    TypeError: Reads.state: 'input' is not allowed; it is True or False, as in Reads(state=False, input=True)
+    TypeError: Reads.state: 'input' is not allowed; it must be True or False, as in Reads(state=False, input=True)
     """
 
     state: bool = True
@@ -59,7 +59,9 @@ class Reads:
             value = getattr(self, field.name)
             if not isinstance(value, bool):
                 example = "Reads(state=False, input=True)"
-                raise TypeError(f"Reads.{field.name}: {value!r} is not allowed; it is True or False, as in {example}")
+                raise TypeError(
+                    f"Reads.{field.name}: {value!r} is not allowed; it must be True or False, as in {example}"
+                )
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,13 @@ def check_definition(cell: object) -> None:
     >>> check_definition("lstm")
     Traceback (most recent call last):
     ...
-    isornn.cells.errors.OptionError: cell: 'lstm' is not allowed; it is a cell, as isornn.cells.LSTM(), and \
+    isornn.cells.errors.OptionError: cell: 'lstm' is not allowed; it must be a cell, as isornn.cells.LSTM(), and \
 isornn.cells.cell_named gives one by name
     """
     if isinstance(cell, type) and issubclass(cell, Cell):
-        raise OptionError(f"cell: the class {cell.__name__} is not allowed; it is an instance, {cell.__name__}()")
+        raise OptionError(f"cell: the class {cell.__name__} is not allowed; it must be an instance, {cell.__name__}()")
     if not isinstance(cell, Cell):
-        allowed = "it is a cell, as isornn.cells.LSTM(), and isornn.cells.cell_named gives one by name"
+        allowed = "it must be a cell, as isornn.cells.LSTM(), and isornn.cells.cell_named gives one by name"
         raise OptionError(f"cell: {cell!r} is not allowed; {allowed}")
     name = getattr(cell, "name", None)
     if not isinstance(name, str):
@@ -53,9 +53,9 @@ isornn.cells.cell_named gives one by name
         if twice:
             raise CellError(f"{name}.{field}: {twice[0]!r} is there twice")
     if "x" in states:
-        raise CellError(f"{name}.states: 'x' is not allowed; it is the name of the input")
+        raise CellError(f"{name}.states: 'x' is not allowed; it must be the name of the input")
     if "output" in states:
-        raise CellError(f"{name}.states: 'output' is not allowed; it is the name of what the cell gives out")
+        raise CellError(f"{name}.states: 'output' is not allowed; it must be the name of what the cell gives out")
     for attribute in undeclared_attributes(cell):
         raise CellError(
             f"{name}: {attribute} is no field; options are annotated in a class decorated with @dataclass(frozen=True)"

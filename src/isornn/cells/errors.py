@@ -13,7 +13,7 @@ class SpecError(ValueError):
     >>> Spec(Vanilla(), {"h": Gate(weight_var=-1.0)})
     Traceback (most recent call last):
     ...
-    isornn.cells.errors.SpecError: gates.h.weight_var: -1.0 is not allowed; it is a finite number from 0 to 1e+12
+    isornn.cells.errors.SpecError: gates.h.weight_var: -1.0 is not allowed; it must be a finite number from 0 to 1e+12
     """
 
     def __init__(self, where: str, value: object, allowed: str) -> None:

@@ -210,7 +210,7 @@ class Spec:
 
     def _check_input(self) -> None:
         if not isinstance(self.input, Input):
-            raise SpecError("input", self.input, "it is an isornn.Input; Input.of(batch) makes one of a tensor")
+            raise SpecError("input", self.input, "it must be an isornn.Input; Input.of(batch) makes one of a tensor")
         _check_number("input.variance", self.input.variance, 0.0, LARGEST)
         _check_number("input.correlation", self.input.correlation, -1.0, 1.0)
         _check_number("input.mean", self.input.mean, 0.0, math.sqrt(LARGEST))
@@ -227,7 +227,7 @@ class Spec:
 
     def _check_gate(self, name: str, gate: Gate) -> None:
         if not isinstance(gate, Gate):
-            raise SpecError(f"gates.{name}", gate, "it is an isornn.Gate, as in Gate(weight_var=1.0)")
+            raise SpecError(f"gates.{name}", gate, "it must be an isornn.Gate, as in Gate(weight_var=1.0)")
         for number in _NUMBERS:
             low = -LARGEST if number == "bias_mean" else 0.0
             _check_number(f"gates.{name}.{number}", getattr(gate, number), low, LARGEST)
@@ -243,7 +243,7 @@ class Spec:
                     f"gates.{name}.{number}", value, f"it is 0: {self.cell.name}'s {name} does not read that"
                 )
         if not (gate.bias_law is None or isinstance(gate.bias_law, BiasLaw)):
-            raise SpecError(f"gates.{name}.bias_law", gate.bias_law, "it is an isornn.cells.BiasLaw or None")
+            raise SpecError(f"gates.{name}.bias_law", gate.bias_law, "it must be an isornn.cells.BiasLaw or None")
         if isinstance(gate.ensemble, str):
             if gate.ensemble not in ("gaussian", "orthogonal", "identity"):
                 raise SpecError(f"gates.{name}.ensemble", gate.ensemble, _ENSEMBLES)
@@ -341,9 +341,9 @@ class Spec:
             raise SpecError("cell", None, "a spec names its cell")
         options, gates, given = data.get("options", {}), data.get("gates", {}), data.get("input", {})
         if not isinstance(options, dict):
-            raise SpecError("options", options, "it is an object")
+            raise SpecError("options", options, "it must be an object")
         if not isinstance(gates, dict):
-            raise SpecError("gates", gates, "it is an object of gates by name")
+            raise SpecError("gates", gates, "it must be an object of gates by name")
         _check_keys("input", given, INPUT_FIELDS)
         for name, value in given.items():
             _check_plain(f"input.{name}", value)
@@ -403,7 +403,7 @@ def check_spec(spec: object) -> None:
     """
     if not isinstance(spec, Spec):
         allowed = (
-            "it is an isornn.Spec; isornn.init.spec_of(module) reads a module's, isornn.Spec(cell, gates) makes one"
+            "it must be an isornn.Spec, as isornn.init.spec_of(module) reads one and isornn.Spec(cell, gates) makes one"
         )
         raise SpecError("spec", spec, allowed)
 
@@ -436,19 +436,19 @@ def _gate_from_json(where: str, data: Any) -> Gate:
         try:
             values["bias_law"] = bias_law_from_json(values["bias_law"])
         except ValueError as error:
-            raise SpecError(f"{where}.bias_law", values["bias_law"], f"it is {error}") from None
+            raise SpecError(f"{where}.bias_law", values["bias_law"], f"it must be {error}") from None
     ensemble = values.get("ensemble", "gaussian")
     if isinstance(ensemble, dict) and list(ensemble) == ["margin"]:
         _check_plain(f"{where}.ensemble.margin", ensemble["margin"])
         values["ensemble"] = float(ensemble["margin"])
     elif not isinstance(ensemble, str):
-        raise SpecError(f"{where}.ensemble", ensemble, f"it is {_ENSEMBLES}")
+        raise SpecError(f"{where}.ensemble", ensemble, f"it must be {_ENSEMBLES}")
     return Gate(**values)
 
 
 def _check_keys(where: str, data: Any, allowed: tuple[str, ...]) -> None:
     if not isinstance(data, dict):
-        raise SpecError(where, data, "it is an object")
+        raise SpecError(where, data, "it must be an object")
     for key in data:
         if key not in allowed:
             raise SpecError(f"{where}.{key}" if where != "spec" else key, data[key], f"fields are {', '.join(allowed)}")
@@ -456,7 +456,7 @@ def _check_keys(where: str, data: Any, allowed: tuple[str, ...]) -> None:
 
 def _check_plain(where: str, value: Any) -> None:
     if not is_number(value):
-        raise SpecError(where, value, "it is a number")
+        raise SpecError(where, value, "it must be a number")
 
 
 def _as_float(value: SupportsFloat) -> float:
@@ -473,7 +473,7 @@ def _check_number(where: str, value: Number, low: float, high: float) -> None:
     else:
         inside = isinstance(value, SupportsFloat) and low <= _as_float(value) <= high
     if not inside:
-        raise SpecError(where, value, f"it is a finite number from {low:g} to {high:g}")
+        raise SpecError(where, value, f"it must be a finite number from {low:g} to {high:g}")
 
 
 __all__ = ["BiasLaw", "Ensemble", "Gate", "Input", "Spec"]

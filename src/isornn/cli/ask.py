@@ -56,7 +56,7 @@ def checked_length(length: int) -> int:
         SpecError: it is not.
     """
     if not 1 <= length <= LONGEST:
-        raise SpecError("length", length, f"it is a number of steps from 1 to {LONGEST}")
+        raise SpecError("length", length, f"it must be a number of steps from 1 to {LONGEST}")
     return length
 
 
@@ -128,7 +128,7 @@ def tied_steps(tied: bool, steps: int | None) -> int | None:
     if steps is not None and not tied:
         raise SpecError("--steps", steps, "it is for --tied")
     if steps is not None and not 2 <= steps <= MOST_TIED_STEPS:
-        raise SpecError("steps", steps, f"it is a number of steps from 2 to {MOST_TIED_STEPS}")
+        raise SpecError("steps", steps, f"it must be a number of steps from 2 to {MOST_TIED_STEPS}")
     return (steps or TIED_STEPS) if tied else None
 
 

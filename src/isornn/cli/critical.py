@@ -96,7 +96,9 @@ def _measured(file: Path, given: GivenInput) -> _Measured:
     batch = read_batch(file, nn.Identity())
     if not isinstance(batch, torch.Tensor) or batch.dim() != 3 or batch.numel() == 0 or batch.is_complex():
         shape = tuple(batch.shape) if isinstance(batch, torch.Tensor) else type(batch).__name__
-        raise SpecError("--data", str(file), f"it is an array (sequences, steps, features) of numbers, not {shape}")
+        raise SpecError(
+            "--data", str(file), f"it must be an array (sequences, steps, features) of numbers, not {shape}"
+        )
     if not bool(batch.isfinite().all()):
         raise SpecError("--data", str(file), "all of its numbers are finite")
     sequences, steps, _ = batch.shape

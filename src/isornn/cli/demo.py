@@ -62,11 +62,13 @@ def _check(length: int, updates: int, seed: int, output: Path) -> None:
 
     for option, value, least in (("--length", length, 3), ("--updates", updates, 1), ("--seed", seed, 0)):
         if not least <= value < 2**31:
-            raise SpecError(option, value, f"it is a whole number of at least {least}")
+            raise SpecError(option, value, f"it must be a whole number of at least {least}")
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SpecError("--output", str(output), f"it is a folder that can be written to ({error.strerror})") from None
+        raise SpecError(
+            "--output", str(output), f"it must be a folder that can be written to ({error.strerror})"
+        ) from None
 
 
 def _predict(starts: Iterable[str], inputs: int, length: int) -> dict[str, Analysis]:

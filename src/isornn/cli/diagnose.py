@@ -54,9 +54,11 @@ def diagnose(
             raise SpecError("WHAT", what, "with --compare nothing else is measured")
         _show(_compared(*compare), html, json)
         return
-    what = needed("WHAT", what, "it is package.module:factory or a file of weights, unless --compare has two reports")
+    what = needed(
+        "WHAT", what, "it must be package.module:factory or a file of weights, unless --compare has two reports"
+    )
     if length is not None and not 2 <= length <= LONGEST:
-        raise SpecError("--length", length, f"it is a number of steps to bridge, from 2 to {LONGEST}")
+        raise SpecError("--length", length, f"it must be a number of steps to bridge, from 2 to {LONGEST}")
     if Path(what).suffix.lower() in _WEIGHTS:
         report = _of_weights(Path(what), data, length, cell, theory)
     else:
@@ -79,7 +81,7 @@ def _compared(first: Path, second: Path) -> Comparison:
     from isornn.reports import Comparison, Report
 
     if first == second:
-        raise SpecError("--compare", str(second), "it is another file than the first")
+        raise SpecError("--compare", str(second), "it must be another file than the first")
     return Comparison({str(file): Report.read(file) for file in (first, second)})
 
 

@@ -28,7 +28,7 @@ def explore(
     from isornn.cli.own_code import typed_cell
 
     if port is not None and not _LOWEST <= port <= _HIGHEST:
-        raise SpecError("--port", port, f"it is a whole number from {_LOWEST} to {_HIGHEST}")
+        raise SpecError("--port", port, f"it must be a whole number from {_LOWEST} to {_HIGHEST}")
     if spec is not None:
         alone(cell=cell)
     from isornn.explorer.controls import opening

@@ -53,7 +53,7 @@ def memory(
 
     check_writable("--plot", plot, (".png", ".pdf", ".svg"))
     if not 0 <= seed < 2**63:
-        raise SpecError("--seed", seed, "it is at least 0 and below 2**63")
+        raise SpecError("--seed", seed, "it must be at least 0 and below 2**63")
     arrays = _read(data)
     with _progress() as progress:
         found = measured(
@@ -102,10 +102,10 @@ def _read(file: Path) -> dict[str, Any]:
             unknown = [name for name in arrays.files if name not in found]
     # Of an encrypted or damaged archive RuntimeError, of a damaged header SyntaxError or TokenError.
     except (OSError, ValueError, EOFError, MemoryError, RuntimeError, SyntaxError, *damaged) as error:
-        raise SpecError("DATA", str(file), f"it is an .npz file of plain arrays ({error})") from None
+        raise SpecError("DATA", str(file), f"it must be an .npz file of plain arrays ({error})") from None
     for name in _NEEDED:
         if name not in found:
-            raise SpecError("DATA", str(file), f"it is an .npz file with an array {name}, as numpy.savez writes")
+            raise SpecError("DATA", str(file), f"it must be an .npz file with an array {name}, as numpy.savez writes")
     if unknown:
         allowed = f"its arrays are {', '.join((*_NEEDED, *_OPTIONAL))}; it also has {', '.join(unknown)}"
         raise SpecError("DATA", str(file), allowed)

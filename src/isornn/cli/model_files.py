@@ -60,7 +60,9 @@ def factory_name(where: str) -> tuple[str, str]:
     """
     module, _, name = where.partition(":")
     if not (all(part.isidentifier() for part in module.split(".")) and name.isidentifier()):
-        raise SpecError("WHAT", where, "it is package.module:factory, or a file of weights (.pt, .pth, .safetensors)")
+        raise SpecError(
+            "WHAT", where, "it must be package.module:factory, or a file of weights (.pt, .pth, .safetensors)"
+        )
     return module, name
 
 
@@ -101,7 +103,7 @@ def read_weights(file: Path) -> object:
         check_regular(file)
         return load_file(file)
     except (OSError, SafetensorError, KeyError, ValueError) as error:
-        raise SpecError("WHAT", str(file), f"it is a file of safetensors ({_reason(error)})") from None
+        raise SpecError("WHAT", str(file), f"it must be a file of safetensors ({_reason(error)})") from None
 
 
 def _imported(module: str) -> Any:
@@ -112,7 +114,7 @@ def _imported(module: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise their(module, error) from error
-        raise SpecError("WHAT", module, "it is a module that Python finds from here") from None
+        raise SpecError("WHAT", module, "it must be a module that Python finds from here") from None
     except (Exception, SystemExit) as error:
         raise their(module, error) from error
 
@@ -124,7 +126,7 @@ def _array(file: Path) -> Tensor:
         with np.errstate(over="raise"):
             array = torch.from_numpy(np.array(np.load(file, mmap_mode="r", allow_pickle=False)))
     except (OSError, ValueError, TypeError, EOFError, ArithmeticError) as error:
-        allowed = f"it is an array that numpy reads without pickle ({_reason(error)})"
+        allowed = f"it must be an array that numpy reads without pickle ({_reason(error)})"
         raise SpecError("--data", str(file), allowed) from None
     if array.numel() == 0:
         raise SpecError("--data", str(file), f"it holds numbers; its shape is {tuple(array.shape)}")
@@ -142,7 +144,7 @@ def _loaded(option: str, file: Path) -> Any:
         if isinstance(error, FileNotFoundError):
             raise SpecError(option, str(file), "there is no such file") from None
         reason = _reason(error)
-        raise SpecError(option, str(file), f"it is what torch.save wrote of tensors only ({reason})") from None
+        raise SpecError(option, str(file), f"it must be what torch.save wrote of tensors only ({reason})") from None
     _check_tensors(option, file, content, size)
     return content
 

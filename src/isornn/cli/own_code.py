@@ -43,7 +43,7 @@ def allowed(packages: Sequence[str] | None) -> tuple[str, ...]:
 
     for package in packages or ():
         if not all(part.isidentifier() for part in package.split(".")):
-            raise SpecError("--allow-import", package, "it is the name of a package or module, as my_cells")
+            raise SpecError("--allow-import", package, "it must be the name of a package or module, as my_cells")
     if packages:
         import_from_here()
     return tuple(packages or ())

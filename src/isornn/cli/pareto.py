@@ -131,7 +131,9 @@ def objective_of(preference: str | None, ranges: list[str] | None, specs: int | 
     for part in [] if preference in (None, _EQUAL) else str(preference).split(","):
         name, _, value = part.partition("=")
         if name not in WEIGHTED or name in weights:
-            raise SpecError("--objective", preference, f"it is {_EQUAL} or COST=WEIGHT,... of {', '.join(WEIGHTED)}")
+            raise SpecError(
+                "--objective", preference, f"it must be {_EQUAL} or COST=WEIGHT,... of {', '.join(WEIGHTED)}"
+            )
         try:
             weights[name] = float(value)
         except ValueError:
@@ -184,9 +186,9 @@ def _range(text: str) -> Range:
     try:
         low, high = float(parts[0]), float(parts[1])
     except (ValueError, IndexError):
-        raise SpecError("--range", text, f"it is {_FORM}, as f.weight_var=1e-5:1:log") from None
+        raise SpecError("--range", text, f"it must be {_FORM}, as f.weight_var=1e-5:1:log") from None
     if parts[2:] not in ([], ["log"]):
-        raise SpecError("--range", text, f"it is {_FORM}, as f.weight_var=1e-5:1:log")
+        raise SpecError("--range", text, f"it must be {_FORM}, as f.weight_var=1e-5:1:log")
     return Range(field, low, high, log=bool(parts[2:]))
 
 
@@ -197,7 +199,7 @@ def _axes(ranges: tuple[Range, ...], x: str | None, y: str | None, show: str, ou
 
     paths = [r.path for r in ranges]
     if show != "score" and show not in COSTS:
-        raise SpecError("--show", show, f"it is one of score, {', '.join(COSTS)}")
+        raise SpecError("--show", show, f"it must be one of score, {', '.join(COSTS)}")
     for option, path in (("--x", x), ("--y", y)):
         if path is not None and path not in paths:
             raise SpecError(option, path, f"fields that vary are {', '.join(paths)}")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _ENDINGS = (".png", ".pdf", ".svg", ".npz", ".json")
 _MOST = 1_000_000  # specs of a map
 _FORM = "FIELD=FROM:TO:COUNT[:log]"
-_AXIS = f"it is {_FORM}, as z.bias_mean=0:6:100"
+_AXIS = f"it must be {_FORM}, as z.bias_mean=0:6:100"
 _OVERLAY = "it is K:T, as 6:100: a line where 6 xi = 100"
 
 Line = tuple[str, list[float]]
@@ -93,7 +93,7 @@ def phase(
     most = tied_steps(tied, steps)
     offered = QUANTITIES if most is None else TIED_QUANTITIES
     if show not in offered:
-        raise SpecError("--show", show, f"it is one of {', '.join(offered)}")
+        raise SpecError("--show", show, f"it must be one of {', '.join(offered)}")
     lines = [_overlaid(text) for text in overlay or []]
     across, upward = _axis("--x", needed("--x", x, _AXIS)), _axis("--y", needed("--y", y, _AXIS))
     if len(across[1]) * len(upward[1]) > _MOST:

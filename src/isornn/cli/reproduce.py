@@ -56,11 +56,11 @@ def reproduce(
         print(_report(output))
         return
     if scale not in SCALES:
-        raise TargetError(f"scale: {scale!r} is not allowed; it is one of {', '.join(SCALES)}")
+        raise TargetError(f"scale: {scale!r} is not allowed; it must be one of {', '.join(SCALES)}")
     if not 0 <= seed < 2**63:
-        raise TargetError(f"seed: {seed} is not allowed; it is at least 0 and below 2**63")
+        raise TargetError(f"seed: {seed} is not allowed; it must be at least 0 and below 2**63")
     if jobs < 1:
-        raise TargetError(f"jobs: {jobs} is not allowed; it is at least 1")
+        raise TargetError(f"jobs: {jobs} is not allowed; it must be at least 1")
     chosen = [target_named(name) for name in (target_ids() if target == "all" else [target])]
     folder = output / scale
     if target == "all":
@@ -80,7 +80,7 @@ def _report(results: Path) -> str:
     from isornn.experiments.target import SCALES, TargetError
 
     if not any(file for scale in SCALES for file in results.glob(f"{scale}/*.json")):
-        where = f"it is a folder with records in {', '.join(SCALES[:-1])} or {SCALES[-1]}"
+        where = f"it must be a folder with records in {', '.join(SCALES[:-1])} or {SCALES[-1]}"
         raise TargetError(f"--output: {str(results)!r} is not allowed; {where}")
     return report(results)
 

@@ -74,7 +74,7 @@ def run(
 
     folder = Path(file.stem) if folder is None else folder
     if folder.exists() and not folder.is_dir():
-        raise SweepError("--output", str(folder), "it is a folder")
+        raise SweepError("--output", str(folder), "it must be a folder")
     workers = _workers(backend, jobs, threads, address)
     allow = allowed(allow_import)
     check_installed()
@@ -111,7 +111,7 @@ def _workers(backend: str, jobs: int | None, threads: int, address: str | None) 
     from isornn.training.sweep import LocalWorkers, RayWorkers, SweepError, processors
 
     if backend not in _BACKENDS:
-        raise SweepError("--backend", backend, f"it is one of {', '.join(_BACKENDS)}")
+        raise SweepError("--backend", backend, f"it must be one of {', '.join(_BACKENDS)}")
     if backend == "ray":
         return RayWorkers(jobs, threads, address)
     if address is not None:

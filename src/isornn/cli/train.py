@@ -46,9 +46,9 @@ def train(
     from isornn.training.run import first_process, run
 
     if output is not None and output.exists() and not output.is_dir():
-        raise SpecError("--output", str(output), "it is a folder")
+        raise SpecError("--output", str(output), "it must be a folder")
     if data is not None and not data.is_dir():
-        raise SpecError("--data", str(data), "it is a folder")
+        raise SpecError("--data", str(data), "it must be a folder")
     configuration = _configuration(file, changes or [], allow_import)
     folder = Path("runs") / configuration.hash if output is None else output
     trained = False
@@ -91,9 +91,9 @@ def _configuration(file: Path, changes: Sequence[str], allow_import: Sequence[st
     try:
         table = read_toml(file)
     except OSError as error:
-        raise SpecError("FILE.toml", str(file), f"it is a file that can be read ({error.strerror})") from None
+        raise SpecError("FILE.toml", str(file), f"it must be a file that can be read ({error.strerror})") from None
     except ValueError as error:  # not UTF-8, or not TOML
-        raise SpecError("FILE.toml", str(file), f"it is TOML ({error})") from None
+        raise SpecError("FILE.toml", str(file), f"it must be TOML ({error})") from None
     given = changed(changed({}, table, "FILE.toml"), _changes(changes), "--set")
     return Configuration.from_mapping(given, allow=allowed(allow_import))
 
@@ -133,7 +133,7 @@ def _checked(device: str) -> Device:
     from isornn.training.run import DEVICES
 
     if device not in DEVICES:
-        raise SpecError("--device", device, "it is auto, cpu or cuda")
+        raise SpecError("--device", device, "it must be auto, cpu or cuda")
     return device
 
 
@@ -141,7 +141,7 @@ def _positive(devices: int) -> int:
     from isornn.cells import SpecError
 
     if devices < 1:
-        raise SpecError("--devices", devices, "it is a whole number of at least 1")
+        raise SpecError("--devices", devices, "it must be a whole number of at least 1")
     return devices
 
 

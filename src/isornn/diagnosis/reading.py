@@ -60,14 +60,14 @@ def findings_from_json(value: Any) -> tuple[Finding, ...]:
         RecordError: as `diagnosis_from_json`.
     """
     if not isinstance(value, list):
-        raise RecordError(f"findings: {brief(value)} is not allowed; it is a list")
+        raise RecordError(f"findings: {brief(value)} is not allowed; it must be a list")
     return tuple(_finding(one, f"findings[{number}]") for number, one in enumerate(value))
 
 
 def _finding(value: Any, where: str) -> Finding:
     kinds = {"kind": str, "layer": str | None, "sentence": str, "remedy": str, "evidence": Mapping[str, str]}
     if not isinstance(value, dict):
-        raise RecordError(f"{where}: {brief(value)} is not allowed; it is an object")
+        raise RecordError(f"{where}: {brief(value)} is not allowed; it must be an object")
     if missing := [name for name in kinds if name not in value]:
         raise RecordError(f"{where}.{missing[0]}: it is missing")
     read = {name: _value(kind, value[name], f"{where}.{name}", math.nan) for name, kind in kinds.items()}
@@ -79,7 +79,7 @@ def _record(kind: Any, value: Any, where: str) -> Any:
     if kind is Predicted:
         return Predicted(None, None, value["reason"] if isinstance(value, dict) and value.get("reason") else NOT_KEPT)
     if not isinstance(value, dict):
-        raise RecordError(f"{where or 'the report'}: {brief(value)} is not allowed; it is an object")
+        raise RecordError(f"{where or 'the report'}: {brief(value)} is not allowed; it must be an object")
     hints, found = typing.get_type_hints(kind), {}
     for field in fields(kind):
         name = f"{where}.{field.name}" if where else field.name
@@ -91,7 +91,7 @@ def _record(kind: Any, value: Any, where: str) -> Any:
     read = kind(**found)
     if isinstance(read, Diagnosis | Memory) and not 1 <= read.length <= _LARGEST:
         name = f"{where}.length".lstrip(".")
-        raise RecordError(f"{name}: {brief(read.length)} is not allowed; it is a number of steps, at least 1")
+        raise RecordError(f"{name}: {brief(read.length)} is not allowed; it must be a number of steps, at least 1")
     _check_lengths(read, where)
     return read
 
@@ -129,7 +129,7 @@ def _value(hint: Any, value: Any, where: str, null: float) -> Any:
         return _tuple(parts, value, where, null)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         if not isinstance(value, dict):
-            raise RecordError(f"{where}: {brief(value)} is not allowed; it is an object")
+            raise RecordError(f"{where}: {brief(value)} is not allowed; it must be an object")
         return {name: _value(parts[1], one, f"{where}.{name}", null) for name, one in value.items()}
     if hint is Tensor:
         return _tensor(value, where, null)
@@ -142,7 +142,7 @@ def _value(hint: Any, value: Any, where: str, null: float) -> Any:
 
 def _tuple(parts: tuple[Any, ...], value: Any, where: str, null: float) -> tuple[Any, ...]:
     if not isinstance(value, list) or (Ellipsis not in parts and len(value) != len(parts)):
-        raise RecordError(f"{where}: {brief(value)} is not allowed; it is a list")
+        raise RecordError(f"{where}: {brief(value)} is not allowed; it must be a list")
     kinds = [parts[0]] * len(value) if Ellipsis in parts else parts
     each = enumerate(zip(kinds, value, strict=True))
     return tuple(_value(kind, one, f"{where}[{number}]", null) for number, (kind, one) in each)
@@ -151,7 +151,7 @@ def _tuple(parts: tuple[Any, ...], value: Any, where: str, null: float) -> tuple
 def _tensor(value: Any, where: str, null: float) -> Tensor:
     numbers = value if isinstance(value, list) else None
     if numbers is None or not all(one is None or _is_number(one) for one in numbers):
-        raise RecordError(f"{where}: {brief(value)} is not allowed; it is a list of numbers")
+        raise RecordError(f"{where}: {brief(value)} is not allowed; it must be a list of numbers")
     if numbers and all(isinstance(one, int) and abs(one) < _WHOLE for one in numbers):
         return torch.tensor(numbers)
     return torch.tensor([null if one is None else float(one) for one in numbers], dtype=torch.float64)
@@ -160,7 +160,7 @@ def _tensor(value: Any, where: str, null: float) -> Tensor:
 def _quantity(value: Any, where: str) -> Quantity:
     numbers: list[Any] = [value.get(name) for name in ("value", "stderr")] if isinstance(value, dict) else ["none"]
     if not all(one is None or _is_number(one) for one in numbers) or (numbers[1] is not None and numbers[1] < 0):
-        raise RecordError(f"{where}: {brief(value)} is not allowed; it is an object of value, stderr and reason")
+        raise RecordError(f"{where}: {brief(value)} is not allowed; it must be an object of value, stderr and reason")
     if value.get("value") is None:
         reason = str(value.get("reason", "not in the file"))
         infinite = value.get("infinite", reason.startswith("infinite"))  # files of before say it in words alone
@@ -173,10 +173,10 @@ def _plain(hint: Any, value: Any, where: str, null: float) -> Any:
     if hint is float:
         if value is None or _is_number(value):
             return null if value is None else float(value)
-        raise RecordError(f"{where}: {brief(value)} is not allowed; it is a finite number")
+        raise RecordError(f"{where}: {brief(value)} is not allowed; it must be a finite number")
     if hint is Any or (isinstance(value, hint) and (hint is bool or not isinstance(value, bool))):
         return value
-    raise RecordError(f"{where}: {brief(value)} is not allowed; it is of type {hint.__name__}")
+    raise RecordError(f"{where}: {brief(value)} is not allowed; it must be of type {hint.__name__}")
 
 
 def _is_number(value: Any) -> bool:

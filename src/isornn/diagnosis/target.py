@@ -33,7 +33,7 @@ def loss_of(target: Target) -> Callable[[Any], Tensor]:
     if not isinstance(target, Tensor):
         if not callable(target):
             raise ValueError(
-                f"target: {type(target).__name__} is not allowed; it is a tensor or a function of the output"
+                f"target: {type(target).__name__} is not allowed; it must be a tensor or a function of the output"
             )
         return target
     broken = int((~target.isfinite()).sum())

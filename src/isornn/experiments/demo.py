@@ -115,11 +115,11 @@ def run_demo(
 
 def _check(length: int, updates: int, seed: int, starts: Sequence[str]) -> None:
     if length < 3:
-        raise ValueError(f"length: {length} is not allowed; it is a number of steps above 2")
+        raise ValueError(f"length: {length} is not allowed; it must be a number of steps above 2")
     if updates < 1:
-        raise ValueError(f"updates: {updates} is not allowed; it is at least 1")
+        raise ValueError(f"updates: {updates} is not allowed; it must be at least 1")
     if seed < 0:
-        raise ValueError(f"seed: {seed} is not allowed; it is at least 0")
+        raise ValueError(f"seed: {seed} is not allowed; it must be at least 0")
     for start in starts:
         if start not in STARTS:
             raise ValueError(f"starts: {start!r} is not allowed; they are {', '.join(STARTS)}")

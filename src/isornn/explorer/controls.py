@@ -178,7 +178,7 @@ def _with_law(spec: Spec, end: str, value: float) -> Spec:
     if getattr(law, end) == value:
         return spec
     if not 0 < value <= 1e12:
-        raise SpecError(f"law.{end}", value, "it is a number of steps above 0, at most 1e12")
+        raise SpecError(f"law.{end}", value, "it must be a number of steps above 0, at most 1e12")
     ends = {"low": law.low, "high": law.high} | {end: value}
     if ends["low"] > ends["high"]:
         ends = {"low": value, "high": value}

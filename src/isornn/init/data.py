@@ -111,7 +111,9 @@ class LayerInput:
         spread = self.size**0.5
         if self.size and not _SMALLEST <= spread <= _LARGEST:
             where = f"{where}: standard deviation of its input (where it moves)"
-            raise SpecError(where, float(f"{spread:.3g}"), f"it is from {_SMALLEST:g} to {_LARGEST:g}; scale the data")
+            raise SpecError(
+                where, float(f"{spread:.3g}"), f"it must be from {_SMALLEST:g} to {_LARGEST:g}; scale the data"
+            )
         return Input(self.size)
 
     @staticmethod

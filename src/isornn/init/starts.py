@@ -124,7 +124,7 @@ def critical_(
         return module
     given: object = length  # a batch, if the caller forgot its name
     if length is None or isinstance(given, torch.Tensor):
-        raise SpecError("length", length, "it is a number of steps, or that of a batch: critical_(model, batch=x)")
+        raise SpecError("length", length, "it must be a number of steps, or that of a batch: critical_(model, batch=x)")
     if input is None:
         message = "critical_ takes the input as standardised: give batch=, or input=isornn.Input.of(...)"
         warn(message, StandardisedInput)

@@ -62,7 +62,7 @@ def all_or_nothing(layers: Sequence[RecurrentLayer], generator: torch.Generator 
 
 def check_settable(layer: RecurrentLayer, spec: Spec) -> None:
     if not isinstance(spec, Spec):
-        raise SpecError("spec", spec, "it is an isornn.Spec")
+        raise SpecError("spec", spec, "it must be an isornn.Spec")
     if layer.cell != spec.cell:
         raise SpecError("cell", spec.cell, f"{layer.where} has {layer.cell}")
     if spec.batch_shape:

@@ -78,7 +78,7 @@ def memory(
     (32, 'R^2')
     """
     if longest is not None and (isinstance(longest, bool) or not isinstance(longest, int | np.integer) or longest < 1):
-        raise DataError(f"longest: {longest!r} is not allowed; it is a whole number of steps, at least 1")
+        raise DataError(f"longest: {longest!r} is not allowed; it must be a whole number of steps, at least 1")
     draw = seeded(generator)
     with torch.no_grad():
         rows = rows_of(batch, target, lengths, longest, per_step, draw)

@@ -99,7 +99,9 @@ def _as_tensor(name: str, values: Any) -> Tensor:
     try:
         tensor = torch.as_tensor(values).detach().cpu().to_dense()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"{name}: {type(values).__name__} is not allowed; it is a tensor or array ({error})") from None
+        raise DataError(
+            f"{name}: {type(values).__name__} is not allowed; it must be a tensor or array ({error})"
+        ) from None
     if tensor.is_complex():
         raise DataError(f"{name}: complex numbers are not allowed; give real and imaginary parts as features")
     return tensor
@@ -110,13 +112,15 @@ def _lengths(inputs: Tensor, lengths: Any) -> Tensor:
     symbols = inputs.dim() == 2 and not inputs.is_floating_point()
     if not (symbols or inputs.dim() == 3) or 0 in inputs.shape:
         allowed = "(sequences, steps, features), or (sequences, steps) of whole numbers"
-        raise DataError(f"batch: shape {tuple(inputs.shape)} of {inputs.dtype} is not allowed; it is {allowed}")
+        raise DataError(f"batch: shape {tuple(inputs.shape)} of {inputs.dtype} is not allowed; it must be {allowed}")
     if lengths is None:
         return torch.full((len(inputs),), inputs.shape[1])
     ends = _as_tensor("lengths", lengths)
     if ends.shape != inputs.shape[:1] or ends.is_floating_point():
         found = f"shape {tuple(ends.shape)} of {ends.dtype}"
-        raise DataError(f"lengths: {found} is not allowed; it is a whole number for each of {len(inputs)} sequences")
+        raise DataError(
+            f"lengths: {found} is not allowed; it must be a whole number for each of {len(inputs)} sequences"
+        )
     ends = ends.long()
     if int(ends.min()) < 1 or int(ends.max()) > inputs.shape[1]:
         found = f"{int(ends.min())} to {int(ends.max())}"
@@ -191,7 +195,9 @@ def _targets(values: Tensor) -> tuple[Tensor, Score]:
         return centred / centred.square().mean(0).sqrt().clamp(min=_TINY), "R^2"
     if values.shape[1] != 1:
         found = tuple(values.shape[1:])
-        raise DataError(f"target: {found} classes for each entry are not allowed; it is one class, or real numbers")
+        raise DataError(
+            f"target: {found} classes for each entry are not allowed; it must be one class, or real numbers"
+        )
     _, classes, counts = values[:, 0].unique(return_inverse=True, return_counts=True)
     rank = counts.argsort(descending=True).argsort()
     return torch.nn.functional.one_hot(rank.clamp(max=_CLASSES - 1)[classes]).double(), "Brier skill"

@@ -31,7 +31,7 @@ def check_options(layer: RNN) -> None:
     _check_detaching(layer)
     _check_features(layer)
     if layer.before not in ("zero", "first"):
-        raise ValueError(f"before: {layer.before!r} is not allowed; it is 'zero' or 'first'")
+        raise ValueError(f"before: {layer.before!r} is not allowed; it must be 'zero' or 'first'")
 
 
 def _check_sizes(layer: RNN) -> None:
@@ -43,21 +43,21 @@ def _check_sizes(layer: RNN) -> None:
     }
     for name, size in sizes.items():
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-            raise ValueError(f"{name}: {size!r} is not allowed; it is a positive whole number")
+            raise ValueError(f"{name}: {size!r} is not allowed; it must be a positive whole number")
 
 
 def _check_switches(layer: RNN) -> None:
     for name in ("bias", "batch_first", "bidirectional", "untied"):
         switch = getattr(layer, name)
         if not isinstance(switch, bool):
-            raise ValueError(f"{name}: {switch!r} is not allowed; it is True or False")
+            raise ValueError(f"{name}: {switch!r} is not allowed; it must be True or False")
 
 
 def _check_probabilities(layer: RNN) -> None:
     shares: Mapping[str, Any] = {"dropout": layer.dropout, "h_detach": layer.h_detach}
     for name, share in shares.items():
         if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= float(share) <= 1:
-            raise ValueError(f"{name}: {share!r} is not allowed; it is a probability, from 0 to 1")
+            raise ValueError(f"{name}: {share!r} is not allowed; it must be a probability, from 0 to 1")
     if layer.dropout and layer.num_layers == 1:
         warn("dropout acts between layers, of which there is one")
 
@@ -65,7 +65,7 @@ def _check_probabilities(layer: RNN) -> None:
 def _check_projection(layer: RNN) -> None:
     size, cell = layer.proj_size, layer.cell
     if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < layer.hidden_size:
-        raise ValueError(f"proj_size: {size!r} is not allowed; it is a whole number from 0 to hidden_size - 1")
+        raise ValueError(f"proj_size: {size!r} is not allowed; it must be a whole number from 0 to hidden_size - 1")
     if not size:
         return
     if not layer.layout.stacks["weight_hh"]:
@@ -88,7 +88,7 @@ def _check_detaching(layer: RNN) -> None:
 
 def _check_features(layer: RNN) -> None:
     if layer.features not in (None, "linear", "tanh"):
-        raise ValueError(f"features: {layer.features!r} is not allowed; it is 'linear' or 'tanh'")
+        raise ValueError(f"features: {layer.features!r} is not allowed; it must be 'linear' or 'tanh'")
     if layer.features is not None and not layer.cell.input_enters_pointwise:
         raise ValueError(f"features: the input of {layer.cell.name} does not enter pointwise")
 

@@ -206,7 +206,7 @@ class RNN(nn.Module):
         self._check_gate(gate)
         if parameter not in self.layout.stacks:
             allowed = ", ".join(self.layout.stacks)
-            raise ValueError(f"parameter: {parameter!r} is not allowed; it is one of {allowed}")
+            raise ValueError(f"parameter: {parameter!r} is not allowed; it must be one of {allowed}")
         return self.layout.rows(parameter, gate, self.hidden_size)
 
     def gate_parameters(self, gate: str, layer: int = 0, direction: int = 0) -> GateTensors:
@@ -373,7 +373,7 @@ class RNN(nn.Module):
             raise ValueError(f"previous: only with one layer and direction; {self._shape_in_words()}")
         shape = sequences.values.shape[1:] if sequences.batched else sequences.values.shape[2:]
         if previous.shape != shape:
-            raise ValueError(f"previous: shape {tuple(previous.shape)} is not allowed; it is {tuple(shape)}")
+            raise ValueError(f"previous: shape {tuple(previous.shape)} is not allowed; it must be {tuple(shape)}")
         return previous
 
     def _initial(self, sequences: Sequences, hx: State | None) -> list[tuple[Tensor, ...]]:
@@ -387,13 +387,13 @@ class RNN(nn.Module):
         given = tuple(hx) if isinstance(hx, tuple | list) else (hx,)
         wrong = [type(value).__name__ for value in given if not isinstance(value, Tensor)]
         if wrong:
-            raise ValueError(f"hx: {wrong[0]} is not allowed; it is a tensor for each of {', '.join(names)}")
+            raise ValueError(f"hx: {wrong[0]} is not allowed; it must be a tensor for each of {', '.join(names)}")
         if len(given) != len(names):
             raise ValueError(f"hx: {len(given)} tensors are not allowed; {self.cell.name} has {', '.join(names)}")
         for name, size, value in zip(names, sizes, given, strict=True):
             shape = (places, batch, size) if sequences.batched else (places, size)
             if not is_tracing() and value.shape != shape:
-                raise ValueError(f"hx.{name}: shape {tuple(value.shape)} is not allowed; it is {shape}")
+                raise ValueError(f"hx.{name}: shape {tuple(value.shape)} is not allowed; it must be {shape}")
         by_place = [value.reshape(places, batch, value.shape[-1]).unbind(0) for value in given]
         return list(zip(*by_place, strict=True))
 

@@ -40,7 +40,7 @@ def linear_scan(a: Tensor, b: Tensor, initial: Tensor | None = None, *, dim: int
     given = {"a": a, "b": b} | ({} if initial is None else {"initial": initial})
     for name, tensor in given.items():
         if not tensor.is_floating_point():
-            raise TypeError(f"{name}: dtype {tensor.dtype} is not allowed; it is a real floating point one")
+            raise TypeError(f"{name}: dtype {tensor.dtype} is not allowed; it must be a real floating point one")
         if tensor.device != b.device:
             raise ValueError(f"{name}: device {tensor.device} is not allowed; b is on {b.device}")
     dtype = _promoted(*given.values())

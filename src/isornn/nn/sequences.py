@@ -44,7 +44,7 @@ class Sequences:
             values, own = pad_packed_sequence(x)
             return Sequences(values, own.to(values.device), packed=x)
         if not isinstance(x, Tensor):
-            raise ValueError(f"input: {type(x).__name__} is not allowed; it is a tensor or a PackedSequence")
+            raise ValueError(f"input: {type(x).__name__} is not allowed; it must be a tensor or a PackedSequence")
         _check_shape(x, (2, 3), features, "(batch, steps, {})" if batch_first else "(steps, batch, {})")
         batched = x.dim() == 3
         values = x.unsqueeze(1) if not batched else x.transpose(0, 1) if batch_first else x
@@ -93,7 +93,7 @@ def last_states(values: Tensor, initial: Tensor, lengths: Tensor | None) -> Tens
 
 def _check_shape(x: Tensor, dims: tuple[int, ...], features: int, form: str) -> None:
     if x.dim() not in dims or (not is_tracing() and x.shape[-1] != features):
-        raise ValueError(f"input: shape {tuple(x.shape)} is not allowed; it is {form.format(features)}")
+        raise ValueError(f"input: shape {tuple(x.shape)} is not allowed; it must be {form.format(features)}")
 
 
 def _checked_lengths(lengths: Tensor | Sequence[int], values: Tensor) -> Tensor:

@@ -211,7 +211,7 @@ def _set(matrix: Tensor, start: Start, generator: torch.Generator | None) -> Non
     elif start == "identity":
         drawn = torch.eye(size, dtype=torch.float64).expand(shape)
     else:
-        raise ValueError(f"start: {start!r} is not allowed; it is one of {', '.join(get_args(Start))}, or None")
+        raise ValueError(f"start: {start!r} is not allowed; it must be one of {', '.join(get_args(Start))}, or None")
     with torch.no_grad():
         matrix.copy_(drawn.flatten(0, 1))
 
@@ -237,7 +237,7 @@ def _checked_matrix(module: nn.Module, name: str) -> Tensor:
         raise ValueError(f"name: {name!r} is not allowed; {_kind(module)} has {allowed}")
     _check_shape(module, name, matrix)
     if matrix.dtype not in _PRECISIONS:
-        raise ValueError(f"{name}: {matrix.dtype} is not allowed; it is float32 or float64")
+        raise ValueError(f"{name}: {matrix.dtype} is not allowed; it must be float32 or float64")
     return matrix
 
 
@@ -248,7 +248,7 @@ def _check_shape(module: nn.Module, name: str, matrix: Tensor) -> None:
     if not square or (hidden is not None and matrix.shape[1] != hidden):
         size = "N" if hidden is None else hidden
         raise ValueError(
-            f"{name}: shape {tuple(matrix.shape)} is not allowed; it is one or more {size} x {size} blocks"
+            f"{name}: shape {tuple(matrix.shape)} is not allowed; it must be one or more {size} x {size} blocks"
         )
 
 

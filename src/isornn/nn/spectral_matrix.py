@@ -195,5 +195,5 @@ def _checked_margin(margin: Any) -> float | None:
     if margin is None:
         return None
     if isinstance(margin, bool) or not isinstance(margin, (int, float)) or not (math.isfinite(margin) and margin >= 0):
-        raise ValueError(f"margin: {margin!r} is not allowed; it is a finite number, 0 or larger, or None")
+        raise ValueError(f"margin: {margin!r} is not allowed; it must be a finite number, 0 or larger, or None")
     return float(margin)

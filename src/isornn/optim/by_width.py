@@ -36,7 +36,7 @@ def rates_by_width(model: nn.Module, base: nn.Module, rate: float) -> list[dict[
     >>> optimizer = torch.optim.Adam(groups)
     """
     if not 0 < rate < math.inf:
-        raise ValueError(f"rate: {rate} is not allowed; it is above 0 and finite")
+        raise ValueError(f"rate: {rate} is not allowed; it must be above 0 and finite")
     by_rate: dict[float, list[nn.Parameter]] = {}
     for parameter, grown in _growth(model, base):
         by_rate.setdefault(rate / grown, []).append(parameter)

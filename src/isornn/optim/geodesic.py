@@ -73,7 +73,7 @@ class GeodesicSGD(Optimizer):
         for name, rate in (("lr", lr), ("geodesic_lr", geodesic_lr)):
             _check_rate(name, rate)
         if not 0 <= momentum < 1:
-            raise ValueError(f"momentum: {momentum} is not allowed; it is from 0 to below 1")
+            raise ValueError(f"momentum: {momentum} is not allowed; it must be from 0 to below 1")
         self._of_bases = {"lr": geodesic_lr, "momentum": momentum}
         self._rest: Optimizer | None = None
         groups = _groups(params)
@@ -178,7 +178,7 @@ def _groups(params: Iterable[Tensor] | Iterable[Group]) -> list[Group]:
 def _kind(group: Group) -> str:
     kind = group.setdefault("kind", "rest")
     if kind not in ("bases", "spectrum", "rest"):
-        raise ValueError(f"kind: {kind!r} is not allowed; it is 'bases', 'spectrum' or 'rest'")
+        raise ValueError(f"kind: {kind!r} is not allowed; it must be 'bases', 'spectrum' or 'rest'")
     return str(kind)
 
 
@@ -196,7 +196,7 @@ def _renormalised(rate: float, margin: float | None) -> float:
 
 def _check_rate(name: str, rate: Any) -> None:
     if not (math.isfinite(rate) and rate >= 0):
-        raise ValueError(f"{name}: {rate} is not allowed; it is a finite number, 0 or larger")
+        raise ValueError(f"{name}: {rate} is not allowed; it must be a finite number, 0 or larger")
 
 
 def _check_margin(group: Group) -> None:
@@ -209,7 +209,7 @@ def _check_basis(basis: Tensor) -> None:
     if basis.dim() < 2 or basis.shape[-1] != basis.shape[-2]:
         raise ValueError(f"params: shape {tuple(basis.shape)} is not allowed; a basis is (..., N, N)")
     if basis.dtype not in _PRECISIONS:
-        raise ValueError(f"params: a basis of {basis.dtype} is not allowed; it is float32 or float64")
+        raise ValueError(f"params: a basis of {basis.dtype} is not allowed; it must be float32 or float64")
     unit = torch.eye(basis.shape[-1], dtype=basis.dtype, device=basis.device)
     error = float((basis.detach().mT @ basis.detach() - unit).abs().max())
     if not error < _TOLERANCE:

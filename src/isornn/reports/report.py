@@ -120,7 +120,7 @@ class Report:
         try:
             notes = value.get("notes", [])
             if not isinstance(notes, list):
-                raise RecordError(f"notes: {brief(notes)} is not allowed; it is a list")
+                raise RecordError(f"notes: {brief(notes)} is not allowed; it must be a list")
             return Report(
                 diagnosis_from_json(value),
                 findings_from_json(value.get("findings")),

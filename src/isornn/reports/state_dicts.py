@@ -240,6 +240,6 @@ def _shape(group: _Group, name: str) -> tuple[int, int]:
     tensor = group.tensors[name]
     shape = tuple(tensor.shape)
     if len(shape) != 2 or 0 in shape or tensor.dtype not in _DTYPES:
-        allowed = "it is a matrix of float64, float32, float16 or bfloat16"
+        allowed = "it must be a matrix of float64, float32, float16 or bfloat16"
         raise SpecError(group.full(name), f"{tensor.dtype} {list(shape)}", allowed)
     return shape

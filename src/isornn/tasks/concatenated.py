@@ -53,7 +53,7 @@ class ConcatenatedDigits(Task):
         at_least("repeats", repeats, 1, "each pixel comes at least once")
         at_least("inputs", inputs, 1, "a step has at least 1 value")
         if not 1 <= digits <= 60:
-            raise ValueError(f"digits: {digits} is not allowed; it is from 1 to 60")
+            raise ValueError(f"digits: {digits} is not allowed; it must be from 1 to 60")
         super().__init__(size, seed)
         shown, labels = images.part(part)
         binary = labels < 2

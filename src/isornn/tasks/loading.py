@@ -48,7 +48,7 @@ def loader(task: Task, batch_size: int, seed: int = 0, *, start: int = 0, worker
     (torch.Size([50, 4]), torch.Size([50, 4]))
     """
     _check(task, batch_size, workers)
-    at_least("start", start, 0, "it is the number of a batch, from 0")
+    at_least("start", start, 0, "it must be the number of a batch, from 0")
     return _loader(task, Stream(task, checked_seed(seed)), _Positions(batch_size, start), workers)
 
 
@@ -71,8 +71,8 @@ def one_pass(task: Task, batch_size: int, *, workers: int = 0) -> DataLoader[Bat
 
 
 def _check(task: Task, batch_size: int, workers: int) -> None:
-    at_least("batch_size", batch_size, 1, "it is at least 1")
-    at_least("workers", workers, 0, "it is a number of processes, at least 0")
+    at_least("batch_size", batch_size, 1, "it must be at least 1")
+    at_least("workers", workers, 0, "it must be a number of processes, at least 0")
     if task.columns not in (None, batch_size):
         raise ValueError(f"batch_size: {batch_size} is not allowed; {task.name} is laid out for {task.columns}")
 

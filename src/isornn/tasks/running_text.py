@@ -44,8 +44,8 @@ class RunningText(Task):
     def __init__(
         self, symbols: Tensor, vocabulary: Vocabulary, columns: int, unroll: int, name: str, source: str
     ) -> None:
-        at_least("columns", columns, 1, "it is at least 1")
-        at_least("unroll", unroll, 1, "it is at least 1 step")
+        at_least("columns", columns, 1, "it must be at least 1")
+        at_least("unroll", unroll, 1, "it must be at least 1 step")
         self.name, self.source, self.vocabulary = name, source, vocabulary
         self.inputs = self.outputs = len(vocabulary)
         self.columns, self.unroll = columns, unroll

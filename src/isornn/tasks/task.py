@@ -67,7 +67,7 @@ class Task(Dataset[Item]):
 
     def __init__(self, size: int | None, seed: int) -> None:
         if size is not None:
-            at_least("size", size, 1, "it is at least 1 item, or None for no end")
+            at_least("size", size, 1, "it must be at least 1 item, or None for no end")
         self.size, self.seed = size, checked_seed(seed)
 
     @abstractmethod
@@ -146,7 +146,7 @@ def checked_seed(seed: int) -> int:
         ValueError: it is not.
     """
     if not 0 <= seed < 2**63:
-        raise ValueError(f"seed: {seed} is not allowed; it is at least 0 and below 2**63")
+        raise ValueError(f"seed: {seed} is not allowed; it must be at least 0 and below 2**63")
     return seed
 
 
@@ -157,7 +157,7 @@ def checked_part(part: Part) -> Part:
         ValueError: it is not.
     """
     if part not in get_args(Part):
-        raise ValueError(f"part: {part!r} is not allowed; it is {', '.join(get_args(Part))}")
+        raise ValueError(f"part: {part!r} is not allowed; it must be {', '.join(get_args(Part))}")
     return part
 
 

@@ -149,7 +149,7 @@ def compare(
     law = Input() if input is None else input
     # Sizes and input are checked once, so that only what is peculiar to a start is left as its reason.
     if Spec(cell, input=law).batch_shape:
-        raise SpecError("input", law, "it is one law, not a batch")
+        raise SpecError("input", law, "it must be one law, not a batch")
     start("torch", cell, hidden, inputs, length, law)
     found = []
     for name in (*TEXTBOOK, *(IN_USE if in_use else ()), "critical"):

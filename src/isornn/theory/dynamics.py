@@ -155,7 +155,7 @@ def correlation_map(spec: Spec, correlation: Tensor) -> Tensor:
     """
     check_spec(spec)
     if not isinstance(correlation, Tensor) or correlation.ndim != 1 or not len(correlation):
-        raise SpecError("correlation", correlation, "it is a tensor of values from -1 to 1, shape (points,)")
+        raise SpecError("correlation", correlation, "it must be a tensor of values from -1 to 1, shape (points,)")
     if not bool((correlation.abs() <= 1).all()):
         raise SpecError("correlation", correlation, "its values are from -1 to 1")
     check_assumptions(spec)
@@ -191,7 +191,7 @@ def _check_covariance(
         return
     if not isinstance(covariance, Tensor) or covariance.shape != (steps, steps):
         found = f"shape {tuple(covariance.shape)}" if isinstance(covariance, Tensor) else repr(covariance)
-        raise ValueError(f"input_covariance: {found} is not allowed; it is a tensor of shape {(steps, steps)}")
+        raise ValueError(f"input_covariance: {found} is not allowed; it must be a tensor of shape {(steps, steps)}")
     values = torch.linalg.eigvalsh(covariance.to(torch.float64)) if torch.equal(covariance, covariance.mT) else None
     if values is None or not bool(values[0] >= -1e-9 * values[-1].abs()):
         raise ValueError("input_covariance: it is symmetric and positive semi-definite")

@@ -133,7 +133,7 @@ def kernel_estimate(
     """
     spec, everything = _spec(cell_or_spec), _together(x, x2)
     if readout not in get_args(Readout):
-        raise ValueError(f"readout: {readout!r} is not allowed; it is 'last' or 'mean'")
+        raise ValueError(f"readout: {readout!r} is not allowed; it must be 'last' or 'mean'")
     if units is not None:
         units = whole_number("units", units)
     sequences, steps, inputs = everything.shape
@@ -179,7 +179,7 @@ def _spec(cell_or_spec: Cell | Spec) -> Spec:
         }
         return Spec(cell_or_spec, gates)
     if not isinstance(cell_or_spec, Spec):
-        raise ValueError(f"cell_or_spec: {cell_or_spec!r} is not allowed; it is a Cell or a Spec")
+        raise ValueError(f"cell_or_spec: {cell_or_spec!r} is not allowed; it must be a Cell or a Spec")
     if cell_or_spec.batch_shape:
         shape = tuple(cell_or_spec.batch_shape)
         raise ValueError(f"cell_or_spec: a batch of shape {shape} is not allowed; one spec at a time")
@@ -200,9 +200,9 @@ def _together(x: Tensor, x2: Tensor | None) -> Tensor:
 
 def _sequences(name: str, x: Tensor) -> Tensor:
     if not isinstance(x, Tensor) or not x.is_floating_point():
-        raise ValueError(f"{name}: {type(x).__name__} is not allowed; it is a floating-point tensor (B, T, D)")
+        raise ValueError(f"{name}: {type(x).__name__} is not allowed; it must be a floating-point tensor (B, T, D)")
     if x.ndim != 3 or 0 in x.shape:
-        raise ValueError(f"{name}: shape {tuple(x.shape)} is not allowed; it is (B, T, D), each at least 1")
+        raise ValueError(f"{name}: shape {tuple(x.shape)} is not allowed; it must be (B, T, D), each at least 1")
     if not bool(torch.isfinite(x).all()):
         raise ValueError(f"{name}: values that are not finite are not allowed")
     return x.to("cpu", torch.float64)

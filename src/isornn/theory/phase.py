@@ -168,14 +168,14 @@ def phase_diagram(
     [[1.0, 3.3, 18.1], [1.4, 3.6, 18.3]]
     """
     if spec.batch_shape:
-        raise SpecError("spec", tuple(spec.batch_shape), "it is one spec, not a batch: the axes make the batch")
+        raise SpecError("spec", tuple(spec.batch_shape), "it must be one spec, not a batch: the axes make the batch")
     across, upward = _axis(spec, *x), _axis(spec, *y)
     if x[0] == y[0]:
         raise SpecError("y", y[0], "x has that path; the two axes differ")
     if tied_steps is not None:
         tied_steps = whole_number("tied_steps", tied_steps, 4, "number of steps")
     if begun is not None and not begun.is_of(spec, x, y, tied_steps):
-        raise SpecError("begun", begun.spec.cell.name, "it is a diagram of the same spec over the same axes")
+        raise SpecError("begun", begun.spec.cell.name, "it must be a diagram of the same spec over the same axes")
     diagram = _blank(spec, across, upward, tied_steps) if begun is None else begun
     if tied_steps is not None:
         return _filled(diagram, 0, partial(_tied, tied_steps), torch.get_num_threads(), progress)
@@ -193,7 +193,7 @@ def _axis(spec: Spec, path: str, values: Tensor | list[float]) -> Axis:
     of_input = head == "input" and field in INPUT_FIELDS
     if not of_input and (head not in spec.gates or field not in _NUMBERS):
         raise SpecError(
-            "axis", path, f"it is input.{'|'.join(INPUT_FIELDS)} or GATE.{'|'.join(_NUMBERS)} with GATE of {gates}"
+            "axis", path, f"it must be input.{'|'.join(INPUT_FIELDS)} or GATE.{'|'.join(_NUMBERS)} with GATE of {gates}"
         )
     line = torch.as_tensor(values, dtype=torch.float64)
     if line.ndim != 1 or not len(line) or bool((line.diff() <= 0).any()):

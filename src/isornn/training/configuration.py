@@ -62,7 +62,7 @@ _MARGIN: Fields = {
 def _cell_options(kind: type[Cell]) -> Fields:
     """The cell's own; it checks them itself."""
     return {
-        option.name: anything(f"it is an option of {kind.name}", _default(option))
+        option.name: anything(f"it must be an option of {kind.name}", _default(option))
         for option in fields(kind)
         if option.init
     }
@@ -91,7 +91,7 @@ STARTS: Mapping[str, Fields] = {
     "isometric": _LENGTH,
     "gradient_flossing": {"updates": whole(1, default=500)},
     "spec": {
-        "gates": anything("it is a table of gates by name, as in a spec file", {}),
+        "gates": anything("it must be a table of gates by name, as in a spec file", {}),
         "biases": one_of("redrawn", "fixed", default="redrawn"),
     },
     "uniform": {"bound": positive()},
@@ -118,7 +118,7 @@ SCHEDULES: Mapping[str, Fields] = {
     "constant": {},
     "exponential": _FACTOR,
     "step": {**_FACTOR, "every": whole(1)},
-    "milestones": {**_FACTOR, "at": anything("it is a list of numbers of updates")},
+    "milestones": {**_FACTOR, "at": anything("it must be a list of numbers of updates")},
     "cosine": {},
     "plateau": {"factor": number(0, 1), "patience": whole(0)},
 }
@@ -196,7 +196,7 @@ class Configuration:
     >>> Configuration.from_mapping({**given, "optimiser": {"name": "adam", "rate": -1}})
     Traceback (most recent call last):
     ...
-    isornn.training.fields.ConfigurationError: optimiser.rate: -1 is not allowed; it is a finite number above 0, ...
+    isornn.training.fields.ConfigurationError: optimiser.rate: -1 is not allowed; it must be a finite ...
     """
 
     task: Choice
@@ -223,8 +223,10 @@ class Configuration:
             ConfigurationError: an unknown field, a value that is not allowed, one that is missing; names the field.
             CellError: the definition of a cell of one's own has a mistake.
         """
-        sections = {name: anything("it is a table with a name", default) for name, (_, default) in _CHOICES.items()}
-        sections |= {name: anything("it is a table with a name", None) for name in _OPTIONAL}
+        sections = {
+            name: anything("it must be a table with a name", default) for name, (_, default) in _CHOICES.items()
+        }
+        sections |= {name: anything("it must be a table with a name", None) for name in _OPTIONAL}
         values = read_fields("", data, {**sections, **_FIELDS})
         choices = {name: _choice(name, values[name], kinds) for name, (kinds, _) in _CHOICES.items() if name != "model"}
         choices["model"] = _model(values["model"], allow)
@@ -319,7 +321,7 @@ def _own_model(name: str, data: Mapping[str, Any], allow: Sequence[str]) -> Choi
 def _choice(where: str, data: Any, kinds: Mapping[str, Fields]) -> Choice:
     named = one_of(*kinds)
     if not isinstance(data, Mapping):
-        raise ConfigurationError(where, data, "it is a table with a name")
+        raise ConfigurationError(where, data, "it must be a table with a name")
     name = read_fields(where, {"name": data["name"]} if "name" in data else {}, {"name": named})["name"]
     options = read_fields(where, {key: value for key, value in data.items() if key != "name"}, kinds[name])
     return Choice(name, options)
@@ -359,4 +361,4 @@ def _check_milestones(schedule: Choice) -> None:
     if schedule.name == "milestones":
         at = schedule["at"]
         if not isinstance(at, list) or not all(type(update) is int and update > 0 for update in at) or at != sorted(at):
-            raise ConfigurationError("schedule.at", at, "it is a growing list of numbers of updates")
+            raise ConfigurationError("schedule.at", at, "it must be a growing list of numbers of updates")

@@ -69,7 +69,9 @@ def whole(least: int = 1, default: Value | _Needed = NEEDED, most: int = MOST) -
         _demand(isinstance(value, int) and not isinstance(value, bool) and least <= value <= most)
         return int(value)
 
-    return Field(f"it is a whole number of at least {least}, at most {most:,}", _or_default(read, default), default)
+    return Field(
+        f"it must be a whole number of at least {least}, at most {most:,}", _or_default(read, default), default
+    )
 
 
 def seed(default: Value | _Needed = NEEDED) -> Field:
@@ -90,7 +92,7 @@ def number(low: float = 0.0, below: float = math.inf, default: Value | _Needed =
         return float(value)
 
     bounds = f"from {low:g}" + (f" to below {below:.7g}" if math.isfinite(below) else "")
-    return Field(f"it is a finite number {bounds}", _or_default(read, default), default)
+    return Field(f"it must be a finite number {bounds}", _or_default(read, default), default)
 
 
 def positive(default: Value | _Needed = NEEDED) -> Field:
@@ -100,7 +102,7 @@ def positive(default: Value | _Needed = NEEDED) -> Field:
         _demand(isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LARGEST)
         return float(value)
 
-    return Field(f"it is a finite number above 0, at most {LARGEST:g}", _or_default(read, default), default)
+    return Field(f"it must be a finite number above 0, at most {LARGEST:g}", _or_default(read, default), default)
 
 
 def one_of(*choices: str, default: Value | _Needed = NEEDED) -> Field:
@@ -110,7 +112,7 @@ def one_of(*choices: str, default: Value | _Needed = NEEDED) -> Field:
         _demand(isinstance(value, str) and value in choices)
         return str(value)
 
-    return Field(f"it is one of {', '.join(choices)}", _or_default(read, default), default, choices)
+    return Field(f"it must be one of {', '.join(choices)}", _or_default(read, default), default, choices)
 
 
 def text(default: Value | _Needed = NEEDED) -> Field:
@@ -120,7 +122,7 @@ def text(default: Value | _Needed = NEEDED) -> Field:
         _demand(isinstance(value, str) and value != "")
         return str(value)
 
-    return Field("it is a text", read, default)
+    return Field("it must be a text", read, default)
 
 
 def flag(default: bool) -> Field:
@@ -130,13 +132,13 @@ def flag(default: bool) -> Field:
         _demand(isinstance(value, bool))
         return bool(value)
 
-    return Field("it is true or false", read, default)
+    return Field("it must be true or false", read, default)
 
 
 def only_true() -> Field:
     """True or false, where false is kept as nothing: configurations from before there was the field are the same."""
     read = flag(False).read
-    return Field("it is true or false", lambda value: None if value is None else read(value) or None, None)
+    return Field("it must be true or false", lambda value: None if value is None else read(value) or None, None)
 
 
 def anything(allowed: str, default: Value | _Needed = NEEDED) -> Field:
@@ -156,7 +158,7 @@ def read_fields(where: str, data: Any, fields: Mapping[str, Field]) -> dict[str,
     isornn.training.fields.ConfigurationError: task.length is needed; it is a whole number of at least 1, ...
     """
     if not isinstance(data, Mapping):
-        raise ConfigurationError(where, data, f"it is a table with {', '.join(fields)}")
+        raise ConfigurationError(where, data, f"it must be a table with {', '.join(fields)}")
     for key in data:
         if key not in fields:
             allowed = f"fields are {', '.join(fields)}" if fields else "it has no further fields"

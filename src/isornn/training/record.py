@@ -98,7 +98,7 @@ class RunRecord:
         for part in _METRICS:
             for name, value in (data.get(part) or {}).items():
                 if not isinstance(value, int | float):
-                    raise RecordError(f"{file}: {part}.{name}: {brief(value)} is not allowed; it is a number")
+                    raise RecordError(f"{file}: {part}.{name}: {brief(value)} is not allowed; it must be a number")
         try:
             del data["hash"]
             return RunRecord(**{**data, "configuration": Configuration.from_mapping(data["configuration"])})

@@ -250,9 +250,9 @@ def test_a_cell_that_never_forgets_is_refused() -> None:
         ({"fixed": [1]}, r"fixed: \[1\] is not allowed; it is values by field"),
         ({"fixed": {1: 2}}, "fixed: .* values by field"),
         ({"fixed": {"z.input_var": "1"}}, r"gates\.z\.input_var: '1'"),
-        ({"fixed": {"nx.bias_law": 3}}, r"gates\.nx\.bias_law: 3 is not allowed; it is an isornn.cells.BiasLaw"),
-        ({"input": 2.0}, "input: 2.0 is not allowed; it is an isornn.Input"),
-        ({"generator": 5}, "generator: 5 is not allowed; it is a torch.Generator"),
+        ({"fixed": {"nx.bias_law": 3}}, r"gates\.nx\.bias_law: 3 is not allowed; it must be an isornn.cells.BiasLaw"),
+        ({"input": 2.0}, "input: 2.0 is not allowed; it must be an isornn.Input"),
+        ({"generator": 5}, "generator: 5 is not allowed; it must be a torch.Generator"),
         ({"length": "9"}, "length: '9'"),
         ({"length": 1}, "length: 1 "),
     ],
@@ -266,11 +266,11 @@ def test_arguments_of_other_types_are_named(given: dict[str, object], said: str)
 def test_other_functions_name_arguments_too() -> None:
     with pytest.raises(SpecError, match="biases: 'some'"):
         init.isometric_(nn.GRU(2, 3), 9, biases="some")  # type: ignore[arg-type]
-    with pytest.raises(SpecError, match="cell: <class .*LSTM'> is not allowed; it is a cell"):
+    with pytest.raises(SpecError, match="cell: <class .*LSTM'> is not allowed; it must be a cell"):
         isornn.critical(nn.LSTM, 9)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="objective: 3"):
         isornn.isometric(Vanilla(), 9, objective=3)  # type: ignore[arg-type]
-    with pytest.raises(SpecError, match="spec: 3 is not allowed; it is an isornn.Spec"):
+    with pytest.raises(SpecError, match="spec: 3 is not allowed; it must be an isornn.Spec"):
         init.apply_(nn.LSTM(2, 3), 3)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="generator: 5"):
         init.standard_(nn.LSTM(2, 3), generator=5)  # type: ignore[arg-type]

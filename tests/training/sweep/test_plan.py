@@ -48,8 +48,8 @@ def test_runs_share_nothing() -> None:
     [
         ({}, "sweep: {} is not allowed; it has at least one of base, grid, runs"),
         ({"bases": {}}, "sweep: 'bases' is not allowed"),
-        ({"base": [1]}, "base: .* it is a table"),
-        ({"grid": {"seed": 3}}, "grid.seed: 3 .* it is a list of values"),
+        ({"base": [1]}, "base: .* it must be a table"),
+        ({"grid": {"seed": 3}}, "grid.seed: 3 .* it must be a list of values"),
         ({"grid": {"task.length": []}}, "grid.task.length: .* list of values"),
         ({"runs": {"seed": 0}}, "runs: .* list of tables"),
         ({"runs": []}, "runs: .* list of tables"),

@@ -266,7 +266,7 @@ def check_length(length: float) -> None:
         SpecError: names it.
     """
     if isinstance(length, bool) or not isinstance(length, int | float | np.number) or not 2 <= length <= 1e6:
-        raise SpecError("length", length, "it is a number of steps from 2 to 1000000")
+        raise SpecError("length", length, "it must be a number of steps from 2 to 1000000")
 
 
 # -- specs of the box -------------------------------------------------------------------------------------------------
@@ -274,13 +274,13 @@ def check_length(length: float) -> None:
 
 def _check_specs(specs: Any) -> None:
     if isinstance(specs, bool) or not isinstance(specs, int) or not FEWEST <= specs <= MOST:
-        raise SpecError("specs", specs, f"it is a whole number from {FEWEST} to {MOST}")
+        raise SpecError("specs", specs, f"it must be a whole number from {FEWEST} to {MOST}")
 
 
 def _check_ranges(spec: Spec, ranges: Sequence[Range]) -> None:
     """Every field is a number of the spec, named once, and takes both ends."""
     if spec.batch_shape:
-        raise SpecError("spec", tuple(spec.batch_shape), "it is one spec, not a batch: the ranges make the batch")
+        raise SpecError("spec", tuple(spec.batch_shape), "it must be one spec, not a batch: the ranges make the batch")
     if not ranges:
         raise SpecError("ranges", (), "there is at least one")
     paths = [r.path for r in ranges]

@@ -250,14 +250,14 @@ def isometric(
         line = rule_line("isometric", float(length), fixed, input, biases)
         return _solved(cell, float(length), fixed, input, biases, generator, line)
     if not isinstance(objective, Objective):
-        raise SpecError("objective", objective, "it is an isornn.Objective or None")
+        raise SpecError("objective", objective, "it must be an isornn.Objective or None")
     return _preferred(cell, float(length), objective, fixed, input, biases, generator)
 
 
 def _checked(cell: Any, length: Any, fixed: Any, input: Any, generator: Any) -> dict[str, Any]:
     """``fixed`` as a dict, once all are of their types."""
     if not isinstance(cell, Cell):
-        raise SpecError("cell", cell, "it is a cell, as isornn.cells.LSTM()")
+        raise SpecError("cell", cell, "it must be a cell, as isornn.cells.LSTM()")
     if not cell.pointwise:
         raise SpecError(
             "cell", cell.name, "it is not pointwise, so that it has no theory; isornn.init.orthogonal_ sets its layer"
@@ -266,9 +266,9 @@ def _checked(cell: Any, length: Any, fixed: Any, input: Any, generator: Any) -> 
     if fixed is not None and not (isinstance(fixed, Mapping) and all(isinstance(path, str) for path in fixed)):
         raise SpecError("fixed", fixed, 'it is values by field, as {"f.weight_var": 1.0}')
     if not isinstance(input, Input):
-        raise SpecError("input", input, "it is an isornn.Input; Input.of(batch) makes one of a tensor")
+        raise SpecError("input", input, "it must be an isornn.Input; Input.of(batch) makes one of a tensor")
     if Spec(cell, {}, input, "fixed").batch_shape:  # which checks the numbers
-        raise SpecError("input", input, "it is one law, not a batch")
+        raise SpecError("input", input, "it must be one law, not a batch")
     check_generator(generator)
     return dict(fixed or {})
 

@@ -57,7 +57,7 @@ def checked(layers: Sequence[Layer]) -> tuple[Directions, ...]:
         TheoryMissing: identity matrices, or a cell that is not pointwise.
     """
     if isinstance(layers, (Spec, Bidirectional)) or not layers:
-        raise SpecError("layers", layers, "it is a sequence of at least one Spec or Bidirectional")
+        raise SpecError("layers", layers, "it must be a sequence of at least one Spec or Bidirectional")
     stack = tuple((layer,) if isinstance(layer, Spec) else (layer.forward, layer.backward) for layer in layers)
     for place, directions in enumerate(stack):
         for spec in directions:

@@ -71,7 +71,7 @@ def spectrum(spec: Spec, *, steps: int = 1, generator: torch.Generator | None = 
     """
     check_spec(spec)
     if steps not in range(1, MOST_STEPS + 1):
-        raise SpecError("steps", steps, f"it is a whole number from 1 to {MOST_STEPS}")
+        raise SpecError("steps", steps, f"it must be a whole number from 1 to {MOST_STEPS}")
     if spec.batch_shape:
         raise TheoryMissing(f"spec: a batch of shape {tuple(spec.batch_shape)} is not allowed; ask for one at a time")
     unmet = unmet_assumption(spec)

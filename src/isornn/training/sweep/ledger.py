@@ -126,7 +126,7 @@ def collect(folder: Path) -> list[SweptRun]:
     """
     runs = [read_run(file.parent) for file in sorted(folder.glob(f"*/{CONFIGURATION}"))]
     if not runs:
-        raise SweepError("folder", str(folder), "it is a folder in which a sweep was begun")
+        raise SweepError("folder", str(folder), "it must be a folder in which a sweep was begun")
     return runs
 
 
@@ -183,9 +183,9 @@ def _notes(file: Path) -> dict[str, Any]:
     notes = read_table(file, _TYPES)
     state, done = notes.get("state", "waiting"), notes.get("done", [0, 0])
     if state not in STATES:
-        raise RecordError(f"{file}: state: {brief(state)} is not allowed; it is one of {', '.join(STATES)}")
+        raise RecordError(f"{file}: state: {brief(state)} is not allowed; it must be one of {', '.join(STATES)}")
     if len(done) != 2 or not all(isinstance(updates, int) for updates in done):
-        raise RecordError(f"{file}: done: {brief(done)} is not allowed; it is two whole numbers")
+        raise RecordError(f"{file}: done: {brief(done)} is not allowed; it must be two whole numbers")
     return notes
 
 

@@ -61,9 +61,9 @@ def load_sweep(file: Path) -> list[Fields]:
     try:
         table = read_toml(file)
     except OSError as error:
-        raise SweepError("file", str(file), f"it is a file that can be read ({error.strerror})") from None
+        raise SweepError("file", str(file), f"it must be a file that can be read ({error.strerror})") from None
     except ValueError as error:  # not UTF-8, or not TOML
-        raise SweepError("file", str(file), f"it is TOML ({error})") from None
+        raise SweepError("file", str(file), f"it must be TOML ({error})") from None
     return expand(table)
 
 
@@ -84,7 +84,7 @@ def expand(table: Mapping[str, Any]) -> list[Fields]:
     grid = dict(flattened(table.get("grid", {})))
     for field, values in grid.items():
         if not isinstance(values, list) or not values:
-            raise SweepError(f"grid.{field}", values, "it is a list of values")
+            raise SweepError(f"grid.{field}", values, "it must be a list of values")
     base = changed({}, table.get("base", {}), "base")
     return [
         changed(changed(base, change, f"runs[{place}]"), dict(zip(grid, values, strict=True)), "grid")
@@ -140,13 +140,13 @@ def _check(table: Mapping[str, Any]) -> None:
             raise SweepError("sweep", part, f"its parts are {', '.join(_PARTS)}")
     for part in ("base", "grid"):
         if not isinstance(table.get(part, {}), Mapping):
-            raise SweepError(part, table[part], "it is a table")
+            raise SweepError(part, table[part], "it must be a table")
 
 
 def _runs(table: Mapping[str, Any], grid: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     runs = table.get("runs", [{}])
     if not isinstance(runs, list) or not runs or not all(isinstance(change, Mapping) for change in runs):
-        raise SweepError("runs", runs, "it is a list of tables: [[runs]]")
+        raise SweepError("runs", runs, "it must be a list of tables: [[runs]]")
     for place, change in enumerate(runs):
         for field, _ in flattened(change):
             if field in grid:

@@ -147,7 +147,7 @@ def processors() -> int:
 def _check(jobs: int | None, threads: int, least: int) -> None:
     for field, value, smallest in (("jobs", jobs, least), ("threads", threads, 1)):
         if value is not None and not value >= smallest:
-            raise SweepError(field, value, f"it is at least {smallest}")
+            raise SweepError(field, value, f"it must be at least {smallest}")
 
 
 def _enough(most: int, runs: int) -> int:
