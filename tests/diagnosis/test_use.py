@@ -253,3 +253,31 @@ class Checkpointed(nn.Module):
 def test_what_is_checkpointed_is_used(reentrant, target):
     found = findings(measure(Checkpointed(reentrant), torch.randn(9, 2, 3), target=target, theory=False))
     assert "unused" not in {one.kind for one in found}
+
+
+class Holding(nn.Module):
+    """Keeps a GRU's state in an attribute or buffer of some name."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.rnn, self.out, self.kind, self.hidden = nn.GRU(4, 8, batch_first=True), nn.Linear(8, 1), kind, None
+        self.register_buffer("memory", torch.zeros(1, 6, 8))
+
+    def forward(self, x):
+        out, state = self.rnn(x, self.memory if self.kind == "memory" else self.hidden)
+        if self.kind == "memory":
+            self.memory.copy_(state.detach())
+        else:
+            self.hidden = state.detach()
+        return self.out(out[:, -1])
+
+
+@pytest.mark.parametrize("kind", ["hidden", "memory"])
+@pytest.mark.parametrize("place", ["", "inner."])
+def test_the_attribute_that_holds_a_state_is_named(kind, place):
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"inner": Holding(kind)}) if place else Holding(kind)
+    if place:
+        model.forward = lambda x: model["inner"](x)
+    found = {one.kind: one for one in findings(measure(model, torch.randn(6, 30, 4), theory=False))}
+    assert found["state_carried"].remedy.splitlines()[-1] == f"model.{place}{kind} = None"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from isornn.capture.preserve import Unmeasurable, preserve_state
-from isornn.capture.use import Origin, carried_to, keeps_a_state, oldest, reached_by, within_checkpoint
+from isornn.capture.use import Origin, carried_to, kept_states, oldest, reached_by, within_checkpoint
 from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
 from isornn.nn.wrappers import is_compiled, unwrapped
 
@@ -139,6 +139,7 @@ class Captured:
         layers: by module, its layers with the weights that its first call had.
         carried: modules that a second run on the same batch starts from the state in which the first ended, with
             whether that state still has the first run's graph.
+        held: by module, the attribute of the model that holds a state in which it ended.
     """
 
     calls: dict[nn.Module, list[Call]]
@@ -148,6 +149,7 @@ class Captured:
     reached: Mapping[nn.Module, bool] = field(default_factory=dict)
     carried: Mapping[nn.Module, bool] = field(default_factory=dict)
     layers: Mapping[nn.Module, tuple[RecurrentLayer, ...]] = field(default_factory=dict)
+    held: Mapping[nn.Module, str] = field(default_factory=dict)
 
 
 def capture(
@@ -200,14 +202,15 @@ def _recorded(
             reached = {module: any(map(_has_gradient, made)) for module, made in judged.items() if made}
         elif differentiable:
             reached = reached_by(output, calls)
-        if differentiable and keeps_a_state(model, calls):
+        held = kept_states(model, calls) if differentiable else {}
+        if held:
             with again.attached(), suppress(Exception):  # of a run that nobody asked for
                 run()
         carried = {
             module: not made[0].detached for module, made in again.calls.items() if carried_to(made, calls[module])
         }
         known = None if value is None else float(value.detach())
-        return Captured(calls, recorder.refused, recorder.order, known, reached, carried, recorder.layers)
+        return Captured(calls, recorder.refused, recorder.order, known, reached, carried, recorder.layers, held)
 
 
 def _has_gradient(call: Call) -> bool:

@@ -163,18 +163,23 @@ def oldest(state: States) -> int | None:
     return min(numbers, default=None)
 
 
-def keeps_a_state(model: nn.Module, calls: Mapping[nn.Module, Sequence[Call]]) -> bool:
-    """Whether an attribute or buffer of a module holds a state that one of a module's last calls ended in."""
-    ends: dict[torch.Size, list[Tensor]] = {}
-    for made in calls.values():
+def kept_states(model: nn.Module, calls: Mapping[nn.Module, Sequence[Call]]) -> dict[nn.Module, str]:
+    """By recurrent module, the attribute or buffer, as ``"encoder.hidden"``, of whatever module holds a state that one
+    of its last calls ended in."""
+    ends: dict[torch.Size, list[tuple[nn.Module, Tensor]]] = {}
+    for own, made in calls.items():
         for part in (part for call in made[-_LAST:] for part in call.final if bool(part.any())):
-            ends.setdefault(part.shape, []).append(part)
-    for module in model.modules():
-        held = {name: value for name, value in vars(module).items() if name not in ("_parameters", "_modules")}
-        for tensor in tensors_in(held, 3):
-            if any(torch.equal(tensor, end) for end in ends.get(tensor.shape, ())):
-                return True
-    return False
+            ends.setdefault(part.shape, []).append((own, part))
+    found: dict[nn.Module, str] = {}
+    for place, module in model.named_modules():
+        for name, value in {**vars(module), **module._buffers}.items():
+            if name in ("_parameters", "_modules", "_buffers"):
+                continue
+            for tensor in tensors_in(value, 3):
+                for own, end in ends.get(tensor.shape, ()):
+                    if own not in found and torch.equal(tensor, end):
+                        found[own] = f"{place}.{name}".removeprefix(".")
+    return found
 
 
 def carried_to(again: Sequence[Call], before: Sequence[Call]) -> bool:

@@ -95,20 +95,23 @@ for part in parts:
     )
 
 
-def detach() -> Advice:
+def detach(held: str | None) -> Advice:
     """A kept state without its graph."""
+    state = f"self.{held or 'state'}"
+    where = f"# Where {held} is set" if held else "# Where the state is kept, in whatever attribute"
     return Advice(
-        """# Where the state is kept, in whatever attribute; each of its tensors:
-self.state = tuple(part.detach() for part in state)""",
+        f"""{where}; each of its tensors:
+{state} = tuple(part.detach() for part in {state})""",
         "it is in the model's forward; keep state.detach()",
     )
 
 
-def reset() -> Advice:
+def reset(held: str | None) -> Advice:
     """A state that begins anew with every batch."""
+    where = "" if held else "; state is the attribute that holds it"
     return Advice(
-        """# Before every batch that does not continue the one before; state is the attribute that holds it:
-model.state = None""",
+        f"""# Before every batch that does not continue the one before, what the first batch begins with{where}:
+model.{held or "state"} = None""",
         "it is in the model's forward and the order of batches; start every shuffled batch without a state",
     )
 

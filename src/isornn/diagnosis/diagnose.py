@@ -181,7 +181,8 @@ def _use(module: RecurrentModule, captured: Captured, found: CapturedSequence, r
     reached = captured.reached.get(own)
     if not any(parameter.requires_grad for parameter in own.parameters()):
         reached = None
-    return Use(reached, found.windows, restarted, own in captured.carried, captured.carried.get(own, False))
+    carried, attached = own in captured.carried, captured.carried.get(own, False)
+    return Use(reached, found.windows, restarted, carried, attached, captured.held.get(own) if carried else None)
 
 
 def _layers(

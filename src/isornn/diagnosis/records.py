@@ -117,6 +117,7 @@ class Use(Record):
         restarts: how many calls began at state 0 although they read consecutive parts of one sequence; 0 where none.
         carried: whether a second run on the same batch starts from the state in which the first ended.
         attached: whether that state then still has the graph of the first run.
+        held: the attribute of the model that holds it, as ``"encoder.hidden"``; ``None`` where none was found.
 
     >>> import torch
     >>> from isornn.diagnosis import measure
@@ -130,6 +131,7 @@ class Use(Record):
     restarts: int
     carried: bool
     attached: bool
+    held: str | None = None
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class NotDetached(OfUse):
             "The state that it keeps from one batch to the next is not detached by the model: the graph of run 2 goes "
             "on into that of run 1, so backpropagation fails, or grows by a batch with every batch.",
             {"runs that the state's graph reaches back to": "2 of 2 (bar: 1)"},
-            advice.detach(),
+            advice.detach(use.held),
         )
 
 
@@ -109,7 +109,7 @@ class StateCarried(OfUse):
             "run 1 ended. That is right only where batches are not shuffled and each continues the one before, row by "
             "row.",
             {"runs that start from the state of the one before": "1 of 1 (bar: 0 where batches are shuffled)"},
-            advice.reset(),
+            advice.reset(use.held),
         )
 
 
