@@ -89,6 +89,31 @@ def train_all(
     return [by_hash[one.hash] for one in planned]
 
 
+def train_by_quarters(
+    bench: Bench, configurations: Sequence[Mapping[str, Any]], ended: Callable[[int, RunRecord], bool]
+) -> list[RunRecord]:
+    """`train_all`, but that a run stops at the first quarter of its updates at which it has ``ended``.
+
+    Args:
+        bench: of the measurement.
+        configurations: as `train_all` has them; their schedules must not depend on the number of updates.
+        ended: whether the run of that configuration, by its number, and with this record needs no more updates.
+
+    Raises:
+        ConfigurationError: names the field.
+        TrainingFailed: as `train_all`.
+    """
+    runs: dict[int, RunRecord] = {}
+    for quarter in range(1, 5):
+        waiting = [
+            number for number in range(len(configurations)) if number not in runs or not ended(number, runs[number])
+        ]
+        cut = [{**configurations[k], "updates": configurations[k]["updates"] * quarter // 4} for k in waiting]
+        shorter = [runs[number] for number in waiting] if runs else None
+        runs |= dict(zip(waiting, train_all(bench, cut, after=shorter), strict=True))
+    return [runs[number] for number in range(len(configurations))]
+
+
 def looks(bench: Bench, run: RunRecord) -> list[list[float]]:
     """What `Look.at` gave, in the order of updates; the rows end where training did."""
     return list(_rows(bench.folder / run.configuration.hash / _LOOKS).values())

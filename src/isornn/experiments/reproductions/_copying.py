@@ -14,7 +14,7 @@ from typing import Any
 
 from isornn.experiments.reproductions import _by_seeds as by_seeds
 from isornn.experiments.reproductions._followed import DECAY
-from isornn.experiments.runs import train_all
+from isornn.experiments.runs import train_all, train_by_quarters
 from isornn.experiments.target import Bench, Effect
 from isornn.figures import Curve, Mark, Panel
 from isornn.tasks.copying import COPIED, LETTERS
@@ -59,13 +59,15 @@ def trained(
     those of the networks ``to_the_end``.
     """
     seeds = range(1000 * bench.seed, 1000 * bench.seed + bench.settings["seeds"])
-    planned = {(name, seed): {**fields, "seed": seed} for name, fields in networks.items() for seed in seeds}
-    runs: dict[tuple[str, int], RunRecord] = {}
-    for quarter in range(1, 5) if bench.settings.get("stop_learned") else [4]:
-        waiting = [place for place in planned if place not in runs or place[0] in to_the_end or not _ended(runs[place])]
-        cut = [{**planned[place], "updates": planned[place]["updates"] * quarter // 4} for place in waiting]
-        shorter = [runs[place] for place in waiting] if runs else None
-        runs |= dict(zip(waiting, train_all(bench, cut, after=shorter), strict=True))
+    places = [(name, seed) for name in networks for seed in seeds]
+    planned = [{**networks[name], "seed": seed} for name, seed in places]
+
+    def ended(number: int, run: RunRecord) -> bool:
+        return places[number][0] not in to_the_end and _ended(run)
+
+    stopping = bench.settings.get("stop_learned")
+    trained = train_by_quarters(bench, planned, ended) if stopping else train_all(bench, planned)
+    runs = dict(zip(places, trained, strict=True))
     return {name: [runs[name, seed] for seed in seeds] for name in networks}
 
 
