@@ -129,8 +129,8 @@ TARGET = Target(
     "to 0 as a cosine, clip 1, after what this library's adding benchmark had learned with, from a start that was "
     "larger; without weight decay. Left: a held-out error below 0.8 of that without memory at some validation. Where a "
     "margin from 1 on has not left, it might with more updates, and that part is not decided: a rule made after "
-    "numbers were seen. Scale medium is about T = 200, where margin 0 leaves, late; short sequences are easier for all, "
-    "and what it does in the paper's 200,000 updates at T = 1000 was not tested.",
+    "numbers were seen. Scale medium is about T = 200, where margin 0 leaves, late; short sequences are easier for "
+    "all, and what it does in the paper's 200,000 updates at T = 1000 was not tested.",
     settings={
         "small": {
             "length": 50,
