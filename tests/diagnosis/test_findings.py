@@ -1,6 +1,7 @@
 """Findings: models with a known flaw are found out, sound ones are not, and fixes correct."""
 
 import json
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -458,3 +459,17 @@ def test_what_one_run_in_eval_mode_does_not_show_is_said():
     found = {one.layer: one for one in findings(measure(Hierarchical(), torch.randn(12, 60, 3), 30, theory=False))}
     assert found["words l0"].kind == "cannot_tell" and "or give length=12" in found["words l0"].sentence
     assert found["extra"].kind == "not_reached" and "in training mode alone" in found["extra"].sentence
+
+
+def test_a_redraw_says_that_wrapped_weights_come_first():
+    torch.manual_seed(0)
+    plain, batch = nn.LSTM(4, 24), torch.randn(60, 6, 4)
+    notes = {}
+    for wrapped in (False, True):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own advice on weight_norm
+            lstm = nn.utils.weight_norm(plain, "weight_hh_l0") if wrapped else plain
+        found = measure(lstm, batch, theory=False)
+        assert found.layers[0].info.parametrised == wrapped
+        notes[wrapped] = next(one for one in findings(found) if one.kind == "default_start").remedy
+    assert "before it is wrapped" in notes[True] and "wrapped" not in notes[False]

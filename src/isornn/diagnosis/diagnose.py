@@ -32,7 +32,7 @@ from isornn.diagnosis.target import Target, loss_of
 from isornn.diagnosis.weights import weight_facts
 from isornn.init import ModuleError, spec_of
 from isornn.modes import flushes_denormals, unhindered, usual_modes
-from isornn.nn.gate_tensors import RecurrentLayer, unreadable_modules
+from isornn.nn.gate_tensors import RecurrentLayer, is_computed, unreadable_modules
 from isornn.nn.wrappers import unwrapped
 from isornn.theory import TheoryMissing, analyze
 from isornn.theory.population.units import Draws
@@ -268,7 +268,7 @@ def _info(module: RecurrentModule, captured: CapturedSequence, one: LayerReplay,
         bias=any(gate.biases for gate in layer.gates.values()),
         batch_first=getattr(module.module, "batch_first", None),
         dropout=float(getattr(module.module, "dropout", 0.0)),
-        parametrised=parametrize.is_parametrized(module.module),
+        parametrised=parametrize.is_parametrized(module.module) or is_computed(layer),
         dtype=str(some.dtype).removeprefix("torch."),
         device=str(some.device),
         calls=captured.calls,

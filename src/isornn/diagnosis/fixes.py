@@ -276,7 +276,9 @@ def redraw_fix(layer: LayerDiagnosis, length: int, trained: bool, *caveats: str)
     if trained:
         notes.append("It looks trained, or has a start that is not known here. This throws away what it has learnt.")
     if layer.info.parametrised:
-        notes.append("Its weights are parametrised: do this before they are.")
+        notes.append(
+            "Its weights are computed from others, as by weight norm or weight drop: do this before it is wrapped."
+        )
     if layer.memory.gate is not None and not layer.info.bias:
         notes.append("Its gates need biases: build it with bias=True.")
     return Fix(redraw_, layer.info.name, (length,), tuple(notes), measured=True)

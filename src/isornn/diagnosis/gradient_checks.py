@@ -279,9 +279,10 @@ class TooShort(Check):
         what = f"Sequences of {counted(steps, 'step')} are too short to measure gradients over {length} steps"
         calls, chains = counted(layer.info.calls, "call"), layer.info.chains
         if chains > 1:
-            what += (
-                f": {calls} make {chains} separate sequences, as a state that the model changes between two calls, by "
-                "normalisation or zoneout, begins a new one. Pass states on as they are, or use longer sequences."
+            what = (
+                f"{calls} make {chains} separate sequences, of {counted(steps, 'step')} at most, too short to measure "
+                f"gradients over {length} steps. A state that the model changes between two calls, by normalisation, "
+                "zoneout or decay, begins a new one: the gradient of the layer alone is not the model's there."
             )
         elif steps < MEASURABLE:
             what += f"; use longer sequences, of at least {MEASURABLE} steps."

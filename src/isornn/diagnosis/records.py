@@ -35,7 +35,7 @@ class LayerInfo(Record):
             that are not its defaults.
         inputs, hidden, projection: D, N, and P or ``None``.
         bias, batch_first, dropout: the module's options; ``batch_first`` is ``None`` for a cell stepped by hand.
-        parametrised: whether a parametrisation computes its weights.
+        parametrised: whether a parametrisation, a hook (weight norm) or a wrapper (weight drop) computes its weights.
         dtype, device: of its weights.
         calls: how often the module was called in the run.
         chains: into how many separate sequences, or batches of them, those calls joined; the longest are measured.

@@ -183,8 +183,14 @@ def check_writable(layer: RecurrentLayer) -> None:
         if any(tensor is not None and _storage(tensor) not in owned for tensor in tensors):
             raise ModuleError(
                 f"{layer.where}: {name} is not a parameter of the module but computed from others (parametrised, "
-                f"weight norm, spectral norm), so values written to it are lost; set the module first"
+                f"weight norm, spectral norm, weight drop), so values written to it are lost; set the module first"
             )
+
+
+def is_computed(layer: RecurrentLayer) -> bool:
+    """Whether its weights are computed from other parameters: by a parametrisation, a hook, as weight norm has it, or a
+    wrapper, as weight drop."""
+    return missing_weight(layer.module) is not None or not owned_by(layer.module, layer)
 
 
 def owned_by(module: nn.Module, layer: RecurrentLayer) -> bool:
