@@ -101,7 +101,7 @@ def carry_of(spec: Spec, second_moment: float = 0.0) -> Carry:
     }
     nodes = bias_nodes(spec, numbers)
     laws: dict[str, tuple[GateLaw, Tensor]] = {}
-    for gate in polynomial.gates:
+    for gate in sorted(polynomial.gates):
         law = spec.gates[gate]
         variance = float(law.input_var + law.previous_input_var) * float(spec.input.variance)
         shared = variance * float(spec.input.correlation) + float(law.recurrent_var) * second_moment

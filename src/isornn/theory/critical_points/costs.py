@@ -267,7 +267,7 @@ class GateStatistics:
 
     def _distance(self, carry: Polynomial, second_moment: Tensor) -> Tensor:
         """(replicates, batch)."""
-        laws = {gate: self._law(gate, second_moment, carry.functions(gate)) for gate in carry.gates}
+        laws = {gate: self._law(gate, second_moment, carry.functions(gate)) for gate in sorted(carry.gates)}
         kept = torch.zeros(1, 1, 1, dtype=torch.float64)
         for term in carry.terms:
             part = torch.as_tensor(term.coefficient, dtype=torch.float64)

@@ -419,7 +419,7 @@ def fixed_biases(laws: Laws, draws: Draws, widened: Iterable[str] | None) -> tup
     if weights is not None:
         weights = weights / weights.mean(-1, keepdim=True)
     offsets: dict[str, Tensor] = {}
-    for gate in {*normal_gates, *law_gates}:
+    for gate in dict.fromkeys([*normal_gates, *law_gates]):
         offset = torch.zeros(draws.shape, dtype=torch.float64)
         law = laws.bias_law[gate]
         if law is not None:

@@ -83,7 +83,7 @@ def propagator(
     source: dict[str, Tensor] = {}
     for gate, polynomial in theory.reads.items():
         value = expect(polynomial.part(theory.state, 1))
-        for earlier in polynomial.gates & read.keys():
+        for earlier in sorted(polynomial.gates & read.keys()):
             through = theory.over_units(expect(polynomial.derivative(earlier)))
             value = value + theory.number[earlier]["recurrent_var"] * through * read[earlier]
         read[gate] = value
@@ -206,12 +206,12 @@ def jacobian_moments(theory: AffineTheory, laws: GateLaws, state: PowerMoments) 
 
 def _right_factor(theory: AffineTheory, read: Polynomial, mean: Mean) -> tuple[Tensor, Tensor]:
     """First two moments of B B^T, B = diag(dr/ds) + sum_j diag(dr/du_j) W_j."""
-    for gate in read.gates:
+    for gate in sorted(read.gates):
         if theory.D[gate].terms:
             raise TheoryMissing(f"the Jacobian of a cell whose gate {gate} acts directly and in a gated read")
     g = read.part(theory.state, 1)
     w, cumulants = Polynomial([]), torch.zeros(())
-    for gate in read.gates:
+    for gate in sorted(read.gates):
         own = read.derivative(gate) ** 2 * theory.number[gate]["recurrent_var"]
         w, cumulants = w + own, cumulants + fourth_cumulant(theory.spec.gates[gate].ensemble) * mean(own) ** 2
     b1 = mean(g * g) + mean(w)
