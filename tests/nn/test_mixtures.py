@@ -118,3 +118,28 @@ def test_fake_tensors_give_shapes_of_a_cell_that_is_first_read_among_them() -> N
     assert isinstance(out, FakeTensor) and out.shape == (6, 2, 4)
     real = nn.RNN(Halved(), 3, 4)(torch.randn(6, 2, 3))[0]
     assert not isinstance(real, FakeTensor) and bool(real.isfinite().all())
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (lambda x: (x.to_sparse(),), "input: a sparse_coo tensor"),
+        (lambda x: (torch.nested.nested_tensor([x[:4, 0], x[:2, 1]]),), "input: a nested tensor"),
+        (lambda x: (x, (torch.zeros(1, 2, 4).to_sparse(), torch.zeros(1, 2, 4))), r"hx\.h: a sparse_coo tensor"),
+    ],
+)
+def test_tensors_that_are_not_dense_are_refused(given: Callable[[Tensor], tuple[Any, ...]], words: str) -> None:
+    with pytest.raises(ValueError, match=f"{words} is not allowed; it must be dense"):
+        nn.LSTM(3, 4)(*given(torch.randn(6, 2, 3)))
+
+
+@pytest.mark.parametrize("lengths", ["ab", [None, 2], [2.5, 1], torch.tensor([3, 2]).to_sparse()])
+def test_lengths_that_are_no_whole_numbers_are_refused(lengths: Any) -> None:
+    with pytest.raises(ValueError, match="lengths: .* not allowed"):
+        nn.LSTM(3, 4)(torch.randn(6, 2, 3), lengths=lengths)
+
+
+def test_a_previous_input_of_another_dtype_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"previous: torch\.float64 is not allowed; the input is torch\.float32"):
+        nn.TLSTM(3, 4)(torch.randn(6, 2, 3), previous=torch.zeros(2, 3).double())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import torch
 from scipy.optimize import brentq
 
 from isornn.cells import Cell, CellError, Gate, Input, Reads, Spec, Values, Vanilla, cell_named
-from isornn.theory import analyze
+from isornn.simulation import simulate
+from isornn.theory import analyze, moment_dynamics
 from isornn.theory.records import FROZEN, TOO_SOON
 
 U = np.linspace(-12, 12, 200_001)
@@ -139,3 +141,64 @@ def test_a_saturated_remember_gate_is_said_to_be_that(name: str, gate: str) -> N
     found = analyze(Spec(cell, gates))
     assert found.fixed_point.second_moment.reason() == FROZEN
     assert not bool(found.fixed_point.converged)
+
+
+@dataclass(frozen=True)
+class Alternating(Cell):
+    """Its second moment swings for ever between two values."""
+
+    name = "alternating"
+    gates = {gate: Reads() for gate in "abcde"}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        new = 3.0
+        for gate in "abcde":
+            new = new * torch.exp(-getattr(u, gate).square())
+        return {"h": new}
+
+
+def test_moments_that_alternate_are_not_settled() -> None:
+    spec = Spec(Alternating(), {gate: Gate(3.0, 0.1) for gate in "abcde"})
+    answer = analyze(spec)
+    assert not bool(answer.fixed_point.converged)
+    assert answer.chi.number() is None and "alternate" in answer.chi.reason()
+    late = moment_dynamics(spec, 40).second_moment[-4:].tolist()
+    assert late[0] == pytest.approx(late[2], rel=0.01) and abs(late[0] - late[1]) > 1
+
+
+@dataclass(frozen=True)
+class Sticking(Cell):
+    """Units stay where they are: copies that begin apart never meet."""
+
+    name = "sticking"
+    gates = {"n": Reads()}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.tanh(2 * s.h + u.n)}
+
+
+def test_copies_of_units_that_stick_do_not_meet() -> None:
+    spec = Spec(Sticking(), {"n": Gate(0.02, 0.02)})
+    generator = torch.Generator().manual_seed(0)
+    run = simulate(spec, width=400, steps=20, networks=3, warmup=300, initial_variance=0.01, generator=generator)
+    found = analyze(spec).fixed_point.correlation
+    assert found.number() < 0.5
+    assert found.number() == pytest.approx(float(run.correlation.value[-1]), abs=0.2)
+
+
+@dataclass(frozen=True)
+class Growing(Cell):
+    """Has no gate that could be saturated."""
+
+    name = "growing"
+    gates = {"n": Reads()}
+    factor: float = -1.2
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": self.factor * s.h + torch.tanh(u.n)}
+
+
+@pytest.mark.parametrize("factor", [-1.2, -1.0, 1.0, 1.5])
+def test_a_state_that_grows_is_not_said_to_stay_what_it_was(factor: float) -> None:
+    reach = analyze(Spec(Growing(factor), {"n": Gate(0.5, 1.0)})).reach
+    assert reach.number() is None and "grows without bound" in reach.reason()

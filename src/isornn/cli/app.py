@@ -9,6 +9,7 @@ import gc
 import sys
 import traceback
 from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -47,6 +48,9 @@ class Commands(TyperGroup):
     """
 
     def main(self, *args: Any, **options: Any) -> NoReturn:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="replace")  # a table with a ? for a Greek letter, where there are none
         try:
             code = super().main(*args, **{**options, "standalone_mode": False})
         except typer.TyperException as error:

@@ -132,5 +132,7 @@ def _print(found: Memory) -> None:
     ]
     if rows:
         print_table("", ("last steps", found.score), rows)
-    if found.needed is not None:
+    if found.needed == 1:
+        print("The last step alone predicts it: no layer needs a start for longer memory.")
+    elif found.needed is not None:
         print(f"isornn.init.critical_(module, length={found.needed}, batch=batch)")

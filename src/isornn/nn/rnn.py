@@ -18,7 +18,7 @@ from isornn.nn.kernels import kernel_of
 from isornn.nn.layout import GateTensors, Layout
 from isornn.nn.options import Before, Features, check_options
 from isornn.nn.segments import Segments
-from isornn.nn.sequences import Sequences
+from isornn.nn.sequences import Sequences, check_dense
 from isornn.nn.stepped import Weights
 from isornn.nn.untied import ShuffledUnits, shuffled_matrices
 from isornn.warn import warn
@@ -372,6 +372,12 @@ class RNN(nn.Module):
         if self.num_layers * (1 + self.bidirectional) > 1:
             raise ValueError(f"previous: only with one layer and direction; {self._shape_in_words()}")
         shape = sequences.values.shape[1:] if sequences.batched else sequences.values.shape[2:]
+        if not isinstance(previous, Tensor):
+            raise ValueError(f"previous: {type(previous).__name__} is not allowed; it must be a tensor")
+        values = sequences.values
+        if previous.dtype != values.dtype and autocast_dtype(values.device.type) is None:
+            raise ValueError(f"previous: {previous.dtype} is not allowed; the input is {values.dtype}")
+        check_dense("previous", previous)
         if previous.shape != shape:
             raise ValueError(f"previous: shape {tuple(previous.shape)} is not allowed; it must be {tuple(shape)}")
         return previous
@@ -391,6 +397,7 @@ class RNN(nn.Module):
         if len(given) != len(names):
             raise ValueError(f"hx: {len(given)} tensors are not allowed; {self.cell.name} has {', '.join(names)}")
         for name, size, value in zip(names, sizes, given, strict=True):
+            check_dense(f"hx.{name}", value)
             shape = (places, batch, size) if sequences.batched else (places, size)
             if not is_tracing() and value.shape != shape:
                 raise ValueError(f"hx.{name}: shape {tuple(value.shape)} is not allowed; it must be {shape}")

@@ -37,6 +37,7 @@ class Sequences:
         Raises:
             ValueError: a shape, or lengths, that do not fit.
         """
+        check_dense("input", x.data if isinstance(x, PackedSequence) else x)
         if isinstance(x, PackedSequence):
             if lengths is not None:
                 raise ValueError("lengths: not with a PackedSequence, which has its own")
@@ -83,6 +84,17 @@ class Sequences:
         return replace(self, values=values)
 
 
+def check_dense(name: str, value: object) -> None:
+    """Refuse sparse and nested tensors, which recurrences are not for.
+
+    Raises:
+        ValueError: names the argument and its layout.
+    """
+    if isinstance(value, Tensor) and (value.is_nested or value.layout != torch.strided):
+        layout = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
+        raise ValueError(f"{name}: a {layout} tensor is not allowed; it must be dense (see PackedSequence and lengths)")
+
+
 def last_states(values: Tensor, initial: Tensor, lengths: Tensor | None) -> Tensor:
     """(B, N): each sequence's last of ``values`` (T, B, N), or ``initial`` (B, N) where it has no step."""
     if lengths is None:
@@ -99,7 +111,13 @@ def _check_shape(x: Tensor, dims: tuple[int, ...], features: int, form: str) -> 
 def _checked_lengths(lengths: Tensor | Sequence[int], values: Tensor) -> Tensor:
     if is_tracing() and isinstance(lengths, Tensor):  # a trace has no values to look at
         return lengths
-    known = torch.as_tensor(lengths, device=values.device)
+    check_dense("lengths", lengths)
+    try:
+        known = torch.as_tensor(lengths, device=values.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(
+            f"lengths: {lengths!r} is not allowed; whole numbers, one for each of the {values.shape[1]} sequences"
+        ) from None
     known = known.long() if known.numel() == 0 else known  # an empty list says no type
     whole = not (known.dtype.is_floating_point or known.dtype.is_complex or known.dtype == torch.bool)
     if not whole or known.shape != values.shape[1:2]:

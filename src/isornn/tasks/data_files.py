@@ -30,6 +30,21 @@ class DataError(ValueError):
     """
 
 
+def check_name(field: str, name: object) -> None:
+    """Refuse what is not the plain name of a file: folders in it could lead out of the data's own.
+
+    Raises:
+        DataError: names the field and the value.
+
+    >>> check_name("book", "../secret.txt")
+    Traceback (most recent call last):
+    ...
+    isornn.tasks.data_files.DataError: book: '../secret.txt' is not allowed; it must be a name without folders
+    """
+    if not isinstance(name, str) or not name or Path(name).name != name or "\\" in name:
+        raise DataError(f"{field}: {name!r} is not allowed; it must be a name without folders")
+
+
 class DataWarning(UserWarning):
     """A data file that can be read but is not, by its checksum, the published one.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from isornn.tasks.data_files import DataError, content, data_folder, found, which
+from isornn.tasks.data_files import DataError, check_name, content, data_folder, found, which
 from isornn.tasks.known_sets import PTB
 from isornn.tasks.task import Part, checked_part
 
@@ -94,8 +94,8 @@ def load_book(folder: Path | str | None = None, name: str = BOOK) -> Text:
         name: of the file; War and Peace's if none is given.
 
     Raises:
-        DataError: the file is missing, has fewer than 10 characters or is not UTF-8, or no folder: no text comes with
-            the package.
+        DataError: a name with folders; the file is missing, has fewer than 10 characters or is not UTF-8, or no folder:
+            no text comes with the package.
 
     Source: Balduzzi & Ghifary 2016, section 5.1, after Karpathy et al. 2015. Of War and Peace several editions are
     about; the paper's had 3,258,246 characters, and no checksum is known, so none is compared.
@@ -107,6 +107,7 @@ def load_book(folder: Path | str | None = None, name: str = BOOK) -> Text:
     >>> book.name, book.train, book.valid, book.test
     ('digits', '0123456789012345', '67', '89')
     """
+    check_name("name", name)
     place = _needed(folder, "the book", [name])
     (file,) = found(place, [name], ("", ".gz"), ("text",), "the book")
     text = read_text(file)

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from isornn.tasks.data_files import DataError, data_folder, found
+from isornn.tasks.data_files import DataError, check_name, data_folder, found
 from isornn.tasks.task import Item, Part, Task, checked_part
 from isornn.tasks.text import read_text
 
@@ -98,7 +98,7 @@ def load_series(name: str, folder: Path | str | None = None) -> SeriesSet:
         folder: the environment's ISORNN_DATA if None.
 
     Raises:
-        DataError: a file that is missing or damaged, values that are missing, or no folder.
+        DataError: a name with folders; a file that is missing or damaged, values that are missing, or no folder.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -107,6 +107,7 @@ def load_series(name: str, folder: Path | str | None = None) -> SeriesSet:
     ...     load_series("Two", folder)
     <Two; 2 + 2 series of 2 classes>
     """
+    check_name("name", name)
     place = data_folder(folder)
     if place is None:
         raise DataError(f"no folder for {name}: name the one that holds {name}_TRAIN and {name}_TEST, or ISORNN_DATA")

@@ -126,6 +126,8 @@ class Population:
         self.laws = Laws.of(spec)
         self.batch_shape = spec.batch_shape
         self.structure = StateStructure.of(self.laws.cell)
+        # Whether the map of correlations is one of correlations alone.
+        self._meet = set(self.structure.persistent) <= {*self.structure.slow, *self.structure.joint}
         if self.laws.remembered:  # the closed law of a slow state needs inputs that are independent over time
             self.structure = replace(self.structure, slow=(), joint=())
         self._draws = Draws(self.laws.batch, replicates, units, generator)
@@ -225,7 +227,8 @@ class Population:
 
         With input correlation 1 the map is a power series in correlations with coefficients that are not negative
         (Mehler), hence convex, with fixed point C = 1: where chi_1 <= 1 there is no other, and one copy is enough.
-        Elsewhere copies started apart find it, and where that is so of all specs each copy is the one. ``length`` is as
+        Elsewhere copies started apart find it, and where that is so of all specs each copy is the one. So it is, too,
+        where a state does not enter its own update affinely: units may stick, and copies never meet. ``length`` is as
         for ``respond``.
         """
         settle = partial(
@@ -248,7 +251,7 @@ class Population:
         identical = settle("identical")
         response = respond(identical)
         # Of a function that jumps chi, from derivatives, is not the slope at C = 1, which is infinite.
-        one = alike & (response.chi <= 1) & (not jumping(self.spec.cell))
+        one = alike & (response.chi <= 1) & (not jumping(self.spec.cell)) & self._meet
         if not effort.apart or bool((one | ~identical.converged).all()):
             return Stable(identical, response, identical, response)
         apart = settle("apart")
@@ -387,7 +390,8 @@ def population_analysis(
     moments, response, together = stable.stationary.moments, stable.response, stable.identical_response
     settled = stable.stationary.converged & stable.identical.converged
     converged = settled & ~too_soon
-    frozen = stable.stationary.frozen | stable.identical.frozen
+    # Without a gate that retains, a state of which nothing is lost grows.
+    frozen = (stable.stationary.frozen | stable.identical.frozen) & bool(population.structure.retention_gates)
     missing: dict[str, Tensor | bool] = {FROZEN: frozen, NOT_CONVERGED: ~settled, TOO_SOON: too_soon}
 
     def quantity(value: Tensor, stderr: Tensor, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:

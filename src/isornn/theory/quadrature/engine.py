@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from isornn.theory.records import (
     NO_SPREAD,
     NOT_CONVERGED,
     NOT_EXPONENTIAL,
+    OSCILLATES,
     TOO_LARGE,
     UNENDING,
     Analysis,
@@ -223,6 +225,7 @@ SAMPLES_PER_REACH = 16
 REACHES = 3
 EXPONENTIAL = 0.01  # largest relative spread of local rates that still counts as one exponential
 TINY = 1e-300
+_REPELS = 1e-6  # by so much above 1 a slope is not rounding
 ACCURATE = 1e-8  # residual up to which a fixed point counts as found
 
 
@@ -275,13 +278,30 @@ class QuadratureEngine:
         return Quantity.of(value, error, self._missing() | (reasons or {}) | beyond)
 
     def _missing(self) -> dict[str, Tensor | bool]:
-        exists = self._all(self.settled.exists)
-        frozen = ~exists & self._any(self.settled.carry >= FROZEN_CARRY)
-        return {FROZEN: frozen, NOT_CONVERGED: ~self._converged()}
+        exists, carry = self._all(self.settled.exists), self.settled.carry
+        gated = bool(self.theory.A.gates)  # a factor that no gate opens or shuts is no memory
+        frozen = ~exists & self._any((carry >= FROZEN_CARRY) & (carry <= 2 - FROZEN_CARRY)) & gated
+        return {FROZEN: frozen, OSCILLATES: exists & self._unstable, NOT_CONVERGED: ~self._converged()}
 
     def _converged(self) -> Tensor:
         accurate = torch.maximum(self.settled.residual, self.pair.residual) <= ACCURATE
-        return self._all(self.settled.exists & accurate)
+        return self._all(self.settled.exists & accurate) & ~self._unstable
+
+    @cached_property
+    def _unstable(self) -> Tensor:
+        """Where the fixed point of mean and second moment repels, by one step's derivative, batch-shaped."""
+        radius = self._moment_radius
+        if radius is None:
+            return torch.zeros(self.spec.batch_shape, dtype=torch.bool)
+        repels = (radius.reshape(self.theory.nodes.replicates, *self.spec.batch_shape) > 1 + _REPELS).all(0)
+        return repels & ~self._any(self.settled.keeps_any)
+
+    @cached_property
+    def _moment_radius(self) -> Tensor | None:
+        """Spectral radius of the (mu, Q) map's Jacobian; ``None`` where units have different biases."""
+        if self.theory.fixed and self.theory.nodes.weight.numel() > 1:
+            return None
+        return _moment_map_radius(self.theory, self.settled.state)
 
     def _all(self, mask: Tensor) -> Tensor:
         return mask.flatten(2).all(-1).all(0).reshape(self.spec.batch_shape)
@@ -291,11 +311,13 @@ class QuadratureEngine:
 
     def _fixed_point(self) -> FixedPoint:
         theory, state = self.theory, self.settled.state
+        mean, second = theory.over_units(state.mean), theory.over_units(state.second)
+        mean = torch.where(mean.abs() <= ROUNDING * second.sqrt(), 0.0, mean)  # of a symmetric law
         residual = torch.maximum(self.settled.residual, self.pair.residual).amax(0)
         any_size: dict[str, Tensor | bool] = {KEEPS_ANY: self._any(self.settled.keeps_any)}
         return FixedPoint(
-            mean=self._quantity(theory.over_units(state.mean), any_size),
-            second_moment=self._quantity(theory.over_units(state.second), any_size),
+            mean=self._quantity(mean, any_size),
+            second_moment=self._quantity(second, any_size),
             correlation=self._quantity(
                 self.pair.correlation,
                 {KEEPS_ANY: self._any(self.pair.keeps_any), NO_SPREAD: ~self._all(self.pair.defined)},
@@ -325,9 +347,9 @@ class QuadratureEngine:
     def _moment_rate(self) -> Quantity:
         """Spectral radius of the (mu, Q) map's Jacobian (Chen et al. 2018 eq. 38)."""
         blank = torch.zeros(self.theory.nodes.replicates, self.theory.batch, dtype=torch.float64)
-        if self.theory.fixed and self.theory.nodes.weight.numel() > 1:
+        if self._moment_radius is None:
             return self._quantity(blank, {NOT_EXPONENTIAL: True})
-        return self._quantity(_moment_map_radius(self.theory, self.settled.state))
+        return self._quantity(self._moment_radius)
 
 
 def _local_rates(prop: Propagator) -> tuple[Tensor, Tensor]:
