@@ -272,12 +272,20 @@ class Holding(nn.Module):
         return self.out(out[:, -1])
 
 
+class Outer(nn.Module):
+    """Holds it one module further in."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.inner = Holding(kind)
+
+    def forward(self, x):
+        return self.inner(x)
+
+
 @pytest.mark.parametrize("kind", ["hidden", "memory"])
-@pytest.mark.parametrize("place", ["", "inner."])
-def test_the_attribute_that_holds_a_state_is_named(kind, place):
+@pytest.mark.parametrize(("made", "place"), [(Holding, ""), (Outer, "inner.")])
+def test_the_attribute_that_holds_a_state_is_named(kind, made, place):
     torch.manual_seed(0)
-    model = nn.ModuleDict({"inner": Holding(kind)}) if place else Holding(kind)
-    if place:
-        model.forward = lambda x: model["inner"](x)
-    found = {one.kind: one for one in findings(measure(model, torch.randn(6, 30, 4), theory=False))}
+    found = {one.kind: one for one in findings(measure(made(kind), torch.randn(6, 30, 4), theory=False))}
     assert found["state_carried"].remedy.splitlines()[-1] == f"model.{place}{kind} = None"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -151,10 +152,7 @@ class Alternating(Cell):
     gates = {gate: Reads() for gate in "abcde"}
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
-        new = 3.0
-        for gate in "abcde":
-            new = new * torch.exp(-getattr(u, gate).square())
-        return {"h": new}
+        return {"h": 3 * math.prod(torch.exp(-getattr(u, gate).square()) for gate in "abcde")}
 
 
 def test_moments_that_alternate_are_not_settled() -> None:
