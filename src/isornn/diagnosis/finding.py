@@ -131,8 +131,10 @@ class GradientRetention:
 
     @property
     def against_one(self) -> str:
-        """The ratio, as a clause."""
-        return f"after {self.length} steps its norm is {self.ratio} of that after one step"
+        """The ratio, as a clause; where more than a tenth of the steps are not in the batch, it says so."""
+        beyond = self.length - self.steps
+        fitted = f" (at the fitted rate: the batch has {self.steps} steps)" if beyond > 0.1 * self.length else ""
+        return f"after {self.length} steps its norm is {self.ratio} of that after one step{fitted}"
 
 
 class Check(ABC):
