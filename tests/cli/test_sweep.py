@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from isornn.cli import app
+from isornn.training import Configuration, run
 
 FILE = """
 [base]
@@ -94,11 +96,33 @@ def test_single_runs_are_as_their_records_say(tmp_path: Path) -> None:
     begun = tmp_path / "runs" / "begun"
     begun.mkdir()
     (begun / "configuration.json").write_text("{}")
+    damaged = tmp_path / "runs" / "damaged"
+    damaged.mkdir()
+    (damaged / "configuration.json").write_text("{}")
+    (damaged / "record.json").write_text("")
     result = sweep("status", tmp_path / "runs")
     assert result.exit_code == 0, result.exception
-    assert "1 finished, 0 running, 1 failed, 1 waiting" in result.stdout
+    assert "1 finished, 0 running, 2 failed, 1 waiting" in result.stdout
+    assert "record.json: not JSON" in " ".join(result.stdout.split())
     assert "best so far: good, validation loss 0.5" in result.stdout
     assert "bad failed: diverged: update 3: the loss is NaN" in result.stdout
+
+
+def test_an_interrupted_single_run_is_shown_with_its_updates(tmp_path: Path) -> None:
+    one = {
+        "task": {"name": "adding", "length": 5, "held_out": 4},
+        "model": {"name": "gru", "hidden": 2},
+        "optimiser": {"name": "sgd", "rate": 0.1},
+        "updates": 4,
+        "validate_every": 2,
+    }
+    run(Configuration.from_mapping(one), tmp_path / "runs" / "whole")
+    shutil.copytree(tmp_path / "runs" / "whole", tmp_path / "runs" / "cut")
+    (tmp_path / "runs" / "cut" / "record.json").unlink()
+    result = sweep("status", tmp_path / "runs")
+    assert result.exit_code == 0, result.exception
+    assert "1 finished, 0 running, 0 failed, 1 waiting" in result.stdout
+    assert result.stdout.count("4 of 4") == 2
 
 
 def written(file: Path, updates: int = 4, rates: str = "[0.1, 0.01, 1e30]") -> Path:

@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from isornn.records import read_table
+from isornn.records import RecordError, read_table
+from isornn.training.checkpoint import CheckpointError
 from isornn.training.configuration import Configuration
+from isornn.training.metrics import CHECKPOINT, read_metrics
 from isornn.training.run import RECORD, run
 from isornn.training.sweep.ledger import Progress, RunFailed, SweptRun, collect
 from isornn.training.sweep.plan import Fields, SweepError
@@ -67,7 +69,8 @@ def train_run(
 
 
 def trainings_in(folder: Path) -> list[SweptRun]:
-    """`collect`, in which a run that `isornn.training.run` has ended without a sweep is as its record says.
+    """`collect`, in which a run that `isornn.training.run` has made without a sweep is as its record says, or waits at
+    its last checkpoint; one with a damaged file has failed, with that reason.
 
     Raises:
         SweepError, RecordError: as `collect`.
@@ -84,14 +87,20 @@ def trainings_in(folder: Path) -> list[SweptRun]:
 
 
 def _as_recorded(run: SweptRun) -> SweptRun:
-    file = run.folder / RECORD
-    if run.state != "waiting" or not file.exists():
+    file, updates = run.folder / RECORD, int(run.configuration.get("updates", 0))
+    if run.state != "waiting":
         return run
-    record = read_table(file, {"diverged": str | None})
+    try:
+        if not file.exists():
+            reached = read_metrics(run.folder)[-1:] if (run.folder / CHECKPOINT).exists() else []
+            return replace(run, done=(int(reached[0]["update"]), updates)) if reached else run
+        record = read_table(file, {"diverged": str | None})
+    except (RecordError, CheckpointError) as error:
+        return replace(run, state="failed", reason=str(error))
     why = record.get("diverged")
     if why is not None:
         return replace(run, state="failed", record=record, reason=_diverged(why))
-    return replace(run, state="finished", record=record)
+    return replace(run, state="finished", record=record, done=(updates, updates) if updates else None)
 
 
 def _diverged(why: str) -> str:
