@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+import numpy as np
 import pytest
 import torch
 
@@ -81,3 +84,27 @@ def test_a_tensor_in_the_place_of_a_law_is_refused_in_one_line() -> None:
     with pytest.raises(SpecError, match=r"input: tensor\(.* is not allowed; .*Input.of\(batch\) makes one") as refused:
         Spec(Vanilla(), {"h": Gate(1.0)}, torch.randn(4, 3, 2))  # type: ignore[arg-type]
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda: gate(weight_var=torch.ones(0)), r"gates\.h\.weight_var: .* at least one number"),
+        (lambda: gate(weight_var=torch.ones(2).to_sparse()), r"gates\.h\.weight_var: .* dense tensor"),
+        (lambda: gate(weight_var=np.array([1.0, 2.0])), r"gates\.h\.weight_var: .* finite number"),
+        (
+            lambda: gate(weight_var=torch.ones(2), input_var=torch.ones(3)),
+            r"spec: .*gates\.h\.weight_var \(2,\), gates\.h\.input_var \(3,\).* broadcast together",
+        ),
+        (lambda: Input.of(cast(Any, [1, 2])), "input: .* real numbers"),
+        (lambda: Input.of(1j * torch.ones(4, 3)), "input: .* real numbers"),
+        (lambda: Input.of(torch.eye(3).to_sparse()), "input: .* dense tensor"),
+    ],
+)
+def test_numbers_that_no_theory_takes_are_refused_by_name(made, words):
+    with pytest.raises(SpecError, match=words):
+        made()
+
+
+def gate(**numbers):
+    return Spec(Vanilla(), {"h": Gate(**numbers)})

@@ -127,12 +127,14 @@ class Input:
         ``second_moment`` is the mean square of all numbers.
 
         Raises:
-            SpecError: no numbers, or some that are not finite.
+            SpecError: no tensor of real numbers, none of them, or some that are not finite.
 
         >>> symbols = Input.of(torch.eye(10)[torch.arange(200) % 10])  # ten symbols, each in a tenth of the steps
         >>> round(symbols.mean, 6), round(symbols.variance, 6), round(symbols.second_moment, 6)
         (0.1, 0.09, 0.1)
         """
+        if not isinstance(x, Tensor) or x.layout != torch.strided or x.is_nested or x.is_complex():
+            raise SpecError("input", x, "it must be a dense tensor of real numbers, features on the last axis")
         values = x.detach().double()
         mean_square = values.square().mean()
         if not mean_square.isfinite():
@@ -207,6 +209,17 @@ class Spec:
         if self.biases not in ("redrawn", "fixed"):
             raise SpecError("biases", self.biases, 'it is "redrawn" or "fixed"')
         self._check_input()
+        self._check_shapes()
+
+    def _check_shapes(self) -> None:
+        numbers = {f"gates.{gate}.{n}": getattr(law, n) for gate, law in self.gates.items() for n in _NUMBERS}
+        numbers |= {f"input.{name}": getattr(self.input, name) for name in INPUT_FIELDS}
+        shapes = {where: tuple(value.shape) for where, value in numbers.items() if isinstance(value, Tensor)}
+        try:
+            np.broadcast_shapes(*shapes.values())
+        except ValueError:
+            found = ", ".join(f"{where} {shape}" for where, shape in shapes.items() if shape)
+            raise SpecError("spec", found, "these shapes must broadcast together") from None
 
     def _check_input(self) -> None:
         if not isinstance(self.input, Input):
@@ -460,15 +473,19 @@ def _check_plain(where: str, value: Any) -> None:
 
 
 def _as_float(value: SupportsFloat) -> float:
-    """Infinite where it is a whole number beyond all floats."""
+    """Infinite where it is a whole number beyond all floats, not a number where it is an array of several."""
     try:
         return float(value)
     except OverflowError:
         return math.inf
+    except TypeError:
+        return math.nan
 
 
 def _check_number(where: str, value: Number, low: float, high: float) -> None:
     if isinstance(value, Tensor):
+        if value.layout != torch.strided or not value.numel():
+            raise SpecError(where, value, "it must be a dense tensor of at least one number")
         inside = bool(((value >= low) & (value <= high)).all())
     else:
         inside = isinstance(value, SupportsFloat) and low <= _as_float(value) <= high
