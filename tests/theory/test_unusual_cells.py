@@ -155,6 +155,22 @@ class Alternating(Cell):
         return {"h": 3 * math.prod(torch.exp(-getattr(u, gate).square()) for gate in "abcde")}
 
 
+class AlternatingByState(Alternating):
+    """As well, with what no quadrature covers."""
+
+    name = "alternating_by_state"
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": super().update(s, u, x)["h"] + 0.1 * torch.tanh(0.1 * s.h)}
+
+
+def test_a_population_whose_moments_alternate_is_not_settled() -> None:
+    spec = Spec(AlternatingByState(), {gate: Gate(3.0, 0.1) for gate in "abcde"})
+    answer = analyze(spec)
+    assert answer.engine == "population" and not bool(answer.fixed_point.converged)
+    assert answer.chi.number() is None and "did not settle" in answer.chi.reason()
+
+
 def test_moments_that_alternate_are_not_settled() -> None:
     spec = Spec(Alternating(), {gate: Gate(3.0, 0.1) for gate in "abcde"})
     answer = analyze(spec)

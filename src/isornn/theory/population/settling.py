@@ -93,6 +93,7 @@ _PRECISE_ENOUGH = 1000
 _LONGEST_MIXING = 100
 _GROWTH_SHOWS = 240
 _FROZEN_SHARE = 0.01
+_ALTERNATES = 0.02
 _UNBOUNDED = 1e40  # the second moment of states on their way to `HUGE`, where they are held
 
 
@@ -197,7 +198,8 @@ class Dynamics:
         means: list[Tensor] = []
         ends, block = [0], _FIRST_BLOCK
         while True:
-            units, mean_field, record = self._block(units, field, block, known)
+            units, mean_field, moments = self._block(units, field, block, known)
+            record, alternating = moments.mean(0), _alternating(moments[..., 1])
             # The laws under the gate law that the block had, on average.
             known = self.state_laws(units, mean_field) if known else known
             means.append(_controlled(record[..., :3], self._beyond(record[..., 3:], units, known)))
@@ -206,17 +208,19 @@ class Dynamics:
                 continue
             residual, converged, noise = _agreement(means[-2], means[-1])
             growing = _growing(means, ends)
-            converged = converged & ~frozen & ~growing & ~_drifting(means)
+            converged = converged & ~frozen & ~growing & ~alternating & ~_drifting(means)
             # Slow units are the same units throughout a block: beyond this a longer average gains little.
             precise = converged & ((noise <= tolerance) | (ends[-1] >= _PRECISE_ENOUGH)) & (ends[-1] >= least)
             block *= 2
-            if bool((precise | frozen | growing).all()) or ends[-1] + block > max_steps:
+            unsettled = frozen | growing | (alternating & (ends[-1] >= _GROWTH_SHOWS))
+            if bool((precise | unsettled).all()) or ends[-1] + block > max_steps:
                 return SettledUnits(means[-1], converged, frozen, residual, ends[-1], units, mean_field)
 
     def _block(self, units: Units, field: Field, steps: int, known: StateLaws) -> tuple[Units, Field, Tensor]:
-        """Some steps, and means over their second half: of the field and of the moments.
+        """Some steps, the mean of the field over their second half, and the moments at its steps.
 
-        The moments ``(G, R, 3 + 3 K)`` are those of the state that is read, then of each of K states with closed laws.
+        The moments ``(S, G, R, 3 + 3 K)`` are those of the state that is read, then of each of K states with closed
+        laws.
         """
         fields, record = [], []
         for step in range(steps):
@@ -227,7 +231,7 @@ class Dynamics:
                 fields.append(field.now())
                 moments = [self.measure(units), *map(units.moments, self.structure.closed)]
                 record.append(torch.cat(moments, -1))
-        return units, Field.mean(fields), torch.stack(record).mean(0)
+        return units, Field.mean(fields), torch.stack(record)
 
     def _beyond(self, found: Tensor, units: Units, known: StateLaws) -> list[Tensor]:
         """How far the sampled moments ``found`` of such states are from those known: noisy as what is measured is."""
@@ -318,6 +322,13 @@ def _drifting(means: list[Tensor]) -> Tensor:
     shown = (change.abs() > torch.maximum(2 * noise, _SAME_MEAN * q[-1].mean(-1))).all(0)
     earlier, later = change
     return shown & (earlier * later > 0) & (later.abs() >= earlier.abs() / 2)
+
+
+def _alternating(q: Tensor) -> Tensor:
+    """Whether Q ``(S, G, R)`` is another at every second step ``(G,)``, beyond four standard errors and 2 %."""
+    gap = q[0::2].mean(0) - q[1::2].mean(0)
+    noise = gap.std(-1) / gap.shape[-1] ** 0.5
+    return gap.mean(-1).abs() > torch.maximum(4 * noise, _ALTERNATES * q.mean((0, -1)))
 
 
 def _agreement(last: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
