@@ -138,7 +138,7 @@ def test_bad_input_is_refused_in_a_line(folder: Path) -> None:
     Path("no.pt").write_text("nothing")
     Path("no.safetensors").write_text("nothing")
     np.save("objects.npy", np.array([{}], dtype=object))
-    assert "it is package.module:factory" in refused("my_models")
+    assert "it must be package.module:factory" in refused("my_models")
     assert "module that Python finds from here" in refused("missing:model")
     assert "nothing is a function in my_models" in refused("my_models:nothing")
     assert "not int" in refused("my_models:number")

@@ -118,7 +118,7 @@ def test_what_is_refused_is_one_line(file: Path, tmp_path: Path, arguments: tupl
 def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # of a long path the message shows the beginning
     (tmp_path / "bad.toml").write_text("updates = ")
-    for name, message in (("bad.toml", "it is TOML"), ("gone.toml", "No such file")):
+    for name, message in (("bad.toml", "it must be TOML"), ("gone.toml", "No such file")):
         done = called(name)
         assert done.exit_code == 2 and name in done.stderr and message in done.stderr
 

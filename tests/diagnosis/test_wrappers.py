@@ -140,7 +140,7 @@ def test_computed_weights_are_measured_and_not_written(name):
 def test_the_default_start_of_normed_weights_is_not_said_to_look_trained():
     (finding,) = diagnose(COMPUTED["weight norm"](), X, 60).findings
     assert finding.kind == "default_start"
-    assert "parametrised" in finding.remedy and "trained" not in finding.remedy
+    assert "computed from others" in finding.remedy and "looks trained" not in finding.remedy
 
 
 class Dropped(nn.Module):
@@ -199,7 +199,7 @@ def test_a_weight_that_is_not_there_yet_has_no_spec():
 )
 def test_what_cannot_be_read_is_refused_with_what_to_give(name, use):
     make, why = CLOSED[name]
-    with pytest.raises(ModuleError, match=rf"rnn is LSTM: it must be {why}.*: give the model as it was before"):
+    with pytest.raises(ModuleError, match=rf"rnn is LSTM: it is {why}.*: give the model as it was before"):
         use(make())
 
 

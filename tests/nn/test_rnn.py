@@ -373,8 +373,8 @@ def test_a_step_of_training_moves_every_parameter() -> None:
             "input: torch.float32 is not allowed; the layer is torch.float64",
         ),
         (lambda: made(nn.GRU)(sequence(2, B, D), torch.zeros(1, B, N)), r"hx.h: torch.float32"),
-        (lambda: made(nn.LSTM, batch_first=True)(torch.zeros(2, 3, 7)), r"it is \(batch, steps, 4\)"),
-        (lambda: made(nn.GRU, num_layers=2)(sequence(2, B, D), torch.zeros(1, B, N)), r"it is \(2, 3, 5\)"),
+        (lambda: made(nn.LSTM, batch_first=True)(torch.zeros(2, 3, 7)), r"it must be \(batch, steps, 4\)"),
+        (lambda: made(nn.GRU, num_layers=2)(sequence(2, B, D), torch.zeros(1, B, N)), r"it must be \(2, 3, 5\)"),
     ],
 )
 def test_wrong_shapes_name_what_is_expected_and_found(call: Callable[[], object], message: str) -> None:

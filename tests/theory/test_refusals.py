@@ -30,7 +30,7 @@ SPEC = Spec(Vanilla(), {"h": Gate(weight_var=0.5, input_var=1.0)})
 @pytest.mark.parametrize("ask", [isornn.analyze, isornn.simulate, spectrum, stationary_samples])
 @pytest.mark.parametrize("given", [LSTM(), nn.LSTM(3, 4), "lstm", None])
 def test_what_is_no_spec(ask: Any, given: object) -> None:
-    with pytest.raises(SpecError, match=r"^spec: .* is not allowed; it must be an isornn.Spec; isornn.init.spec_of"):
+    with pytest.raises(SpecError, match=r"^spec: .* is not allowed; it must be an isornn.Spec, as isornn.init.spec_of"):
         ask(given)
 
 

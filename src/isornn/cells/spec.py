@@ -198,7 +198,7 @@ class Spec:
     def __post_init__(self) -> None:
         check_definition(self.cell)
         if not isinstance(self.gates, Mapping):
-            raise SpecError("gates", self.gates, 'it is a mapping such as {"f": Gate(weight_var=1.0)}')
+            raise SpecError("gates", self.gates, 'it must be a mapping such as {"f": Gate(weight_var=1.0)}')
         for name in self.gates:
             if name not in self.cell.gates:
                 raise SpecError(f"gates.{name}", name, f"{self.cell.name} has {', '.join(self.cell.gates)}")
@@ -207,7 +207,7 @@ class Spec:
             self._check_gate(name, gate)
         self._check_empirical()
         if self.biases not in ("redrawn", "fixed"):
-            raise SpecError("biases", self.biases, 'it is "redrawn" or "fixed"')
+            raise SpecError("biases", self.biases, 'it must be "redrawn" or "fixed"')
         self._check_input()
         self._check_shapes()
 

@@ -172,7 +172,7 @@ def checked_biases(biases: str) -> Any:
     from isornn.cells import SpecError
 
     if biases not in ("fixed", "redrawn"):
-        raise SpecError("biases", biases, 'it is "redrawn" or "fixed"')
+        raise SpecError("biases", biases, 'it must be "redrawn" or "fixed"')
     return biases
 
 

@@ -63,7 +63,7 @@ def analyze(
     """
     check_spec(spec)
     if engine not in (None, "quadrature", "population"):
-        raise SpecError("engine", engine, 'it is "quadrature", "population" or None')
+        raise SpecError("engine", engine, 'it must be "quadrature", "population" or None')
     length = whole_number("length", length, what="number of steps")
     steps = whole_number("steps", steps, 2, "number of steps")
     generator = seeded(generator)

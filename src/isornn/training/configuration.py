@@ -331,7 +331,7 @@ def _check_cell(configuration: Configuration) -> None:
     """What the cells and specs check themselves, before anything is run."""
     model, start = configuration.model, configuration.start
     if model.name == "spectral" and start.name not in ("torch", "scaled", "held"):
-        allowed = "it is torch, scaled or held: model.start says how spectral starts"
+        allowed = "it must be torch, scaled or held: model.start says how spectral starts"
         raise ConfigurationError("start.name", start.name, allowed)
     if start.name == "held" and (model.name != "spectral" or model["margin"] is not None):
         raise ConfigurationError("start.name", start.name, "it is for a spectral model without a margin")

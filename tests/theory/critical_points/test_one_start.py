@@ -247,7 +247,7 @@ def test_a_cell_that_never_forgets_is_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"fixed": [1]}, r"fixed: \[1\] is not allowed; it is values by field"),
+        ({"fixed": [1]}, r"fixed: \[1\] is not allowed; it must be values by field"),
         ({"fixed": {1: 2}}, "fixed: .* values by field"),
         ({"fixed": {"z.input_var": "1"}}, r"gates\.z\.input_var: '1'"),
         ({"fixed": {"nx.bias_law": 3}}, r"gates\.nx\.bias_law: 3 is not allowed; it must be an isornn.cells.BiasLaw"),

@@ -245,7 +245,7 @@ def isometric(
         allowed = "it is 0: this rule solves for inputs that are independent over time; isornn.critical has a start"
         raise SpecError("input.autocorrelation", input.autocorrelation, allowed)
     if biases not in ("redrawn", "fixed"):
-        raise SpecError("biases", biases, 'it is "redrawn" or "fixed"')
+        raise SpecError("biases", biases, 'it must be "redrawn" or "fixed"')
     if objective is None:
         line = rule_line("isometric", float(length), fixed, input, biases)
         return _solved(cell, float(length), fixed, input, biases, generator, line)
@@ -264,7 +264,7 @@ def _checked(cell: Any, length: Any, fixed: Any, input: Any, generator: Any) -> 
         )
     check_length(length)
     if fixed is not None and not (isinstance(fixed, Mapping) and all(isinstance(path, str) for path in fixed)):
-        raise SpecError("fixed", fixed, 'it is values by field, as {"f.weight_var": 1.0}')
+        raise SpecError("fixed", fixed, 'it must be values by field, as {"f.weight_var": 1.0}')
     if not isinstance(input, Input):
         raise SpecError("input", input, "it must be an isornn.Input; Input.of(batch) makes one of a tensor")
     if Spec(cell, {}, input, "fixed").batch_shape:  # which checks the numbers

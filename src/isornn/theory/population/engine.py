@@ -46,6 +46,7 @@ _UNSETTLED = 16  # steps that a population without a fixed point is followed
 XI_Q_MISSING = "known for cells with one state that enters its update affinely"
 _MEMORIES = 4  # steps to stationarity, at least, in units of the reach
 _APART = 4  # steps between the cohorts of a response
+_MET = 1e-6  # of the correlation of copies that have met
 
 
 @dataclass(frozen=True)
@@ -227,9 +228,9 @@ class Population:
 
         With input correlation 1 the map is a power series in correlations with coefficients that are not negative
         (Mehler), hence convex, with fixed point C = 1: where chi_1 <= 1 there is no other, and one copy is enough.
-        Elsewhere copies started apart find it, and where that is so of all specs each copy is the one. So it is, too,
-        where a state does not enter its own update affinely: units may stick, and copies never meet. ``length`` is as
-        for ``respond``.
+        Elsewhere copies started apart find it, and where that is so of all specs each copy is the one. Where a state
+        does not enter its own update affinely units may stick, so that copies never meet: copies started apart say
+        whether they do. ``length`` is as for ``respond``.
         """
         settle = partial(
             self.settle,
@@ -251,10 +252,13 @@ class Population:
         identical = settle("identical")
         response = respond(identical)
         # Of a function that jumps chi, from derivatives, is not the slope at C = 1, which is infinite.
-        one = alike & (response.chi <= 1) & (not jumping(self.spec.cell)) & self._meet
-        if not effort.apart or bool((one | ~identical.converged).all()):
+        may_meet = alike & (response.chi <= 1) & (not jumping(self.spec.cell))
+        if not effort.apart or bool(((may_meet & self._meet) | ~identical.converged).all()):
             return Stable(identical, response, identical, response)
         apart = settle("apart")
+        one = may_meet & (self._meet | (apart.moments.correlation > 1 - _MET))
+        if bool((one | ~identical.converged).all()):
+            return Stable(identical, response, identical, response)
         merged = _merged(one, identical, apart)
         return Stable(merged, respond(merged), identical, response)
 
