@@ -83,7 +83,7 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(penalty={"name": "decay"}), "penalty.strength is needed; it must be a finite number above 0"),
         (
             changed(model={"name": "spectral", "hidden": 2}, start={"name": "standard"}),
-            "start.name: 'standard' is not allowed; it is torch",
+            "start.name: 'standard' is not allowed; it must be torch",
         ),
         (
             changed(model={"name": "spectral", "hidden": 2, "margin": 0.1}, start={"name": "held", "gain": 1.1}),

@@ -325,10 +325,12 @@ def _drifting(means: list[Tensor]) -> Tensor:
 
 
 def _alternating(q: Tensor) -> Tensor:
-    """Whether Q ``(S, G, R)`` is another at every second step ``(G,)``, beyond four standard errors and 2 %."""
+    """Whether Q ``(S, G, R)`` goes up and down from step to step ``(G,)``, beyond four standard errors and 2 %."""
     gap = q[0::2].mean(0) - q[1::2].mean(0)
     noise = gap.std(-1) / gap.shape[-1] ** 0.5
-    return gap.mean(-1).abs() > torch.maximum(4 * noise, _ALTERNATES * q.mean((0, -1)))
+    changes = q.mean(-1).diff(dim=0)
+    turns = (changes[1:] * changes[:-1]).mean(0) < 0  # a Q that fades differs between odd and even steps too
+    return turns & (gap.mean(-1).abs() > torch.maximum(4 * noise, _ALTERNATES * q.mean((0, -1)).clamp(min=1e-14)))
 
 
 def _agreement(last: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
