@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from isornn.cells import Cell, ChoGRU, Gate, Peephole, Reads, Spec, Values
+from isornn.simulation import simulate
 
 Row = tuple[float, float, float, float]
 
@@ -34,3 +35,19 @@ class MGU(Cell):
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
         f = torch.sigmoid(u.f)
         return {"h": (1 - f) * s.h + f * torch.tanh(u.n)}
+
+
+def squared_singular_values(spec: Spec, width: int, warmup: int, networks: int = 1) -> torch.Tensor:
+    """Of the state-to-state Jacobians of simulated networks, rising."""
+    run = simulate(
+        spec,
+        width=width,
+        steps=1,
+        warmup=warmup,
+        networks=networks,
+        tangents=1,
+        singular_values=True,
+        generator=torch.Generator().manual_seed(1),
+    )
+    assert run.spectrum is not None
+    return run.spectrum.singular_values.square().flatten().sort()[0]

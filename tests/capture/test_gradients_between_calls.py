@@ -62,6 +62,26 @@ def test_gradients_that_the_model_changes_are_not_taken_for_the_layers(change, t
     assert found.length == T
 
 
+class Episodes(Stepped):
+    """Some rows begin anew on the way."""
+
+    def forward(self, x):
+        state = (x.new_zeros(len(x), N),) * 2
+        for t in range(x.shape[1]):
+            goes_on = torch.ones(len(x), 1)
+            goes_on[:3] = float(t != 15)
+            state = self.between(*self.cell(x[:, t], tuple(goes_on * part for part in state)))
+        return self.out(state[0])
+
+
+def test_they_are_not_where_rows_begin_anew_either():
+    torch.manual_seed(0)
+    x = torch.randn(8, T, 3)
+    changed, same = (measure(Episodes(between), x, theory=False) for between in (CHANGES["h detached"], SAME["copied"]))
+    assert not changed.layers and "changes the gradient of the state" in changed.unmeasured[0].reason
+    assert same.layers[0].info.steps == T
+
+
 @pytest.mark.parametrize("same", SAME)
 def test_states_whose_gradient_passes_as_it_is_are_measured(same):
     model, x = stepped(SAME[same])

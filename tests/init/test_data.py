@@ -12,7 +12,7 @@ import isornn
 from isornn.cells import Input, SpecError, cell_named
 from isornn.cells.roles import roles_of
 from isornn.init import LayerStart, ModuleError, StandardisedInput, UnnormalisedInput, critical_
-from isornn.init.data import LayerInput
+from isornn.init.layer_input import LayerInput
 from isornn.nn import MinimalRNN
 from start_batches import T, offset_batch, pre_activations, seeded
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from isornn.capture.preserve import Unmeasurable, preserve_state
-from isornn.capture.use import Origin, carried_to, kept_states, oldest, reached_by, within_checkpoint
+from isornn.capture.use import Origin, carried_to, changes_gradient, kept_states, oldest, reached_by, within_checkpoint
 from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
 from isornn.nn.wrappers import is_compiled, unwrapped
 
@@ -104,7 +104,7 @@ class Call:
         recomputed: whether it was made without, by `torch.utils.checkpoint`, which makes it again with them.
         detached: whether it was, and given a state without a gradient.
         altered: whether its state is that in which the call before ended, and has another gradient: see
-            `changes_gradient`.
+            `isornn.capture.use.changes_gradient`.
         made: when the graph node of its state was made, as `graph_time`; ``None`` without one.
         of_output, of_final: gradients of the loss, total derivatives; ``None`` where there is no loss.
     """
@@ -431,27 +431,6 @@ class CallRecorder:
             # wanted is that of the rest of the model with respect to each.
             data = data.view_as(data) if data.requires_grad else data.detach().requires_grad_(True)
         return with_data(value, data)
-
-
-def changes_gradient(ended: States, state: States) -> bool:
-    """Whether a gradient of ``state`` reaches ``ended``, which has the same values, otherwise than as it is.
-
-    So it is where a part of the state is detached (h-detach), where its gradient is scaled, as by ``h / 2 + h.detach()
-    / 2``, or has a hook. False of a state that is detached as a whole, which ends the sequence for gradients.
-    """
-    alike = len(ended) == len(state) and all(
-        a.shape == b.shape and torch.equal(a, b) for a, b in zip(ended, state, strict=True)
-    )
-    tracked = [part for part in state if part.requires_grad]
-    if not alike or not tracked or not all(part.requires_grad for part in ended):
-        return False
-    probes = [torch.linspace(1, 2, part.numel()).to(part).view_as(part) for part in state]
-    given = [probe for probe, part in zip(probes, state, strict=True) if part.requires_grad]
-    try:
-        found = torch.autograd.grad(tracked, ended, given, retain_graph=True, allow_unused=True)
-    except RuntimeError:  # what the graph has saved was changed in place: the user's own backward pass will say so
-        return False
-    return not all(grad is not None and torch.equal(grad, probe) for grad, probe in zip(found, probes, strict=True))
 
 
 def is_captured(module: nn.Module) -> bool:

@@ -41,7 +41,7 @@ class CapturedSequence:
         cuts: times at which a call went on from a state without a gradient.
         goes_on: whether the first call did, from one that is not 0.
         altered: whether the model changes the gradient of a state that it passes on: see
-            `isornn.capture.calls.changes_gradient`.
+            `isornn.capture.use.changes_gradient`.
         of_rows: by the times of ``of_ends``, for which sequences, (B,); ``None`` where a call's end is that of all.
     """
 
@@ -212,6 +212,7 @@ def _by_row(parts: Sequence[Part], runs: Sequence[Run]) -> CapturedSequence:
         ),
         goes_on=_goes_on_detached(parts[longest.first]),
         of_rows={t: torch.tensor([t in own for own in ends], device=device) for t in at} or None,
+        altered=any(part.altered for part in parts),
     )
 
 

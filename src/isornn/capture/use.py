@@ -163,6 +163,27 @@ def oldest(state: States) -> int | None:
     return min(numbers, default=None)
 
 
+def changes_gradient(ended: States, state: States) -> bool:
+    """Whether a gradient of ``state`` reaches ``ended``, which has the same values, otherwise than as it is.
+
+    So it is where a part of the state is detached (h-detach), where its gradient is scaled, as by ``h / 2 + h.detach()
+    / 2``, or has a hook. False of a state that is detached as a whole, which ends the sequence for gradients.
+    """
+    alike = len(ended) == len(state) and all(
+        a.shape == b.shape and torch.equal(a, b) for a, b in zip(ended, state, strict=True)
+    )
+    tracked = [part for part in state if part.requires_grad]
+    if not alike or not tracked or not all(part.requires_grad for part in ended):
+        return False
+    probes = [torch.linspace(1, 2, part.numel()).to(part).view_as(part) for part in state]
+    given = [probe for probe, part in zip(probes, state, strict=True) if part.requires_grad]
+    try:
+        found = torch.autograd.grad(tracked, ended, given, retain_graph=True, allow_unused=True)
+    except RuntimeError:  # what the graph has saved was changed in place: the user's own backward pass will say so
+        return False
+    return not all(grad is not None and torch.equal(grad, probe) for grad, probe in zip(found, probes, strict=True))
+
+
 def kept_states(model: nn.Module, calls: Mapping[nn.Module, Sequence[Call]]) -> dict[nn.Module, str]:
     """By recurrent module, the attribute or buffer, as ``"encoder.hidden"``, of whatever module holds a state that one
     of its last calls ended in."""

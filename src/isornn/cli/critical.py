@@ -26,7 +26,7 @@ from isornn.cli.pareto import Biases, Fix, Preference, Ranges, Specs, checked_bi
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from isornn.init.data import LayerInput
+    from isornn.init.layer_input import LayerInput
     from isornn.theory.critical_points.point import Critical
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="SPEC.json", help="Write the spec there.")]
@@ -88,7 +88,7 @@ def _measured(file: Path, given: GivenInput) -> _Measured:
 
     from isornn.cells import SpecError
     from isornn.cli.model_files import read_batch
-    from isornn.init.data import LayerInput
+    from isornn.init.layer_input import LayerInput
 
     for name, value in given._asdict().items():
         if value is not None:

@@ -11,7 +11,7 @@ from isornn.diagnosis.fixes import Fix
 from isornn.diagnosis.records import LayerDiagnosis
 from isornn.diagnosis.states import EDGE
 from isornn.diagnosis.weights import TOLERANCE, doubled_gates, equal, layer_evidence
-from isornn.init.data import OFFSET, uneven_scales
+from isornn.init.layer_input import OFFSET, uneven_scales
 
 
 class UnnormalisedInput(Check):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 import torch
 from scipy.special import kolmogorov
@@ -34,27 +34,33 @@ def weight_facts(layer: RecurrentLayer) -> WeightFacts:
     recurrent = [gate.recurrent for gate in layer.gates.values() if gate.recurrent is not None]
     inputs = [gate.input for gate in layer.gates.values() if gate.input is not None]
     biases = [bias for gate in layer.gates.values() for bias in gate.biases]
+    stacked = _singular_values(torch.cat(recurrent) if recurrent else None)
     return WeightFacts(
         gates={name: _gate(tensors) for name, tensors in layer.gates.items()},
-        stacked_singular_values=_singular_values(torch.cat(recurrent) if recurrent else None),
+        stacked_singular_values=stacked,
         recurrent_default=_default_draw(recurrent, layer.hidden),
         input_default=_default_draw(inputs, layer.hidden),
         bias_default=_default_draw(biases, layer.hidden),
         gates_without_input=tuple(
             name for name, gate in layer.gates.items() if gate.input is not None and not gate.input.any()
         ),
-        not_drawn=tuple(_not_drawn(layer)),
+        not_drawn=(
+            *_not_drawn("recurrent", {name: gate.recurrent for name, gate in layer.gates.items()}, stacked),
+            *_not_drawn(
+                "input",
+                {name: gate.input for name, gate in layer.gates.items()},
+                _singular_values(torch.cat(inputs) if inputs else None),
+            ),
+        ),
     )
 
 
-def _not_drawn(layer: RecurrentLayer) -> Iterator[str]:
-    """Names of the matrices; the parts of an orthogonal stack are no draws by themselves."""
-    for kind in ("recurrent", "input"):
-        matrices = {name: getattr(gate, kind) for name, gate in layer.gates.items()}
-        matrices = {name: matrix for name, matrix in matrices.items() if matrix is not None}
-        if not matrices or equal(_singular_values(torch.cat([*matrices.values()])), _EXACT):
-            continue
-        yield from (f"{kind} {name}" for name, matrix in matrices.items() if not can_be_drawn(matrix))
+def _not_drawn(kind: str, matrices: Mapping[str, Tensor | None], stacked: Tensor) -> list[str]:
+    """Names of a layer's matrices of one kind, given the singular values of their stack: the parts of an orthogonal
+    stack are no draws by themselves."""
+    if equal(stacked, _EXACT):
+        return []
+    return [f"{kind} {name}" for name, w in matrices.items() if w is not None and not can_be_drawn(w)]
 
 
 def _gate(tensors: GateTensors) -> GateWeights:

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from isornn.capture.calls import Call, RecurrentModule, capture, recurrent_modules
 from isornn.capture.parts import CaptureError
 from isornn.capture.sequences import CapturedInputs, CapturedSequence, all_inputs, longest_sequence
-from isornn.cells import Cell, Input, Spec, SpecError
+from isornn.cells import Cell, Input, Spec
 from isornn.cells.arguments import check_generator
+from isornn.init.layer_input import OFFSET, LayerInput, uneven_scales
 from isornn.init.writing import all_or_nothing, check_settable
 from isornn.modes import unhindered
 from isornn.nn import draws
@@ -26,12 +27,8 @@ from isornn.warn import warn
 
 Report = Callable[["LayerStart"], object]
 SpecFor = Callable[[Cell, float, Input], Spec]
-_WIDE, _ROWS = 512, 4096  # features from which on so many steps are enough for the tails
-_SMALLEST, _LARGEST = 1e-5, 1e6  # standard deviations of inputs, whose weights a spec can still hold
 _ROUNDED = 1.0  # of a pre-activation: by so much a gate may be off where biases cancel large means
 _HALF_PRECISION = 0.05  # of the largest value; bfloat16 and some steps of it
-OFFSET, UNEVEN = 10.0, 100.0  # means over standard deviations; the largest of these over their median
-_INDICATOR = 1e-3  # relative distance of a variance from mean (1 - mean)
 _RIDGE = 1e-9  # of the features' mean square, so that a constant feature has a finite weight
 
 
@@ -60,120 +57,6 @@ class UnnormalisedInput(UserWarning):
     >>> caught[0].category.__name__
     'UnnormalisedInput'
     """
-
-
-@dataclass(frozen=True)
-class LayerInput:
-    """What one layer receives over all sequences, steps and features of a batch.
-
-    Exact for that batch, but for the tails of more than 512 features, which are of some 4096 evenly spaced steps.
-
-    Args:
-        means, deviations: mu (D,) and standard deviation (D,) of each feature.
-        variance: mean over features of their variances: ``E |x - mu|^2 / D``.
-        tails: ``E |x - mu|^4`` over that of Gaussian input with the same covariance, at least 1: how much larger the
-            input is where it moves than on average. Symbols of which one is most frequent have large tails.
-        correlation_in_time: of a feature's deviations from its mean at one step and the next, mean over features
-            weighted by their variances; 0 where nothing varies or there is one step.
-    """
-
-    means: Tensor
-    deviations: Tensor
-    variance: float
-    tails: float
-    correlation_in_time: float
-
-    def __str__(self) -> str:
-        """One clause."""
-        return (
-            f"input: mean {float(self.means.square().mean().sqrt()):.3g} (root mean square over features), standard "
-            f"deviation {self.variance**0.5:.3g} (where it moves {self.size**0.5:.3g}), correlation with its next step "
-            f"{self.correlation_in_time:.2f}"
-        )
-
-    @property
-    def size(self) -> float:
-        """The variance of the input where it moves, by which input weights are divided: ``variance * tails``."""
-        return self.variance * self.tails
-
-    @property
-    def offset(self) -> float:
-        """Of the features that vary, means over standard deviations, root mean squares; 0 where none does."""
-        mean, deviation = (float(value[self.deviations > 0].square().sum()) for value in (self.means, self.deviations))
-        return (mean / deviation) ** 0.5 if deviation > 0 else 0.0
-
-    def law(self, where: str) -> Input:
-        """Of the input less its mean; one that is constant has variance 0.
-
-        Raises:
-            SpecError: names ``where``, which receives it: a standard deviation whose weights no spec can hold.
-        """
-        spread = self.size**0.5
-        if self.size and not _SMALLEST <= spread <= _LARGEST:
-            where = f"{where}: standard deviation of its input (where it moves)"
-            raise SpecError(
-                where, float(f"{spread:.3g}"), f"it must be from {_SMALLEST:g} to {_LARGEST:g}; scale the data"
-            )
-        return Input(self.size)
-
-    @staticmethod
-    def of(x: Tensor, lengths: Tensor, where: str = "a recurrent layer") -> LayerInput:
-        """Of inputs (T, B, D) with lengths (B,), which ``where`` receives.
-
-        Raises:
-            ValueError: numbers that are not finite.
-
-        >>> x = torch.tensor([1.0, 3.0, 1.0, 3.0]).reshape(4, 1, 1)
-        >>> found = LayerInput.of(x, torch.tensor([4]))
-        >>> found.means, found.variance, found.tails, found.correlation_in_time
-        (tensor([2.], dtype=torch.float64), 1.0, 1.0, -1.0)
-        """
-        inside = torch.arange(len(x), device=x.device).unsqueeze(1) < lengths
-        rounding = torch.finfo(x.dtype).eps / 2 if x.is_floating_point() else 0.0
-        x = torch.where(inside.unsqueeze(-1), x.double(), 0.0)
-        wrong = (~x.isfinite().all(-1)).nonzero()  # (step, sequence), the first steps first
-        if len(wrong):
-            step, sequence = wrong[0].tolist()
-            raise ValueError(
-                f"batch: {where} receives NaN or infinity from it, first at step {step} of sequence {sequence} (from 0)"
-            )
-        count, links = int(inside.sum()), int(inside[1:].sum())
-        means = x.sum((0, 1)) / count
-        moved = torch.where(inside.unsqueeze(-1), x - means, 0.0)
-        # A feature that is constant, or a constant that was computed, does not vary.
-        moved = torch.where(moved.square().sum((0, 1)) / count <= (rounding * means).square(), 0.0, moved)
-        variances = moved.square().sum((0, 1)) / count
-        total, facts = float(variances.sum()), (means.cpu(), variances.sqrt().cpu())
-        if total == 0:
-            return LayerInput(*facts, 0.0, 1.0, 0.0)
-        after = float((moved[1:] * moved[:-1]).sum()) / max(links, 1)
-        return LayerInput(*facts, total / x.shape[-1], _tails(moved[inside]), after / total)
-
-
-def uneven_scales(means: Tensor, deviations: Tensor) -> tuple[float, float] | None:
-    """Of features (D,) the median and the largest standard deviation, where they are a factor of `UNEVEN` apart.
-
-    Constants and indicators, which are 0 or 1 and mostly rare, are left out.
-
-    >>> uneven_scales(torch.zeros(3), torch.tensor([1.0, 1.0, 500.0])), uneven_scales(torch.zeros(2), torch.ones(2))
-    ((1.0, 500.0), None)
-    """
-    indicator = (deviations.square() - means * (1 - means)).abs() <= _INDICATOR * deviations.square()
-    scales = deviations[(deviations > 0) & ~indicator]
-    if len(scales) < 2:
-        return None
-    middle, largest = float(scales.median()), float(scales.max())
-    return (middle, largest) if largest > UNEVEN * middle else None
-
-
-def _tails(moved: Tensor) -> float:
-    """`LayerInput.tails` of deviations (rows, D): Gaussian ones have ``E |x|^4 = tr(C)^2 + 2 tr(C^2)``."""
-    if moved.shape[-1] > _WIDE:  # C costs rows D^2
-        moved = moved[:: -(-len(moved) // _ROWS)]
-    # C and the products of rows have the same trace, and so have their squares: the smaller one is computed.
-    gram = (moved.T @ moved if moved.shape[-1] < len(moved) else moved @ moved.T) / len(moved)
-    gaussian = gram.trace().square() + 2 * gram.square().sum()
-    return max(1.0, float(moved.square().sum(-1).square().mean() / gaussian))
 
 
 @dataclass(frozen=True)

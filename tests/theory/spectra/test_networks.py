@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 
-from checked import CHO, law
+from checked import CHO, law, squared_singular_values
 from isornn.cells import GRU, LSTM, Cell, Gate, Input, Peephole, Spec, Vanilla
-from isornn.simulation import simulate
 from isornn.theory import analyze
 from isornn.theory.critical_points.point import critical
 from isornn.theory.spectra import spectrum
@@ -46,18 +45,7 @@ def test_weak_weights_and_gates_that_vary_over_units_have_the_spectrum_of_networ
     assert answer.residual < 0.02
     assert answer.mean == pytest.approx(moments.mean.number(), rel=1e-3)
     assert answer.variance == pytest.approx(moments.variance.number(), rel=1e-2)
-    run = simulate(
-        spec,
-        width=WIDTH,
-        steps=1,
-        warmup=400,
-        networks=2,
-        tangents=1,
-        singular_values=True,
-        generator=torch.Generator().manual_seed(1),
-    )
-    assert run.spectrum is not None
-    values = run.spectrum.singular_values.square().flatten().sort()[0]
+    values = squared_singular_values(spec, WIDTH, warmup=400, networks=2)
     ranks = (torch.arange(len(values)) + 0.5) / len(values)
     assert float((answer.distribution(values) - ranks).abs().max()) < 1.63 / math.sqrt(2 * WIDTH)  # Kolmogorov's 1 %
 

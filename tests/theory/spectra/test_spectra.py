@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from checked import CHO, PEEPHOLE, law
+from checked import CHO, PEEPHOLE, law, squared_singular_values
 from isornn.cells import (
     LSTM,
     TLSTM,
@@ -77,18 +77,7 @@ class Leaking(Cell):
 @pytest.mark.parametrize("name", SPECS)
 def test_distribution_is_that_of_networks(name: str, found: dict[str, SpectralDensity]) -> None:
     # Eigenvalues are rigid: what is left is the network's own Q and units, of order 1/sqrt(N) = .05 for one network
-    run = simulate(
-        SPECS[name],
-        width=WIDTH,
-        steps=1,
-        warmup=30,
-        networks=1,
-        tangents=1,
-        singular_values=True,
-        generator=torch.Generator().manual_seed(1),
-    )
-    assert run.spectrum is not None
-    values = run.spectrum.singular_values.square().flatten().sort()[0]
+    values = squared_singular_values(SPECS[name], WIDTH, warmup=30)
     ranks = (torch.arange(len(values)) + 0.5) / len(values)
     distance = float((found[name].distribution(values) - ranks).abs().max())
     assert distance < 1 / math.sqrt(WIDTH)
@@ -289,18 +278,7 @@ def test_steps_are_few_and_whole(steps: int) -> None:
 def test_units_with_parameters_of_their_own_have_the_spectrum_of_networks() -> None:
     spec = Spec(Leaking(), law(n=(0.5, 0.5, 0, 0)))
     density = spectrum(spec)
-    run = simulate(
-        spec,
-        width=WIDTH,
-        steps=1,
-        warmup=30,
-        networks=1,
-        tangents=1,
-        singular_values=True,
-        generator=torch.Generator().manual_seed(1),
-    )
-    assert run.spectrum is not None
-    values = run.spectrum.singular_values.square().flatten().sort()[0]
+    values = squared_singular_values(spec, WIDTH, warmup=30)
     ranks = (torch.arange(len(values)) + 0.5) / len(values)
     assert float((density.distribution(values) - ranks).abs().max()) < 1 / math.sqrt(WIDTH)
 

@@ -160,6 +160,7 @@ def interpolated(at: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 _BINS = 1200
+_NO_ACCIDENT = 1e-3  # share of equal samples; units are drawn on grids
 _INNER, _GAP = 4, 1e-6  # points within a bar of a histogram; between bars, of their width in ln x
 _NEXT_TO_0 = 1e-3  # of a bar's right end
 _LEAST = 1e-9  # share of all that counts as an atom
@@ -234,7 +235,7 @@ def pushed_forward(u: Tensor, mass: Tensor, square: Callable[[Tensor], Tensor], 
     return PiecewiseLaw(points, known, atoms)
 
 
-def law_of_samples(values: Tensor, mass: Tensor, least: float, bins: int = _BINS) -> PiecewiseLaw:
+def law_of_samples(values: Tensor, mass: Tensor, least: float = _NO_ACCIDENT, bins: int = _BINS) -> PiecewiseLaw:
     """The law of sampled values of the masses ``mass``: those equal to rounding are an atom if ``least`` or more. The
     others' is given at twice ``bins`` points.
 

@@ -13,7 +13,6 @@ from isornn.theory.spectra.laws import Law, law_of_samples
 
 NETWORKS, WIDTH = 32, 512
 _BINS = 48  # of some 340 values each
-_ATOM = 1e-3  # share of equal values that is no accident
 _LEVELS = 199
 
 
@@ -25,7 +24,7 @@ def network_law(path: Sequence[Step], generator: torch.Generator) -> tuple[Law, 
     """
     values = torch.stack([_squares(_drawn(path, generator), generator) for _ in range(NETWORKS)])
     flat = values.flatten()
-    law = law_of_samples(flat, torch.full_like(flat, 1 / len(flat)), _ATOM, bins=_BINS).histogram
+    law = law_of_samples(flat, torch.full_like(flat, 1 / len(flat)), bins=_BINS).histogram
     levels = flat.quantile(torch.linspace(0, 1, _LEVELS + 2, dtype=torch.float64)[1:-1])
     below = (values[:, :, None] <= levels).double().mean(1)
     return law, 2 * float(below.std(0).max()) / math.sqrt(NETWORKS)

@@ -27,7 +27,6 @@ _LOWEST = 1e-10  # of the largest v
 _NARROW = 1e-6
 _NEAREST, _FARTHEST, _LOOKED_AT = -30.0, 12.0, 61  # natural logarithms of distances from an end, relative to it
 _BEFORE_END, _EVERY = 1e-5, 4
-_ATOM = 1e-3  # share of equal values that is no accident: units are drawn on grids
 
 
 def product_law(cells: PiecewiseLaw, margin: float) -> Law:
@@ -179,7 +178,7 @@ def unit_law(path: Sequence[Step]) -> tuple[Law, KnownMoments]:
     first, second = (part.sum((0, 2, 3)) / shares for part in (replicates, squares))
     errors = {"mean": first, "variance": second - first.square()}
     flat, mass = values.flatten(), (weight[:, None] / values.shape[1]).expand(values.shape).flatten()
-    law = law_of_samples(flat, mass, _ATOM).law
+    law = law_of_samples(flat, mass).law
     stderr = {name: float(part.std()) / math.sqrt(REPLICATES) for name, part in errors.items()}
     return law, KnownMoments(float((mass * flat).sum()), float((mass * flat.square()).sum()), stderr)
 
