@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq
+from torch import Tensor
 
 from checked import law
 from isornn.cells import (
+    LSTM,
     Gate,
     Peephole,
     Spec,
@@ -106,3 +111,54 @@ def test_of_two_stable_points_the_lower_is_answered() -> None:
     assert abs(float(found.value - known.value)) < 5 * float(found.stderr)
     measured = simulate(spec, width=400, steps=100, generator=torch.Generator().manual_seed(0))
     assert float(measured.second_moment.value[-1]) < 2 * float(known.value)
+
+
+# By hand, where the forget gate loses so little that c is Gaussian: Q from E[c^2] = E[i^2] E[g^2] / (1 - E[f^2]), C*
+# from the same of two copies.
+_GRID = torch.linspace(-8, 8, 1201, dtype=torch.float64)
+_DENSITY = torch.exp(-_GRID.square() / 2) / torch.exp(-_GRID.square() / 2).sum()
+
+
+def _pair_mean(function: Callable[[Tensor], Tensor], variance: float, correlation: float) -> float:
+    """E[function(a) function(b)] of two Gaussians, by brute force on a grid."""
+    beside = max(0.0, 1 - correlation**2) ** 0.5
+    scaled = _GRID * variance**0.5
+    inner = function(correlation * scaled[:, None] + beside * scaled[None]) @ _DENSITY
+    return float((function(scaled) * inner) @ _DENSITY)
+
+
+def _remembering_lstm(weight_var: float, forget_bias: float) -> tuple[float, float]:
+    """Q and the stable C* < 1 of an LSTM whose gates all have this variance of weights, and input variance."""
+
+    def moments(q: float, c: float) -> tuple[float, float]:
+        variance = weight_var * (1 + q)
+        read = (1 + q * c) / (1 + q)
+        gate = _pair_mean(torch.sigmoid, variance, read)
+        kept = _pair_mean(lambda u: torch.sigmoid(u + forget_bias), variance, read)
+        return gate, gate * _pair_mean(torch.tanh, variance, read) / (1 - kept)
+
+    def surplus_q(q: float) -> float:
+        gate, square = moments(q, 1.0)
+        return gate * _pair_mean(torch.tanh, square, 1.0) - q
+
+    q = brentq(surplus_q, 0.01, 0.9, xtol=1e-6)
+    square = moments(q, 1.0)[1]
+
+    def surplus_c(c: float) -> float:
+        gate, pair = moments(q, c)
+        return gate * _pair_mean(torch.tanh, square, pair / square) / q - c
+
+    return q, brentq(surplus_c, 0.3, 0.99, xtol=1e-5)
+
+
+@pytest.mark.parametrize(("weight_var", "forget_bias"), [(1 / 3, 8.0), (1.0, 10.0)])
+def test_copies_of_units_that_remember_for_thousands_of_steps_settle(weight_var: float, forget_bias: float) -> None:
+    gates = {name: Gate(weight_var, weight_var) for name in "igo"}
+    spec = Spec(LSTM(), gates | {"f": Gate(weight_var, weight_var, bias_mean=forget_bias)})
+    found = population(spec, seed=3).settle("apart")
+    q, correlation = _remembering_lstm(weight_var, forget_bias)
+    moments = found.moments
+    assert bool(found.converged)
+    assert float(moments.second_moment) == pytest.approx(q, abs=4 * float(moments.stderr["second_moment"]))
+    assert float(moments.correlation) == pytest.approx(correlation, abs=4 * float(moments.stderr["correlation"]))
+    assert float(moments.stderr["correlation"]) < 0.006

@@ -11,7 +11,7 @@ from torch import Tensor
 from isornn.cells import Values
 from isornn.theory.population.jacobian import StateStructure
 from isornn.theory.population.joint_law import JointLaw
-from isornn.theory.population.slow_law import SOON_SETTLED, SlowLaw, loss_by_bias, one_variate
+from isornn.theory.population.slow_law import SLOW, SOON_SETTLED, SlowLaw, loss_by_bias, one_variate
 from isornn.theory.population.tangents import falls
 from isornn.theory.population.units import (
     Draws,
@@ -85,6 +85,7 @@ StateLaws = Mapping[tuple[str, ...], SlowLaw | JointLaw]
 # input would stay.
 _SMALL = 0.1
 _WARM_ROUNDS = 6
+_SLOW_ROUNDS, _MOST_ROUNDS = 64, 256  # where states are slow
 _FIRST_BLOCK = 16
 _REFRESH = 16
 _SAME_MOMENTS = 0.01
@@ -256,18 +257,29 @@ class Dynamics:
         known: StateLaws = {}
         if not self.structure.closed:
             return units, known
-        last = self.measure(units)
-        for _ in range(_WARM_ROUNDS):
+        record = [self.measure(units)]
+        while not self._is_warm(record, known):
             known = self.state_laws(units, field.now())
             for names, law in known.items():
                 own = law.of_units(units)
                 units = own.redrawn(self.draws, units, names, own.known).taken(self.draws.order(None))
             units = self.step(units, field)
-            moments = self.measure(units)
-            if bool(((moments - last).mean(1).abs() <= _SAME_MOMENTS * moments[..., 1:2].mean(1)).all()):
-                break
-            last = moments
+            record.append(self.measure(units))
         return units, known
+
+    def _is_warm(self, record: list[Tensor], known: StateLaws) -> bool:
+        """Whether the moments ``(G, R, 3)`` of these rounds have settled as far as steps do not do it better."""
+        rounds = len(record) - 1
+        if any(bool((law.known & (law.loss < SLOW)).any()) for law in known.values()):
+            # Steps hardly move such a state, so rounds have to find the fixed point, however slowly they do.
+            if rounds < _SLOW_ROUNDS or rounds & (rounds - 1):
+                return False
+            before, after = torch.stack(record[-(rounds // 2) :]).chunk(2)
+            return rounds >= _MOST_ROUNDS or _unchanged(before.mean(0), after.mean(0))
+        if rounds < 1:
+            return False
+        change, q = (record[-1] - record[-2]).mean(1).abs(), record[-1][..., 1:2].mean(1)
+        return rounds >= _WARM_ROUNDS or bool((change <= _SAME_MOMENTS * q).all())
 
     def _frozen(self, units: Units, known: StateLaws) -> Tensor:
         """Where more than a sprinkling of units lose nothing ``(G,)``: no fixed point, or one of many."""
@@ -289,6 +301,13 @@ def _controlled(mean: Tensor, controls: Sequence[Tensor]) -> Tensor:
         alone = spread.square().sum(1, keepdim=True)
         mean = mean - torch.where(alone > 0, together / alone.clamp(min=1e-300), 0.0) * control
     return mean
+
+
+def _unchanged(before: Tensor, after: Tensor) -> bool:
+    """Whether moments ``(G, R, 3)`` differ by no more than two standard errors anywhere."""
+    change = after - before
+    noise = 2 * change.std(1) / change.shape[1] ** 0.5
+    return bool((change.mean(1).abs() <= torch.maximum(noise, _SAME_MEAN * after[..., 1:2].mean(1))).all())
 
 
 def _mixing(units: Units, known: StateLaws) -> Tensor:
