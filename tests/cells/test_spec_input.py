@@ -54,7 +54,7 @@ def test_files_hold_mean_and_autocorrelation_only_where_they_are_not_0() -> None
             {"autocorrelation": -0.1},
             "input.autocorrelation: -0.1 is not allowed; it must be a finite number from 0 to 1",
         ),
-        ({"autocorrelation": 1.0}, "input.autocorrelation: 1.0 is not allowed; it is below 1"),
+        ({"autocorrelation": 1.0}, "input.autocorrelation: 1.0 is not allowed; it must be below 1"),
     ],
 )
 def test_a_law_out_of_range_is_refused(law: dict[str, float], message: str) -> None:

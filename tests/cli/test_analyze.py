@@ -66,7 +66,7 @@ def test_people_get_a_table_and_a_sentence() -> None:
     result = run("analyze", "--cell", "peephole", *SIZES, "--init", "standard", "--length", "200")
     assert (result.exit_code, result.stderr) == (0, "")
     assert "exact (residual" in result.stdout
-    assert "1/e of its first value in 2.715 steps, far fewer than the required 200" in result.stdout
+    assert "falls to 1/e in 2.715 steps, far fewer than the required 200" in result.stdout
 
 
 def test_people_get_errors_and_reasons() -> None:

@@ -53,10 +53,12 @@ def test_critical_for_a_batch(tmp_path: Path) -> None:
     assert "(sequences, steps, features) of numbers, not (3, 4)" in refusal(
         "critical", "--cell", "lstm", "--data", short
     )
+    other = ("critical", "--cell", "lstm", "--data", file, "--inputs", "3")
+    assert "--inputs: 3 is not allowed; it must be 4, as many as --data has" in refusal(*other)
     both = ("critical", "--cell", "lstm", "--data", file, "--input-variance", "2")
     assert "--data has its own" in refusal(*both)
     torch.save(batch / 0, file)
-    assert "all of its numbers are finite" in refusal("critical", "--cell", "lstm", "--data", file)
+    assert "all of its numbers must be finite" in refusal("critical", "--cell", "lstm", "--data", file)
     torch.save(1e-20 * batch, file)
     assert "standard deviation of its input" in refusal("critical", "--cell", "lstm", "--data", file)
 

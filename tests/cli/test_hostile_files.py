@@ -265,7 +265,7 @@ def npy(shape: tuple[int, ...], data: bytes = b"") -> bytes:
         (npy((2_500_000_000_000,)), "without pickle"),
         (npy((2**62, 2**62)), "without pickle"),
         (npy((-1, 3)), "without pickle"),
-        (npy((0, 3, 2)), "it holds numbers; its shape is (0, 3, 2)"),
+        (npy((0, 3, 2)), "it must hold numbers; its shape is (0, 3, 2)"),
         (b"", "without pickle"),
         (npy((5, 2, 3), bytes(100)), "without pickle"),
     ],

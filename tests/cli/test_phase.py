@@ -66,7 +66,7 @@ def test_a_start_is_the_base() -> None:
         ((*CHO, "--show", "colour"), "--show: 'colour' is not allowed; it must be one of xi, chi"),
         ((*CHO, "-o", "map.txt"), "--output: 'map.txt'"),
         ((*CHO, "-o", "nowhere/map.png"), "--output: 'nowhere/map.png'"),
-        ((*CHO, "--overlay", "6"), "--overlay: '6' is not allowed; it is K:T"),
+        ((*CHO, "--overlay", "6"), "--overlay: '6' is not allowed; it must be K:T"),
         ((*CHO, "--overlay", "6:-1"), "--overlay: '6:-1' .* above 0"),
         ((*CHO, "--init", "nonsense"), "init: 'nonsense'"),
         ((*CHO, "--init", "torch"), "--hidden is needed"),
@@ -105,11 +105,16 @@ def test_an_interrupt_keeps_what_is_done(tmp_path: Path) -> None:
     """Ctrl-C in the middle of a map: one line, no traceback, and the same call goes on from what is kept."""
     command = [sys.executable, "-m", "isornn", "phase", "--cell", "peephole", "--x", "f.bias_mean=0:6:20000"]
     command += ["--y", "g.weight_var=1:2:2", "-o", str(tmp_path / "map.npz")]
-    kept = tmp_path / ".map.npz.begun.npz"
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    while not kept.exists() and process.poll() is None:
+    kept = tmp_path.glob
+    while not list(kept(".map.npz.*.begun.npz")) and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in errors
-    assert "resumes from there" in errors and kept.exists() and not (tmp_path / "map.npz").exists()
+    assert "resumes from there" in errors and not (tmp_path / "map.npz").exists()
+    # Of another map with the same output nothing is taken, and nothing is lost.
+    (first,) = kept(".map.npz.*.begun.npz")
+    shorter = ("--x", "f.bias_mean=0:6:2", "--y", "g.weight_var=1:2:2", "-o", tmp_path / "map.npz")
+    assert phase("--cell", "peephole", *shorter).exit_code == 0
+    assert first.exists() and (tmp_path / "map.npz").exists()

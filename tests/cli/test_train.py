@@ -100,7 +100,7 @@ def test_divergence_is_one_line_and_code_1(file: Path, tmp_path: Path) -> None:
             "start.name: 'critcal' is not allowed; did you mean critical? it must be one of",
         ),
         (("--set", "schedule.name=exp"), "schedule.name: 'exp' is not allowed; it must be one of constant"),
-        (("--set", "rate"), "--set: 'rate' is not allowed; it is FIELD=VALUE"),
+        (("--set", "rate"), "--set: 'rate' is not allowed; it must be FIELD=VALUE"),
         (("--set", "seed=1", "--set", "seed=2"), "--set: 'seed=2' is not allowed; seed is set once, and is 1 already"),
         (("--set", "task.length.x=1"), "--set.task.length.x: 1 is not allowed; length is no table but "),
         (("--device", "tpu"), "--device: 'tpu' is not allowed; it must be auto, cpu or cuda"),

@@ -29,7 +29,7 @@ def test_is_drawn_whatever_the_answer(tmp_path: Path, name: str, length: int | N
 
 
 def test_leaves_nothing_else(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="its name ends in"):
+    with pytest.raises(ValueError, match="its name must end in"):
         draw_analysis(analyze(SPECS["fades"], length=5), tmp_path / "figure.nonsense")
     assert list(tmp_path.iterdir()) == []
 

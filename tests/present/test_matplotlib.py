@@ -58,7 +58,7 @@ def test_a_notebook_shows_it_and_no_file_is_needed(name: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["picture", "picture.txt", ""])
 def test_other_endings_are_refused_and_leave_nothing(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"file: .* is not allowed; its name ends in \.png, \.pdf, \.svg"):
+    with pytest.raises(ValueError, match=r"file: .* is not allowed; its name must end in \.png, \.pdf, \.svg"):
         draw_panels("", [Panel("", "", "")], tmp_path / name)
     assert not list(tmp_path.iterdir())
 

@@ -71,6 +71,17 @@ def test_the_verdicts_come_first_in_the_terminal(
     assert repr(report) == "<Report of Sequential, T = 60: 1 finding>"
 
 
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_code_of_a_fix_is_whole_in_narrow_terminals(
+    model: nn.Module, batch: torch.Tensor, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    report = diagnose(model, batch)
+    code = report.findings[0].remedy
+    assert max(map(len, code.splitlines())) <= 80
+    assert code in str(report)
+
+
 def test_a_missing_reach_in_theory_has_its_reason(model: nn.Module, batch: torch.Tensor) -> None:
     """In the terminal and on the page, whether the theory was not asked or has no answer."""
     report = diagnose(model, batch, theory=False)

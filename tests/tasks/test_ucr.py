@@ -112,7 +112,7 @@ def test_every_fifth_training_series_is_for_validation(tmp_path: Path) -> None:
         ("a.ts", HEADER.replace("classLabel true walking resting", "classLabel false"), "line 8: series without"),
         ("a.tsv", "1\t2\tNaN\t3\n", "line 1: a value is missing"),
         ("a.tsv", "1\n", "line 1: dimensions of 0 values"),
-        ("a.csv", "1,2\n", "its name ends in .ts or .tsv or .txt"),
+        ("a.csv", "1,2\n", "its name must end in .ts or .tsv or .txt"),
         ("a.txt", "", "empty"),
     ],
 )

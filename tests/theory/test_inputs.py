@@ -262,9 +262,9 @@ def test_what_needs_inputs_independent_over_time_refuses_others() -> None:
         analyze(REMEMBERING, engine="quadrature")
     with pytest.raises(TheoryMissing, match="inputs of different steps are correlated"):
         correlation_map(REMEMBERING, torch.tensor([0.5]))
-    with pytest.raises(SpecError, match=r"layers\[0\].input.autocorrelation: 0.5 is not allowed; it is 0"):
+    with pytest.raises(SpecError, match=r"layers\[0\].input.autocorrelation: 0.5 is not allowed; it must be 0"):
         analyze_stack([REMEMBERING])
-    with pytest.raises(SpecError, match="input.autocorrelation: 0.5 is not allowed; it is 0: this rule solves"):
+    with pytest.raises(SpecError, match="input.autocorrelation: 0.5 is not allowed; it must be 0: this rule is for"):
         isometric(GRU(), 20, input=Input(autocorrelation=0.5))
     for tied in (False, True):
         with pytest.raises(ValueError, match="input_correlation: one number, where inputs are correlated over time"):

@@ -202,9 +202,10 @@ def _spectra_by_rmsprop(model: nn.Module, rate: float) -> Optimizer:
     ],
 )
 def test_optimisers(optimiser: dict[str, Any], by_hand: Callable[[nn.Module], Optimizer]) -> None:
-    weights = []
-    for make in (lambda model: build_optimiser(configured(optimiser=optimiser).optimiser, model), by_hand):
-        model = built(model={"name": "spectral", "hidden": 4, "margin": 0.3})
+    weights, kind = [], {"name": "spectral", "hidden": 4, "margin": 0.3}
+    ours = configured(model=kind, optimiser=optimiser).optimiser
+    for make in (lambda model: build_optimiser(ours, model), by_hand):
+        model = built(model=kind)
         optimizer = make(model)
         for _ in range(3):
             optimizer.zero_grad()

@@ -72,6 +72,10 @@ def changed(**changes: Any) -> dict[str, Any]:
         ),
         (changed(optimiser={"name": "adam", "rate": -1}), "optimiser.rate: -1 is not allowed; .* above 0"),
         (changed(optimiser={"name": "adam", "rate": 1, "momentum": 0.9}), "optimiser.momentum: 0.9 is not allowed"),
+        (
+            changed(optimiser={"name": "geodesic", "rate": 1e-3}),
+            "optimiser.name: 'geodesic' is not allowed; it must be sgd, rmsprop or adam",
+        ),
         (changed(optimiser={"name": "sgd", "rate": 1, "momentum": 1}), "optimiser.momentum: 1 is not allowed"),
         (
             changed(schedule={"name": "milestones", "factor": 0.5, "at": [5, 2]}),
@@ -87,7 +91,7 @@ def changed(**changes: Any) -> dict[str, Any]:
         ),
         (
             changed(model={"name": "spectral", "hidden": 2, "margin": 0.1}, start={"name": "held", "gain": 1.1}),
-            "start.name: 'held' is not allowed; it is for a spectral model without a margin",
+            "start.name: 'held' is not allowed; it must be another: held is for spectral",
         ),
         (
             changed(model={"name": "torch.nn.GRU", "hidden": 2}, start={"name": "spec", "gates": {"f": {}}}),
@@ -109,7 +113,10 @@ def test_what_is_not_allowed_is_named_with_what_is(data: Any, message: str) -> N
         changed(model={"name": "spectral", "hidden": 4, "margin": 0.1, "nonlinearity": "prelu", "slope": 0.5}),
         changed(start={"name": "spec", "gates": {"f": {"bias_mean": 3}}, "biases": "fixed"}),
         changed(schedule={"name": "milestones", "factor": 0.5, "at": [2, 5]}, penalty={"name": "decay", "strength": 1}),
-        changed(optimiser={"name": "geodesic", "rate": 1e-3, "geodesic_rate": 1e-4, "rest": "rmsprop"}),
+        changed(
+            model={"name": "spectral", "hidden": 4},
+            optimiser={"name": "geodesic", "rate": 1e-3, "geodesic_rate": 1e-4, "rest": "rmsprop"},
+        ),
     ],
 )
 def test_what_is_written_is_read_again(data: dict[str, Any]) -> None:

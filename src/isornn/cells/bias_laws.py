@@ -67,7 +67,7 @@ class BiasLaw:
         if self.kind not in _KINDS:
             raise SpecError("bias_law.kind", self.kind, f"it must be one of {', '.join(_KINDS)}")
         if isinstance(self.sign, bool) or self.sign not in (1, -1):
-            raise SpecError("bias_law.sign", self.sign, "it is 1 or -1")
+            raise SpecError("bias_law.sign", self.sign, "it must be 1 or -1")
         ends = self.low, self.high
         if self.kind == "chrono" and not (all(map(_is_number, ends)) and 1 == self.low < self.high):
             raise SpecError("bias_law", ends, "the ends of chrono are 1 and T - 1, with T > 2")

@@ -229,8 +229,8 @@ class Spec:
         _check_number("input.mean", self.input.mean, 0.0, math.sqrt(LARGEST))
         given = self.input.autocorrelation
         _check_number("input.autocorrelation", given, 0.0, 1.0)
-        if bool((torch.as_tensor(given, device="cpu") == 1).any()):
-            raise SpecError("input.autocorrelation", given, "it is below 1: what never changes is a mean")
+        if bool((torch.as_tensor(given, dtype=torch.float64, device="cpu") == 1).any()):
+            raise SpecError("input.autocorrelation", given, "it must be below 1: what never changes is a mean")
         if self.biases == "redrawn" and self.input.remembers:
             allowed = (
                 'with biases "redrawn" the input matrices are drawn afresh at every step too, so that inputs of '

@@ -75,6 +75,13 @@ class Commands(TyperGroup):
             sys.exit(_ended(FAILED, str(error)))
         sys.exit(code if isinstance(code, int) else 0)
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        if found is not None and found.help:
+            # Of paragraphs beyond the first typer would keep the breaks that lines have in the source.
+            found.help = "\n\n".join(" ".join(part.split()) for part in found.help.split("\n\n"))
+        return found
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in self.commands:
             raise typer.BadParameter(f"{args[0]!r} is not one of {', '.join(self.commands)}", param_hint="COMMAND")

@@ -59,7 +59,7 @@ def critical(
     check_writable("--output", output, (".json",))
     check_sizes(hidden, inputs)
     given = GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation)
-    found = None if data is None else _measured(data, given)
+    found = None if data is None else _measured(data, given, inputs)
     steps = needed_length(length if found is None or length is not None else found.steps)
     kind, law = needed_cell(cell), input_law(given) if found is None else found.seen.law(f"--data: {str(data)!r}")
     fixed = fixed_fields(fix)
@@ -77,11 +77,11 @@ class _Measured(NamedTuple):
     seen: LayerInput
 
 
-def _measured(file: Path, given: GivenInput) -> _Measured:
+def _measured(file: Path, given: GivenInput, inputs: int | None) -> _Measured:
     """A batch of inputs (sequences, steps, features): its number of steps, and its law.
 
     Raises:
-        SpecError: another shape, no numbers, NaN or infinity, or a law beside it.
+        SpecError: another shape, no numbers, NaN or infinity, or a law or another number of inputs beside it.
     """
     import torch
     from torch import nn
@@ -100,8 +100,10 @@ def _measured(file: Path, given: GivenInput) -> _Measured:
             "--data", str(file), f"it must be an array (sequences, steps, features) of numbers, not {shape}"
         )
     if not bool(batch.isfinite().all()):
-        raise SpecError("--data", str(file), "all of its numbers are finite")
-    sequences, steps, _ = batch.shape
+        raise SpecError("--data", str(file), "all of its numbers must be finite")
+    sequences, steps, features = batch.shape
+    if inputs not in (None, features):
+        raise SpecError("--inputs", inputs, f"it must be {features}, as many as --data has features, or left out")
     return _Measured(steps, LayerInput.of(batch.transpose(0, 1), torch.full((sequences,), steps)))
 
 

@@ -39,7 +39,9 @@ def made(where: str) -> tuple[nn.Module, Any]:
     module, name = factory_name(where)
     factory = getattr(_imported(module), name, None)
     if not callable(factory) or isinstance(factory, nn.Module):
-        raise SpecError("WHAT", where, f"{name} is a function in {module} that returns the model, or (model, batch)")
+        raise SpecError(
+            "WHAT", where, f"{name} must be a function in {module} that returns the model, or (model, batch)"
+        )
     try:
         with redirect_stdout(sys.stderr):
             found = factory()
@@ -84,7 +86,7 @@ def read_batch(file: Path, model: nn.Module) -> Any:
         array = _array(file)
         return array.to(some.device, some.dtype if array.is_floating_point() else array.dtype)
     if file.suffix.lower() != ".pt":
-        raise SpecError("--data", str(file), "its name ends in .npy or .pt")
+        raise SpecError("--data", str(file), "its name must end in .npy or .pt")
     return _on(some.device, _loaded("--data", file), file)
 
 
@@ -129,7 +131,7 @@ def _array(file: Path) -> Tensor:
         allowed = f"it must be an array that numpy reads without pickle ({_reason(error)})"
         raise SpecError("--data", str(file), allowed) from None
     if array.numel() == 0:
-        raise SpecError("--data", str(file), f"it holds numbers; its shape is {tuple(array.shape)}")
+        raise SpecError("--data", str(file), f"it must hold numbers; its shape is {tuple(array.shape)}")
     return array
 
 

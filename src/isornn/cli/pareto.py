@@ -159,7 +159,7 @@ def fixed_fields(texts: list[str] | None) -> dict[str, float]:
         try:
             found[field] = float(value)
         except ValueError:
-            raise SpecError("--fix", text, "it is FIELD=NUMBER, as f.input_var=1") from None
+            raise SpecError("--fix", text, "it must be FIELD=NUMBER, as f.input_var=1") from None
     return found
 
 

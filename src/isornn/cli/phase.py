@@ -39,7 +39,7 @@ _ENDINGS = (".png", ".pdf", ".svg", ".npz", ".json")
 _MOST = 1_000_000  # specs of a map
 _FORM = "FIELD=FROM:TO:COUNT[:log]"
 _AXIS = f"it must be {_FORM}, as z.bias_mean=0:6:100"
-_OVERLAY = "it is K:T, as 6:100: a line where 6 xi = 100"
+_OVERLAY = "it must be K:T, as 6:100: a line where 6 xi = 100"
 
 Line = tuple[str, list[float]]
 
@@ -129,14 +129,16 @@ def _resumed(
     progress: Callable[[PhaseDiagram], None],
 ) -> PhaseDiagram:
     """The diagram; after an interrupt the finished part is kept next to the (first) output file."""
-    from isornn.experiments.phase_record import resumed_phase
+    from isornn.experiments.phase_record import resumed_phase, unfinished
 
-    kept = output.with_name(f".{output.name}.begun.npz")
+    kept = unfinished(output, base, across, upward, tied_steps)
     try:
         return resumed_phase(base, across, upward, kept, tied_steps=tied_steps, progress=progress)
     except KeyboardInterrupt:
         if kept.exists():
             say(f"isornn: finished specs are kept in {kept}; the same call resumes from there")
+        else:
+            say("isornn: no specs were finished; nothing is kept")
         raise
 
 

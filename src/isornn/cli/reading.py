@@ -18,10 +18,12 @@ def sentence(analysis: Analysis, length: int | None) -> str:
     """The reach, over which the mean square of a perturbation falls to 1/e, and its relation to T if given."""
     if analysis.reach.number() is None:
         return f"No number of steps can be given: {analysis.reach.reason()}."
-    seen = f"The mean square of a perturbation falls to 1/e of its first value in {with_error(analysis.reach)} steps"
+    seen = (
+        f"From its first step on, the mean square of a perturbation falls to 1/e in {with_error(analysis.reach)} steps"
+    )
     if length is None:
         return f"{seen}."
     left = left_after(analysis, length)
     ratio = with_error_of(left, left_stderr(analysis, length))
-    remains = "" if left is None else f"; after {length} steps its norm is {ratio} times its first value"
+    remains = "" if left is None else f"; after {length} steps its norm is {ratio} times that after one step"
     return f"{seen}, {_MEANING[verdict(analysis, length)]} the required {length}{remains}."

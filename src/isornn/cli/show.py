@@ -11,7 +11,6 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.segment import Segment, Segments
-from rich.table import Table
 from rich.text import Text
 
 from isornn.extras import require
@@ -49,12 +48,9 @@ def print_json(answer: dict[str, Any]) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], lines: bool = False) -> None:
     """A table on stdout, as wide as the terminal."""
-    table = Table(title=Text(title), title_justify="left", show_lines=lines)
-    for column in columns:
-        table.add_column(Text(column), overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    print_rich(table)
+    from isornn.present.table import TerminalTable
+
+    print_rich(TerminalTable(columns, rows, title=Text(title), title_justify="left", show_lines=lines))
 
 
 def print_rich(shown: RenderableType) -> None:
@@ -65,7 +61,7 @@ def print_rich(shown: RenderableType) -> None:
         Segment("\n".join(map(printable, segment.text.split("\n"))), segment.style, segment.control)
         for segment in console.render(shown)
     )
-    console.print(Segments(safe), end="")
+    console.print(Segments(safe), end="", crop=False)
 
 
 def errors() -> Console:
@@ -89,7 +85,7 @@ def check_writable(option: str, file: Path | None, endings: Sequence[str]) -> No
     if file is None:
         return
     if file.suffix.lower() not in endings:
-        raise SpecError(option, str(file), f"its name ends in {' or '.join(endings)}")
+        raise SpecError(option, str(file), f"its name must end in {' or '.join(endings)}")
     if file.is_dir() or not os.access(file.parent, os.W_OK):
         raise SpecError(option, str(file), "it must be a file in a folder that exists and can be written to")
     extra = _EXTRA_FOR.get(file.suffix.lower())

@@ -85,7 +85,7 @@ def run(
         try:
             runs = run_sweep(plan, folder, work, workers, watch=watch, retry_failed=retry_failed)
         except KeyboardInterrupt:
-            say(f"isornn: finished work is kept in {folder}; the same call resumes from there")
+            say(f"isornn: what runs had finished is kept in {folder}; the same call resumes from there")
             raise
     _print(folder, runs)
     if all(run.state == "failed" for run in runs):
@@ -115,7 +115,7 @@ def _workers(backend: str, jobs: int | None, threads: int, address: str | None) 
     if backend == "ray":
         return RayWorkers(jobs, threads, address)
     if address is not None:
-        raise SweepError("--address", address, "it is that of a Ray cluster: --backend ray")
+        raise SweepError("--address", address, "it must be left out without --backend ray")
     return LocalWorkers(processors() if jobs is None else jobs, threads)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from isornn.training.configuration import Choice
     from isornn.training.run import Device
 
-_SET = "it is FIELD=VALUE, as optimiser.rate=1e-3"
+_SET = "it must be FIELD=VALUE, as optimiser.rate=1e-3"
 
 
 def train(
@@ -28,7 +28,7 @@ def train(
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Of this run alone; runs/HASH unless given.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="The task's files; else what the task has itself.")
+        Path | None, typer.Option("--data", metavar="DIR", help="The task's files; else ISORNN_DATA's, else its own.")
     ] = None,
     changes: Annotated[
         list[str] | None,

@@ -29,7 +29,8 @@ def flush() -> Advice:
     return Advice(
         """import torch
 
-# At the start of the program, before torch starts threads; an initialisation that keeps gradients removes the cause.
+# At the start of the program, before torch starts threads; an initialisation that
+# keeps gradients removes the cause.
 torch.set_flush_denormal(True)""",
         "it is a mode of torch, not of the model; call torch.set_flush_denormal(True) at the start of the program",
     )
@@ -41,8 +42,10 @@ def pack(batch_first: bool | None) -> Advice:
     code = f'''from torch.nn.utils.rnn import pack_padded_sequence
 
 def packed(batch, lengths):
-    """Call the recurrent layer with this in place of its input; lengths are the sequences' true ones."""
-    return pack_padded_sequence(batch, lengths, batch_first={batch_first}, enforce_sorted=False)'''
+    """In place of the recurrent layer's input; lengths are the sequences' own."""
+    return pack_padded_sequence(
+        batch, lengths, batch_first={batch_first}, enforce_sorted=False
+    )'''
     if batch_first is None:
         what = "keep each sequence's last state with torch.where"
         code = '''import torch
@@ -57,7 +60,7 @@ def normalise() -> Advice:
     """Inputs with mean 0 and standard deviation 1."""
     return Advice(
         '''def normalised(batch, training):
-    """Call the model with this in place of ``batch``; ``training`` holds the inputs it is trained on."""
+    """In place of ``batch``; ``training`` holds the inputs of the training set."""
     rows = training.reshape(-1, training.shape[-1])
     scale = rows.std(0)
     return (batch - rows.mean(0)) / scale.where(scale > 0, 1.0)''',
@@ -68,7 +71,8 @@ def normalise() -> Advice:
 def use() -> Advice:
     """A result that reaches the loss."""
     return Advice(
-        """# In forward: compute the result from what the recurrent layer returns, without .detach() or argmax.
+        """# In forward: compute the result from what the recurrent layer returns, without
+# .detach() or argmax.
 output, state = recurrent(x)
 return head(output[:, -1])""",
         "it is in the model's forward; compute its result from what the layer returns, or remove the layer",
@@ -108,9 +112,10 @@ def detach(held: str | None) -> Advice:
 
 def reset(held: str | None) -> Advice:
     """A state that begins anew with every batch."""
-    where = "" if held else "; state is the attribute that holds it"
+    where = "" if held else "\n# (state is the attribute that holds it)"
     return Advice(
-        f"""# Before every batch that does not continue the one before, what the first batch begins with{where}:
+        f"""# Before every batch that does not continue the one before, what the first
+# batch begins with:{where}
 model.{held or "state"} = None""",
         "it is in the model's forward and the order of batches; start every shuffled batch without a state",
     )
@@ -121,7 +126,8 @@ def longer_windows(window: int, median: float) -> Advice:
     wanted = f"{min(median, 1e9):.0f}"
     return Advice(
         f"""# Detach the state after {wanted} steps or more, not after {window};
-# or draw the layer for {window} steps: isornn.init.critical_(model, {window}, batch=batch)
+# or draw the layer for {window} steps:
+# isornn.init.critical_(model, {window}, batch=batch)
 steps_between_detaches = {wanted}""",
         f"it is in the training loop; backpropagate through {wanted} steps or more",
     )

@@ -66,7 +66,8 @@ def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     >>> print(found[0].remedy)
     import isornn
     <BLANKLINE>
-    # Where the last few steps predict the target (isornn memory measures it), the default often trains faster.
+    # Where the last few steps predict the target (isornn memory measures it), the
+    # default often trains faster.
     isornn.diagnosis.redraw_(model, 'LSTM l0', 60, batch)
     """
     found = [finding for layer in diagnosis.layers for finding in _of_layer(layer)]

@@ -121,14 +121,13 @@ def measure(
                 uses[module.module] = _use(module, captured, found, restarted)
         steps = [int(found.lengths.max()) for _, found in sequences] or [one.steps for one in unmeasured]
         longest = max([*steps, 2]) if length is None else length
-        first = captured.order[0] if captured.order else None
         layers: list[LayerDiagnosis] = []
         unlike: list[ReplayError] = []
         while sequences:  # each is released when it has been measured
             module, found = sequences.pop(0)
             wanted = max(2, int(found.lengths.max())) if length is None else length
             try:
-                measured = _layers(module, found, wanted, theory, generator, flushes, module.module is first, progress)
+                measured = _layers(module, found, wanted, theory, generator, flushes, progress)
             except ReplayError as error:
                 unlike.append(error)
                 unmeasured.append(Unmeasured(module.name, module.kind, str(error)))
@@ -192,7 +191,6 @@ def _layers(
     theory: bool,
     generator: torch.Generator,
     flushes: bool,
-    is_first: bool,
     progress: Progress,
 ) -> list[LayerDiagnosis]:
     progress(f"{module.name or module.kind}: recomputing it in float64")
@@ -201,7 +199,7 @@ def _layers(
     layers: list[LayerDiagnosis] = []
     for number, one in enumerate(replays):
         # A copy, so that what it keeps of its linearised steps goes when it has been measured.
-        replay, info = replace(one.replay), _info(module, captured, one, is_first)
+        replay, info = replace(one.replay), _info(module, captured, one)
         progress(f"{info.name}: gradients, gates and states" + (", theory" if theory else "") + _latest(layers))
         inputs, (gates, memory) = input_facts(one.inputs, replay.lengths), gates_and_memory(replay, length)
         forward = forward_profile(replay, generator)
@@ -252,7 +250,7 @@ def _of_loss(replay: Replay, loss: LossGradient) -> Profile:
     return replace(profile, rate=unknown, xi=unknown, window=None, misfit=None)
 
 
-def _info(module: RecurrentModule, captured: CapturedSequence, one: LayerReplay, is_first: bool) -> LayerInfo:
+def _info(module: RecurrentModule, captured: CapturedSequence, one: LayerReplay) -> LayerInfo:
     layer, replay = one.layer, one.replay
     some = next(gate.input for gate in layer.gates.values() if gate.input is not None)
     return LayerInfo(
@@ -277,7 +275,6 @@ def _info(module: RecurrentModule, captured: CapturedSequence, one: LayerReplay,
         steps=replay.steps,
         mean_steps=float(replay.lengths.double().mean()),
         packed=captured.sequences.lengths is not None,
-        reads_data=is_first and layer.layer == 0,
     )
 
 

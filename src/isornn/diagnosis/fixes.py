@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from isornn.diagnosis.finding import Finding
 
 Correction = Callable[..., str]
+_COMMENT = 77  # characters of a comment's line, after "# "
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Fix:
     def code(self) -> str:
         """Python that makes the call, where ``model`` and the ``batch`` it is called with are known."""
         given = ", ".join(["model", repr(self.layer), *map(repr, self.arguments), *["batch"] * self.measured])
-        notes = [f"# {note}" for note in self.notes]
+        notes = [f"# {line}" for note in self.notes for line in textwrap.wrap(note, _COMMENT)]
         return "\n".join(["import isornn", "", *notes, f"isornn.diagnosis.{self.function.__name__}({given})"])
 
     def __call__(self, model: nn.Module, batch: Any = None, generator: torch.Generator | None = None) -> str:

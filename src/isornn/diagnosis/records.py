@@ -42,7 +42,6 @@ class LayerInfo(Record):
         sequences, steps: B and the largest length in it.
         mean_steps: mean length of its sequences.
         packed: whether sequences had lengths of their own.
-        reads_data: whether it is the first layer of a module that ran before any other recurrent module of the model.
 
     >>> import torch
     >>> from isornn.diagnosis import measure
@@ -74,7 +73,6 @@ class LayerInfo(Record):
     steps: int
     mean_steps: float
     packed: bool
-    reads_data: bool
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -87,6 +88,14 @@ def resumed_phase(
     diagram = phase_diagram(spec, x, y, tied_steps=tied_steps, begun=begun, progress=keep)
     kept.unlink(missing_ok=True)
     return diagram
+
+
+def unfinished(output: Path, spec: Spec, x: Line, y: Line, tied_steps: int | None) -> Path:
+    """Where the finished specs of this diagram are kept beside the file ``output`` until all are; each diagram has a
+    file of its own there."""
+    asked = [spec.to_json(), *([path, list(map(float, values))] for path, values in (x, y)), tied_steps]
+    digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    return output.with_name(f".{output.name}.{digest[:8]}.begun.npz")
 
 
 def _begun(kept: Path, spec: Spec, x: Line, y: Line, tied_steps: int | None) -> PhaseDiagram | None:

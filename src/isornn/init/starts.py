@@ -76,10 +76,10 @@ def critical_(
     unit (an LSTM's b_i = -b_f), with ``ln r ~ U(0, ln high)`` for a third of the units and ``r = high`` for the others.
 
     The meaning of ``length``: with no input to the remember gate and no recurrent weights, the mean square of a small
-    perturbation of the state is 1/e of its first value exactly T steps later; this gives high, 2.5 to 3 T. On inputs
-    of the law ``input`` the reach is between T/2 and 2 T: 1.03 T for an LSTM, 0.61 T for a GRU; `isornn.critical`
-    gives it. Where the gates alone do not determine it, as with ``fixed`` fields and for a cell without a remember
-    gate, the theory is computed, with a warning for a condition that does not hold.
+    perturbation of the state is 1/e of its value after one step exactly T steps after that; this gives high, 2.5 to
+    3 T. On inputs of the law ``input`` the reach is between T/2 and 2 T: 1.03 T for an LSTM, 0.61 T for a GRU;
+    `isornn.critical` gives it. Where the gates alone do not determine it, as with ``fixed`` fields and for a cell
+    without a remember gate, the theory is computed, with a warning for a condition that does not hold.
 
     Args:
         module: as `apply_`; a cell without a remember gate is set by orthogonal weights instead.
@@ -177,6 +177,13 @@ def standard_(module: Module, *, generator: torch.Generator | None = None) -> Mo
     GRU z, minimal u, typed f; a vanilla network has none). In the spec's convention: weight_var 1,
     input_var 2D/(D+N).
 
+    Args:
+        module: as `apply_`, set in place.
+        generator: source of all draws.
+
+    Returns:
+        The same module.
+
     Raises:
         ModuleError: as `apply_`; among others gated modules with ``bias=False``.
 
@@ -192,6 +199,13 @@ def standard_(module: Module, *, generator: torch.Generator | None = None) -> Mo
 
 def orthogonal_(module: Module, *, generator: torch.Generator | None = None) -> Module:
     """`standard_` without the remember gate's bias: ``W_k W_k^T = I``, Glorot uniform ``U_k``, biases 0.
+
+    Args:
+        module: as `apply_`, set in place.
+        generator: source of all draws.
+
+    Returns:
+        The same module.
 
     Raises:
         ModuleError: no recurrent layer, or a parametrised one.
@@ -212,6 +226,13 @@ def glorot_(module: Module, *, generator: torch.Generator | None = None) -> Modu
     In the spec's convention weight_var 1 and input_var 2D/(D+N). Biases 0. With ``proj_size`` P the recurrent matrices
     and ``weight_hr`` have 6/(N+P).
 
+    Args:
+        module: as `apply_`, set in place.
+        generator: source of all draws.
+
+    Returns:
+        The same module.
+
     Raises:
         ModuleError: no recurrent layer, or a parametrised one.
 
@@ -227,6 +248,13 @@ def glorot_(module: Module, *, generator: torch.Generator | None = None) -> Modu
 
 def identity_(module: Module, *, generator: torch.Generator | None = None) -> Module:
     """Every recurrent matrix the identity, input matrices Glorot uniform, biases 0.
+
+    Args:
+        module: as `apply_`, set in place.
+        generator: source of all draws.
+
+    Returns:
+        The same module.
 
     Raises:
         ModuleError: no recurrent layer, a parametrised one, or ``proj_size``, where no matrix is square.
@@ -250,6 +278,9 @@ def chrono_(module: Module, length: float, *, generator: torch.Generator | None 
         length: T, the number of steps to bridge, above 2.
         generator: source of all draws.
 
+    Returns:
+        The same module, set in place.
+
     Raises:
         SpecError: length, or a cell without a remember gate (vanilla).
         ModuleError: as `apply_`; among others ``bias=False``.
@@ -270,6 +301,13 @@ def uniform_gate_(module: Module, *, generator: torch.Generator | None = None) -
 
     The gate's value is then uniform over the units. A gate that only modulates the remember gate, as the refine gate of
     ``ur_lstm`` and ``ur_gru``, has the mirrored bias too.
+
+    Args:
+        module: as `apply_`, set in place.
+        generator: source of all draws.
+
+    Returns:
+        The same module.
 
     Raises:
         SpecError: a cell without a remember gate (vanilla).

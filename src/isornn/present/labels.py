@@ -31,7 +31,7 @@ _VARIANCE = Label("m₂ - m₁²", "variance of its squared singular values")
 # By the names of `Analysis.quantities`, of phase diagrams and of tied networks.
 LABELS = {
     "xi": Label("ξ", "time scale -1/ln χ, steps"),
-    "reach": Label("reach", "steps until the response to a perturbation falls to 1/e"),
+    "reach": Label("reach", "steps after the first until a perturbation's mean square falls to 1/e"),
     "chi": Label("χ", "factor per step of the response, at the stable correlation C*"),
     "chi_1": Label("χ₁", "factor per step of the response, at correlation 1"),
     "fixed_point.correlation": _CORRELATION,

@@ -85,7 +85,7 @@ def save(canvas: Drawing, file: str | Path | None) -> Drawing:
     """
     if file is not None:
         if Path(file).suffix.lower() not in ENDINGS:
-            raise ValueError(f"file: {str(file)!r} is not allowed; its name ends in {', '.join(ENDINGS)}")
+            raise ValueError(f"file: {str(file)!r} is not allowed; its name must end in {', '.join(ENDINGS)}")
         with replacing(Path(file)) as new:
             canvas.savefig(new, dpi=150)
     return canvas

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from isornn.diagnosis import Finding, LayerDiagnosis
 from isornn.extras import require
+from isornn.present.table import TerminalTable
 from isornn.reports import summary
 from isornn.reports.findings import headline, layer_of, spoken
 from isornn.reports.in_notebooks import comparison_html
@@ -119,11 +119,7 @@ class Comparison:
         }
 
     def __rich__(self) -> Group:
-        table = Table(show_edge=False)
-        for column in COLUMNS:
-            table.add_column(Text(column), overflow="fold")
-        for row in self.rows():
-            table.add_row(*map(Text, row))
+        table = TerminalTable(COLUMNS, self.rows(), show_edge=False)
         lists = [
             (f"\nonly in {self.names[0]}", self.gone),
             (f"\nonly in {self.names[1]}", self.new),

@@ -98,7 +98,7 @@ def layers_of(content: object, cell: str | Cell) -> nn.Module:
     if groups is None:
         wanted = " and ".join(f"{name}_l0" for name in needed) + ", or the same without _l0"
         there = ", ".join(map(str, content)) if isinstance(content, Mapping) and content else type(content).__name__
-        raise SpecError("state dict", there, f"it holds tensors named {wanted}")
+        raise SpecError("state dict", there, f"it must hold tensors named {wanted}")
     modules = {group.prefix: _module(group, cell) if isinstance(cell, str) else _layer(group, cell) for group in groups}
     return modules[""] if list(modules) == [""] else Layers({name or "recurrent": own for name, own in modules.items()})
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from isornn.diagnosis import Diagnosis, Finding
+from isornn.present.table import TerminalTable
 from isornn.reports.findings import grouped, headline, layer_of, spoken
 from isornn.reports.summary import COLUMNS, meaning, rows, starts, unmeasured
 
@@ -25,7 +25,7 @@ def as_text(shown: RenderableType) -> str:
     """What `rich.print` would show, as wide as the terminal, or 120 characters where there is none."""
     console = Console(file=io.StringIO(), width=shutil.get_terminal_size((120, 24)).columns)
     with console.capture() as captured:
-        console.print(shown)
+        console.print(shown, crop=False)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
@@ -39,14 +39,10 @@ def _parts(diagnosis: Diagnosis, findings: Sequence[Finding], notes: Sequence[st
             yield _indented(f"{layer_of(finding)}: {finding.sentence}", "")
             if len(same) == 1:  # of several layers the sentences' own numbers must do here
                 yield _indented("; ".join(f"{name} {value}" for name, value in finding.evidence.items()), "dim")
-        yield Text(remedy, style="cyan")  # from the first column on, so that it can be pasted
+        # From the first column on, and no line broken, so that it can be pasted.
+        yield Text(remedy, style="cyan", no_wrap=True, overflow="ignore")
     yield Text()
-    table = Table(show_edge=False)
-    for place, column in enumerate(COLUMNS):
-        table.add_column(Text(column), overflow="fold", no_wrap=place == 0)
-    for row in rows(diagnosis):
-        table.add_row(*map(Text, row))
-    yield table
+    yield TerminalTable(COLUMNS, rows(diagnosis), show_edge=False)
     for line in (*starts(diagnosis), *unmeasured(diagnosis)):
         yield Text(line)
     yield Text(meaning(diagnosis), style="dim")

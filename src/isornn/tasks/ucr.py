@@ -143,7 +143,7 @@ def read_series(file: Path) -> Labelled:
     Sources: the archives' own descriptions, timeseriesclassification.com.
     """
     if file.suffix not in SERIES_ENDINGS:
-        raise DataError(f"{file}: its name ends in {' or '.join(SERIES_ENDINGS)}")
+        raise DataError(f"{file}: its name must end in {' or '.join(SERIES_ENDINGS)}")
     series: list[Tensor] = []
     labels: list[str] = []
     for number, (dimensions, label) in _READERS[file.suffix](read_text(file), file):

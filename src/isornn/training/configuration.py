@@ -334,7 +334,12 @@ def _check_cell(configuration: Configuration) -> None:
         allowed = "it must be torch, scaled or held: model.start says how spectral starts"
         raise ConfigurationError("start.name", start.name, allowed)
     if start.name == "held" and (model.name != "spectral" or model["margin"] is not None):
-        raise ConfigurationError("start.name", start.name, "it is for a spectral model without a margin")
+        raise ConfigurationError(
+            "start.name", start.name, "it must be another: held is for spectral models without a margin"
+        )
+    if configuration.optimiser.name == "geodesic" and model.name != "spectral":
+        allowed = "it must be sgd, rmsprop or adam: geodesic is for the factorised matrices of the model spectral"
+        raise ConfigurationError("optimiser.name", "geodesic", allowed)
     if model.name in CELL_OPTIONS:
         try:
             cell_named(model.name, cell_options(model))

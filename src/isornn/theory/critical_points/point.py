@@ -138,11 +138,11 @@ def critical(
     """The start for sequences of ``length`` steps: what `isornn.init.critical_` draws.
 
     ``length`` is the reach that units' biases alone give: without input to the remember gate and without recurrent
-    weights, the mean square of a small change of the state is 1/e of its first value T steps later, exactly. An input
-    to that gate shortens it. At the variance that the rule gives it, the reach of the whole cell (``analysis.reach``)
-    is 1.03 T for an LSTM and 0.61 T for a GRU, whose remember gate is also its write gate; ``conditions`` has the
-    number and says whether it lies between T/2 and 2 T. The norm of the change, rather than its square, is then down to
-    ``e^(-1/2)``, 61 %.
+    weights, the mean square of a small change of the state is 1/e of its value after one step exactly T steps after
+    that. An input to that gate shortens it. At the variance that the rule gives it, the reach of the whole cell
+    (``analysis.reach``) is 1.03 T for an LSTM and 0.61 T for a GRU, whose remember gate is also its write gate;
+    ``conditions`` has the number and says whether it lies between T/2 and 2 T. The norm of the change, rather than its
+    square, is then down to ``e^(-1/2)``, 61 %.
 
     The rule, each part of which ``fixed`` overrides:
 
@@ -242,7 +242,7 @@ def isometric(
     """
     fixed = _checked(cell, length, fixed, input, generator)
     if input.remembers:
-        allowed = "it is 0: this rule solves for inputs that are independent over time; isornn.critical has a start"
+        allowed = "it must be 0: this rule is for inputs that are independent over time; isornn.critical has a start"
         raise SpecError("input.autocorrelation", input.autocorrelation, allowed)
     if biases not in ("redrawn", "fixed"):
         raise SpecError("biases", biases, 'it must be "redrawn" or "fixed"')

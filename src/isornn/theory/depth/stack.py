@@ -63,7 +63,7 @@ def checked(layers: Sequence[Layer]) -> tuple[Directions, ...]:
         for spec in directions:
             check_assumptions(spec, f"layers[{place}]")
             if spec.input.remembers:
-                allowed = "it is 0: in a stack a layer's input is taken to be independent over time"
+                allowed = "it must be 0: in a stack a layer's input is taken to be independent over time"
                 raise SpecError(f"layers[{place}].input.autocorrelation", spec.input.autocorrelation, allowed)
     for place, directions in enumerate(stack[1:], 1):
         for spec in directions:

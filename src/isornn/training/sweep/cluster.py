@@ -33,7 +33,7 @@ def connected(address: str | None) -> Iterator[None]:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise SweepError("address", address, f"it is that of a running Ray cluster ({error})") from None
+        raise SweepError("address", address, f"it must be that of a running Ray cluster ({error})") from None
     try:
         yield
     finally:

@@ -7,7 +7,7 @@ A sweep file is TOML::
     task = { name = "copy", length = 100 }
 
     [grid]                      # lists over fields, of which every combination is run; dots reach into tables
-    "optimizer.learning_rate" = [1e-2, 1e-3]
+    "optimiser.rate" = [1e-2, 1e-3]
     seed = [0, 1, 2]
 
     [[runs]]                    # changes that belong together; one run each where there is no grid
