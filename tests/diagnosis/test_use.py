@@ -143,6 +143,49 @@ def test_the_loss_decides_where_there_is_one():
     assert (found.kind, found.layer) == ("unused", "b l0") and "from the loss" in found.sentence
 
 
+def test_a_head_that_begins_with_weights_of_zero_uses_its_layer():
+    """Only the first update has no gradient; the graph leads to the layer."""
+
+    def doubled(net, x):
+        return net.head(net.rnn(x)[0][-1]) * 2
+
+    model = Net(doubled)
+    for parameter in model.head.parameters():
+        nn.init.zeros_(parameter)
+    assert not kinds(model, X, target=lambda out: (out - 1).square().sum()) & OF_USE
+
+
+def test_the_remedy_of_a_state_that_is_not_detached_fits_states_of_one_tensor_and_of_two():
+    for kind in (nn.GRU, nn.LSTM):
+
+        def kept(net, x):
+            out, net.state = net.rnn(x, net.state)
+            return net.head(out[-1])
+
+        model = Net(kept, kind)
+        model.state = None
+        (found,) = (f for f in findings(measure(model, X)) if f.kind == "not_detached")
+        before = model(X)
+        exec(found.remedy, {"self": model})
+        assert not any(part.requires_grad for part in tensors_in(model.state))
+        assert model(X).shape == before.shape
+
+
+def test_a_state_detached_at_every_step_is_to_be_detached_after_more():
+    model = Net(lambda net, x: net.head(stepped(net, x)))
+    (found,) = (f for f in findings(measure(model, X)) if f.kind == "truncated")
+    *_, last = found.remedy.splitlines()
+    assert "not after 1 step" in found.remedy and "critical_" not in found.remedy
+    assert int(last.removeprefix("steps_between_detaches = ")) > 1
+
+
+def stepped(net, x):
+    h = torch.zeros(1, 4, 16), torch.zeros(1, 4, 16)
+    for row in x:
+        out, h = net.rnn(row[None], tuple(part.detach() for part in h))
+    return out[0]
+
+
 @pytest.mark.parametrize("made", [patients.kept_state, patients.kept_graph], ids=lambda made: made.__name__)
 def test_a_run_for_the_state_leaves_no_trace(made):
     model = made().model

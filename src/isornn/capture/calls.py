@@ -197,9 +197,9 @@ def _recorded(
         calls, value, reached = recorder.calls, None, dict[nn.Module, bool]()
         if loss is not None:
             value = loss(output)
-            _differentiate(value, [call for made in calls.values() for call in made])
+            led_to = _differentiate(value, [call for made in calls.values() for call in made])
             judged = {module: made for module, made in calls.items() if not any(call.recomputed for call in made)}
-            reached = {module: any(map(_has_gradient, made)) for module, made in judged.items() if made}
+            reached = {module: any(id(call) in led_to for call in made) for module, made in judged.items() if made}
         elif differentiable:
             reached = reached_by(output, calls)
         held = kept_states(model, calls) if differentiable else {}
@@ -211,11 +211,6 @@ def _recorded(
         }
         known = None if value is None else float(value.detach())
         return Captured(calls, recorder.refused, recorder.order, known, reached, carried, recorder.layers, held)
-
-
-def _has_gradient(call: Call) -> bool:
-    parts = [call.of_output, *(call.of_final or ())]
-    return any(part is not None and bool(data_of(part).any()) for part in parts)
 
 
 def _check_batch(batch: Any) -> None:
@@ -463,7 +458,11 @@ def _is_state(value: Any) -> bool:
     return isinstance(value, Tensor) or (isinstance(value, tuple) and all(isinstance(part, Tensor) for part in value))
 
 
-def _differentiate(value: Any, calls: Sequence[Call]) -> None:
+def _differentiate(value: Any, calls: Sequence[Call]) -> set[int]:
+    """Note the gradients of ``value``, and return the ids of the calls that its graph leads to.
+
+    These include calls whose gradient is 0: behind a head that begins with weights of 0 only the first update has none.
+    """
     if not isinstance(value, Tensor) or value.numel() != 1:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"target: it gave {shape}; a loss is a tensor of one number")
@@ -471,10 +470,14 @@ def _differentiate(value: Any, calls: Sequence[Call]) -> None:
         raise ValueError("target: the loss does not depend on any recurrent layer's output")
     tensors = [tensor for call in calls for tensor in (data_of(call.output), *call.final)]
     found = iter(torch.autograd.grad(value.reshape(()), tensors, allow_unused=True))
+    led_to = set()
     for call in calls:
-        data = data_of(call.output)
-        call.of_output = with_data(call.output, dense(next(found), data))
-        call.of_final = tuple(dense(next(found), part) for part in call.final)
+        data, gradients = data_of(call.output), [next(found) for _ in range(1 + len(call.final))]
+        if any(gradient is not None for gradient in gradients):
+            led_to.add(id(call))
+        call.of_output = with_data(call.output, dense(gradients[0], data))
+        call.of_final = tuple(map(dense, gradients[1:], call.final))
+    return led_to
 
 
 def dense(grad: Tensor | None, like: Tensor) -> Tensor:

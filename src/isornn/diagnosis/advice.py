@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+from isornn.formatting import counted
 
 
 @dataclass(frozen=True)
@@ -102,10 +105,13 @@ for part in parts:
 def detach(held: str | None) -> Advice:
     """A kept state without its graph."""
     state = f"self.{held or 'state'}"
-    where = f"# Where {held} is set" if held else "# Where the state is kept, in whatever attribute"
+    where = f"Where {held} is set" if held else "Where the state is kept, in whatever attribute"
     return Advice(
-        f"""{where}; each of its tensors:
-{state} = tuple(part.detach() for part in {state})""",
+        f"""import torch
+
+# {where}:
+state = {state}
+{state} = state.detach() if torch.is_tensor(state) else tuple(part.detach() for part in state)""",
         "it is in the model's forward; keep state.detach()",
     )
 
@@ -116,18 +122,19 @@ def reset(held: str | None) -> Advice:
     return Advice(
         f"""# Before every batch that does not continue the one before, what the first
 # batch begins with:{where}
-model.{held or "state"} = None""",
+model.{held or "state"} = None  # a tensor from the beginning: .zero_() in its place""",
         "it is in the model's forward and the order of batches; start every shuffled batch without a state",
     )
 
 
 def longer_windows(window: int, median: float) -> Advice:
     """Backpropagation over as many steps as units retain."""
-    wanted = f"{min(median, 1e9):.0f}"
+    wanted = max(math.ceil(min(median, 1e9)), window + 1)
+    instead = f"# Detach the state after {wanted} steps or more, not after {counted(window, 'step')}"
+    if window >= 2:  # as a start is drawn for
+        instead += f";\n# or draw the layer for {window} steps:\n# isornn.init.critical_(model, {window}, batch=batch)"
     return Advice(
-        f"""# Detach the state after {wanted} steps or more, not after {window};
-# or draw the layer for {window} steps:
-# isornn.init.critical_(model, {window}, batch=batch)
+        f"""{instead}
 steps_between_detaches = {wanted}""",
         f"it is in the training loop; backpropagate through {wanted} steps or more",
     )

@@ -87,7 +87,8 @@ def critical_(
             sequence.
         batch: what the model is called with: a tensor or PackedSequence, a tuple of positional arguments, or a dict of
             keyword arguments; or a function that is called with the model and runs it, where that is not by forward.
-            Some dozens of typical sequences are enough.
+            Some dozens of typical sequences are enough. The model is run in eval mode; one that reads its targets in
+            training and its own outputs in eval mode is measured by ``lambda model: model.train()(x)``.
         fixed: as `isornn.critical`.
         input: law of every layer's input, in place of a batch; standardised if neither is given, with a warning.
         generator: source of all draws.

@@ -266,7 +266,7 @@ def check_length(length: float) -> None:
         SpecError: names it.
     """
     if isinstance(length, bool) or not isinstance(length, int | float | np.number) or not 2 <= length <= 1e6:
-        raise SpecError("length", length, "it must be a number of steps from 2 to 1000000")
+        raise SpecError("length", length, "it must be a number of steps from 2 to 1000000; one step needs no start")
 
 
 # -- specs of the box -------------------------------------------------------------------------------------------------
