@@ -97,6 +97,19 @@ def test_sequences_that_begin_or_stay_alike_are_no_windows() -> None:
     assert isornn.memory(events, events[:, 20, 0]).needed == 11
 
 
+@pytest.mark.parametrize("spread", [0.0, 10.0, 30.0])
+def test_series_at_unlike_levels_need_what_they_need_at_one(spread: float) -> None:
+    """A period of 24 in noise: by least squares the error from 24 lags is a third of that from one, also where levels
+    make up nearly all of the target's variance."""
+    generator, steps = torch.Generator().manual_seed(0), torch.arange(121.0)
+    phase = torch.randint(0, 24, (200, 1), generator=generator)
+    level = spread * torch.randn(200, 1, generator=generator)
+    noise = 0.1 * torch.randn(200, 121, generator=generator)
+    series = level + torch.sin(2 * torch.pi * (steps + phase) / 24) + noise
+    found = isornn.memory(series[:, :-1, None], series[:, -1], generator=generator)
+    assert found.needed is not None and 12 <= found.needed <= 32
+
+
 def test_one_step_is_said_as_one() -> None:
     x = noise(100, 5)
     assert str(isornn.memory(x, x[:, -1, 0])).startswith("The last step of the inputs is enough.")

@@ -75,16 +75,22 @@ def _score(losses: Tensor, base: Tensor, groups: Tensor) -> tuple[float, float]:
     return float(score), float(each.square().sum().sqrt() * (count / max(1, count - 1)) ** 0.5 / total)
 
 
-NEGLIGIBLE = 1e-3
-"""A gain of the score that no steps are worth: where predictions are all but exact, errors are as small as rounding."""
+def negligible(best: float) -> float:
+    """A gain of the score that no steps are worth: .001, or, of a target that is predicted better than that, as one of
+    slow trends or of series at unlike levels, half of what is left; below 1e-6 it is rounding.
+
+    >>> negligible(0.9), negligible(0.9998), negligible(1.0)
+    (0.001, 0.0001, 1e-06)
+    """
+    return max(1e-6, min(1e-3, round((1 - best) / 2, 12)))
 
 
 def shortest(lengths: Sequence[int], scores: Sequence[float], errors: Sequence[float]) -> int:
-    """The place of the smallest length whose score is within one standard error, or `NEGLIGIBLE`, of the best.
+    """The place of the smallest length whose score is within one standard error of the best, or `negligible`.
 
     >>> shortest([1, 2, 4, 8], [0.0, 0.2, 0.88, 0.9], [0.0, 0.1, 0.03, 0.03])
     2
     """
     best = max(range(len(lengths)), key=lambda place: scores[place])
-    least = scores[best] - max(errors[best], NEGLIGIBLE)
+    least = scores[best] - max(errors[best], negligible(scores[best]))
     return next(place for place, score in enumerate(scores) if score >= least)
