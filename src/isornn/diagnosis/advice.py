@@ -121,8 +121,8 @@ def reset(held: str | None) -> Advice:
     where = "" if held else "\n# (state is the attribute that holds it)"
     return Advice(
         f"""# Before every batch that does not continue the one before, what the first
-# batch begins with:{where}
-model.{held or "state"} = None  # a tensor from the beginning: .zero_() in its place""",
+# batch begins with (.zero_() of what is a tensor from the beginning):{where}
+model.{held or "state"} = None""",
         "it is in the model's forward and the order of batches; start every shuffled batch without a state",
     )
 

@@ -49,7 +49,7 @@ class TerminalTable:
         words = [max(map(_longest_word, column)) for column in texts]
         room = options.max_width - _BETWEEN * len(texts) - 1
         if sum(words) <= room:
-            yield self._table(_widths(words, [max(map(cell_len, column)) for column in texts], room))
+            yield self._table(_widths(words, [max(map(_longest_line, column)) for column in texts], room))
             return
         if "title" in self.options:
             yield self.options["title"]
@@ -83,6 +83,10 @@ def _widths(least: Sequence[int], wanted: Sequence[int], room: int) -> list[int]
         widest = max((at for at in range(len(widths)) if widths[at] > least[at]), key=lambda at: widths[at])
         widths[widest] -= 1
     return widths
+
+
+def _longest_line(text: str) -> int:
+    return max(map(cell_len, text.splitlines()), default=0)
 
 
 def _longest_word(text: str) -> int:
