@@ -284,7 +284,7 @@ class Tied:
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Stationary moments of the state that is read: ``mean`` = E[h], ``second_moment`` = E[h^2],
+    """Stationary moments of a cell's first state, whatever its ``read``: ``mean`` = E[h], ``second_moment`` = E[h^2],
     ``correlation`` = (E[h_a h_b] - mu^2)/(Q - mu^2) at the stable fixed point of the correlation map.
 
     ``residual`` is the relative change of the second moment in one more step (quadrature) or between the last two
