@@ -343,7 +343,10 @@ def test_plain_parameters_are_the_rest() -> None:
     ("group", "message"),
     [
         ({"params": [torch.ones(2, 3)], "kind": "bases"}, r"params: shape \(2, 3\) is not allowed; a basis is"),
-        ({"params": [torch.ones(3, 3)], "kind": "bases"}, r"max \|M\^T M - I\| = 3 is not allowed; it is orthogonal"),
+        (
+            {"params": [torch.ones(3, 3)], "kind": "bases"},
+            r"max \|M\^T M - I\| = 3 is not allowed; it must be orthogonal",
+        ),
         ({"params": [torch.full((2, 2), torch.nan)], "kind": "bases"}, "= nan is not allowed"),
         (
             {"params": [torch.eye(3).bfloat16()], "kind": "bases"},

@@ -98,7 +98,7 @@ def test_two_reports_are_needed(reports):
     ("text", "message"),
     [
         ("", "not JSON"),
-        ("[1]", r"\[1\] is not allowed; it is the report"),
+        ("[1]", r"\[1\] is not allowed; it must be the report"),
         ("{}", "model: it is missing"),
         ('{"notes": 3}', "notes: 3 is not allowed"),
     ],

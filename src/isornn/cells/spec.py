@@ -253,7 +253,7 @@ class Spec:
             value = getattr(gate, number)
             if not read and bool((torch.as_tensor(value, device="cpu") != 0).any()):
                 raise SpecError(
-                    f"gates.{name}.{number}", value, f"it is 0: {self.cell.name}'s {name} does not read that"
+                    f"gates.{name}.{number}", value, f"it must be 0: {self.cell.name}'s {name} does not read that"
                 )
         if not (gate.bias_law is None or isinstance(gate.bias_law, BiasLaw)):
             raise SpecError(f"gates.{name}.bias_law", gate.bias_law, "it must be an isornn.cells.BiasLaw or None")

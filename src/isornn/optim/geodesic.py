@@ -213,4 +213,4 @@ def _check_basis(basis: Tensor) -> None:
     unit = torch.eye(basis.shape[-1], dtype=basis.dtype, device=basis.device)
     error = float((basis.detach().mT @ basis.detach() - unit).abs().max())
     if not error < _TOLERANCE:
-        raise ValueError(f"params: a basis with max |M^T M - I| = {error:.2g} is not allowed; it is orthogonal")
+        raise ValueError(f"params: a basis with max |M^T M - I| = {error:.2g} is not allowed; it must be orthogonal")

@@ -116,7 +116,9 @@ class Report:
         """
         value = read_record(Path(file))
         if not isinstance(value, dict):
-            raise RecordError(f"{file}: {brief(value)} is not allowed; it is the report of `isornn diagnose --json`")
+            raise RecordError(
+                f"{file}: {brief(value)} is not allowed; it must be the report of `isornn diagnose --json`"
+            )
         try:
             notes = value.get("notes", [])
             if not isinstance(notes, list):

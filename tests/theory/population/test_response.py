@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from isornn.cells import (
     GRU,
     LSTM,
+    TRNN,
     BiasLaw,
     Cell,
     Gate,
@@ -100,6 +102,78 @@ def test_a_response_that_dies_out_has_no_rate_of_zero() -> None:
     assert found.chi.number() is None and "died out before its decay settled" in found.chi.reason()
     assert found.xi.number() is None and 2 < found.reach.number() < 2.6
     assert float(found.profile[1]) > 0.6
+
+
+def _first_fall(profile: Callable[[int], float]) -> float:
+    """Steps after step 1 until ``profile`` is 1/e of its value there, log-linear between steps."""
+    below, above = 1, 2
+    while profile(above) > profile(1) / np.e:
+        below, above = above, 2 * above
+    while above - below > 1:
+        middle = (below + above) // 2
+        below, above = (middle, above) if profile(middle) > profile(1) / np.e else (below, middle)
+    before, after = (np.log(profile(lag) / profile(1)) for lag in (below, above))
+    return float(below - 1 + (1 + before) / (before - after))
+
+
+@pytest.mark.parametrize(("mean", "variance"), [(6.0, 9.0), (5.0, 4.0), (3.0, 25.0)])
+def test_the_reach_of_widely_spread_biases_is_right_within_its_error(mean: float, variance: float) -> None:
+    """Of a T-RNN ``P_t`` is ``E[sigmoid(b)^2t]`` over the units' biases b."""
+    gates = {"f": Gate(bias_mean=mean, bias_var=variance), "z": Gate(input_var=1.0)}
+    found = analyze(Spec(TRNN(), gates, biases="fixed"), engine="population")
+    z = np.linspace(-9, 9, 20001)
+    weights, logs = np.exp(-(z**2) / 2), -np.log1p(np.exp(-mean - variance**0.5 * z))
+    expected = _first_fall(lambda lag: float(np.average(np.exp(2 * lag * logs), weights=weights)))
+    error = float(found.reach.error())
+    assert abs(found.reach.number() - expected) < 4 * error and error < 0.005 * expected
+
+
+@pytest.mark.parametrize("longest", [100, 10_000])
+def test_the_reach_of_chrono_biases_is_right_within_its_error(longest: int) -> None:
+    gates = {"f": Gate(bias_law=BiasLaw("chrono", 1.0, longest - 1.0)), "z": Gate(input_var=1.0)}
+    found = analyze(Spec(TRNN(), gates, biases="fixed"), engine="population")
+    r = np.linspace(1, longest - 1, 200001)
+    expected = _first_fall(lambda lag: float(np.trapezoid((r / (1 + r)) ** (2 * lag), r)))
+    assert abs(found.reach.number() - expected) < 4 * float(found.reach.error()) < 2e-4 * expected
+
+
+@dataclass(frozen=True)
+class SecondOrder(Cell):
+    """``y'' = tanh(u) - y - friction y'``, by Euler's steps: a linear oscillator that tanh of its network drives."""
+
+    name = "second_order"
+    states = ("y", "z")
+    gates = {"u": Reads()}
+    step: float = 0.2
+    friction: float = 0.5
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        z = s.z + self.step * (torch.tanh(u.u) - s.y - self.friction * s.z)
+        return {"y": s.y + self.step * z, "z": z}
+
+
+@pytest.mark.parametrize(
+    ("step", "friction", "weight", "variance"),
+    [(0.2, 0.5, 0.3, 0.3), (0.1, 1.0, 2.0, 0.5), (0.05, 0.2, 0.5, 0.5), (0.05, 1.0, 0.5, 0.5)],
+)
+def test_the_rate_of_an_oscillating_response_is_right_within_its_error(
+    step: float, friction: float, weight: float, variance: float
+) -> None:
+    """E[ds ds^T] of both states is mapped by a 4 x 4 matrix, whose largest eigenvalue is chi."""
+    nodes, shares = np.polynomial.hermite_e.hermegauss(120)
+    shares = shares / shares.sum()
+    once = np.array([[1 - step**2, step * (1 - step * friction)], [-step, 1 - step * friction]])
+    carried, driven = np.kron(once, once), np.kron([step**2, step], [step**2, step])
+    second_moment = 0.0
+    for _ in range(2000):
+        u = (weight * second_moment + variance) ** 0.5 * nodes
+        second_moment = float(np.linalg.solve(np.eye(4) - carried, driven * (shares @ np.tanh(u) ** 2))[0])
+    slope = float(shares @ (1 - np.tanh(u) ** 2) ** 2)
+    whole = carried + weight * slope * np.outer(driven, [1.0, 0.0, 0.0, 0.0])
+    expected = -1 / np.log(np.abs(np.linalg.eigvals(whole)).max())
+    found = analyze(Spec(SecondOrder(step, friction), {"u": Gate(weight, variance)})).xi
+    assert abs(found.number() - expected) < 4 * float(found.error()) + 1e-4 * expected
+    assert float(found.error()) < 0.02 * expected
 
 
 def test_a_cell_without_memory_still_has_the_rate_zero() -> None:

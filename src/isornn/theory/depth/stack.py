@@ -33,7 +33,7 @@ class Bidirectional:
     >>> Bidirectional(spec, spec.replace("input.variance", 2.0))
     Traceback (most recent call last):
     ...
-    isornn.cells.errors.SpecError: backward.input: Input(variance=2.0) is not allowed; it is forward's
+    isornn.cells.errors.SpecError: backward.input: Input(variance=2.0) is not allowed; it must be forward's
     """
 
     forward: Spec
@@ -41,7 +41,7 @@ class Bidirectional:
 
     def __post_init__(self) -> None:
         if not _same(self.forward.input, self.backward.input):
-            raise SpecError("backward.input", self.backward.input, "it is forward's")
+            raise SpecError("backward.input", self.backward.input, "it must be forward's")
 
 
 Layer = Spec | Bidirectional

@@ -3,177 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from isornn.theory.population.jacobian import StateStructure
+from isornn.theory.population.renewal import Renewal, first_fall, last_live_rate, late_rate
 from isornn.theory.population.tangents import BURN, Cohort, Curves, grid
 from isornn.theory.population.units import Draws, Field, Laws, Units
 from isornn.theory.records import BEYOND, NEGATIVE, UNENDING, UNSEEN, jackknife, pooled
-
-_LEAST_RESPONSE = 1e-280
-
-
-@dataclass(frozen=True)
-class Renewal:
-    """Lag curves and how they go on.
-
-    Args:
-        displaced: rho ``(..., rows, T)``; rows are the classes of reads first.
-        kernel: K ``(..., rows, classes, T)``.
-        within: same-step coupling of classes ``(..., classes, classes)``.
-        late_displaced, late_kernel: rho and K at T by what falls at the rates ``rates`` ``(..., B)``, B in place of T.
-        tail: decay per step of rho and K late in what was followed.
-        died: whether they are 0 there but were not at first; the tail is then that of the last steps before.
-    """
-
-    displaced: Tensor
-    kernel: Tensor
-    within: Tensor
-    late_displaced: Tensor
-    late_kernel: Tensor
-    rates: Tensor
-    tail: Tensor
-    died: Tensor
-
-    @staticmethod
-    def of(displaced: Tensor, kernel: Tensor, within: Tensor, carried: Tensor) -> Renewal:
-        """``carried`` ``(..., T)`` is a curve that shows the decay of what units carry over pointwise: one rate."""
-        late, live = late_rate(carried), last_live_rate(carried)
-        tail = torch.where(late > 0, late, live)
-        on = (displaced[..., -1:] * tail[..., None, None], kernel[..., -1:] * tail[..., None, None, None])
-        return Renewal(displaced, kernel, within, *on, tail[..., None], tail, (late == 0) & (live > 0))
-
-    @staticmethod
-    def with_late(displaced: Tensor, kernel: Tensor, within: Tensor, late: Tensor, rates: Tensor) -> Renewal:
-        """``late`` ``(..., rows, 1 + classes, B)``: the displacement's part first."""
-        used = (late != 0).flatten(0, -2).any(0)
-        late, rates = late[..., used], rates[used]
-        leading = displaced.shape[:-2]
-        tail = rates.max() if bool(used.any()) else torch.zeros((), dtype=displaced.dtype)
-        on = (late[..., 0, :], late[..., 1:, :], rates.expand(*leading, -1))
-        return Renewal(displaced, kernel, within, *on, tail.expand(leading), torch.zeros(leading, dtype=torch.bool))
-
-    def after_sources(self, classes: Sequence[int]) -> Renewal:
-        """The same after source terms of unit size in these ``classes`` at step 0, in place of the displacement."""
-        chosen = list(classes)
-        displaced = self.kernel[..., chosen, :].sum(-2)
-        coupled = self.within[..., chosen].sum(-1)
-        displaced[..., : coupled.shape[-1], 0] += coupled
-        return replace(self, displaced=displaced, late_displaced=self.late_kernel[..., chosen, :].sum(-2))
-
-    def profile(self, length: int) -> Tensor:
-        """P by row, ``(..., rows, length)``, times 0 .. length-1; beyond T by the recursion of exponentials."""
-        known, classes = self.kernel.shape[-1], self.kernel.shape[-2]
-        coupling = torch.linalg.inv(torch.eye(classes, dtype=self.kernel.dtype) - self.within)
-        backward = self.kernel[..., 1:].flip(-1)
-        rows = torch.zeros(*self.displaced.shape[:-1], length, dtype=self.kernel.dtype)
-        found = rows[..., :classes, :]
-        rates = self.rates[..., None, :]
-        fading, old = self.late_displaced, torch.zeros(*found.shape[:-1], rates.shape[-1], dtype=rows.dtype)
-        for t in range(length):
-            first = max(0, t - known + 1)
-            past = backward[..., known - 1 - (t - first) :]
-            value = torch.einsum("...rkt,...kt->...r", past, found[..., first:t])
-            if t < known:
-                value = value + self.displaced[..., t]
-            else:
-                old = old * rates + found[..., t - known, None]
-                value = value + fading.sum(-1) + torch.einsum("...rkb,...kb->...r", self.late_kernel, old)
-                fading = fading * rates
-            rows[..., t] = value
-            coupled = (coupling @ value[..., :classes, None])[..., 0]
-            rows[..., :classes, t] = coupled.clamp(-1e250, 1e250)
-        return rows
-
-    def rate(self) -> Tensor:
-        """chi: the largest z at which the spectral radius of ``sum_l K(l) z^-l`` (coupled) is 1, or the tail's rate.
-
-        NaN where the kernel is negative: then the sum does not fall with z, and the profile must be read instead.
-        """
-        classes = self.kernel.shape[-2]
-        kernel = self.kernel[..., :classes, :, 1:]
-        low = self.tail
-        high = 2 * torch.maximum(low, torch.ones_like(low))
-        for _ in range(200):
-            above = self._gain(kernel, high) >= 1
-            if not bool(above.any()):
-                break
-            high = torch.where(above, 2 * high, high)
-        for _ in range(60):
-            middle = (low + high) / 2
-            above = self._gain(kernel, middle) >= 1
-            low, high = torch.where(above, middle, low), torch.where(above, high, middle)
-        negative = (kernel.sum(-1).flatten(-2) < -1e-12 * kernel.abs().sum(-1).flatten(-2).amax(-1, keepdim=True)).any(
-            -1
-        )
-        found = (low + high) / 2
-        return torch.where(negative, torch.nan, torch.where(found < 1e-15, 0.0, found))
-
-    def _gain(self, kernel: Tensor, z: Tensor) -> Tensor:
-        steps = torch.arange(1, kernel.shape[-1] + 1, dtype=kernel.dtype)
-        log_z = z.clamp(min=_LEAST_RESPONSE).log()[..., None, None, None]
-        terms = (kernel.abs().clamp(min=_LEAST_RESPONSE).log() - steps * log_z).clamp(max=600.0).exp() * kernel.sign()
-        ratio = (self.tail / z.clamp(min=_LEAST_RESPONSE)).clamp(max=1 - 1e-15)
-        further = terms[..., -1] * (ratio / (1 - ratio))[..., None, None]
-        total = terms.sum(-1) + further
-        coupled = torch.linalg.solve(torch.eye(total.shape[-1], dtype=total.dtype) - self.within, total)
-        if coupled.shape[-1] == 1:
-            return coupled[..., 0, 0]
-        return torch.linalg.eigvals(coupled).abs().amax(-1)
-
-
-def late_rate(curve: Tensor, start: float = 0.5, end: float = 1.0) -> Tensor:
-    """Factor per step between the fractions ``start`` and ``end`` of ``curve`` ``(..., T)``; 0 where it died out."""
-    last = max(1, round(end * (curve.shape[-1] - 1)))
-    first = min(round(start * (curve.shape[-1] - 1)), last - 1)
-    a, b = curve[..., first], curve[..., last]
-    alive = (a > _LEAST_RESPONSE) & (b > _LEAST_RESPONSE)
-    ratio = torch.where(alive, b, 1.0).log() - torch.where(alive, a, 1.0).log()
-    return torch.where(alive, (ratio / (last - first)).exp(), 0.0)
-
-
-def last_live_rate(profile: Tensor) -> Tensor:
-    """``late_rate`` of the absolute profile over the longest start of it that has not underflowed."""
-    profile = profile.abs()
-    rate, length = torch.zeros_like(profile[..., 0]), 8
-    while length <= profile.shape[-1]:
-        longer = late_rate(profile[..., :length])
-        rate = torch.where(longer > 0, longer, rate)
-        length *= 2
-    return rate
-
-
-def first_fall(profile: Tensor) -> Tensor:
-    """Steps after step 1 until ``profile`` ``(..., T)`` is 1/e of its value at step 1, log-linear between steps.
-
-    Infinity where it is not reached within the profile; 0 where there is no response at step 1.
-    """
-    start = profile[..., 1]
-    logs = (profile.clamp(min=_LEAST_RESPONSE).log() - start.clamp(min=_LEAST_RESPONSE).log()[..., None])[..., 1:]
-    below = logs <= -1.0
-    index = below.to(torch.int64).argmax(-1).clamp(min=1)
-    after = logs.gather(-1, index[..., None])[..., 0]
-    before = logs.gather(-1, index[..., None] - 1)[..., 0]
-    crossing = index - 1 + (-1.0 - before) / torch.where(after < before, after - before, -1.0)
-    reached = torch.where(below.any(-1), crossing.to(profile.dtype), torch.inf)
-    return torch.where(start > 0, reached, 0.0)
-
-
-def _or_onwards(reach: Tensor, profile: Tensor) -> Tensor:
-    first, last = profile[..., 1], profile[..., -1]
-    fall = (first / last.clamp(min=_TINY)).clamp(min=_TINY).log()
-    onwards = torch.where(fall > 0, (profile.shape[-1] - 2) / fall, torch.inf)
-    return torch.where(reach.isfinite(), reach, torch.where(first > 0, onwards, 0.0))
 
 
 _SHORTEST = 8
 _MOST_STEPS = 1024  # of all cohorts together, unless one takes more
 _LONGEST_SHOWN = 2048
 _FARTHEST = 8  # times the steps allowed: how far late lags are looked at for the reach
+_CUTS = (0.625, 0.75, 0.875)  # of the steps followed: what chi and the reach would be from so many
 _TINY = 1e-280
 
 
@@ -234,6 +81,13 @@ class Response:
         return self.profile[..., 1] < -4 * self.stderr["profile"][..., 1]
 
 
+def _or_onwards(reach: Tensor, profile: Tensor) -> Tensor:
+    first, last = profile[..., 1], profile[..., -1]
+    fall = (first / last.clamp(min=_TINY)).clamp(min=_TINY).log()
+    onwards = torch.where(fall > 0, (profile.shape[-1] - 2) / fall, torch.inf)
+    return torch.where(reach.isfinite(), reach, torch.where(first > 0, onwards, 0.0))
+
+
 def follow(
     laws: Laws,
     structure: StateStructure,
@@ -272,6 +126,10 @@ def follow(
             renewal = _renewal(laws, [cohorts[0].curves()], rows=slice(0, 1))
             chi = _rate(laws, renewal, steps)[0]
             same = torch.zeros_like(chi, dtype=torch.bool) if last is None else _same_rate(chi, last, tolerance)
+            if bool(same.any()) and not laws.fixed:
+                for part in _CUTS:
+                    shorter = _renewal(laws, [cohorts[0].curves()], rows=slice(0, 1), part=part)
+                    same = same & _same_rate(chi, _rate(laws, shorter, steps)[0], tolerance)
             same = same & ~renewal.died[0]
             if _enough(laws, renewal, chi, same, steps, length) or steps >= max_steps:
                 break
@@ -298,10 +156,11 @@ def _horizon(laws: Laws, cohorts: Sequence[Cohort], steps: int, length: int | No
     return wanted
 
 
-def _renewal(laws: Laws, curves: Sequence[Curves], rows: slice = slice(None)) -> Renewal:
-    """Pooled over replicates (row 0) and with each replicate left out."""
-    displaced = pooled(torch.stack([c.displaced for c in curves]).mean(0))[rows]
-    kernel = pooled(torch.stack([c.kernel for c in curves]).mean(0))[rows]
+def _renewal(laws: Laws, curves: Sequence[Curves], rows: slice = slice(None), *, part: float = 1.0) -> Renewal:
+    """Pooled over replicates (row 0) and with each replicate left out, from the first ``part`` of the curves."""
+    count = round(part * curves[0].displaced.shape[-1])
+    displaced = pooled(torch.stack([c.displaced for c in curves]).mean(0))[rows][..., :count]
+    kernel = pooled(torch.stack([c.kernel for c in curves]).mean(0))[rows][..., :count]
     within = pooled(torch.stack([c.within for c in curves]).mean(0))[rows]
     if curves[0].late is not None:
         late = pooled(torch.stack([c.late for c in curves if c.late is not None]).mean(0))[rows]
@@ -369,8 +228,18 @@ def _response(
         rows = renewal.profile(horizon if length is not None else _shown(rates[0], steps))
     shown = rows.shape[-1] if length is None else length + 1
     chi, chi_error = jackknife(rates)
+    log_error = jackknife(rates.clamp(min=_TINY).log())[1]
     reach, reach_error = jackknife(_reach(laws, rows[..., 0, :], rates))
-    profile = rows[0, :, 0, :shown]
+    profile, profile_error = (value[..., :shown] for value in jackknife(rows[..., 0, :]))
+    for part in () if cohorts[0].by_rate else _CUTS:
+        # What the end of what was followed decides is no more certain than it is when that is cut off.
+        shorter = _renewal(laws, [cohort.curves() for cohort in cohorts], rows=slice(0, 1), part=part)
+        cut = torch.cat([rows[:1, :, 0, :steps], shorter.profile(rows.shape[-1])[:, :, 0, steps:]], -1)
+        cut_rate = late_rate(cut) if laws.fixed else _rate(laws, shorter, horizon)
+        chi_error = _at_least(chi_error, cut_rate[0] - chi)
+        log_error = _at_least(log_error, cut_rate[0].clamp(min=_TINY).log() - chi.clamp(min=_TINY).log())
+        reach_error = _at_least(reach_error, _reach(laws, cut, cut_rate)[0] - reach)
+        profile_error = _at_least(profile_error, cut[0, :, :shown] - profile)
     names = laws.cell.states
     states = {name: rows[0, :, rows.shape[2] - len(names) + j, :shown] for j, name in enumerate(names)}
     share = torch.stack([cohort.effective_share.amin(1) for cohort in cohorts]).amin(0)
@@ -382,8 +251,8 @@ def _response(
         exponential=_exponential(laws, rows[..., 0, :], resolved, renewal.died[0]).reshape(shape),
         stderr={
             "chi": chi_error.reshape(shape),
-            "log_chi": jackknife(rates.clamp(min=_TINY).log())[1].reshape(shape),
-            "profile": jackknife(rows[..., 0, :shown])[1].reshape(*shape, shown),
+            "log_chi": log_error.reshape(shape),
+            "profile": profile_error.reshape(*shape, shown),
             "reach": reach_error.nan_to_num(nan=0.0).reshape(shape),
         },
         effective_share=share.reshape(shape),
@@ -391,6 +260,10 @@ def _response(
         resolved=resolved.reshape(shape),
         source_terms=tuple(_source_terms(cohorts[0], renewal, gates, shape, shown) for gates in source_gates),
     )
+
+
+def _at_least(error: Tensor, gap: Tensor) -> Tensor:
+    return torch.where(gap.isfinite(), torch.maximum(error, gap.abs()), error)
 
 
 def _source_terms(

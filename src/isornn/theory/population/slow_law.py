@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
 
 from isornn.cells import Values
+from isornn.theory.population.cubic import cubic
 from isornn.theory.population.line import Line
 from isornn.theory.population.means import PER_UNIT, RESOLVED, Rule, averages
 from isornn.theory.population.units import (
@@ -148,10 +149,12 @@ def one_variate(laws: Laws, units: Units) -> bool:
 
 
 def _monotone(units: Units) -> bool:
-    """Whether every gate's bias rises, or falls, with that of the first."""
+    """Whether every gate's bias is a function of the first gate's that rises, or falls."""
     order = own_bias(units).argsort(-1)
+    own = own_bias(units).gather(-1, order).diff()
     steps = [value.gather(-1, order).diff() for value in units.offsets.values()]
-    return all(bool((step >= 0).all()) or bool((step <= 0).all()) for step in steps)
+    alike = all(bool((step[own == 0] == 0).all()) for step in steps)
+    return alike and all(bool((step >= 0).all()) or bool((step <= 0).all()) for step in steps)
 
 
 def loss_by_bias(laws: Laws, units: Units, held: Field, name: str) -> Tensor:
@@ -166,16 +169,25 @@ def of_units(sorted_values: Tensor, units: Units) -> Tensor:
 
 
 def _by_nodes(laws: Laws, units: Units, held: Field, line: Line) -> SlowLaw:
-    """Units spread evenly over the range of the bias are averaged finely; the others lie between."""
+    """Units at equally spaced biases of the first gate are averaged finely; the others lie between."""
     gate = next(iter(units.offsets))
     flat = {g: value.flatten(1) for g, value in units.offsets.items()}
     own, order = flat[gate].sort(-1)
-    spread = torch.linspace(0, 1, _NODES, dtype=torch.float64)
-    wanted = own[:, :1] + (own[:, -1:] - own[:, :1]) * spread
-    index = order.gather(-1, torch.searchsorted(own, wanted).clamp(max=own.shape[-1] - 1))
-    chosen = {g: value.gather(-1, index) for g, value in flat.items()}
-    law = _law_at(chosen, laws, held.over_replicates(), line, units.copies, _NODES)
-    return _between(law, chosen[gate], units.offsets[gate])
+    low, high = own[:, :1], own[:, -1:]
+    nodes = low + (high - low) * torch.linspace(0, 1, _NODES, dtype=torch.float64)
+    nodes[:, -1:] = high
+    biases = {g: _linear(nodes, own, value.gather(-1, order)) for g, value in flat.items()} | {gate: nodes}
+    law = _law_at(biases, laws, held.over_replicates(), line, units.copies, _NODES)
+    return _between(law, low, high, units.offsets[gate])
+
+
+def _linear(at: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """``y`` of the rising ``x`` ``(G, n)`` at ``at`` ``(G, m)``."""
+    right = torch.searchsorted(x, at).clamp(1, x.shape[-1] - 1)
+    low, high = x.gather(-1, right - 1), x.gather(-1, right)
+    part = torch.where(high > low, (at - low) / torch.where(high > low, high - low, 1.0), 1.0).clamp(0.0, 1.0)
+    left = y.gather(-1, right - 1)
+    return left + part * (y.gather(-1, right) - left)
 
 
 def _law_at(offsets: Mapping[str, Tensor], laws: Laws, field: Field, line: Line, copies: int, rows: int) -> SlowLaw:
@@ -236,8 +248,8 @@ def _paired(one: Sequence[Tensor], few: Sequence[Tensor], thinned: int) -> list[
     """A_a A_b, A_a B_b and B_a B_b at all nodes, from one copy there and both copies at every few nodes."""
 
     def spread(value: Tensor) -> Tensor:
-        count = thinned * (value.shape[-1] - 1) + 1
-        return torch.nn.functional.interpolate(value[:, None], count, mode="linear", align_corners=True)[:, 0]
+        places = torch.arange(thinned * (value.shape[-1] - 1) + 1, dtype=value.dtype) / thinned
+        return cubic(value, places.expand(len(value), -1)) if thinned > 1 else value
 
     def ratio(above: Tensor, below: Tensor) -> Tensor:
         return spread(torch.where(below.abs() > _TINY, above / below, 1.0))
@@ -270,26 +282,27 @@ def _at_slow_units(laws: Laws, units: Units, held: Field, line: Line) -> SlowLaw
     )
 
 
-def _between(law: SlowLaw, nodes: Tensor, at: Tensor) -> SlowLaw:
-    """A law at ``nodes`` ``(G, K)`` of a bias, linear in between, at the biases ``at`` ``(G, R, n)``."""
-    x = at.flatten(1)
-    right = torch.searchsorted(nodes, x).clamp(1, nodes.shape[-1] - 1)
-    low, high = nodes.gather(-1, right - 1), nodes.gather(-1, right)
-    part = torch.where(high > low, (x - low) / torch.where(high > low, high - low, 1.0), 1.0).clamp(0.0, 1.0)
+def _between(law: SlowLaw, low: Tensor, high: Tensor, at: Tensor) -> SlowLaw:
+    """A law at equally spaced biases from ``low`` to ``high`` ``(G, 1)``, at the biases ``at`` ``(G, R, n)``."""
+    count = law.loss.shape[-1]
+    width = torch.where(high > low, high - low, 1.0)
+    place = ((at.flatten(1) - low) / width * (count - 1)).clamp(0, count - 1)
+    left = place.floor().clamp(0, count - 2).to(torch.int64)
 
-    def pick(of: Callable[[SlowLaw], Tensor]) -> Tensor:
-        left, after = of(law).gather(-1, right - 1), of(law).gather(-1, right)
-        value = left & after if left.dtype == torch.bool else left + part * (after - left)
-        return value.reshape(at.shape)
+    def value(of: Tensor) -> Tensor:
+        return cubic(of, place).reshape(at.shape)
+
+    def both(of: Tensor) -> Tensor:
+        return (of.gather(-1, left) & of.gather(-1, left + 1)).reshape(at.shape)
 
     return SlowLaw(
-        mean=pick(lambda w: w.mean),
-        variance=pick(lambda w: w.variance),
-        gap=pick(lambda w: w.gap),
-        loss=pick(lambda w: w.loss),
-        known=pick(lambda w: w.known),
-        gaussian=pick(lambda w: w.gaussian),
-        frozen=pick(lambda w: w.frozen),
+        mean=value(law.mean),
+        variance=value(law.variance),
+        gap=value(law.gap),
+        loss=value(law.loss),
+        known=both(law.known),
+        gaussian=both(law.gaussian),
+        frozen=both(law.frozen),
         exact=law.exact,
         exact_pair=law.exact_pair,
     )

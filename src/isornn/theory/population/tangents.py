@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Values
+from isornn.theory.population.cubic import NODES, shares
 from isornn.theory.population.jacobian import Derivatives, StateStructure, formed_from, linearise, linearise_read
 from isornn.theory.population.units import (
     Draws,
@@ -36,7 +37,6 @@ BURN = 64
 WINDOW = 16
 _COUNT = 384
 _LEAST = 1e-9
-_NODES = (-1, 0, 1, 2)
 _STEP = -torch.tensor(_LEAST, dtype=torch.float64).log() / (_COUNT - 1)
 
 
@@ -58,21 +58,9 @@ def binned(values: Tensor, loss: Tensor) -> Tensor:
     left = place.floor().clamp(1, _COUNT - 3)
     total = torch.zeros(*values.shape[:-1], _COUNT, dtype=values.dtype)
     index = left.to(torch.int64).expand(values.shape)
-    for node, share in zip(_NODES, _cubic(place - left), strict=True):
+    for node, share in zip(NODES, shares(place - left), strict=True):
         total.scatter_add_(-1, index + node, values * share)
     return total
-
-
-def _cubic(part: Tensor) -> list[Tensor]:
-    """Lagrange's polynomials of the nodes -1, 0, 1 and 2 at ``part``."""
-    shares = []
-    for node in _NODES:
-        share = torch.ones_like(part)
-        for other in _NODES:
-            if other != node:
-                share = share * (part - other) / (node - other)
-        shares.append(share)
-    return shares
 
 
 def falls(loss: Tensor) -> bool:

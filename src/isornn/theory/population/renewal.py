@@ -1,0 +1,182 @@
+"""The renewal equation of a response: lag curves, how they go on, and the rates of curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+_LEAST_RESPONSE = 1e-280
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """Lag curves and how they go on.
+
+    Args:
+        displaced: rho ``(..., rows, T)``; rows are the classes of reads first.
+        kernel: K ``(..., rows, classes, T)``.
+        within: same-step coupling of classes ``(..., classes, classes)``.
+        late_displaced, late_kernel: rho and K at T by what falls at the rates ``rates`` ``(..., B)``, B in place of T.
+        tail: decay per step of rho and K late in what was followed.
+        died: whether they are 0 there but were not at first; the tail is then that of the last steps before.
+    """
+
+    displaced: Tensor
+    kernel: Tensor
+    within: Tensor
+    late_displaced: Tensor
+    late_kernel: Tensor
+    rates: Tensor
+    tail: Tensor
+    died: Tensor
+
+    @staticmethod
+    def of(displaced: Tensor, kernel: Tensor, within: Tensor, carried: Tensor) -> Renewal:
+        """Beyond T curves go on at the rate of ``carried`` ``(..., T)``, what units carry over pointwise.
+
+        They go on from the mean level of their last quarter, as the last term of what oscillates may be near 0.
+        """
+        late, live = late_rate(carried), last_live_rate(carried)
+        tail = torch.where(late > 0, late, live)
+        died = (late == 0) & (live > 0)
+        return Renewal(
+            displaced, kernel, within, _level(displaced, tail), _level(kernel, tail), tail[..., None], tail, died
+        )
+
+    @staticmethod
+    def with_late(displaced: Tensor, kernel: Tensor, within: Tensor, late: Tensor, rates: Tensor) -> Renewal:
+        """``late`` ``(..., rows, 1 + classes, B)``: the displacement's part first."""
+        used = (late != 0).flatten(0, -2).any(0)
+        late, rates = late[..., used], rates[used]
+        leading = displaced.shape[:-2]
+        tail = rates.max() if bool(used.any()) else torch.zeros((), dtype=displaced.dtype)
+        on = (late[..., 0, :], late[..., 1:, :], rates.expand(*leading, -1))
+        return Renewal(displaced, kernel, within, *on, tail.expand(leading), torch.zeros(leading, dtype=torch.bool))
+
+    def after_sources(self, classes: Sequence[int]) -> Renewal:
+        """The same after source terms of unit size in these ``classes`` at step 0, in place of the displacement."""
+        chosen = list(classes)
+        displaced = self.kernel[..., chosen, :].sum(-2)
+        coupled = self.within[..., chosen].sum(-1)
+        displaced[..., : coupled.shape[-1], 0] += coupled
+        return replace(self, displaced=displaced, late_displaced=self.late_kernel[..., chosen, :].sum(-2))
+
+    def profile(self, length: int) -> Tensor:
+        """P by row, ``(..., rows, length)``, times 0 .. length-1; beyond T by the recursion of exponentials."""
+        known, classes = self.kernel.shape[-1], self.kernel.shape[-2]
+        coupling = torch.linalg.inv(torch.eye(classes, dtype=self.kernel.dtype) - self.within)
+        backward = self.kernel[..., 1:].flip(-1)
+        rows = torch.zeros(*self.displaced.shape[:-1], length, dtype=self.kernel.dtype)
+        found = rows[..., :classes, :]
+        rates = self.rates[..., None, :]
+        fading, old = self.late_displaced, torch.zeros(*found.shape[:-1], rates.shape[-1], dtype=rows.dtype)
+        for t in range(length):
+            first = max(0, t - known + 1)
+            past = backward[..., known - 1 - (t - first) :]
+            value = torch.einsum("...rkt,...kt->...r", past, found[..., first:t])
+            if t < known:
+                value = value + self.displaced[..., t]
+            else:
+                old = old * rates + found[..., t - known, None]
+                value = value + fading.sum(-1) + torch.einsum("...rkb,...kb->...r", self.late_kernel, old)
+                fading = fading * rates
+            rows[..., t] = value
+            coupled = (coupling @ value[..., :classes, None])[..., 0]
+            rows[..., :classes, t] = coupled.clamp(-1e250, 1e250)
+        return rows
+
+    def rate(self) -> Tensor:
+        """chi: the largest z at which the spectral radius of ``sum_l K(l) z^-l`` (coupled) is 1, or the tail's rate.
+
+        NaN where the kernel is negative: then the sum does not fall with z, and the profile must be read instead.
+        """
+        classes = self.kernel.shape[-2]
+        kernel = self.kernel[..., :classes, :, 1:]
+        low = self.tail
+        high = 2 * torch.maximum(low, torch.ones_like(low))
+        for _ in range(200):
+            above = self._gain(kernel, high) >= 1
+            if not bool(above.any()):
+                break
+            high = torch.where(above, 2 * high, high)
+        for _ in range(60):
+            middle = (low + high) / 2
+            above = self._gain(kernel, middle) >= 1
+            low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+        negative = (kernel.sum(-1).flatten(-2) < -1e-12 * kernel.abs().sum(-1).flatten(-2).amax(-1, keepdim=True)).any(
+            -1
+        )
+        found = (low + high) / 2
+        return torch.where(negative, torch.nan, torch.where(found < 1e-15, 0.0, found))
+
+    def _gain(self, kernel: Tensor, z: Tensor) -> Tensor:
+        kernel = torch.cat([kernel, self.late_kernel[..., : kernel.shape[-3], :, :1]], -1)
+        steps = torch.arange(1, kernel.shape[-1] + 1, dtype=kernel.dtype)
+        log_z = z.clamp(min=_LEAST_RESPONSE).log()[..., None, None, None]
+        terms = (kernel.abs().clamp(min=_LEAST_RESPONSE).log() - steps * log_z).clamp(max=600.0).exp() * kernel.sign()
+        ratio = (self.tail / z.clamp(min=_LEAST_RESPONSE)).clamp(max=1 - 1e-15)
+        total = terms[..., :-1].sum(-1) + terms[..., -1] / (1 - ratio)[..., None, None]
+        coupled = torch.linalg.solve(torch.eye(total.shape[-1], dtype=total.dtype) - self.within, total)
+        if coupled.shape[-1] == 1:
+            return coupled[..., 0, 0]
+        return torch.linalg.eigvals(coupled).abs().amax(-1)
+
+
+def _level(curve: Tensor, rate: Tensor) -> Tensor:
+    """The value ``(..., 1)`` at T of ``curve`` ``(..., T)``, by its last quarter going on at ``rate``."""
+    length = curve.shape[-1]
+    count = max(1, length // 4)
+    ahead = torch.arange(count, 0, -1, dtype=curve.dtype)
+    moved = rate.reshape(*rate.shape, *(1,) * (curve.dim() - rate.dim())) ** ahead
+    return (curve[..., -count:] * moved).mean(-1, keepdim=True)
+
+
+def late_rate(curve: Tensor, start: float = 0.5, end: float = 1.0) -> Tensor:
+    """Factor per step between the fractions ``start`` and ``end`` of ``curve`` ``(..., T)``; 0 where it died out.
+
+    It is taken between the mean logarithms over either half of that part, which hardly depend on where a curve that
+    oscillates has its crests. Steps at which nothing is left are left out.
+    """
+    last = max(1, round(end * (curve.shape[-1] - 1)))
+    first = min(round(start * (curve.shape[-1] - 1)), last - 1)
+    part = curve[..., first : last + 1]
+    alive = part > _LEAST_RESPONSE
+    steps = torch.arange(part.shape[-1], dtype=curve.dtype).expand(part.shape)
+    points = torch.stack([steps, torch.where(alive, part, 1.0).log()])
+    half = part.shape[-1] // 2
+    counts, sums = alive.to(curve.dtype), torch.where(alive, points, 0.0)
+    (t_a, log_a), (t_b, log_b) = (
+        sums[..., some].sum(-1) / counts[..., some].sum(-1).clamp(min=1) for some in (slice(half), slice(-half, None))
+    )
+    seen = alive[..., :half].any(-1) & alive[..., -2:].any(-1)
+    return torch.where(seen, ((log_b - log_a) / torch.where(seen, t_b - t_a, 1.0)).exp(), 0.0)
+
+
+def last_live_rate(profile: Tensor) -> Tensor:
+    """``late_rate`` of the absolute profile over the longest start of it that has not underflowed."""
+    profile = profile.abs()
+    rate, length = torch.zeros_like(profile[..., 0]), 8
+    while length <= profile.shape[-1]:
+        longer = late_rate(profile[..., :length])
+        rate = torch.where(longer > 0, longer, rate)
+        length *= 2
+    return rate
+
+
+def first_fall(profile: Tensor) -> Tensor:
+    """Steps after step 1 until ``profile`` ``(..., T)`` is 1/e of its value at step 1, log-linear between steps.
+
+    Infinity where it is not reached within the profile; 0 where there is no response at step 1.
+    """
+    start = profile[..., 1]
+    logs = (profile.clamp(min=_LEAST_RESPONSE).log() - start.clamp(min=_LEAST_RESPONSE).log()[..., None])[..., 1:]
+    below = logs <= -1.0
+    index = below.to(torch.int64).argmax(-1).clamp(min=1)
+    after = logs.gather(-1, index[..., None])[..., 0]
+    before = logs.gather(-1, index[..., None] - 1)[..., 0]
+    crossing = index - 1 + (-1.0 - before) / torch.where(after < before, after - before, -1.0)
+    reached = torch.where(below.any(-1), crossing.to(profile.dtype), torch.inf)
+    return torch.where(start > 0, reached, 0.0)
