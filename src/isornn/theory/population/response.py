@@ -15,7 +15,6 @@ from isornn.theory.population.tangents import BURN, Cohort, Curves, grid
 from isornn.theory.population.units import Draws, Field, Laws, Units
 from isornn.theory.records import BEYOND, NEGATIVE, UNENDING, UNSEEN, jackknife, pooled
 
-
 _SHORTEST = 8
 _MOST_STEPS = 1024  # of all cohorts together, unless one takes more
 _LONGEST_SHOWN = 2048
