@@ -20,6 +20,7 @@ from isornn.cells import (
 )
 from isornn.simulation import simulate
 from isornn.theory import analyze
+from isornn.theory.population.settling import controlled
 from populations import FORGETS, LSTM_SLOW, close, population, spread
 
 
@@ -162,3 +163,12 @@ def test_copies_of_units_that_remember_for_thousands_of_steps_settle(weight_var:
     assert float(moments.second_moment) == pytest.approx(q, abs=4 * float(moments.stderr["second_moment"]))
     assert float(moments.correlation) == pytest.approx(correlation, abs=4 * float(moments.stderr["correlation"]))
     assert float(moments.stderr["correlation"]) < 0.006
+
+
+def test_no_second_moment_is_made_negative() -> None:
+    """Of a state that died out but for rounding, whose control has a mean of its own size."""
+    noise = torch.linspace(-1, 1, 32, dtype=torch.float64)[None, :, None].expand(1, 32, 3)
+    mean, control = 1e-30 * (1 + 0.5 * noise), 1e-28 * (1 + noise)
+    torch.testing.assert_close(controlled(mean, [control]), mean)
+    smaller = controlled(mean, [1e-30 * (0.1 + noise)])
+    torch.testing.assert_close(smaller, torch.full_like(mean, 0.95e-30), atol=1e-33, rtol=1e-9)

@@ -146,6 +146,7 @@ def test_typed_cells_have_the_exact_law_of_their_gate() -> None:
     place = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
     exact = torch.special.ndtr((torch.logit(place.sqrt()) - 1.0) / math.sqrt(2.3))
     torch.testing.assert_close(answer.distribution(place), exact, atol=5e-4, rtol=0)  # half of one of 1200 intervals
+    assert float(answer.distribution(0.5)) == float(answer.distribution(place)[1])
     assert answer.residual < 1e-3 and answer.stderr == {"mean": 0.0, "variance": 0.0}
 
 

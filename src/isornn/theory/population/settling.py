@@ -203,7 +203,7 @@ class Dynamics:
             record, alternating = moments.mean(0), _alternating(moments[..., 1])
             # The laws under the gate law that the block had, on average.
             known = self.state_laws(units, mean_field) if known else known
-            means.append(_controlled(record[..., :3], self._beyond(record[..., 3:], units, known)))
+            means.append(controlled(record[..., :3], self._beyond(record[..., 3:], units, known)))
             ends.append(ends[-1] + block)
             if len(means) < 2:
                 continue
@@ -290,17 +290,19 @@ class Dynamics:
         return found
 
 
-def _controlled(mean: Tensor, controls: Sequence[Tensor]) -> Tensor:
+def controlled(mean: Tensor, controls: Sequence[Tensor]) -> Tensor:
     """Means ``(G, R, 3)`` less what moves with the controls ``(G, R, 3)``, by regression over replicates.
 
+    Not where rounding would make a second moment negative, as of a state that dies out.
     Source: control variates, Owen 2013, chapter 8.
     """
+    sampled = mean
     for control in controls:
         spread = control - control.mean(1, keepdim=True)
         together = ((mean - mean.mean(1, keepdim=True)) * spread).sum(1, keepdim=True)
         alone = spread.square().sum(1, keepdim=True)
         mean = mean - torch.where(alone > 0, together / alone.clamp(min=1e-300), 0.0) * control
-    return mean
+    return torch.where(mean[..., 1:2].mean(1, keepdim=True) >= 0, mean, sampled)
 
 
 def _unchanged(before: Tensor, after: Tensor) -> bool:

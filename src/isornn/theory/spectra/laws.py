@@ -84,9 +84,10 @@ class SpectralDensity:
     stderr: dict[str, float]
     residual: float
 
-    def distribution(self, at: Tensor) -> Tensor:
+    def distribution(self, at: float | Tensor) -> Tensor:
         """The share of squared singular values up to each of ``at``, the whole brought to 1; what lies below the first
         point counts as 0 < at."""
+        at = torch.as_tensor(at, dtype=torch.float64)
         known = self._ladder()
         place = at.clamp(min=1e-300).log()
         share = torch.zeros_like(place)
