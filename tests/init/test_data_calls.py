@@ -1,5 +1,7 @@
 """A start for a batch in models that call their layers in other ways than once on whole sequences."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -192,3 +194,36 @@ def test_a_forward_that_changes_the_input_warns(options):
     with pytest.warns(UserWarning, match="0: its forward is its own, and does not return what its weights make"):
         critical_(nn.Sequential(Standardising(3, 16, **options)), batch=batch)
     critical_(nn.Sequential(Packing(3, 16, **options)), batch=batch)
+
+
+class Forecaster(nn.Module):
+    """An encoder and a decoder that reads the targets in training, and what it forecast itself else."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = nn.GRU(1, 8, batch_first=True), nn.GRUCell(1, 8)
+        self.head, self.dropout = nn.Linear(8, 1), nn.Dropout()
+        nn.init.normal_(self.head.weight, std=0.01)
+
+    def forward(self, x, y):
+        h, out = self.encoder(self.dropout(x))[1][0], []
+        step = x[:, -1]
+        for t in range(y.shape[1]):
+            h = self.decoder(step, h)
+            out.append(self.head(h))
+            step = y[:, t] if self.training else out[-1]
+        return torch.stack(out, 1)
+
+
+def test_a_decoder_that_reads_targets_in_training_warns():
+    x, y = torch.randn(16, 20, 1), torch.randn(16, 10, 1)
+    model, starts = Forecaster(), list[LayerStart]()
+    with pytest.warns(UserWarning, match=r"decoder: it is set for its input in eval mode, .*model\.train") as caught:
+        critical_(model, batch=(x, y))
+    assert len(caught) == 1 and model.training and model.dropout.training
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        critical_(model, batch=lambda model: model.train()(x, y), report=starts.append)
+    assert starts[1].input.variance == pytest.approx(1, rel=0.3)
+    with pytest.warns(UserWarning, match="decoder: it is set for its input in eval mode"):
+        isornn.diagnosis.redraw_(model, "decoder", 10, (x, y))

@@ -153,7 +153,13 @@ class Captured:
 
 
 def capture(
-    model: nn.Module, modules: Sequence[RecurrentModule], batch: Any, loss: Loss | None, *, use: bool = False
+    model: nn.Module,
+    modules: Sequence[RecurrentModule],
+    batch: Any,
+    loss: Loss | None,
+    *,
+    use: bool = False,
+    training: bool = False,
 ) -> Captured:
     """Run ``model`` once on ``batch`` and leave both as they were: see `preserve_state`.
 
@@ -165,6 +171,7 @@ def capture(
         loss: of the model's output; gradients are then taken with respect to every captured output and state.
         use: whether to find out what the model does with its modules' results, by a run with gradients enabled; where
             such a run fails, one without them is made. A model that keeps a state is run a second time.
+        training: whether modules of the user's own classes are in training mode. Dropout and normalisation never are.
 
     Raises:
         ValueError: the batch is empty, on the meta device, complex where a recurrent layer reads it, or not what
@@ -175,8 +182,8 @@ def capture(
     model = unwrapped(model)
     if use and loss is None:
         with suppress(Exception):  # a forward may hand its output to numpy; if it fails anyway, the next run says why
-            return _recorded(model, modules, batch, run, None, differentiable=True)
-    return _recorded(model, modules, batch, run, loss, differentiable=loss is not None)
+            return _recorded(model, modules, batch, run, None, differentiable=True, training=training)
+    return _recorded(model, modules, batch, run, loss, differentiable=loss is not None, training=training)
 
 
 def _recorded(
@@ -187,11 +194,14 @@ def _recorded(
     loss: Loss | None,
     *,
     differentiable: bool,
+    training: bool,
 ) -> Captured:
     recorder, again = (CallRecorder({found.module: [] for found in modules}, differentiable) for _ in range(2))
     # A compiled module calls no hooks.
     eager = torch.compiler.set_stance("force_eager") if is_compiled(model) else nullcontext()
     with eager, preserve_state(model, batch), torch.set_grad_enabled(differentiable):
+        for module in model.modules() if training else ():
+            module.training = not type(module).__module__.startswith(("torch.", "isornn."))
         with recorder.attached():
             output = run()
         calls, value, reached = recorder.calls, None, dict[nn.Module, bool]()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +30,7 @@ Report = Callable[["LayerStart"], object]
 SpecFor = Callable[[Cell, float, Input], Spec]
 _ROUNDED = 1.0  # of a pre-activation: by so much a gate may be off where biases cancel large means
 _HALF_PRECISION = 0.05  # of the largest value; bfloat16 and some steps of it
+_OTHER_INPUT = 2.0  # times the root mean square in eval mode that is another input in training; dropout's is below
 _RIDGE = 1e-9  # of the features' mean square, so that a constant feature has a finite weight
 
 
@@ -130,6 +132,7 @@ def start_for_batch_(
             if longest is None:
                 raise ValueError("batch: it reaches no recurrent layer whose input can be read")
             starts += [_set_unreached(layer, longest, spec_for, generator) for layer in found.layers]
+        _warn_of_other_input_in_training(model, modules, batch)
         if report is not None:
             for start in starts:
                 report(start)
@@ -152,6 +155,7 @@ def redraw_for_batch_(
     found = next(found for found in recurrent_modules(model) if found.module is layer.module)
     with all_or_nothing([layer], generator):
         captured = _inputs(model, found, batch)
+        _warn_of_other_input_in_training(model, [found], batch)
         for received in received_by(found, captured) if captured is not None else ():
             if (received.layer.layer, received.layer.direction) == (layer.layer, layer.direction):
                 return _set(received, length, spec_for, generator)
@@ -186,6 +190,35 @@ def _warn_of_unnormalised(start: LayerStart) -> None:
     else:
         return
     warn(f"{start.where}: the features of its input have {wrong}; standardise each feature", UnnormalisedInput)
+
+
+def _warn_of_other_input_in_training(model: nn.Module, modules: Sequence[RecurrentModule], batch: Any) -> None:
+    """Name what is set for the input that it has in eval mode and has another one in training, as with targets that a
+    decoder reads there. A model that cannot be run so, as without its targets, is not judged."""
+    with unhindered(), suppress(Exception):
+        runs = [capture(model, modules, batch, None, training=training).calls for training in (False, True)]
+        for found in modules:
+            as_set, in_training = (_root_mean_square(found, calls[found.module]) for calls in runs)
+            if as_set is None or in_training is None:
+                continue
+            if max(as_set, in_training) > _OTHER_INPUT * min(as_set, in_training):
+                warn(
+                    f"{found.name or found.kind}: it is set for its input in eval mode, of root mean square "
+                    f"{as_set:.2g}; in training mode that is {in_training:.2g}. If it reads targets there (teacher "
+                    "forcing), run the model so: batch=lambda model: model.train()(...)",
+                )
+
+
+def _root_mean_square(found: RecurrentModule, calls: Sequence[Call]) -> float | None:
+    """Of all inputs of all steps; ``None`` where that is not known."""
+    try:
+        inputs = all_inputs(found, calls) if calls else None
+    except CaptureError:
+        inputs = None
+    if inputs is None:
+        return None
+    inside = torch.arange(len(inputs.sequences.values), device=inputs.lengths.device).unsqueeze(1) < inputs.lengths
+    return float(inputs.sequences.values[inside].double().square().mean().sqrt())
 
 
 def _inputs(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedInputs | None:
