@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 import isornn
 from isornn.cells import BiasLaw, Gate, Spec
@@ -19,6 +19,7 @@ from isornn.cells.catalogue import cell_named
 from isornn.nn.gate_tensors import recurrent_layers
 
 KINDS = (
+    "along_batch",
     "amplified",
     "default_start",
     "doubled_bias",
@@ -27,7 +28,9 @@ KINDS = (
     "not_detached",
     "not_reached",
     "padding",
+    "reverse_at_start",
     "saturated_forget_gate",
+    "shorter_unread",
     "stacked_orthogonal",
     "state_carried",
     "state_not_carried",
@@ -51,7 +54,7 @@ class Patient:
 
 
 class Reader(nn.Module):
-    """A recurrent layer and a linear readout of its last output: what most people write."""
+    """A recurrent layer and a linear readout of its last output, or last states: what most people write."""
 
     def __init__(self, recurrent: nn.Module, features: int, classes: int = 10) -> None:
         super().__init__()
@@ -59,8 +62,25 @@ class Reader(nn.Module):
         self.batch_first = bool(getattr(recurrent, "batch_first", False))
 
     def forward(self, x: Tensor) -> Tensor:
-        out, _ = self.recurrent(x)
+        out, state = self.recurrent(x)
+        if getattr(self.recurrent, "bidirectional", False):
+            h = state[0] if isinstance(state, tuple) else state
+            return self.readout(torch.cat([h[-2], h[-1]], -1))
         return self.readout(out[:, -1] if self.batch_first else out[-1])
+
+
+class LastOutput(nn.Module):
+    """The output at the last place, whatever is there."""
+
+    def __init__(self, recurrent: nn.Module, hidden: int) -> None:
+        super().__init__()
+        self.recurrent, self.readout = recurrent, nn.Linear(hidden, 3)
+
+    def forward(self, x: Tensor | PackedSequence) -> Tensor:
+        out = self.recurrent(x)[0]
+        if isinstance(out, PackedSequence):
+            out = pad_packed_sequence(out, batch_first=True)[0]
+        return self.readout(out[:, -1])
 
 
 class Encoder(nn.Module):
@@ -501,6 +521,26 @@ def critical_typed() -> Patient:
     return Patient("critical_typed", None, Reader(layer, 64), _noise(100, 8, 16), 100)
 
 
+def batch_as_time() -> Patient:
+    gru = nn.GRU(5, 32)
+    critical_(gru, 100, _g(120))
+    return Patient("batch_as_time", "along_batch", LastOutput(gru, 32), _noise(24, 100, 5), 100)
+
+
+def padding_read() -> Patient:
+    lstm = nn.LSTM(5, 32, batch_first=True)
+    critical_(lstm, 60, _g(121))
+    lengths = torch.tensor([60, 33, 60, 41, 38, 60])
+    packed = pack_padded_sequence(_noise(6, 60, 5), lengths, batch_first=True, enforce_sorted=False)
+    return Patient("padding_read", "shorter_unread", LastOutput(lstm, 32), packed, 60)
+
+
+def reverse_read_early() -> Patient:
+    lstm = nn.LSTM(5, 32, batch_first=True, bidirectional=True)
+    critical_(lstm, 60, _g(122))
+    return Patient("reverse_read_early", "reverse_at_start", LastOutput(lstm, 64), _noise(6, 60, 5), 60)
+
+
 FLAWED: tuple[Callable[[], Patient], ...] = (
     *(vanishing_rnn, vanishing_lstm, vanishing_gru),
     *(exploding_relu, exploding_tanh, exploding_lstm, coupled_relu),
@@ -513,6 +553,7 @@ FLAWED: tuple[Callable[[], Patient], ...] = (
     forget_bias_3,
     *(padded_lstm, padded_gru, padded_steps_first),
     *(raw_pixels, raw_sensor, tiny_volts),
+    *(batch_as_time, padding_read, reverse_read_early),
 )
 HEALTHY: tuple[Callable[[], Patient], ...] = (
     critical_lstm,

@@ -115,7 +115,7 @@ def padded_tokens() -> Patient:
     tokens = torch.randint(1, 100, (8, 60), generator=_g(62))
     for row, length in enumerate([60, 58, 55, 50, 47, 44, 40, 30]):
         tokens[row, length:] = 0
-    return Patient("padded_tokens", "padding", model, tokens, 60)
+    return Patient("padded_tokens", "padding", model, tokens, 60, _also("reverse_at_start"))
 
 
 def stacked_bidirectional_lstm() -> Patient:

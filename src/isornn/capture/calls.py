@@ -12,8 +12,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from isornn.capture.batches import check_batch, runner
 from isornn.capture.preserve import Unmeasurable, preserve_state
-from isornn.capture.use import Origin, carried_to, changes_gradient, kept_states, oldest, reached_by, within_checkpoint
+from isornn.capture.use import (
+    Origin,
+    carried_to,
+    changes_gradient,
+    kept_states,
+    oldest,
+    random_sum,
+    reached_by,
+    steps_are_rows,
+    within_checkpoint,
+)
 from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
 from isornn.nn.wrappers import is_compiled, unwrapped
 
@@ -106,7 +117,8 @@ class Call:
         altered: whether its state is that in which the call before ended, and has another gradient: see
             `isornn.capture.use.changes_gradient`.
         made: when the graph node of its state was made, as `graph_time`; ``None`` without one.
-        of_output, of_final: gradients of the loss, total derivatives; ``None`` where there is no loss.
+        of_output, of_final: gradients of the loss, total derivatives. Without a loss, of a random sum of the model's
+            outputs where use is looked at, else ``None``.
     """
 
     inputs: Tensor | PackedSequence
@@ -140,6 +152,7 @@ class Captured:
         carried: modules that a second run on the same batch starts from the state in which the first ended, with
             whether that state still has the first run's graph.
         held: by module, the attribute of the model that holds a state in which it ended.
+        along_batch: modules whose steps are the rows of the model's output: see `isornn.capture.use.steps_are_rows`.
     """
 
     calls: dict[nn.Module, list[Call]]
@@ -150,6 +163,7 @@ class Captured:
     carried: Mapping[nn.Module, bool] = field(default_factory=dict)
     layers: Mapping[nn.Module, tuple[RecurrentLayer, ...]] = field(default_factory=dict)
     held: Mapping[nn.Module, str] = field(default_factory=dict)
+    along_batch: frozenset[nn.Module] = frozenset()
 
 
 def capture(
@@ -177,8 +191,8 @@ def capture(
         ValueError: the batch is empty, on the meta device, complex where a recurrent layer reads it, or not what
             forward takes; the loss is not one number that depends on a recurrent layer.
     """
-    _check_batch(batch)
-    run = _runner(model, batch)
+    check_batch(batch)
+    run = runner(model, batch)
     model = unwrapped(model)
     if use and loss is None:
         with suppress(Exception):  # a forward may hand its output to numpy; if it fails anyway, the next run says why
@@ -205,6 +219,9 @@ def _recorded(
         with recorder.attached():
             output = run()
         calls, value, reached = recorder.calls, None, dict[nn.Module, bool]()
+        along_batch = frozenset(
+            own for own, made in calls.items() if differentiable and steps_are_rows(own, made, output)
+        )
         if loss is not None:
             value = loss(output)
             led_to = _differentiate(value, [call for made in calls.values() for call in made])
@@ -212,6 +229,8 @@ def _recorded(
             reached = {module: any(id(call) in led_to for call in made) for module, made in judged.items() if made}
         elif differentiable:
             reached = reached_by(output, calls)
+            with suppress(Exception):  # of a gradient that nobody asked for
+                _differentiate(random_sum(output), [call for made in calls.values() for call in made])
         held = kept_states(model, calls) if differentiable else {}
         if held:
             with again.attached(), suppress(Exception):  # of a run that nobody asked for
@@ -220,86 +239,9 @@ def _recorded(
             module: not made[0].detached for module, made in again.calls.items() if carried_to(made, calls[module])
         }
         known = None if value is None else float(value.detach())
-        return Captured(calls, recorder.refused, recorder.order, known, reached, carried, recorder.layers, held)
-
-
-def _check_batch(batch: Any) -> None:
-    given = list(_tensors(batch))
-    if any(tensor.is_meta for tensor in given):
-        raise Unmeasurable("batch: a tensor on the meta device is not allowed, as it has no values")
-    # Some of several may be empty: features of a kind that the data does not have.
-    if given and all(tensor.numel() == 0 for tensor in given):
-        raise Unmeasurable(
-            f"batch: shape {tuple(given[0].shape)} is not allowed; it holds at least one sequence of one step"
+        return Captured(
+            calls, recorder.refused, recorder.order, known, reached, carried, recorder.layers, held, along_batch
         )
-
-
-def _tensors(batch: Any) -> Iterator[Tensor]:
-    if isinstance(batch, Tensor):
-        yield batch
-    elif isinstance(batch, Mapping | tuple | list):
-        for part in batch.values() if isinstance(batch, Mapping) else batch:
-            yield from _tensors(part)
-
-
-def _runner(model: nn.Module, batch: Any) -> Callable[[], Any]:
-    """What runs the model on the batch."""
-    if callable(batch):
-        return lambda: batch(model)
-    called = unwrapped(model)
-    positional, named = _arguments(called, batch)
-
-    def run() -> Any:
-        with _refused_batch(called, batch):
-            return called(*positional, **named)
-
-    return run
-
-
-def _arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(batch, Mapping):
-        signature = inspect.signature(model.forward)
-        if _binds(signature, **batch) or not _binds(signature, batch):
-            return (), dict(batch)
-        return (batch,), {}
-    # A PackedSequence is a tuple too.
-    if isinstance(batch, (tuple, list)) and not isinstance(batch, PackedSequence):
-        return tuple(batch), {}
-    return (batch,), {}
-
-
-@contextmanager
-def _refused_batch(model: nn.Module, batch: Any) -> Iterator[None]:
-    """Name the batch where a call fails that had no tensor, or arguments that forward does not have."""
-    try:
-        yield
-    except (AttributeError, TypeError, KeyError) as error:
-        signature = inspect.signature(model.forward)
-        if isinstance(batch, Mapping):
-            unbound = not _binds(signature, **batch)
-        else:
-            unbound = isinstance(batch, tuple | list) and not _binds(signature, *batch)
-        if not unbound and _holds_tensor(batch):
-            raise
-        kind = type(batch).__name__
-        if isinstance(batch, Mapping):
-            kind += f" of {', '.join(map(str, batch)) or 'nothing'}"
-        raise Unmeasurable(
-            f"batch: {kind} is not allowed; it must be what forward takes ({', '.join(signature.parameters)}): "
-            f"a tensor, a tuple of arguments or a dict of them by name ({type(error).__name__}: {error})"
-        ) from error
-
-
-def _holds_tensor(batch: Any) -> bool:
-    return any(True for _ in _tensors(batch))
-
-
-def _binds(signature: inspect.Signature, *positional: Any, **named: Any) -> bool:
-    try:
-        signature.bind(*positional, **named)
-    except TypeError:
-        return False
-    return True
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,41 @@ def reached_by(output: Any, calls: Mapping[nn.Module, Sequence[Call]]) -> dict[n
     return {module: module in found for module in tracked}
 
 
+def random_sum(output: Any) -> Tensor:
+    """Of all numbers in an output that have a gradient, with random weights that are the same for equal outputs."""
+    generator, total = torch.Generator().manual_seed(0), torch.zeros((), dtype=torch.float64)
+    for tensor in tensors_in(output):
+        if tensor.requires_grad and tensor.is_floating_point():
+            weights = torch.randn(tensor.shape, dtype=torch.float64, generator=generator).to(tensor.device)
+            total = total.to(tensor.device) + (weights * tensor).sum()
+    return total
+
+
+def steps_are_rows(module: nn.Module, calls: Sequence[Call], output: Any) -> bool:
+    """Whether row k of the model's output depends on step k of the module's alone, and the module's batch is gone.
+
+    So it is where a batch (B, T, D) is given to a module that takes (T, B, D), and what should be its last step is
+    read: every row is then computed from the rows before it. False without gradients.
+    """
+    if len(calls) != 1 or getattr(module, "batch_first", True) or isinstance(calls[0].output, PackedSequence):
+        return False
+    result = calls[0].output
+    rows = next((one for one in tensors_in(output) if one.requires_grad and one.dim()), None)
+    if rows is None or result.dim() != _AXES:
+        return False
+    steps, batch = result.shape[:2]
+    if min(steps, batch) < 2 or rows.shape[0] != steps or batch in rows.shape:
+        return False
+    try:
+        for k in (0, steps - 1):
+            (found,) = torch.autograd.grad(rows[k].double().sum(), result, retain_graph=True, allow_unused=True)
+            if found is None or found.flatten(1).any(1).nonzero().flatten().tolist() != [k]:
+                return False
+    except RuntimeError:  # what the graph has saved was changed in place
+        return False
+    return True
+
+
 def within_checkpoint() -> bool:
     """Whether this runs in a forward pass of `torch.utils.checkpoint` with ``use_reentrant=True``."""
     code, frame = CheckpointFunction.forward.__code__, inspect.currentframe()

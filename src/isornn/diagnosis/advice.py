@@ -102,6 +102,29 @@ for part in parts:
     )
 
 
+def batch_first() -> Advice:
+    """Sequences along the axis that the layer takes for time."""
+    return Advice(
+        """# Where the layer is made:
+recurrent.batch_first = True""",
+        "it is in the model; make the layer with batch_first=True, or give it inputs (T, B, D)",
+    )
+
+
+def last_states() -> Advice:
+    """The result after the last step of each sequence and direction."""
+    return Advice(
+        """import torch
+
+# In forward, in place of output[:, -1]; of an LSTM state is (h, c), of a GRU h:
+output, state = recurrent(x)
+h = state[0] if isinstance(state, tuple) else state
+directions = 2 if recurrent.bidirectional else 1
+last = torch.cat(list(h[-directions:]), -1)""",
+        "it is in the model's forward; read the last layer's last states",
+    )
+
+
 def detach(held: str | None) -> Advice:
     """A kept state without its graph."""
     state = f"self.{held or 'state'}"

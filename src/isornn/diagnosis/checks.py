@@ -17,20 +17,32 @@ from isornn.diagnosis.gradient_checks import (
     Vanishing,
 )
 from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, Unmeasured
-from isornn.diagnosis.use_checks import NotDetached, StateCarried, StateNotCarried, Truncated, Unused
+from isornn.diagnosis.use_checks import (
+    AlongBatch,
+    NotDetached,
+    ReverseAtStart,
+    ShorterUnread,
+    StateCarried,
+    StateNotCarried,
+    Truncated,
+    Unused,
+)
 
 NOT_REACHED = "not_reached"
 
 # Most severe first: what stops training at once, what affects the input of all layers, what shortens their memory, what
 # only costs time.
 CHECKS: tuple[Check, ...] = (
+    AlongBatch(),
     StateNotCarried(),
     NotDetached(),
     Unused(),
+    ShorterUnread(),
     Exploding(),
     Amplified(),
     UnnormalisedInput(),
     Padding(),
+    ReverseAtStart(),
     DefaultStart(),
     StackedOrthogonal(),
     SaturatedForgetGate(),

@@ -13,6 +13,7 @@ from torch.nn.utils import parametrize
 
 from isornn.capture.calls import Call, Captured, RecurrentModule, as_called, capture, recurrent_modules
 from isornn.capture.parts import CaptureError
+from isornn.capture.read import reads_reverse_at_its_start, unread_shorter
 from isornn.capture.sequences import ALTERED, CapturedSequence, longest_sequence
 from isornn.capture.use import restarts
 from isornn.cells import Cell, Spec, SpecError, full_name
@@ -117,8 +118,10 @@ def measure(
             if isinstance(found, Unmeasured):
                 unmeasured.append(found)
             else:
-                sequences.append((module, found))
                 uses[module.module] = _use(module, captured, found, restarted)
+                if captured.loss is None:
+                    found = replace(found, of_output=None, of_ends=None)
+                sequences.append((module, found))
         steps = [int(found.lengths.max()) for _, found in sequences] or [one.steps for one in unmeasured]
         longest = max([*steps, 2]) if length is None else length
         layers: list[LayerDiagnosis] = []
@@ -148,7 +151,7 @@ def _sequence(module: RecurrentModule, captured: Captured) -> CapturedSequence |
         reason = NEVER_CALLED
     if reason is not None:
         return Unmeasured(module.name, module.kind, reason, called=reason != NEVER_CALLED)
-    broken = non_finite(module, calls)
+    broken = non_finite(module, calls, of_loss=captured.loss is not None)
     if broken is not None:
         return Unmeasured(module.name, module.kind, broken, finite=False, steps=_steps(module, calls))
     try:
@@ -181,7 +184,17 @@ def _use(module: RecurrentModule, captured: Captured, found: CapturedSequence, r
     if not any(parameter.requires_grad for parameter in own.parameters()):
         reached = None
     carried, attached = own in captured.carried, captured.carried.get(own, False)
-    return Use(reached, found.windows, restarted, carried, attached, captured.held.get(own) if carried else None)
+    return Use(
+        reached,
+        found.windows,
+        restarted,
+        carried,
+        attached,
+        captured.held.get(own) if carried else None,
+        own in captured.along_batch,
+        unread_shorter(found),
+        reads_reverse_at_its_start(found, module.directions),
+    )
 
 
 def _layers(

@@ -16,9 +16,13 @@ from isornn.nn.layer_step import LayerStep, cast, gate_inputs, own_time
 from isornn.nn.stepped import stepped
 
 
-def non_finite(module: RecurrentModule, calls: Sequence[Call]) -> str | None:
-    """What is not finite and where it is first: weights, inputs, states, outputs, gradients; ``None`` if all is."""
-    for what, values in _tensors(module, calls):
+def non_finite(module: RecurrentModule, calls: Sequence[Call], *, of_loss: bool) -> str | None:
+    """What is not finite and where it is first: weights, inputs, states, outputs, gradients; ``None`` if all is.
+
+    Args:
+        of_loss: whether the calls' gradients are those of a loss; others are not looked at.
+    """
+    for what, values in _tensors(module, calls, of_loss):
         bad = ~values.isfinite()
         if bool(bad.any()):
             kind = "NaN" if bool(values.isnan().any()) else "infinite"
@@ -31,7 +35,7 @@ _INPUT, _STATE, _OUTPUT = "its input", "its initial state", "its output"
 _GRADIENT = "the gradient of the loss with respect to its output"
 
 
-def _tensors(module: RecurrentModule, calls: Sequence[Call]) -> Iterator[tuple[str, Tensor]]:
+def _tensors(module: RecurrentModule, calls: Sequence[Call], of_loss: bool) -> Iterator[tuple[str, Tensor]]:
     for name, parameter in module.module.named_parameters():
         yield f"its {name}", parameter.detach()
     for call in calls:
@@ -42,7 +46,7 @@ def _tensors(module: RecurrentModule, calls: Sequence[Call]) -> Iterator[tuple[s
     for call in calls:
         for part in (data_of(call.output), *call.final):
             yield _OUTPUT, part.detach()
-    for call in calls:
+    for call in calls if of_loss else ():
         for grad in (call.of_output, *(call.of_final or ())):
             if grad is not None:
                 yield _GRADIENT, data_of(grad)

@@ -116,6 +116,11 @@ class Use(Record):
         carried: whether a second run on the same batch starts from the state in which the first ended.
         attached: whether that state then still has the graph of the first run.
         held: the attribute of the model that holds it, as ``"encoder.hidden"``; ``None`` where none was found.
+        along_batch: whether row k of the model's output depends on step k of the module alone, so that the module runs
+            along the batch.
+        unread: how many sequences are shorter than the longest and not read at all, where all longest ones are; 0 where
+            any is read.
+        reverse_at_start: whether of the reverse direction only the output at the last step is read.
 
     >>> import torch
     >>> from isornn.diagnosis import measure
@@ -130,6 +135,9 @@ class Use(Record):
     carried: bool
     attached: bool
     held: str | None = None
+    along_batch: bool = False
+    unread: int = 0
+    reverse_at_start: bool = False
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,67 @@ class StateNotCarried(OfUse):
         )
 
 
+class AlongBatch(OfUse):
+    """Row k of the model's output depends on step k of the module alone, and on no axis is the module's batch left.
+
+    So it is where a batch of sequences is given to a module whose ``batch_first`` is False.
+    """
+
+    kind = "along_batch"
+
+    def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
+        if not use.along_batch:
+            return None
+        return self.finding(
+            layer,
+            f"It runs along the batch, not along time: batch_first is False, its {layer.info.steps} steps are the rows "
+            "of the model's output, and each is computed from the rows before it.",
+            {"steps that an output's row depends on": f"1 of {layer.info.steps}, its own number (bar: any other)"},
+            advice.batch_first(),
+        )
+
+
+class ShorterUnread(OfUse):
+    """Of all sequences shorter than the longest nothing is read, neither outputs nor last states; of the longest it is.
+
+    So it is where the last step of padded outputs is read, which are 0 behind a sequence's end.
+    """
+
+    kind = "shorter_unread"
+
+    def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
+        if not use.unread:
+            return None
+        count = layer.info.sequences
+        return self.finding(
+            layer,
+            f"Of {use.unread} of {count} sequences nothing is read: those shorter than the longest, as where the last "
+            "step of padded outputs is read, which are 0 behind a sequence's end.",
+            {"sequences without a gradient": f"{use.unread} of {count}, all shorter than the longest (bar: 0)"},
+            advice.last_states(),
+        )
+
+
+class ReverseAtStart(OfUse):
+    """Of the last layer's reverse direction only the output at the sequences' last step is read.
+
+    It has then read that one step; the result of its whole run is at step 0, and in the last state.
+    """
+
+    kind = "reverse_at_start"
+
+    def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
+        if not use.reverse_at_start:
+            return None
+        return self.finding(
+            layer,
+            "Of its reverse direction only the output at the last step of the sequences is read, where it has read one "
+            f"step of {layer.info.steps}; the output after all steps is at step 0, and in the last state.",
+            {"steps read by the reverse direction": f"1 of {layer.info.steps} (bar: 2)"},
+            advice.last_states(),
+        )
+
+
 class NotDetached(OfUse):
     """A second run on the same batch starts from the state in which the first ended, which still has its graph."""
 

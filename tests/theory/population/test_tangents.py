@@ -9,7 +9,7 @@ import isornn
 from isornn.cells import LSTM, Cell, Gate, Spec, Values, cell_named, initial_parameters
 from isornn.cells.activations import hard_sigmoid
 from isornn.theory.population.jacobian import _by_new_state, formed_from, linearise
-from isornn.theory.population.response import Renewal
+from isornn.theory.population.renewal import Renewal
 from isornn.theory.population.tangents import binned, falls, grid
 
 

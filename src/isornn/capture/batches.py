@@ -1,0 +1,93 @@
+"""A batch of any form, and the model run on it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from isornn.capture.preserve import Unmeasurable
+from isornn.nn.wrappers import unwrapped
+
+
+def check_batch(batch: Any) -> None:
+    given = list(_tensors(batch))
+    if any(tensor.is_meta for tensor in given):
+        raise Unmeasurable("batch: a tensor on the meta device is not allowed, as it has no values")
+    # Some of several may be empty: features of a kind that the data does not have.
+    if given and all(tensor.numel() == 0 for tensor in given):
+        raise Unmeasurable(
+            f"batch: shape {tuple(given[0].shape)} is not allowed; it holds at least one sequence of one step"
+        )
+
+
+def _tensors(batch: Any) -> Iterator[Tensor]:
+    if isinstance(batch, Tensor):
+        yield batch
+    elif isinstance(batch, Mapping | tuple | list):
+        for part in batch.values() if isinstance(batch, Mapping) else batch:
+            yield from _tensors(part)
+
+
+def runner(model: nn.Module, batch: Any) -> Callable[[], Any]:
+    """What runs the model on the batch."""
+    if callable(batch):
+        return lambda: batch(model)
+    called = unwrapped(model)
+    positional, named = _arguments(called, batch)
+
+    def run() -> Any:
+        with _refused_batch(called, batch):
+            return called(*positional, **named)
+
+    return run
+
+
+def _arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(batch, Mapping):
+        signature = inspect.signature(model.forward)
+        if _binds(signature, **batch) or not _binds(signature, batch):
+            return (), dict(batch)
+        return (batch,), {}
+    # A PackedSequence is a tuple too.
+    if isinstance(batch, (tuple, list)) and not isinstance(batch, PackedSequence):
+        return tuple(batch), {}
+    return (batch,), {}
+
+
+@contextmanager
+def _refused_batch(model: nn.Module, batch: Any) -> Iterator[None]:
+    """Name the batch where a call fails that had no tensor, or arguments that forward does not have."""
+    try:
+        yield
+    except (AttributeError, TypeError, KeyError) as error:
+        signature = inspect.signature(model.forward)
+        if isinstance(batch, Mapping):
+            unbound = not _binds(signature, **batch)
+        else:
+            unbound = isinstance(batch, tuple | list) and not _binds(signature, *batch)
+        if not unbound and _holds_tensor(batch):
+            raise
+        kind = type(batch).__name__
+        if isinstance(batch, Mapping):
+            kind += f" of {', '.join(map(str, batch)) or 'nothing'}"
+        raise Unmeasurable(
+            f"batch: {kind} is not allowed; it must be what forward takes ({', '.join(signature.parameters)}): "
+            f"a tensor, a tuple of arguments or a dict of them by name ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _holds_tensor(batch: Any) -> bool:
+    return any(True for _ in _tensors(batch))
+
+
+def _binds(signature: inspect.Signature, *positional: Any, **named: Any) -> bool:
+    try:
+        signature.bind(*positional, **named)
+    except TypeError:
+        return False
+    return True

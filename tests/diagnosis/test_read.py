@@ -1,0 +1,124 @@
+"""Which of a layer's results a model reads: the wrong axis, padding in place of ends, the reverse direction's start."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+import isornn
+from isornn.diagnosis import findings, measure
+
+OF_READ = {"along_batch", "shorter_unread", "reverse_at_start"}
+X = torch.randn(12, 30, 4, generator=torch.Generator().manual_seed(0))
+LENGTHS = torch.tensor([30, 12, 7, 30, 25, 16, 9, 5, 29, 11, 14, 8])
+LABELS = torch.arange(12) % 3
+
+
+def last(output, state):
+    return output[:, -1]
+
+
+def mean(output, state):
+    return output.mean(1)
+
+
+def every(output, state):
+    return output
+
+
+def ends(output, state):
+    h = state[0] if isinstance(state, tuple) else state
+    return torch.cat(list(h[-output.shape[-1] // h.shape[-1] :]), -1)
+
+
+class Classifier(nn.Module):
+    def __init__(self, read, kind=nn.LSTM, **options):
+        super().__init__()
+        self.read, self.rnn = read, kind(4, 8, **options)
+        self.head = nn.Linear(8 * (2 if self.rnn.bidirectional else 1), 3)
+
+    def forward(self, x, lengths=None):
+        if lengths is not None:
+            x = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        output, state = self.rnn(x)
+        if lengths is not None:
+            output, _ = pad_packed_sequence(output, batch_first=True)
+        return self.head(self.read(output, state))
+
+
+def found(model, batch, **options):
+    return {one.kind: one for one in findings(measure(model, batch, **options)) if one.kind in OF_READ}
+
+
+@pytest.mark.parametrize("target", [None, LABELS])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_batch_given_as_time_is_named(target, layers):
+    one = found(Classifier(last, num_layers=layers), X, target=target)
+    assert set(one) == {"along_batch"} and "its 12 steps are the rows" in one["along_batch"].sentence
+    assert not found(Classifier(last, num_layers=layers, batch_first=True), X, target=target)
+
+
+class TimeFirst(nn.Module):
+    def __init__(self, read):
+        super().__init__()
+        self.rnn, self.head, self.read = nn.GRU(4, 8), nn.Linear(8, 3), read
+
+    def forward(self, x):
+        return self.head(self.read(self.rnn(x.transpose(0, 1))[0]))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda out: out[-1],
+        lambda out: out,
+        lambda out: out.transpose(0, 1),
+        lambda out: out.mean(0),
+        lambda out: out.flatten(0, 1),
+        lambda out: out[-1].mean(0),
+    ],
+)
+def test_time_first_is_no_fault(read):
+    assert not found(TimeFirst(read), X)
+
+
+@pytest.mark.parametrize("target", [None, LABELS])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, isornn.nn.LSTM])
+def test_the_last_step_of_padded_outputs_is_named(target, kind):
+    one = found(Classifier(last, kind, batch_first=True), (X, LENGTHS), target=target)
+    assert set(one) == {"shorter_unread"} and "Of 10 of 12 sequences" in one["shorter_unread"].sentence
+    for read in (mean, ends):
+        assert not found(Classifier(read, kind, batch_first=True), (X, LENGTHS), target=target)
+
+
+def test_sequences_without_a_label_are_no_fault():
+    labels = torch.where(LENGTHS < 10, -100, LABELS)
+    assert not found(Classifier(ends, batch_first=True), (X, LENGTHS), target=labels)
+
+
+@pytest.mark.parametrize("target", [None, LABELS])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_reverse_direction_read_at_its_start_is_named(target, layers):
+    options = {"num_layers": layers, "bidirectional": True, "batch_first": True}
+    one = found(Classifier(last, **options), X, target=target)
+    assert set(one) == {"reverse_at_start"} and one["reverse_at_start"].layer == "rnn l0"
+    for read in (mean, ends):
+        assert not found(Classifier(read, **options), X, target=target)
+    assert not found(Classifier(every, **options), X)
+
+
+def test_the_remedy_reads_all_steps_of_all_sequences():
+    model = Classifier(last, batch_first=True, bidirectional=True)
+    remedy = found(model, (X, LENGTHS))["shorter_unread"].remedy
+    packed = pack_padded_sequence(X, LENGTHS, batch_first=True, enforce_sorted=False)
+    names = {"recurrent": model.rnn, "x": packed}
+    exec(remedy, names)
+    torch.testing.assert_close(names["last"], ends(*((out := model.rnn(packed))[0].data, out[1])))
+
+
+def test_an_output_without_a_gradient_is_not_judged():
+    class Detached(Classifier):
+        def forward(self, x, lengths=None):
+            return super().forward(x, lengths).argmax(-1)
+
+    assert not found(Detached(last, batch_first=True), (X, LENGTHS))
