@@ -332,3 +332,60 @@ def test_the_attribute_that_holds_a_state_is_named(kind, made, place):
     torch.manual_seed(0)
     found = {one.kind: one for one in findings(measure(made(kind), torch.randn(6, 30, 4), theory=False))}
     assert found["state_carried"].remedy.splitlines()[-1] == f"model.{place}{kind} = None"
+
+
+def row_by_row(net, x):
+    return torch.cat([net.head(net.rnn(x[k : k + 1])[0][:, -1]) for k in range(len(x))])
+
+
+def split_rows(net, x):
+    return torch.cat([net.head(net.rnn(row)[0][:, -1]) for row in x.split(1)])
+
+
+def rows_of_an_embedding(net, x):
+    return torch.stack([net.head(net.rnn(row.unsqueeze(0))[0][0, -1]) for row in 2 * x])
+
+
+@pytest.mark.parametrize("forward", [row_by_row, split_rows, rows_of_an_embedding])
+def test_rows_of_a_batch_are_no_parts_of_a_sequence(forward):
+    assert not kinds(Net(forward, batch_first=True), X.transpose(0, 1).contiguous()) & OF_USE
+
+
+@pytest.mark.parametrize("kind", [nn.GRUCell, nn.RNNCell])
+def test_a_state_of_zeros_that_is_passed_on_is_carried(kind):
+    net = Net(by_hand, kind)
+    for parameter in net.rnn.parameters():
+        parameter.data.zero_()
+    assert "state_not_carried" not in kinds(net, X)
+
+
+def test_a_module_within_vmap_is_named():
+    class Ensemble(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.cell = nn.GRU(3, 8), isornn.nn.GRU(3, 8)
+
+        def forward(self, x):
+            many = torch.func.vmap(lambda one: self.cell(one)[0])(torch.stack([x, 2 * x]))
+            return self.rnn(x)[0] + many.sum(0)
+
+    diagnosis = measure(Ensemble(), X)
+    assert [layer.info.name for layer in diagnosis.layers] == ["rnn l0"]
+    assert [(one.module, "within torch.func" in one.reason) for one in diagnosis.unmeasured] == [("cell", True)]
+    with pytest.warns(UserWarning, match=r"cell: its input is not known: it is called within torch\.func"):
+        isornn.init.critical_(Ensemble(), batch=X)
+
+
+def test_a_redrawn_module_that_shares_its_weights_warns():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.GRU(8, 8), nn.GRU(8, 8)
+            for name, parameter in self.a.named_parameters():
+                setattr(self.b, name, parameter)
+
+        def forward(self, x):
+            return self.b(self.a(x)[0])[0]
+
+    with pytest.warns(UserWarning, match="b: it shares parameters with a"):
+        isornn.diagnosis.redraw_(Tied(), "b l0", 60, torch.randn(60, 4, 8))

@@ -317,6 +317,9 @@ class CallRecorder:
         if not isinstance(inputs, Tensor | PackedSequence):
             self.refused[module] = f"its input is {type(inputs).__name__}, not a tensor or PackedSequence"
             return
+        if any(map(_is_transformed, (data_of(inputs), *module.parameters(recurse=False)))):
+            self.refused[module] = "it is called within torch.func (vmap, grad), where tensors have no values"
+            return
         if data_of(inputs).numel() == 0:
             shape = tuple(data_of(inputs).shape)
             self._reject(module, f"a recurrent layer receives shape {shape} from it; that holds no step to measure")
@@ -378,6 +381,11 @@ class CallRecorder:
             # wanted is that of the rest of the model with respect to each.
             data = data.view_as(data) if data.requires_grad else data.detach().requires_grad_(True)
         return with_data(value, data)
+
+
+def _is_transformed(tensor: Tensor) -> bool:
+    """Whether it is what `torch.func` hands to the function that it transforms."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
 
 
 def is_captured(module: nn.Module) -> bool:

@@ -55,7 +55,8 @@ def preserve_state(model: nn.Module, batch: Any = None) -> Iterator[None]:
         raise Unmeasurable("model: it has lazy parameters that no run has created yet; run it once before")
     if any(tensor.is_meta for tensor in tensors):
         raise Unmeasurable(
-            "model: it is on the meta device, so it has no values; give it some with model.to_empty(...)"
+            "model: it is on the meta device, so it has no values; model.to_empty(...) makes room for them, and "
+            "load_state_dict or each module's reset_parameters gives them"
         )
     restore: dict[int, Callable[[], object]] = {}
     for module in model.modules():

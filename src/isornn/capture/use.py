@@ -31,14 +31,14 @@ class Origin:
     Args:
         storage: an identifier of the storage.
         offset, shape, strides: as torch has them, in numbers.
-        axes: of the tensor that it is a view of; its own where it is none.
+        whole: shape of the tensor that it is a view of; its own where it is none.
     """
 
     storage: int
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    axes: int
+    whole: tuple[int, ...]
 
     @staticmethod
     def of(inputs: Tensor | PackedSequence) -> Origin | None:
@@ -47,23 +47,30 @@ class Origin:
             return None
         base = inputs if inputs._base is None else inputs._base
         storage = int(inputs.untyped_storage()._cdata)
-        return Origin(storage, int(inputs.storage_offset()), tuple(inputs.shape), inputs.stride(), base.dim())
+        return Origin(storage, int(inputs.storage_offset()), tuple(inputs.shape), inputs.stride(), tuple(base.shape))
 
     def follows(self, before: Origin, time: int) -> bool:
-        """Whether it begins where ``before`` ends along the axis ``time`` of a tensor with as many axes."""
-        if (self.storage, self.strides, self.axes) != (before.storage, before.strides, before.axes):
+        """Whether it begins where ``before`` ends along the axis ``time`` of a tensor with as many axes.
+
+        Not where both have all of that axis: rows of a batch, whole sequences, lie one behind the other in memory too.
+        """
+        if (self.storage, self.strides, self.whole) != (before.storage, before.strides, before.whole):
+            return False
+        if len(self.whole) != len(self.shape) or self.shape[time] == before.shape[time] == self.whole[time]:
             return False
         same = all(a == b for axis, (a, b) in enumerate(zip(self.shape, before.shape, strict=True)) if axis != time)
-        whole = self.axes == len(self.shape)
-        return same and whole and self.offset == before.offset + before.shape[time] * self.strides[time]
+        return same and self.offset == before.offset + before.shape[time] * self.strides[time]
 
 
 def restarts(module: nn.Module, calls: Sequence[Call]) -> int:
     """How many calls began at state 0 one after the other although they read one sequence; 0 where none did.
 
-    Calls read one sequence where each has one step, or where each input begins in memory where the one before ends.
+    Calls read one sequence where each has one step, or where each input begins in memory where the one before ends. Of
+    states that are 0 throughout, as of dead units, those that are passed on count as carried.
     """
     if len(calls) < _FEWEST or getattr(module, "bidirectional", False) or not all(map(_starts_blank, calls)):
+        return 0
+    if any(_passed_on(before.final, after.state) for before, after in pairwise(calls)):
         return 0
     places = [call.origin for call in calls if call.origin is not None]
     if len(places) < len(calls):
@@ -77,6 +84,12 @@ def restarts(module: nn.Module, calls: Sequence[Call]) -> int:
     single = all(place.shape == places[0].shape and place.shape[time] == 1 for place in places)
     in_line = all(b.follows(a, time) for a, b in pairwise(places))
     return len(calls) if single or in_line else 0
+
+
+def _passed_on(ended: States, state: States | None) -> bool:
+    return state is not None and all(
+        a.shape == b.shape and torch.equal(a, b) for a, b in zip(ended, state, strict=False)
+    )
 
 
 def _starts_blank(call: Call) -> bool:

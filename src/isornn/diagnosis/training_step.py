@@ -392,7 +392,8 @@ def _gradients(
 def _where_not_finite(module: RecurrentModule, calls: list[Call]) -> str:
     gradient = longest_sequence(module, calls).of_output
     place = "" if gradient is None else first_step(gradient, backwards=True)
-    return f"{NOT_FINITE[0].upper()}{NOT_FINITE[1:]}{place}. A GradScaler that looks for its scale does this."
+    sentence = f"{NOT_FINITE[0].upper()}{NOT_FINITE[1:]}{place}."
+    return f"{sentence} A GradScaler, where there is one, may be looking for its scale."
 
 
 def _truncated(found: CapturedSequence, one: LayerReplay) -> dict[str, str]:

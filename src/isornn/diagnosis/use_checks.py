@@ -224,7 +224,7 @@ def median_time(memory: Memory) -> float:
 def truncated(memory: Memory, window: int) -> str:
     """The sentence, which a monitor has too."""
     return (
-        f"Backpropagation is truncated to {window} steps, shorter than the memory: {retaining(memory, window):.0%} of "
-        f"the units have a time constant above that (median {median_time(memory):.3g} steps), so what they retain is "
+        f"Backpropagation is truncated to {counted(window, 'step')}, shorter than the memory: "
+        f"{retaining(memory, window):.0%} of the units have a time constant above that (median {median_time(memory):.3g} steps), so what they retain is "
         "not trained."
     )

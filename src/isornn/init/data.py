@@ -116,7 +116,8 @@ def start_for_batch_(
     """
     check_generator(generator)
     modules = in_forward_order(model, batch)
-    _warn_of_shared(modules)
+    for number, found in enumerate(modules):
+        _warn_of_shared(found, modules[:number])
     starts: list[LayerStart] = []
     with all_or_nothing([layer for found in modules for layer in found.layers], generator):
         for found in modules:
@@ -152,7 +153,9 @@ def redraw_for_batch_(
     Args, raises: as `start_for_batch_`.
     """
     check_generator(generator)
-    found = next(found for found in recurrent_modules(model) if found.module is layer.module)
+    modules = recurrent_modules(model)
+    found = next(found for found in modules if found.module is layer.module)
+    _warn_of_shared(found, [other for other in modules if other is not found])
     with all_or_nothing([layer], generator):
         captured = _inputs(model, found, batch)
         _warn_of_other_input_in_training(model, [found], batch)
@@ -171,12 +174,11 @@ def in_forward_order(model: nn.Module, batch: Any) -> list[RecurrentModule]:
     return sorted(modules, key=lambda found: place.get(found.module, len(place)))
 
 
-def _warn_of_shared(modules: Sequence[RecurrentModule]) -> None:
-    owners: dict[int, RecurrentModule] = {}
-    for found in modules:
-        others = {owners.setdefault(id(own), found).name for own in found.module.parameters(recurse=False)}
-        for other in sorted(others - {found.name}):
-            warn(f"{found.name}: it shares parameters with {other}, and sets them for its own input")
+def _warn_of_shared(found: RecurrentModule, others: Sequence[RecurrentModule]) -> None:
+    own = set(map(id, found.module.parameters(recurse=False)))
+    for other in others:
+        if own.intersection(map(id, other.module.parameters(recurse=False))):
+            warn(f"{found.name}: it shares parameters with {other.name}, and sets them for its own input")
 
 
 def _warn_of_unnormalised(start: LayerStart) -> None:
