@@ -225,6 +225,6 @@ def truncated(memory: Memory, window: int) -> str:
     """The sentence, which a monitor has too."""
     return (
         f"Backpropagation is truncated to {counted(window, 'step')}, shorter than the memory: "
-        f"{retaining(memory, window):.0%} of the units have a time constant above that (median {median_time(memory):.3g} steps), so what they retain is "
-        "not trained."
+        f"{retaining(memory, window):.0%} of the units have a time constant above that (median "
+        f"{median_time(memory):.3g} steps), so what they retain is not trained."
     )
