@@ -106,8 +106,8 @@ def power_of_ten(exponent: float) -> str:
 
     >>> power_of_ten(-400.3), power_of_ten(-0.5), power_of_ten(math.nan), power_of_ten(-math.inf)
     ('5.0e-401', '0.316', '', '0')
-    >>> power_of_ten(-3), power_of_ten(4)
-    ('1.0e-3', '1.0e4')
+    >>> power_of_ten(-3), power_of_ten(4), power_of_ten(4.9999)
+    ('1.0e-3', '1.0e4', '1.0e5')
     """
     if math.isnan(exponent):
         return ""
@@ -116,16 +116,17 @@ def power_of_ten(exponent: float) -> str:
     if -3 < exponent < 4:
         return f"{10**exponent:.3g}"
     whole = math.floor(exponent)
-    return f"{10 ** (exponent - whole):.1f}e{whole}"
+    digits = f"{10 ** (exponent - whole):.1f}"
+    return f"1.0e{whole + 1}" if digits == "10.0" else f"{digits}e{whole}"
 
 
 def steps(number: float) -> str:
     """So many steps.
 
-    >>> steps(1.0), steps(0.4), steps(12345.6)
-    ('1 step', '0.4 steps', '12,346 steps')
+    >>> steps(1.0), steps(0.4), steps(999.6), steps(12345.6)
+    ('1 step', '0.4 steps', '1,000 steps', '12,346 steps')
     """
-    shown = f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
+    shown = f"{number:,.0f}" if number >= 99.95 else f"{number:.3g}"
     return f"{shown} step" + ("" if shown == "1" else "s")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -293,10 +293,10 @@ class CallRecorder:
         """
         handles: list[Any] = []
         try:
-            for module in self.calls:
-                module.__dict__[_MARK] = True
-                handles += attach(module, self.before, self.after)
-            yield
+            with marked(self.calls):
+                for module in self.calls:
+                    handles += attach(module, self.before, self.after)
+                yield
         except Exception as error:
             if self.rejected is not None:  # which a model need not survive
                 raise Unmeasurable(self.rejected) from error
@@ -304,8 +304,6 @@ class CallRecorder:
         finally:
             for handle in handles:
                 handle.remove()
-            for module in self.calls:
-                module.__dict__.pop(_MARK, None)
         if self.rejected is not None:
             raise Unmeasurable(self.rejected)
 
@@ -388,8 +386,21 @@ def _is_transformed(tensor: Tensor) -> bool:
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
 
 
+@contextmanager
+def marked(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Within the block calls of these modules are a measurement's own, which a `Monitor` ignores."""
+    own = list(modules)
+    for module in own:
+        module.__dict__[_MARK] = True
+    try:
+        yield
+    finally:
+        for module in own:
+            module.__dict__.pop(_MARK, None)
+
+
 def is_captured(module: nn.Module) -> bool:
-    """Whether the call is one that `capture` makes, not the user's own."""
+    """Whether the call is one that a measurement makes, not the user's own."""
     return _MARK in module.__dict__
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,6 +31,27 @@ class Part:
     of_final: Sequence[States] | None
     detached: bool
     altered: bool
+
+    def of_row(self, row: int) -> Part:
+        """The same of one row of the batch, which is kept as an axis of length 1."""
+
+        def in_time(values: Tensor) -> Tensor:
+            return values[:, row : row + 1]
+
+        def by_layer(states: Sequence[States] | None) -> Sequence[States] | None:
+            return states and [tuple(state[row : row + 1] for state in layer) for layer in states]
+
+        final = by_layer(self.final)
+        assert final is not None
+        return replace(
+            self,
+            sequences=self.sequences.with_values(in_time(self.sequences.values)),
+            initial=by_layer(self.initial),
+            output=in_time(self.output),
+            final=final,
+            of_output=None if self.of_output is None else in_time(self.of_output),
+            of_final=by_layer(self.of_final),
+        )
 
 
 def read_part(module: RecurrentModule, call: Call) -> Part:

@@ -30,7 +30,7 @@ def preserve_state(model: nn.Module, batch: Any = None) -> Iterator[None]:
     Restored: values of parameters and buffers, their ``.grad`` and ``requires_grad``, every module's own attributes
     (``training``, hooks, a state carried from call to call) with the contents of tensors, arrays, lists, dicts, sets
     and deques in them and the states of generators, the random state of torch on the CPU and on the model's CUDA
-    devices, of numpy and of Python, and cuDNN's flags. Not restored: what other objects hold that a module's
+    devices, of numpy and of Python, and whether cuDNN is used. Not restored: what other objects hold that a module's
     attributes refer to.
 
     Eval mode: dropout is off, so that the run is the one network that the weights describe and can be replayed, and
@@ -66,10 +66,8 @@ def preserve_state(model: nn.Module, batch: Any = None) -> Iterator[None]:
     _snapshot(batch, restore)
     python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global state is what is kept)
     devices = sorted({tensor.get_device() for tensor in tensors if tensor.is_cuda})
-    cudnn = torch.backends.cudnn
-    flags = {"benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic, "allow_tf32": cudnn.allow_tf32}
     try:
-        with torch.random.fork_rng(devices=devices), cudnn.flags(enabled=False, **flags):
+        with torch.random.fork_rng(devices=devices), _without_cudnn():
             for module in model.modules():
                 module.training = False
                 _estimate_spectral_norms(module)
@@ -82,6 +80,18 @@ def preserve_state(model: nn.Module, batch: Any = None) -> Iterator[None]:
         with ExitStack() as undone:  # each of them, even if another fails
             for undo in reversed(restore.values()):
                 undone.callback(undo)
+
+
+@contextmanager
+def _without_cudnn() -> Iterator[None]:
+    # Not by `torch.backends.cudnn.flags`: it asks whether TF32 is allowed, which torch refuses to say where the user
+    # has given convolutions and recurrent layers precisions of their own.
+    before = torch._C._get_cudnn_enabled()
+    torch._C._set_cudnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_cudnn_enabled(before)
 
 
 @torch.no_grad()

@@ -161,58 +161,50 @@ def _cuts(parts: Sequence[Part]) -> tuple[int, ...]:
 
 def _by_row(parts: Sequence[Part], runs: Sequence[Run]) -> CapturedSequence:
     """The longest runs as a batch of sequences with lengths, as many as the largest call has rows."""
-    batch, device = max(part.output.shape[1] for part in parts), parts[0].output.device
-    longest, chosen = runs[0], runs[:batch]
-    rows, starts, lengths = (
-        torch.tensor([getattr(run, name) for run in chosen], device=device) for name in ("row", "start", "steps")
+    batch = max(part.output.shape[1] for part in parts)
+    calls, chains = len(parts), len(runs)
+    each = [
+        _joined([part.of_row(run.row) for part in parts[run.first : run.last]], calls, chains) for run in runs[:batch]
+    ]
+    longest = parts[runs[0].first : runs[0].last]
+    return replace(
+        _as_one_batch(each),
+        cuts=_cuts(longest),
+        goes_on=_goes_on_detached(longest[0]),
+        altered=any(part.altered for part in parts),
     )
-    # Behind its end a run stays at its last step.
-    steps = starts + torch.arange(longest.steps, device=device).unsqueeze(1).minimum(lengths - 1)
+
+
+def _as_one_batch(each: Sequence[CapturedSequence]) -> CapturedSequence:
+    """Sequences of one row each, the longest first, as one batch; their lengths say where each ends."""
+    device, steps = each[0].output.device, len(each[0].output)
+    lengths = torch.tensor([len(one.output) for one in each], device=device)
 
     def in_time(values: Sequence[Tensor]) -> Tensor:
-        """(T, B, .) of the runs, from (steps, rows, .) of each call."""
-        padded = [nn.functional.pad(one, (0, 0, 0, batch - one.shape[1])) for one in values]
-        return sequences.ended(torch.cat(padded)[steps, rows])
+        """(T, B, .) of (steps, 1, .) each, 0 behind their ends."""
+        return torch.cat([nn.functional.pad(one, (0, 0, 0, 0, 0, steps - len(one))) for one in values], 1)
 
-    def of_calls(numbers: Sequence[int], found: Sequence[Sequence[States]]) -> Sequence[States]:
-        """By layer the runs' rows (B, .) of their calls with these numbers."""
-        layers = zip(*([found[number] for number in numbers]), strict=True)
-        return [
-            tuple(
-                torch.stack([one[run.row] for one, run in zip(values, chosen, strict=True)])
-                for values in zip(*states, strict=True)
-            )
-            for states in layers
-        ]
+    def by_layer(states: Sequence[Sequence[States]]) -> Sequence[States]:
+        """(B, .) each of (1, .) each."""
+        return [tuple(torch.cat(rows) for rows in zip(*layer, strict=True)) for layer in zip(*states, strict=True)]
 
-    sequences = Sequences(parts[0].sequences.values, lengths)
-    blank = [[tuple(map(torch.zeros_like, states)) for states in part.final] for part in parts]
-    given = [zero if part.initial is None else part.initial for part, zero in zip(parts, blank, strict=True)]
-    of_output = [part.of_output for part in parts if part.of_output is not None]
-    of_final = [part.of_final for part in parts if part.of_final is not None]
-    last = [run.last - 1 for run in chosen]
-    times = list(accumulate(len(part.output) for part in parts))
-    # By time, each run's call that ends then.
-    ends = [{times[number] - run.start: number for number in range(run.first, run.last)} for run in chosen]
-    at = sorted({time for own in ends for time in own}) if of_final else []
+    final = [one.ends[len(one.output)] for one in each]
+    blank = [[tuple(map(torch.zeros_like, layer)) for layer in states] for states in final]
+    of_output = [one.of_output for one in each if one.of_output is not None]
+    of_ends = [one.of_ends for one in each if one.of_ends is not None]
+    times = sorted({time for own in of_ends for time in own})
     return CapturedSequence(
-        sequences.with_values(in_time([part.sequences.values for part in parts])),
+        Sequences(in_time([one.sequences.values for one in each]), lengths),
         None,
-        of_calls([run.first for run in chosen], given),
-        in_time([part.output for part in parts]),
-        {longest.steps: of_calls(last, [part.final for part in parts])},
+        by_layer([zero if one.initial is None else one.initial for one, zero in zip(each, blank, strict=True)]),
+        in_time([one.output for one in each]),
+        {steps: by_layer(final)},
         in_time(of_output) if of_output else None,
-        {t: of_calls([own.get(t, end) for own, end in zip(ends, last, strict=True)], of_final) for t in at} or None,
-        calls=len(parts),
-        chains=len(runs),
-        cuts=tuple(
-            times[number - 1] - longest.start
-            for number in range(longest.first + 1, longest.last)
-            if parts[number].detached
-        ),
-        goes_on=_goes_on_detached(parts[longest.first]),
-        of_rows={t: torch.tensor([t in own for own in ends], device=device) for t in at} or None,
-        altered=any(part.altered for part in parts),
+        # Where no call of a sequence ends, its last gradient stands in, which ``of_rows`` leaves out.
+        {time: by_layer([own.get(time, own[max(own)]) for own in of_ends]) for time in times} or None,
+        each[0].calls,
+        each[0].chains,
+        of_rows={time: torch.tensor([time in own for own in of_ends], device=device) for time in times} or None,
     )
 
 

@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isornn.cli.options import (
+    NO_INPUT,
     AllowImport,
     AsJson,
-    Autocorrelation,
     CellName,
-    Correlation,
     Figure,
     GivenInput,
     Hidden,
-    InputMean,
     Inputs,
     Length,
     Steps,
     Tied,
-    Variance,
+    with_input_options,
 )
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
 from isornn.formatting import plus_minus, rounded
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from isornn.theory.records import Analysis
 
 
+@with_input_options
 def analyze(
     specs: Annotated[
         list[Path] | None,
@@ -44,10 +43,7 @@ def analyze(
         str | None, typer.Option("--init", metavar="START", help="torch (default), standard, chrono, critical, ...")
     ] = None,
     length: Length = None,
-    input_variance: Variance = None,
-    input_correlation: Correlation = None,
-    input_mean: InputMean = None,
-    input_autocorrelation: Autocorrelation = None,
+    law: GivenInput = NO_INPUT,
     tied: Tied = False,
     steps: Steps = None,
     allow_import: AllowImport = None,
@@ -62,7 +58,6 @@ def analyze(
     tied_steps = ask.tied_steps(tied, steps)
     if specs:
         ask.alone(cell=cell, hidden=hidden, inputs=inputs, init=init)
-    law = GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation)
     if specs and len(specs) > 1:
         _stack(specs, law, allow_import, length, tied_steps, json, plot)
         return

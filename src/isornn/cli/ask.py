@@ -13,7 +13,7 @@ import torch
 from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.arguments import seeded, whole_number
 from isornn.cells.starts import STARTS, TIMED, start
-from isornn.cli.options import GivenInput, needed
+from isornn.cli.options import NO_INPUT, GivenInput, needed
 from isornn.cli.own_code import allowed, typed_cell
 from isornn.theory.analysis import analyze
 from isornn.theory.records import Analysis, TheoryMissing
@@ -28,7 +28,6 @@ TIED_STEPS = 60
 MOST_TIED_STEPS = 1000  # their time and memory grow with the square
 STEPS = 100  # of the profile where no length is given
 MOST_STEPS = 10_000  # of the profile; further on it is continued by chi
-_NOTHING = GivenInput()
 
 
 def needed_length(length: int | None) -> int:
@@ -77,7 +76,7 @@ def alone(**options: object) -> None:
             raise SpecError(f"--{name}", value, "SPEC.json says that itself; give SPEC.json or --cell")
 
 
-def loaded(file: Path, given: GivenInput = _NOTHING, allow_import: Sequence[str] | None = None) -> Spec:
+def loaded(file: Path, given: GivenInput = NO_INPUT, allow_import: Sequence[str] | None = None) -> Spec:
     """The spec in a file, under another input law where one is given.
 
     Raises:

@@ -7,29 +7,25 @@ from typing import Annotated
 import typer
 
 from isornn.cli.options import (
+    NO_INPUT,
     AsJson,
-    Autocorrelation,
     CellName,
-    Correlation,
     GivenInput,
     Hidden,
-    InputMean,
     Inputs,
     Length,
-    Variance,
+    with_input_options,
 )
 from isornn.cli.show import errors, print_json, print_table
 
 
+@with_input_options
 def compare(
     cell: CellName = None,
     hidden: Hidden = None,
     inputs: Inputs = None,
     length: Length = None,
-    input_variance: Variance = None,
-    input_correlation: Correlation = None,
-    input_mean: InputMean = None,
-    input_autocorrelation: Autocorrelation = None,
+    law: GivenInput = NO_INPUT,
     in_use: Annotated[
         bool, typer.Option("--in-use", help="Also the starts of libraries in use, which takes about 20 s more.")
     ] = False,
@@ -42,7 +38,6 @@ def compare(
     from isornn.theory.compared_starts import compare as side_by_side
 
     steps, kind = needed_length(length), needed_cell(cell)
-    law = input_law(GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation))
     units = needed("--hidden", hidden, "it is the number of units, N")
     features = needed("--inputs", inputs, "it is the number of inputs per step, D")
     with errors().status("") as status, one_thread():
@@ -51,7 +46,7 @@ def compare(
             steps,
             hidden=units,
             inputs=features,
-            input=law,
+            input=input_law(law),
             in_use=in_use,
             progress=lambda name: status.update(f"analysing {name}"),
         )

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from isornn.cli.options import (
+    NO_INPUT,
     AsJson,
-    Autocorrelation,
     Batch,
     CellName,
-    Correlation,
     GivenInput,
     Hidden,
-    InputMean,
     Inputs,
     Length,
-    Variance,
+    with_input_options,
 )
 from isornn.cli.pareto import Biases, Fix, Preference, Ranges, Specs, checked_biases, fixed_fields, objective_of
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
@@ -32,17 +30,15 @@ if TYPE_CHECKING:
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="SPEC.json", help="Write the spec there.")]
 
 
+@with_input_options
 def critical(
     cell: CellName = None,
     hidden: Hidden = None,
     inputs: Inputs = None,
     length: Length = None,
     fix: Fix = None,
-    input_variance: Variance = None,
-    input_correlation: Correlation = None,
+    law: GivenInput = NO_INPUT,
     data: Batch = None,
-    input_mean: InputMean = None,
-    input_autocorrelation: Autocorrelation = None,
     output: Output = None,
     json: AsJson = False,
 ) -> None:
@@ -58,13 +54,12 @@ def critical(
 
     check_writable("--output", output, (".json",))
     check_sizes(hidden, inputs)
-    given = GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation)
-    found = None if data is None else _measured(data, given, inputs)
+    found = None if data is None else _measured(data, law, inputs)
     steps = needed_length(length if found is None or length is not None else found.steps)
-    kind, law = needed_cell(cell), input_law(given) if found is None else found.seen.law(f"--data: {str(data)!r}")
+    kind, own = needed_cell(cell), input_law(law) if found is None else found.seen.law(f"--data: {str(data)!r}")
     fixed = fixed_fields(fix)
     with errors().status("analysing"), one_thread():
-        point = critical(kind, steps, fixed=fixed, input=law)
+        point = critical(kind, steps, fixed=fixed, input=own)
         _ = point.analysis  # computed under the message
     if found is not None:
         say(f"isornn: {found.seen}")
@@ -107,6 +102,7 @@ def _measured(file: Path, given: GivenInput, inputs: int | None) -> _Measured:
     return _Measured(steps, LayerInput.of(batch.transpose(0, 1), torch.full((sequences,), steps)))
 
 
+@with_input_options
 def isometric(
     cell: CellName = None,
     hidden: Hidden = None,
@@ -117,10 +113,7 @@ def isometric(
     preference: Preference = None,
     ranges: Ranges = None,
     specs: Specs = None,
-    input_variance: Variance = None,
-    input_correlation: Correlation = None,
-    input_mean: InputMean = None,
-    input_autocorrelation: Autocorrelation = None,
+    law: GivenInput = NO_INPUT,
     output: Output = None,
     json: AsJson = False,
 ) -> None:
@@ -134,7 +127,6 @@ def isometric(
     check_writable("--output", output, (".json",))
     check_sizes(hidden, inputs)
     steps, kind = needed_length(length), needed_cell(cell)
-    law = input_law(GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation))
     fixed = fixed_fields(fix)
     if preference is None:
         _check_rule(ranges, specs)
@@ -143,7 +135,9 @@ def isometric(
         objective = objective_of(preference, ranges, specs)
         doing = f"evaluating {objective.specs} specs; isornn pareto shows them"
     with errors().status(doing), one_thread():
-        point = isometric(kind, steps, fixed=fixed, input=law, biases=checked_biases(biases), objective=objective)
+        point = isometric(
+            kind, steps, fixed=fixed, input=input_law(law), biases=checked_biases(biases), objective=objective
+        )
     _show(point, steps, output, json)
 
 

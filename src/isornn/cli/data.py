@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isornn.cli.options import AsJson
+from isornn.cli.progress import bars
 from isornn.cli.show import errors, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -76,15 +77,7 @@ def fetch(
 @contextmanager
 def _progress() -> Iterator[Progress]:
     """A bar per file on a terminal's stderr, and nothing elsewhere."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import DownloadColumn, TransferSpeedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=errors(), disable=not errors().is_terminal) as bars:
-        tasks = {}
-
-        def advance(name: str, done: int, total: int | None) -> None:
-            if name not in tasks:
-                tasks[name] = bars.add_task(name)
-            bars.update(tasks[name], completed=done, total=total)
-
-        yield advance
+    with bars(columns=(DownloadColumn(), TransferSpeedColumn())) as shown:
+        yield (lambda name, done, total: None) if shown is None else shown.show

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isornn.cli.options import Length, whole
+from isornn.cli.progress import bars, is_tenth
 from isornn.cli.show import errors, print_table, say
 from isornn.formatting import with_error_of
 
@@ -89,26 +90,16 @@ def _predict(starts: Iterable[str], inputs: int, length: int) -> dict[str, Analy
 @contextmanager
 def _progress(updates: int) -> Iterator[Callable[[str, int, float], None]]:
     """A bar per start on a terminal's stderr; elsewhere a line for each tenth of the updates."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = errors()
-    if not console.is_terminal:
-        yield lambda start, update, loss: _line(start, update, updates, loss)
-        return
-    text = TextColumn("{task.description:10} loss {task.fields[loss]:.3f}")
-    with Progress(text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console) as bars:
-        tasks = {}
-
-        def advance(start: str, update: int, loss: float) -> None:
-            if start not in tasks:
-                tasks[start] = bars.add_task(start, total=updates, loss=loss)
-            bars.update(tasks[start], completed=update, loss=loss)
-
-        yield advance
+    with bars("{task.description:10} loss {task.fields[loss]:.3f}") as shown:
+        yield (
+            lambda start, update, loss: (
+                _line(start, update, updates, loss) if shown is None else shown.show(start, update, updates, loss=loss)
+            )
+        )
 
 
 def _line(start: str, update: int, updates: int, loss: float) -> None:
-    if update == updates or update % max(1, updates // 10) == 0:
+    if is_tenth(update, updates):
         say(f"{start}: update {update} of {updates}, loss {loss:.3f}")
 
 

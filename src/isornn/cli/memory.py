@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isornn.cli.options import AsJson, whole
-from isornn.cli.show import check_writable, errors, print_json, print_table, say
+from isornn.cli.progress import bars
+from isornn.cli.show import check_writable, print_json, print_table, say
 from isornn.formatting import with_error_of
 
 if TYPE_CHECKING:
@@ -115,13 +116,8 @@ def _read(file: Path) -> dict[str, Any]:
 @contextmanager
 def _progress() -> Iterator[Callable[[float], None]]:
     """A bar on a terminal's stderr, and nothing elsewhere."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = errors()
-    columns = (TextColumn("regressions"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task("regressions", total=1.0)
-        yield lambda share: bars.update(task, completed=share)
+    with bars(columns=(), transient=True) as shown:
+        yield lambda share: None if shown is None else shown.show("regressions", share, 1.0)
 
 
 def _print(found: Memory) -> None:

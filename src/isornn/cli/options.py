@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import typer
 
@@ -107,10 +110,43 @@ Autocorrelation = Annotated[
 class GivenInput(NamedTuple):
     """The options of the input law; ``None`` is one that was not given."""
 
-    variance: float | None = None
-    correlation: float | None = None
-    mean: float | None = None
-    autocorrelation: float | None = None
+    variance: Variance = None
+    correlation: Correlation = None
+    mean: InputMean = None
+    autocorrelation: Autocorrelation = None
+
+
+NO_INPUT = GivenInput()
+
+
+def with_input_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for each field of `GivenInput`, in the place of its parameter ``law``, which has them.
+
+    >>> @with_input_options
+    ... def shown(law: GivenInput, json: AsJson = False) -> None:
+    ...     print(law.variance)
+    >>> list(inspect.signature(shown).parameters)
+    ['input_variance', 'input_correlation', 'input_mean', 'input_autocorrelation', 'json']
+    >>> shown(input_variance=2.0)
+    2.0
+    """
+    kinds = get_type_hints(GivenInput, include_extras=True)
+    prefixed = {f"input_{field}": kind for field, kind in kinds.items()}
+    options = [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=kind)
+        for name, kind in prefixed.items()
+    ]
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        law = GivenInput(*(given.pop(name, None) for name in prefixed))
+        command(law=law, **given)
+
+    # Evaluated here, where the command's own names are known; typer reads it.
+    own = inspect.signature(command, eval_str=True)
+    parameters = [one for each in own.parameters.values() for one in (options if each.name == "law" else [each])]
+    with_options.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return with_options
 
 
 Tied = Annotated[bool, typer.Option("--tied", help="Also tied weights, drawn once as in real networks.")]

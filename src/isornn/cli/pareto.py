@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isornn.cli.options import (
+    NO_INPUT,
     AsJson,
-    Autocorrelation,
     CellName,
-    Correlation,
     GivenInput,
     Hidden,
-    InputMean,
     Inputs,
     Length,
-    Variance,
     whole,
+    with_input_options,
 )
 from isornn.cli.progress import counting
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
@@ -54,6 +52,7 @@ Specs = Annotated[
 ]
 
 
+@with_input_options
 def pareto(
     cell: CellName = None,
     hidden: Hidden = None,
@@ -64,10 +63,7 @@ def pareto(
     preference: Preference = None,
     fix: Fix = None,
     biases: Biases = "fixed",
-    input_variance: Variance = None,
-    input_correlation: Correlation = None,
-    input_mean: InputMean = None,
-    input_autocorrelation: Autocorrelation = None,
+    law: GivenInput = NO_INPUT,
     x: Annotated[str | None, typer.Option("--x", metavar="FIELD", help="Field to the right in the picture.")] = None,
     y: Annotated[str | None, typer.Option("--y", metavar="FIELD", help="Field upwards.")] = None,
     show: Annotated[
@@ -95,7 +91,7 @@ def pareto(
         kind,
         steps,
         fixed=fixed,
-        input=input_law(GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation)),
+        input=input_law(law),
         biases=checked_biases(biases),
     )
     free = objective.ranges or free

@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isornn.cli.options import (
+    NO_INPUT,
     AllowImport,
-    Autocorrelation,
     CellName,
-    Correlation,
     GivenInput,
     Hidden,
-    InputMean,
     Inputs,
     Length,
     Steps,
     Tied,
-    Variance,
     needed,
+    with_input_options,
 )
 from isornn.cli.progress import counting
 from isornn.cli.show import check_writable, say
@@ -44,6 +42,7 @@ _OVERLAY = "it must be K:T, as 6:100: a line where 6 xi = 100"
 Line = tuple[str, list[float]]
 
 
+@with_input_options
 def phase(
     spec: Annotated[Path | None, typer.Argument(metavar="[SPEC.json]", help="A spec file; or --cell.")] = None,
     x: Annotated[str | None, typer.Option("--x", metavar=_FORM, help="Axis to the right.")] = None,
@@ -74,10 +73,7 @@ def phase(
         typer.Option("--init", metavar="START", help="As in analyze; without: all variances of weights 1, biases 0."),
     ] = None,
     length: Length = None,
-    input_variance: Variance = None,
-    input_correlation: Correlation = None,
-    input_mean: InputMean = None,
-    input_autocorrelation: Autocorrelation = None,
+    law: GivenInput = NO_INPUT,
     tied: Tied = False,
     steps: Steps = None,
     allow_import: AllowImport = None,
@@ -98,7 +94,6 @@ def phase(
     across, upward = _axis("--x", needed("--x", x, _AXIS)), _axis("--y", needed("--y", y, _AXIS))
     if len(across[1]) * len(upward[1]) > _MOST:
         raise SpecError("--x, --y", f"{len(across[1])} x {len(upward[1])}", f"a map has at most {_MOST} specs")
-    law = GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation)
     if spec is not None:
         alone(cell=cell, hidden=hidden, inputs=inputs, init=init, length=length)
         base = loaded(spec, law, allow_import)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from isornn.cli.show import errors, say
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn, TaskID
 
 PATIENCE = 20.0
 
@@ -35,16 +39,65 @@ class NowAndThen:
         return due
 
 
+class Bars:
+    """rich's bars by name, each there from when it is first shown."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+
+    def show(self, name: str, done: float, of: float | None, **fields: Any) -> None:
+        """How far the bar of this name is; ``fields`` are what its text has."""
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(name, total=of, **fields)
+        self._progress.update(self._tasks[name], completed=done, total=of, **fields)
+
+    def remove(self, name: str) -> None:
+        """Without the bar of this name, if it is there."""
+        if name in self._tasks:
+            self._progress.remove_task(self._tasks.pop(name))
+
+
+@contextmanager
+def bars(
+    text: str = "{task.description}", columns: Sequence[ProgressColumn] | None = None, *, transient: bool = False
+) -> Iterator[Bars | None]:
+    """Bars on a terminal's stderr; ``None`` elsewhere, where lines are to be said or nothing.
+
+    Args:
+        text: before each bar, with rich's ``task`` in it.
+        columns: between the bar and the time that is left; how many of how many by default.
+        transient: whether the bars disappear at the end.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = errors()
+    if not console.is_terminal:
+        yield None
+        return
+    between = (MofNCompleteColumn(),) if columns is None else columns
+    every = (TextColumn(text), BarColumn(), *between, TimeRemainingColumn())
+    with Progress(*every, console=console, transient=transient) as progress:
+        yield Bars(progress)
+
+
 @contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Called with how many of ``total`` are done."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    due = NowAndThen()
 
-    console, due = errors(), NowAndThen()
-    if not console.is_terminal:
-        yield lambda done: say(f"{done} of {total} {what}") if due() else None
-        return
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bars:
-        task = bars.add_task(what, total=total)
-        yield lambda done: bars.update(task, completed=done)
+    def line(done: int) -> None:
+        if due():
+            say(f"{done} of {total} {what}")
+
+    with bars(transient=True) as shown:
+        yield line if shown is None else lambda done: shown.show(what, done, total)
+
+
+def is_tenth(done: int, of: int) -> bool:
+    """Whether a line is due after so many: each tenth of them, and the last.
+
+    >>> [done for done in range(1, 26) if is_tenth(done, 25)]
+    [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 25]
+    """
+    return done == of or done % max(1, of // 10) == 0

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isornn.cli.options import AsJson, whole
-from isornn.cli.progress import NowAndThen
-from isornn.cli.show import errors, print_json, print_table, say
+from isornn.cli.progress import NowAndThen, bars
+from isornn.cli.show import print_json, print_table, say
 from isornn.extras import require
 
 if TYPE_CHECKING:
@@ -130,15 +130,8 @@ def _reproduced(target: Target, scale: Scale, seed: int, folder: Path, data: Pat
 
 @contextmanager
 def _progress(name: str) -> Iterator[Progress]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    if not errors().is_terminal:
-        yield _lines(name)
-        return
-    text = TextColumn("{task.description}")
-    with Progress(text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors()) as bars:
-        task = bars.add_task(name, total=None)
-        yield lambda what, done, of: bars.update(task, description=f"{name}: {what}", completed=done, total=of)
+    with bars("{task.description}: {task.fields[what]}") as shown:
+        yield (_lines(name) if shown is None else lambda what, done, of: shown.show(name, done, of, what=what))
 
 
 def _lines(name: str) -> Progress:

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isornn.cli.options import (
+    NO_INPUT,
     AllowImport,
     AsJson,
-    Autocorrelation,
     CellName,
-    Correlation,
     GivenInput,
     Hidden,
-    InputMean,
     Inputs,
     Length,
-    Variance,
     whole,
+    with_input_options,
 )
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
 from isornn.formatting import with_error_of
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
 _SHARES = (0.01, 0.5, 0.99, 0.999)
 
 
+@with_input_options
 def spectrum(
     spec: Annotated[Path | None, typer.Argument(metavar="[SPEC.json]", help="A spec file; or --cell.")] = None,
     cell: CellName = None,
@@ -42,10 +41,7 @@ def spectrum(
     steps: Annotated[
         int, typer.Option("--steps", metavar="K", parser=whole, help="Of the product of K steps' Jacobians.")
     ] = 1,
-    input_variance: Variance = None,
-    input_correlation: Correlation = None,
-    input_mean: InputMean = None,
-    input_autocorrelation: Autocorrelation = None,
+    law: GivenInput = NO_INPUT,
     allow_import: AllowImport = None,
     json: AsJson = False,
     plot: Annotated[
@@ -58,7 +54,6 @@ def spectrum(
     from isornn.theory.spectra import spectrum as density_of
 
     check_writable("--plot", plot, (".png", ".pdf", ".svg"))
-    law = GivenInput(input_variance, input_correlation, input_mean, input_autocorrelation)
     with errors().status("solving for the spectrum"):
         if spec is not None:
             alone(cell=cell, hidden=hidden, inputs=inputs, init=init, length=length)

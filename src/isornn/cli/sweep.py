@@ -12,8 +12,8 @@ import typer
 from typer.core import TyperGroup
 
 from isornn.cli.options import AllowImport, AsJson, whole
-from isornn.cli.progress import NowAndThen
-from isornn.cli.show import errors, print_json, print_table, printable, say
+from isornn.cli.progress import NowAndThen, bars
+from isornn.cli.show import print_json, print_table, printable, say
 from isornn.formatting import with_error_of
 
 if TYPE_CHECKING:
@@ -122,26 +122,19 @@ def _workers(backend: str, jobs: int | None, threads: int, address: str | None) 
 @contextmanager
 def _progress() -> Iterator[Watch]:
     """Bars on a terminal's stderr, one for the sweep and one for each run at work; elsewhere a line now and then."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = errors()
-    if not console.is_terminal:
-        yield _lines()
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as bars:
-        whole_sweep, of_runs = bars.add_task("runs", total=None), {}
+    with bars("{task.fields[what]}") as shown:
+        if shown is None:
+            yield _lines()
+            return
 
         def watch(runs: list[SweptRun]) -> None:
             ended = sum(run.state in ("finished", "failed") for run in runs)
-            bars.update(whole_sweep, description=_counted(runs), completed=ended, total=len(runs))
+            shown.show("", ended, len(runs), what=_counted(runs))  # which is no folder's name
             for run in runs:
                 if run.state == "running" and run.done is not None:
-                    if run.folder not in of_runs:
-                        of_runs[run.folder] = bars.add_task(run.folder.name, total=run.done[1])
-                    bars.update(of_runs[run.folder], completed=run.done[0])
-                elif run.folder in of_runs:
-                    bars.remove_task(of_runs.pop(run.folder))
+                    shown.show(run.folder.name, *run.done, what=run.folder.name)
+                else:
+                    shown.remove(run.folder.name)
 
         yield watch
 

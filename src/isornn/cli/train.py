@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isornn.cli.options import AllowImport, whole
-from isornn.cli.show import errors, print_table, say
+from isornn.cli.progress import bars, is_tenth
+from isornn.cli.show import print_table, say
 from isornn.files import parse_toml, read_toml
 from isornn.formatting import with_error_of
 
@@ -148,20 +149,18 @@ def _positive(devices: int) -> int:
 @contextmanager
 def _progress(updates: int) -> Iterator[Callable[[State], None]]:
     """A bar on a terminal's stderr; elsewhere a line for each tenth of the updates."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = errors()
-    if not console.is_terminal:
-        yield lambda state: _line(state, updates)
-        return
-    text = TextColumn("loss {task.fields[loss]:.4g}")
-    with Progress(text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console) as bars:
-        task = bars.add_task("updates", total=updates, loss=float("nan"))
-        yield lambda state: bars.update(task, completed=state.update, loss=state.loss)
+    with bars("loss {task.fields[loss]:.4g}") as shown:
+        yield (
+            lambda state: (
+                _line(state, updates)
+                if shown is None
+                else shown.show("updates", state.update, updates, loss=state.loss)
+            )
+        )
 
 
 def _line(state: State, updates: int) -> None:
-    if state.update == updates or state.update % max(1, updates // 10) == 0:
+    if is_tenth(state.update, updates):
         say(f"update {state.update} of {updates}, loss {state.loss:.4g}")
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor, nn
 
-from isornn.capture.calls import RecurrentModule, as_tuple
+from isornn.capture.calls import RecurrentModule, as_tuple, marked
 from isornn.capture.preserve import preserve_state
 from isornn.capture.sequences import CapturedSequence
 from isornn.diagnosis.facts import Denormals
@@ -44,7 +44,7 @@ def denormals(
     if not any(_fades(norms, one, dtype) or _has_denormals(one.replay.output, dtype) for one, norms in pairs):
         return None
     own = _Pass(module, captured)
-    with preserve_state(module.module):
+    with preserve_state(module.module), marked([module.module]):
         (gradients, states), seconds = _in_thread(own, 1, flush=False)
         _, flushed_seconds = _in_thread(own, 1, flush=True)
         if seconds > CLOSE * flushed_seconds:  # or another program slowed this one pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -134,52 +135,110 @@ def _matrices(layer: RecurrentLayer, facts: WeightFacts) -> str | None:
     return None
 
 
-def _biases(layer: RecurrentLayer) -> tuple[str, str] | None:
-    """The law's name, and its words."""
-    vectors = {name: [bias.double().cpu() for bias in gate.biases] for name, gate in layer.gates.items() if gate.biases}
-    signs = retention_signs(layer.cell)
-    if not vectors:
+Law = tuple[str, str]
+"""A law's name, and its words."""
+
+
+@dataclass(frozen=True)
+class _BiasVectors:
+    """A layer's bias vectors, of which torch has two for a gate; those of gates that retain have the sign with which
+    they do.
+
+    Args:
+        hidden: N.
+        retaining: of the gates that retain.
+        total: their sums by gate, one behind the other.
+        written: the sums of the gates that write, likewise.
+        others: of all gates that do not retain; ``further`` of those that do not write either.
+    """
+
+    hidden: int
+    retaining: list[Tensor]
+    total: Tensor
+    written: Tensor
+    others: list[Tensor]
+    further: list[Tensor]
+
+    @staticmethod
+    def of(layer: RecurrentLayer) -> _BiasVectors:
+        signs, write = retention_signs(layer.cell), write_signs(layer.cell)
+        own = {name: [signs.get(name, 1) * bias.double().cpu() for bias in g.biases] for name, g in layer.gates.items()}
+        biased = {name: vectors for name, vectors in own.items() if vectors}
+        return _BiasVectors(
+            layer.hidden,
+            [vector for name in signs if name in biased for vector in biased[name]],
+            _sums([biased[name] for name in signs if name in biased]),
+            _sums([biased[name] for name in write if name in biased]),
+            [vector for name, vectors in biased.items() if name not in signs for vector in vectors],
+            [vector for name, vectors in biased.items() if name not in signs | write for vector in vectors],
+        )
+
+    @property
+    def rest(self) -> str | None:
+        """Whether those that do not retain are "zero", or as "torch" draws them; of one gate alone what it may be."""
+        if self.others:
+            return _quiet(self.others, self.hidden)
+        return "torch" if _quiet(self.retaining, self.hidden) == "torch" else "zero"
+
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether the gates that write have the negative of those that retain, and no others have any."""
+        there = any(bool(vector.any()) for vector in self.further)
+        return (
+            not there
+            and self.written.shape == self.total.shape
+            and torch.allclose(self.written, -self.total, atol=1e-4)
+        )
+
+
+def _sums(by_gate: list[list[Tensor]]) -> Tensor:
+    return torch.cat([torch.stack(vectors).sum(0) for vectors in by_gate]) if by_gate else torch.zeros(0)
+
+
+def _biases(layer: RecurrentLayer) -> Law | None:
+    found = _BiasVectors.of(layer)
+    if not found.retaining and not found.others:
         return "none", "no biases"
-    kept = [gate for gate in signs if gate in vectors]
-    others = [vector for gate, own in vectors.items() if gate not in kept for vector in own]
-    rest = _quiet(others or [vector for gate in kept for vector in vectors[gate]], layer.hidden)
-    if not others and rest != "torch":
-        rest = "zero"
-    if not kept:
-        return None if rest is None else (rest, f"biases {'as torch has them' if rest == 'torch' else '0'}")
-    total = torch.cat([signs[gate] * torch.stack(vectors[gate]).sum(0) for gate in kept])
-    if rest is not None:
-        own = [signs[gate] * vector for gate in kept for vector in vectors[gate]]
-        return _beside(rest, total, own, layer.hidden)
-    written = [gate for gate in write_signs(layer.cell) if gate in vectors]
-    further = [vector for gate, own in vectors.items() if gate not in (*kept, *written) for vector in own]
-    if written and not any(bool(vector.any()) for vector in further):
-        mirrored = torch.cat([torch.stack(vectors[gate]).sum(0) for gate in written])
-        if mirrored.shape == total.shape and torch.allclose(mirrored, -total, atol=1e-4):
-            return _spread(total, [signs[gate] * vector for gate in kept for vector in vectors[gate]])
+    if not found.retaining:
+        return None if found.rest is None else (found.rest, _REST[found.rest])
+    return _alike_in_all_gates(found) or _offset(found) or _spread_over_units(found)
+
+
+_REST = {"torch": "biases as torch has them", "zero": "biases 0"}
+
+
+def _alike_in_all_gates(found: _BiasVectors) -> Law | None:
+    if found.rest == "torch" and _quiet(found.retaining, found.hidden) == "torch":
+        return "torch", "torch's biases"
+    if found.rest == "zero" and not bool(found.total.any()):
+        return "zero", "biases 0"
     return None
 
 
-def _beside(rest: str, total: Tensor, own: list[Tensor], hidden: int) -> tuple[str, str] | None:
-    """The law of the retaining gate's biases where all others are 0 or as torch has them."""
-    words = "biases 0 but" if rest == "zero" else "torch's biases but"
-    if rest == "torch" and _quiet(own, hidden) == "torch":
-        return "torch", "torch's biases"
-    if rest == "zero" and not bool(total.any()):
-        return "zero", "biases 0"
-    if _is_uniform(total, 3.0, 6.0):
+def _offset(found: _BiasVectors) -> Law | None:
+    """A number, or U(3, 6), at the gates that retain, where all others are 0 or as torch has them."""
+    if found.rest is None:
+        return None
+    words = "biases 0 but" if found.rest == "zero" else "torch's biases but"
+    if _is_uniform(found.total, 3.0, 6.0):
         return "forget_bias_3_to_6", f"{words} U(3, 6) at the gate that retains"
-    constant = [vector for vector in own if bool(vector.max() == vector.min()) and bool(vector.any())]
+    constant = [vector for vector in found.retaining if bool(vector.max() == vector.min()) and bool(vector.any())]
     value = sum(float(vector[0]) for vector in constant)
-    left = [vector for vector in own if not any(vector is other for other in constant)]
-    if not constant and rest == "torch":
+    left = [vector for vector in found.retaining if not any(vector is other for other in constant)]
+    if not constant and found.rest == "torch":
         # One vector holds both, drawn about a mean.
-        mean = float(total.mean())
-        value = float(round(mean)) if abs(mean - round(mean)) < _ERRORS / hidden else round(mean, 1)
-        left = [total - value]
-    if value and _quiet(left, hidden) is not None:
+        mean = float(found.total.mean())
+        value = float(round(mean)) if abs(mean - round(mean)) < _ERRORS / found.hidden else round(mean, 1)
+        left = [found.total - value]
+    if value and _quiet(left, found.hidden) is not None:
         return f"forget_bias_{value:g}", f"{words} {value:g} at the gate that retains"
-    return _spread(total, own) if rest == "zero" else None
+    return None
+
+
+def _spread_over_units(found: _BiasVectors) -> Law | None:
+    if found.rest == "zero" or (found.rest is None and found.is_mirrored):
+        return _spread(found.total, found.retaining)
+    return None
 
 
 def _spread(total: Tensor, own: list[Tensor]) -> tuple[str, str] | None:

@@ -174,8 +174,12 @@ class StepRecorder:
 
 def _computed_in_tf32(output: Tensor) -> bool:
     """Whether products of float32 numbers may have been rounded as TF32, whose 10 bits of mantissa are float16's."""
-    allowed = torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
-    return output.is_cuda and output.dtype == torch.float32 and allowed
+    if not output.is_cuda or output.dtype != torch.float32:
+        return False
+    try:
+        return torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
+    except RuntimeError:  # of operators with precisions of their own torch does not say it; some have TF32's
+        return True
 
 
 class _PendingCall:

@@ -118,42 +118,85 @@ def kolmogorov_smirnov(distance: float, count: int) -> float:
 def untrained_evidence(weights: WeightFacts) -> str | None:
     """Evidence that a layer is as it was initialised; ``None`` without any, so that it counts as trained.
 
-    An optimiser changes entries by different amounts, so that none of these survives its training: torch's own uniform
-    law with its sharp bounds; recurrent matrices that are orthogonal, gate by gate or stacked; biases that are
-    equal over units, in two gates of three or more, as a trained layer from elsewhere may have one vector that is 0;
-    input matrices that are 0 in some gates and not in others, as the critical start has them; in cells of one or two
-    gates, which all read the input, recurrent ones of just that start's variance. As biases may not be trained, or a
-    matrix be kept orthogonal, every matrix has to follow some law that matrices are drawn by, too.
+    An optimiser changes entries by different amounts, so that none of `_EVIDENCE` survives its training. As biases may
+    not be trained, or a matrix be kept orthogonal, every matrix has to follow some law that matrices are drawn by, too.
     """
     if weights.not_drawn:
         return None
-    recurrent = [gate.singular_values for gate in weights.gates.values() if len(gate.singular_values) > 0]
-    if _own_draw(weights.recurrent_default):
-        return "the recurrent matrices are torch's own draw"
-    exact = [equal(values, _EXACT) for values in recurrent]
-    if equal(weights.stacked_singular_values, _EXACT) or (exact and all(exact)):
-        return "the recurrent matrices are orthogonal"
-    if recurrent and _own_draw(weights.bias_default, sum(len(values) for values in recurrent)):
-        return "the biases are torch's own draw"
-    if not recurrent and _own_draw(weights.input_default):
-        if weights.bias_default is None:
-            return "the input matrices are torch's own draw"
-        if _own_draw(weights.bias_default, _ENOUGH):
-            return "input matrices and biases are torch's own draw"
+    return next((found for evidence in _EVIDENCE if (found := evidence(weights)) is not None), None)
+
+
+def _torch_recurrent(weights: WeightFacts) -> str | None:
+    """torch's own uniform law with its sharp bounds."""
+    return "the recurrent matrices are torch's own draw" if _own_draw(weights.recurrent_default) else None
+
+
+def _orthogonal(weights: WeightFacts) -> str | None:
+    """Gate by gate, or the stack of all gates."""
+    exact = [equal(values, _EXACT) for values in _spectra(weights)]
+    orthogonal = equal(weights.stacked_singular_values, _EXACT) or (exact and all(exact))
+    return "the recurrent matrices are orthogonal" if orthogonal else None
+
+
+def _torch_biases(weights: WeightFacts) -> str | None:
+    """Of a layer with recurrent matrices, of as many rows as are enough."""
+    spectra = _spectra(weights)
+    drawn = spectra and _own_draw(weights.bias_default, sum(map(len, spectra)))
+    return "the biases are torch's own draw" if drawn else None
+
+
+def _torch_inputs(weights: WeightFacts) -> str | None:
+    """Of a layer without recurrent matrices: input matrices, and biases where there are some."""
+    if _spectra(weights) or not _own_draw(weights.input_default):
+        return None
+    if weights.bias_default is None:
+        return "the input matrices are torch's own draw"
+    return "input matrices and biases are torch's own draw" if _own_draw(weights.bias_default, _ENOUGH) else None
+
+
+def _equal_biases(weights: WeightFacts) -> str | None:
+    """Over units, in two gates of three or more, as a trained layer from elsewhere may have one vector that is 0."""
     biased = {name: gate for name, gate in weights.gates.items() if gate.bias_means}
-    alike = [
-        name
-        for name, gate in biased.items()
-        if gate.bias_var <= _ROUNDING * gate.bias_mean**2 and len(gate.singular_values) != 1  # one unit is like itself
-    ]
-    if alike and len(alike) >= min(2, max(1, len(biased) - 1)):
-        return f"biases are the same for all units in {', '.join(alike)}"
-    if weights.gates_without_input and any(gate.input_var > 0 for gate in weights.gates.values()):
-        return f"the input matrix is 0 in {', '.join(weights.gates_without_input)}"
+    alike = [name for name, gate in biased.items() if _is_constant(gate)]
+    enough = min(2, max(1, len(biased) - 1))
+    return f"biases are the same for all units in {', '.join(alike)}" if len(alike) >= enough else None
+
+
+def _is_constant(gate: GateWeights) -> bool:
+    """Whether all units have one bias; one unit is always like itself."""
+    return len(gate.singular_values) != 1 and gate.bias_var <= _ROUNDING * gate.bias_mean**2
+
+
+def _gates_without_input(weights: WeightFacts) -> str | None:
+    """In some gates and not in others, as the critical start has it."""
+    blank = weights.gates_without_input
+    others = any(gate.input_var > 0 for gate in weights.gates.values())
+    return f"the input matrix is 0 in {', '.join(blank)}" if blank and others else None
+
+
+def _weak_recurrence(weights: WeightFacts) -> str | None:
+    """In cells of one or two gates, which all read the input: matrices of just the critical start's variance."""
     weak = [name for name, gate in weights.gates.items() if _is_weak(gate)]
-    if weak and len(weights.gates) <= _FEW_GATES:
-        return f"the recurrent matrices are of the critical start's variance in {', '.join(weak)}"
-    return None
+    if not weak or len(weights.gates) > _FEW_GATES:
+        return None
+    return f"the recurrent matrices are of the critical start's variance in {', '.join(weak)}"
+
+
+_EVIDENCE = (
+    _torch_recurrent,
+    _orthogonal,
+    _torch_biases,
+    _torch_inputs,
+    _equal_biases,
+    _gates_without_input,
+    _weak_recurrence,
+)
+"""What only an initialisation has; the first that holds is named."""
+
+
+def _spectra(weights: WeightFacts) -> list[Tensor]:
+    """Singular values of the recurrent matrices there are."""
+    return [gate.singular_values for gate in weights.gates.values() if len(gate.singular_values) > 0]
 
 
 def _is_weak(gate: GateWeights) -> bool:

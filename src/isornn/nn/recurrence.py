@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import torch
@@ -38,44 +38,57 @@ def recurrence(
     Returns:
         Each (T, B, N), or (T, B, P).
     """
-    plain = weights.tied and not transformed([inputs, pointwise, *initial, *weights.tensors()])
     # A program has the operation whatever the cell and the batch: steps would be those of the example alone.
-    recorded = torch.compiler.is_exporting() or is_tracing()
-    # An output of its own reads the projected state.
-    reads_projected = weights.projection is not None and layout.results > len(initial)
-    has_kernel = kernel_for(cell, None) is not None and not reads_projected and not inputs.dtype.is_complex
-    by_kernel = has_kernel and inputs.shape[1] > 0
-    if not plain or not (recorded or by_kernel):
+    as_program = torch.compiler.is_exporting() or is_tracing()
+    as_operation = as_program or (inputs.shape[1] > 0 and _has_kernel(cell, layout, inputs, weights, initial))
+    plain = weights.tied and not transformed([inputs, pointwise, *initial, *weights.tensors()])
+    if not (plain and as_operation):
         return stepped(cell, layout, inputs, pointwise, weights, initial)
-    mode = layout.mode
-    if mode is not None and not recorded and runs_torch_cells(inputs, weights):
+    if layout.mode is not None and not as_program and runs_torch_cells(inputs, weights):
         with without_autocast(inputs.device.type):
-            return by_torch_cells(mode, inputs, weights, initial)
-    dtype = inputs.dtype
+            return by_torch_cells(layout.mode, inputs, weights, initial)
+    run: Callable[..., Sequence[Tensor]] = _by_operation
+    if torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export():  # ONNX knows torch's own operations alone
+        run = scanned
+    elif weights.projection is not None and not as_program:
+        run = _projected
     # Half precision would round at every step of a long product of gates: computed in single, rounded once.
-    working = torch.promote_types(dtype, torch.float32)
+    dtype, working = inputs.dtype, torch.promote_types(inputs.dtype, torch.float32)
     if working != dtype:
         inputs, weights, initial = inputs.to(working), weights.to(working), [value.to(working) for value in initial]
         pointwise = None if pointwise is None else pointwise.to(working)
-    if torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export():  # ONNX knows torch's own operations alone
-        found: Sequence[Tensor] = scanned(cell, layout, inputs, pointwise, weights, initial)
-    elif weights.projection is not None and not recorded:
-        found = _projected(cell, layout, inputs, pointwise, weights, initial)
-    else:
-        found = forward_recurrence(
-            layout.key,
-            inputs,
-            weights.matrix,
-            weights.bias,
-            weights.recurrent,
-            weights.offset,
-            pointwise,
-            weights.projection,
-            list(weights.units.values()),
-            list(initial),
-            torch.is_grad_enabled() or is_tracing(),  # a trace runs in either mode
-        )
+    found = run(cell, layout, inputs, pointwise, weights, initial)
     return [value.to(dtype) for value in found[: layout.results]]
+
+
+def _has_kernel(cell: Cell, layout: Layout, inputs: Tensor, weights: Weights, initial: Sequence[Tensor]) -> bool:
+    # An output of its own reads the projected state, which no kernel has.
+    reads_projected = weights.projection is not None and layout.results > len(initial)
+    return kernel_for(cell, None) is not None and not reads_projected and not inputs.dtype.is_complex
+
+
+def _by_operation(
+    cell: Cell,
+    layout: Layout,
+    inputs: Tensor,
+    pointwise: Tensor | None,
+    weights: Weights,
+    initial: Sequence[Tensor],
+) -> Sequence[Tensor]:
+    """`recurrence` as one operation of torch: the results, and behind them what its backward pass needs."""
+    return forward_recurrence(
+        layout.key,
+        inputs,
+        weights.matrix,
+        weights.bias,
+        weights.recurrent,
+        weights.offset,
+        pointwise,
+        weights.projection,
+        list(weights.units.values()),
+        list(initial),
+        torch.is_grad_enabled() or is_tracing(),  # a trace runs in either mode
+    )
 
 
 def _projected(

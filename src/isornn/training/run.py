@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import torch
+from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from isornn.extras import require
@@ -21,6 +22,7 @@ from isornn.files import remove_begun
 from isornn.interrupts import interrupts_kept
 from isornn.modes import denormal_mode, denormals_flushed
 from isornn.records import read_record, versions, write_record
+from isornn.tasks import Task
 from isornn.training.batches import held_out_metrics, training_batches
 from isornn.training.building import build_model, build_optimiser, build_penalty, build_schedule, check_sizes
 from isornn.training.configuration import Configuration
@@ -28,7 +30,8 @@ from isornn.training.fields import ConfigurationError
 from isornn.training.finite import NonFiniteLoss
 from isornn.training.lock import locked
 from isornn.training.loop import OnUpdate, State, train
-from isornn.training.metrics import CHECKPOINT, MetricsLog
+from isornn.training.metrics import CHECKPOINT, Metrics, MetricsLog
+from isornn.training.model import SequenceModel
 from isornn.training.problems import Problem, problem_named
 from isornn.training.record import RunRecord, hardware
 from isornn.training.resuming import Journal, load_state
@@ -157,35 +160,27 @@ def _run(
     plateau = schedule if isinstance(schedule, ReduceLROnPlateau) else None
     state = State(model, optimizer, None if plateau else schedule)
     journal = _taken_up(configuration, folder, state, plateau, fabric)
-    log = None
-    if fabric.is_global_zero:
-        log = MetricsLog(folder, journal.metrics_bytes, journal.metrics_sha256, state.update)
-    files = folder / WEIGHTS, folder / CHECKPOINT
-    validation = Validation(configuration, model, forward, fabric, problem.validation, journal, plateau, log, *files)
-    size, diverged = configuration.batch_size, None
-    try:
-        train(
-            state,
-            training_batches(problem.training, size, configuration.seed, state.update, model, fabric),
-            configuration.updates,
-            clip=configuration.clip,
-            penalty=penalty,
-            on_update=[validation, *on_update],
-            forward=forward,
-            backward=fabric.backward,
+    diverged = None
+    with _metrics_log(folder, journal, state, fabric) as log:
+        files = folder / WEIGHTS, folder / CHECKPOINT
+        validation = Validation(
+            configuration, model, forward, fabric, problem.validation, journal, plateau, log, *files
         )
-    except NonFiniteLoss as error:
-        diverged = str(error)
-    finally:
-        if log is not None:
-            log.close()
-
-    test = None
-    if journal.best_weights is not None:
-        model.load_state_dict(journal.best_weights)
-        test = held_out_metrics(problem.test, size, model, forward, fabric)
-        if not math.isfinite(test["loss"]):
-            diverged, test = f"the best weights' test loss is {test['loss']}", None
+        size, seed = configuration.batch_size, configuration.seed
+        try:
+            train(
+                state,
+                training_batches(problem.training, size, seed, state.update, model, fabric),
+                configuration.updates,
+                clip=configuration.clip,
+                penalty=penalty,
+                on_update=[validation, *on_update],
+                forward=forward,
+                backward=fabric.backward,
+            )
+        except NonFiniteLoss as error:
+            diverged = str(error)
+    test, failed = _tested(journal, problem.test, size, model, forward, fabric)
     record = RunRecord(
         configuration=configuration,
         data=f"{problem.training.name}; {problem.training.source}",
@@ -196,7 +191,7 @@ def _run(
         best=journal.best,
         last=journal.last,
         test=test,
-        diverged=diverged,
+        diverged=failed or diverged,
         seconds=validation.seconds(),
         device=str(fabric.device),
         hardware=hardware() | {"denormals": denormals},
@@ -205,6 +200,29 @@ def _run(
     if fabric.is_global_zero:
         record.save(folder / RECORD)
     return record
+
+
+@contextmanager
+def _metrics_log(folder: Path, journal: Journal, state: State, fabric: Fabric) -> Iterator[MetricsLog | None]:
+    """The log of the process that writes, until the block ends; ``None`` in the others."""
+    if not fabric.is_global_zero:
+        yield None
+        return
+    with closing(MetricsLog(folder, journal.metrics_bytes, journal.metrics_sha256, state.update)) as log:
+        yield log
+
+
+def _tested(
+    journal: Journal, task: Task, size: int, model: SequenceModel, forward: Callable[..., Tensor], fabric: Fabric
+) -> tuple[Metrics | None, str | None]:
+    """The best weights' metrics on the test part, which the model then has; or why they are none."""
+    if journal.best_weights is None:
+        return None, None
+    model.load_state_dict(journal.best_weights)
+    test = held_out_metrics(task, size, model, forward, fabric)
+    if not math.isfinite(test["loss"]):
+        return None, f"the best weights' test loss is {test['loss']}"
+    return test, None
 
 
 def _taken_up(
