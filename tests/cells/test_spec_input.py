@@ -75,7 +75,7 @@ def test_new_fields_are_replaced_by_path_and_batched() -> None:
 @pytest.mark.parametrize("x", [torch.zeros(0, 3), torch.tensor([1.0, float("nan")]), torch.tensor([float("inf")])])
 def test_a_batch_that_says_nothing_is_refused(x: torch.Tensor) -> None:
     with pytest.raises(
-        SpecError, match=r"input: tensor\(.* is not allowed; it has numbers, and all of them are finite"
+        SpecError, match=r"input: tensor\(.* is not allowed; it must have numbers, and all of them must be finite"
     ):
         Input.of(x)
 

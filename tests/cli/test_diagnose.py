@@ -162,7 +162,7 @@ def test_bad_input_is_refused_in_a_line(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("factory", "why"),
     [
-        ("empty", "batch: shape (20, 0, 3) is not allowed; it holds at least one sequence of one step"),
+        ("empty", "batch: shape (20, 0, 3) is not allowed; it must hold at least one sequence of one step"),
         ("lazy", "model: it has lazy parameters that no run has created yet; run it once before"),
         ("on_meta", "model: it is on the meta device, so it has no values"),
     ],

@@ -105,7 +105,7 @@ def test_divergence_is_one_line_and_code_1(file: Path, tmp_path: Path) -> None:
         (("--set", "task.length.x=1"), "--set.task.length.x: 1 is not allowed; length is no table but "),
         (("--device", "tpu"), "--device: 'tpu' is not allowed; it must be auto, cpu or cuda"),
         (("--devices", "0"), "--devices: 0 is not allowed"),
-        (("--devices", "3"), "devices: 3 is not allowed; it divides the batch size, 4"),
+        (("--devices", "3"), "devices: 3 is not allowed; it must divide the batch size, 4"),
         (("--set", "task.name=words", "--set", "task.unroll=3"), "task.length: 2 is not allowed; fields are unroll"),
     ],
 )

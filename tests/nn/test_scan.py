@@ -224,9 +224,9 @@ def test_errors_say_what_is_allowed() -> None:
         linear_scan(a.long(), b, initial)
     with pytest.raises(TypeError, match=r"initial: dtype torch.complex128 is not allowed"):
         linear_scan(a, b, initial.to(torch.complex128))
-    with pytest.raises(ValueError, match=r"b: shape \(4, 2\) is not allowed; it broadcasts with a's, \(4, 3\)"):
+    with pytest.raises(ValueError, match=r"b: shape \(4, 2\) is not allowed; it must broadcast with a's, \(4, 3\)"):
         linear_scan(a, b[:, :2], initial)
-    with pytest.raises(ValueError, match=r"initial: shape \(4, 3\) is not allowed; it broadcasts to .* \(3,\)"):
+    with pytest.raises(ValueError, match=r"initial: shape \(4, 3\) is not allowed; it must broadcast to .* \(3,\)"):
         linear_scan(a, b, b)
     with pytest.raises(ValueError, match=r"a: device meta is not allowed; b is on cpu"):
         linear_scan(a.to("meta"), b, initial)

@@ -65,7 +65,7 @@ def test_a_block_of_one_pixel_is_the_image(tmp_path: Path) -> None:
 
 
 def test_a_block_that_does_not_divide_the_images_is_refused() -> None:
-    with pytest.raises(ValueError, match="block: 3 is not allowed; it divides 28"):
+    with pytest.raises(ValueError, match="block: 3 is not allowed; it must divide 28"):
         load_digits(block=3)
 
 

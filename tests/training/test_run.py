@@ -366,5 +366,5 @@ def test_as_many_gpus_as_are_there_are_taken(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     with pytest.raises(RunError, match="device: 'cuda' is not allowed; 3 of 4 GPUs are there"):
         run(configured(), tmp_path, device="cuda", devices=4)
-    with pytest.raises(RunError, match="devices: 3 is not allowed; it divides the batch size, 8"):
+    with pytest.raises(RunError, match="devices: 3 is not allowed; it must divide the batch size, 8"):
         run(configured(), tmp_path, device="cuda", devices=3)

@@ -21,7 +21,7 @@ def check_batch(batch: Any) -> None:
     # Some of several may be empty: features of a kind that the data does not have.
     if given and all(tensor.numel() == 0 for tensor in given):
         raise Unmeasurable(
-            f"batch: shape {tuple(given[0].shape)} is not allowed; it holds at least one sequence of one step"
+            f"batch: shape {tuple(given[0].shape)} is not allowed; it must hold at least one sequence of one step"
         )
 
 

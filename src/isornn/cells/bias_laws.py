@@ -76,7 +76,7 @@ class BiasLaw:
                 "bias_law", ends, f"the ends of {self.kind} are numbers with 0 < low <= high <= {LARGEST_END}"
             )
         if self.kind == "empirical" and not (self.values and all(map(_is_number, self.values))):
-            raise SpecError("bias_law.values", self.values, "it has at least one number, all of them finite")
+            raise SpecError("bias_law.values", self.values, "it must have at least one number, all of them finite")
 
     def quantile(self, v: Tensor) -> Tensor:
         """``sign ln r`` of the unit with the uniform variate ``v``, a logistic gate's bias.

@@ -138,7 +138,7 @@ class Input:
         values = x.detach().double()
         mean_square = values.square().mean()
         if not mean_square.isfinite():
-            raise SpecError("input", x, "it has numbers, and all of them are finite")
+            raise SpecError("input", x, "it must have numbers, and all of them must be finite")
         features = values.flatten(0, -2) if values.dim() > 1 else values.reshape(-1, 1)
         squared_mean = min(float(features.mean(0).square().mean()), float(mean_square))
         return cls(float(mean_square) - squared_mean, mean=math.sqrt(squared_mean))

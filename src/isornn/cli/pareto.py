@@ -206,7 +206,7 @@ def _axes(ranges: tuple[Range, ...], x: str | None, y: str | None, show: str, ou
     across = x or next(path for path in paths if path != y)
     upward = y or next(path for path in paths if path != across)
     if across == upward:
-        raise SpecError("--y", upward, "it differs from --x")
+        raise SpecError("--y", upward, "it must differ from --x")
     return across, upward
 
 

@@ -181,7 +181,7 @@ def _from_start(
     from isornn.cli.ask import named_cell, started
 
     kind = named_cell(cell)
-    if init is None and hidden is None and inputs is None:
+    if init is None and hidden is None and inputs is None and length is None:
         return start("glorot", kind, 1, 1, input=law)  # where N = D its variances are all 1
     return started("torch" if init is None else init, kind, hidden, inputs, length, law)
 

@@ -157,8 +157,8 @@ class KnownStart(Record):
         law: of matrices and biases, as a clause.
         used: where it is used, as a clause; may be empty.
 
-    >>> print(KnownStart("zero", "all weights 0", ""))
-    zero: all weights 0
+    >>> print(KnownStart("identity", "identity matrices, biases 0", ""))
+    identity: identity matrices, biases 0
     """
 
     name: str

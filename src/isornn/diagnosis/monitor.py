@@ -60,9 +60,8 @@ class Monitor:
     is reported in ``record.findings``. A process that flushes them already has none.
 
     Copies and pickles of the model that are made within a measured step have no hooks, and those of a monitor have its
-    record alone. A compiled model does
-    not call hooks, and is refused: compile it without its recurrent part. A model that is sharded over processes is not
-    supported, as no process has the weights.
+    record alone. A compiled model does not call hooks, and is refused: compile it without its recurrent part. A model
+    that is sharded over processes is not supported, as no process has the weights.
 
     Args:
         model: with at least one recurrent layer.

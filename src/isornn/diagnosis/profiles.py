@@ -90,8 +90,8 @@ def _window(mean: Tensor) -> tuple[int, int] | None:
 
 def _fitted(logs: Tensor, window: tuple[int, int] | None) -> tuple[Quantity, float | None]:
     if window is None:
-        arrives = len(logs) <= 1 + _FEWEST
-        return single(math.nan, 0.0, {TOO_SHORT if arrives else NOTHING_ARRIVES: True}), None
+        too_short = len(logs) <= 1 + _FEWEST
+        return single(math.nan, 0.0, {TOO_SHORT if too_short else NOTHING_ARRIVES: True}), None
     first, last = window
     inner = logs[first : last + 1]
     # Sequences that end within the window, or from which nothing arrives, have no slope over it.

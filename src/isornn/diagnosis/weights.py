@@ -12,7 +12,7 @@ from torch import Tensor
 from isornn.diagnosis.drawn import can_be_drawn
 from isornn.diagnosis.facts import DefaultDraw, GateWeights, WeightFacts
 from isornn.diagnosis.records import LayerDiagnosis
-from isornn.nn.gate_tensors import RecurrentLayer
+from isornn.nn.gate_tensors import RecurrentLayer, fan_in_variance
 from isornn.nn.layout import GateTensors
 from isornn.theory.critical_points.rule import WEAK
 
@@ -67,18 +67,14 @@ def _gate(tensors: GateTensors) -> GateWeights:
     biases = [bias.double().cpu() for bias in tensors.biases]
     total = torch.stack(biases).sum(0) if biases else torch.zeros(1, dtype=torch.float64)
     return GateWeights(
-        weight_var=_fan_in_variance(tensors.recurrent),
-        input_var=_fan_in_variance(tensors.input),
+        weight_var=fan_in_variance(tensors.recurrent),
+        input_var=fan_in_variance(tensors.input),
         singular_values=_singular_values(tensors.recurrent),
         bias_means=tuple(float(bias.mean()) for bias in biases),
         bias_vars=tuple(float(bias.var(correction=0)) for bias in biases),
         bias_mean=float(total.mean()),
         bias_var=float(total.var(correction=0)),
     )
-
-
-def _fan_in_variance(weight: Tensor | None) -> float:
-    return 0.0 if weight is None else weight.shape[-1] * float(weight.double().square().mean())
 
 
 def _singular_values(weight: Tensor | None) -> Tensor:

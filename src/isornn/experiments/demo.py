@@ -122,7 +122,7 @@ def _check(length: int, updates: int, seed: int, starts: Sequence[str]) -> None:
         raise ValueError(f"seed: {seed} is not allowed; it must be at least 0")
     for start in starts:
         if start not in STARTS:
-            raise ValueError(f"starts: {start!r} is not allowed; they are {', '.join(STARTS)}")
+            raise ValueError(f"starts: {start!r} is not allowed; it must be one of {', '.join(STARTS)}")
 
 
 def _thinned(digits: ImageSet) -> ImageSet:

@@ -74,7 +74,9 @@ def rows_of(
     _check_apart(inputs)
     if wanted.dim() == 0 or len(wanted) != len(inputs):
         found = tuple(wanted.shape)
-        raise DataError(f"target: shape {found} is not allowed; it has an entry for each of {len(inputs)} sequences")
+        raise DataError(
+            f"target: shape {found} is not allowed; it must have an entry for each of {len(inputs)} sequences"
+        )
     as_many = wanted.dim() >= 2 and wanted.shape[1] == inputs.shape[1]
     if per_step and not as_many:
         raise DataError(f"per_step: True is not allowed; the target has shape {tuple(wanted.shape)}, no entry per step")
@@ -124,7 +126,9 @@ def _lengths(inputs: Tensor, lengths: Any) -> Tensor:
     ends = ends.long()
     if int(ends.min()) < 1 or int(ends.max()) > inputs.shape[1]:
         found = f"{int(ends.min())} to {int(ends.max())}"
-        raise DataError(f"lengths: {found} is not allowed; they are from 1 to the {inputs.shape[1]} steps of the batch")
+        raise DataError(
+            f"lengths: {found} is not allowed; they must be from 1 to the {inputs.shape[1]} steps of the batch"
+        )
     return ends
 
 

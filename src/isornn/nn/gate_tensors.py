@@ -262,21 +262,22 @@ def measured_gate(tensors: GateTensors, means: Tensor | None = None) -> Gate:
     constant = bool(total.max() == total.min())
     mean = float(total.max() if constant else total.mean())
     return Gate(
-        weight_var=_fan_in_variance(tensors.recurrent),
-        input_var=_fan_in_variance(tensors.input),
-        previous_input_var=_fan_in_variance(tensors.previous_input),
+        weight_var=fan_in_variance(tensors.recurrent),
+        input_var=fan_in_variance(tensors.input),
+        previous_input_var=fan_in_variance(tensors.previous_input),
         bias_mean=mean,
         bias_law=None if constant else BiasLaw("empirical", values=tuple((total - mean).tolist())),
         ensemble=_ensemble(tensors.recurrent),
     )
 
 
-def _fan_in_variance(weight: Tensor | None) -> float:
+def fan_in_variance(weight: Tensor | None) -> float:
+    """``P mean(W_ij^2)`` of (M, P); 0 without a matrix."""
     return 0.0 if weight is None else weight.shape[-1] * float(_double(weight).square().mean())
 
 
 def _ensemble(weight: Tensor | None) -> Ensemble:
-    square = _fan_in_variance(weight)
+    square = fan_in_variance(weight)
     # A 1 x 1 matrix is orthogonal whatever its law.
     if weight is None or weight.shape[-1] != weight.shape[-2] or weight.shape[-1] < 2 or not square > 0:
         return "gaussian"

@@ -61,11 +61,11 @@ class OwnSteps(nn.Module):
 def _check(name: str, layer: RNN, first: RNN) -> None:
     """That ``layer`` is one step's, and like the first."""
     if layer.bidirectional or layer.batch_first:
-        raise ValueError(f"{name}: {layer} is not allowed; steps have one direction and the batch second")
+        raise ValueError(f"{name}: {layer} is not allowed; it must have one direction and the batch second")
     if layer.num_layers > 1 and layer.layout.stacks["weight_ph"]:
-        raise ValueError(f"{name}: {layer} is not allowed; of a cell that reads the previous input it has one layer")
+        raise ValueError(f"{name}: {layer} is not allowed; a cell that reads the previous input must have one layer")
     if _kind(layer) != _kind(first):
-        raise ValueError(f"{name}: {layer} is not allowed; layers have the cell and the sizes of the first, {first}")
+        raise ValueError(f"{name}: {layer} is not allowed; it must have the cell and the sizes of the first, {first}")
 
 
 def _kind(layer: RNN) -> tuple[Any, ...]:

@@ -66,7 +66,7 @@ def _broadcast(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         shape = torch.broadcast_shapes(a.shape, b.shape)
     except RuntimeError:
         raise ValueError(
-            f"b: shape {tuple(b.shape)} is not allowed; it broadcasts with a's, {tuple(a.shape)}"
+            f"b: shape {tuple(b.shape)} is not allowed; it must broadcast with a's, {tuple(a.shape)}"
         ) from None
     return a.expand(shape), b.expand(shape)
 
@@ -78,7 +78,7 @@ def _expanded(initial: Tensor | None, b: Tensor) -> Tensor:
     try:
         return initial.expand(b.shape[1:])
     except RuntimeError:
-        allowed = f"it broadcasts to one step's, {tuple(b.shape[1:])}"
+        allowed = f"it must broadcast to one step's, {tuple(b.shape[1:])}"
         raise ValueError(f"initial: shape {tuple(initial.shape)} is not allowed; {allowed}") from None
 
 

@@ -50,7 +50,7 @@ class Sequences:
         batched = x.dim() == 3
         values = x.unsqueeze(1) if not batched else x.transpose(0, 1) if batch_first else x
         if not is_tracing() and values.shape[0] == 0:
-            raise ValueError(f"input: shape {tuple(x.shape)} is not allowed; it has at least one step")
+            raise ValueError(f"input: shape {tuple(x.shape)} is not allowed; it must have at least one step")
         known = None if lengths is None else _checked_lengths(lengths, values)
         if known is not None:
             # Padding, NaN included, must not affect outputs or gradients.
@@ -132,7 +132,7 @@ def _checked_lengths(lengths: Tensor | Sequence[int], values: Tensor) -> Tensor:
         and bool(((known < 0) | (known > values.shape[0])).any())
     ):
         raise ValueError(
-            f"lengths: {known.tolist()} is not allowed; each is from 0 to the {values.shape[0]} steps of input"
+            f"lengths: {known.tolist()} is not allowed; each must be from 0 to the {values.shape[0]} steps of input"
         )
     return known
 

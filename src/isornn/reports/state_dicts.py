@@ -113,7 +113,7 @@ def random_inputs(model: nn.Module, steps: int) -> tuple[Tensor, ...]:
     )
 
 
-def notes(model: nn.Module, cell: str | Cell, steps: int) -> tuple[str, ...]:
+def notes(cell: str | Cell, steps: int) -> tuple[str, ...]:
     """What a state dict leaves open, and what was put in its place."""
     if isinstance(cell, Cell):
         kind = f"isornn.nn.RNN of {full_name(cell)}"

@@ -50,7 +50,7 @@ def load_digits(folder: Path | str | None = None, *, pooled: bool = True, block:
     (torch.Size([1287, 64]), torch.Size([510, 64]))
     """
     if not 1 <= block <= _MNIST_SIDE or _MNIST_SIDE % block:
-        raise ValueError(f"block: {block} is not allowed; it divides {_MNIST_SIDE}")
+        raise ValueError(f"block: {block} is not allowed; it must divide {_MNIST_SIDE}")
     place = data_folder(folder)
     return _embedded() if place is None else _mnist(place, block if pooled else 1)
 

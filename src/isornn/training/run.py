@@ -319,7 +319,7 @@ def _fabric(configuration: Configuration, device: Device, devices: int) -> Fabri
     if device == "cuda" and devices > torch.cuda.device_count():
         raise RunError(f"device: 'cuda' is not allowed; {torch.cuda.device_count()} of {devices} GPUs are there")
     if configuration.batch_size % devices:
-        raise RunError(f"devices: {devices} is not allowed; it divides the batch size, {configuration.batch_size}")
+        raise RunError(f"devices: {devices} is not allowed; it must divide the batch size, {configuration.batch_size}")
     from lightning_fabric import Fabric
 
     fabric = Fabric(accelerator=device, devices=devices, precision=configuration.precision)  # type: ignore[arg-type]

@@ -46,7 +46,7 @@ def test_runs_share_nothing() -> None:
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ({}, "sweep: {} is not allowed; it has at least one of base, grid, runs"),
+        ({}, "sweep: {} is not allowed; it must have at least one of base, grid, runs"),
         ({"bases": {}}, "sweep: 'bases' is not allowed"),
         ({"base": [1]}, "base: .* it must be a table"),
         ({"grid": {"seed": 3}}, "grid.seed: 3 .* it must be a list of values"),

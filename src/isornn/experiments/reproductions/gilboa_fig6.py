@@ -21,7 +21,7 @@ def judge(measured: Measured) -> Verdict:
     effects = []
     for case in measured["cells"]:
         name = padded.NAMES[case["cell"]]
-        ranks = [_mean_rank(measured, case, seed) for seed in padded.seeds_of(case)]
+        ranks = [_mean_rank(case, seed) for seed in padded.seeds_of(case)]
         known = [rank for rank in ranks if rank is not None]
         found = padded.follows(measured, case)
         rises[name] = None
@@ -36,7 +36,7 @@ def judge(measured: Measured) -> Verdict:
     return Verdict(by_seeds.answer_of(parts), f"{judged}. The border keeps to the band: {kept}", tuple(effects))
 
 
-def _mean_rank(measured: Measured, case: Measured, seed: int) -> float | None:
+def _mean_rank(case: Measured, seed: int) -> float | None:
     """Of accuracy and xi over biases, averaged over the lengths at which both vary."""
     ranks = [padded.rank_correlation(row, case["xi"]) for row in padded.accuracy_of(case, seed)]
     known = [rank for rank in ranks if rank is not None]

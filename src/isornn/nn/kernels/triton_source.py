@@ -22,7 +22,6 @@ _PLACES = {
     "unit": "n",
 }
 _OF_ONE_OR_ALL_STEPS = ("saved", "direct")
-_HELD = ("carried", "dunit")  # what a pass over all steps has in registers from step to step
 
 
 def source_of(schedule: Schedule) -> str:

@@ -130,7 +130,7 @@ def follow(
                     shorter = _renewal(laws, [cohorts[0].curves()], rows=slice(0, 1), part=part)
                     same = same & _same_rate(chi, _rate(laws, shorter, steps)[0], tolerance)
             same = same & ~renewal.died[0]
-            if _enough(laws, renewal, chi, same, steps, length) or steps >= max_steps:
+            if _enough(laws, renewal, same, steps, length) or steps >= max_steps:
                 break
             last, steps = chi, min(2 * steps, max_steps)
     horizon = _horizon(laws, cohorts, steps, length, max_steps)
@@ -184,7 +184,7 @@ def _same_rate(chi: Tensor, last: Tensor, tolerance: float) -> Tensor:
     return (log - last.clamp(min=_TINY).log()).abs() <= tolerance * log.abs() + 1e-7
 
 
-def _enough(laws: Laws, renewal: Renewal, chi: Tensor, same: Tensor, steps: int, length: int | None) -> bool:
+def _enough(laws: Laws, renewal: Renewal, same: Tensor, steps: int, length: int | None) -> bool:
     if laws.fixed:
         if length is not None:
             return steps > length

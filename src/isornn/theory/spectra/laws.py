@@ -105,7 +105,7 @@ class SpectralDensity:
             ValueError: a share outside (0, 1).
         """
         if not 0 < share < 1:
-            raise ValueError(f"share: {share} is not allowed; it lies between 0 and 1")
+            raise ValueError(f"share: {share} is not allowed; it must lie between 0 and 1")
         places = torch.cat([self.x, torch.tensor([atom.place for atom in self.atoms], dtype=torch.float64)]).sort()[0]
         ladder = self.distribution(places)
         right = int(torch.searchsorted(ladder, torch.tensor(share, dtype=torch.float64)).clamp(max=len(places) - 1))

@@ -1,4 +1,4 @@
-"""A sweep on disk: one folder a run, which says by itself how the run stands.
+"""A sweep on disk: one folder a run, which says by itself what state the run is in.
 
 A run's folder holds, beside what the run itself writes,
 

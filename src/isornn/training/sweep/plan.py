@@ -134,7 +134,7 @@ def changed(configuration: Mapping[str, Any], change: Mapping[str, Any], where: 
 
 def _check(table: Mapping[str, Any]) -> None:
     if not table:
-        raise SweepError("sweep", {}, f"it has at least one of {', '.join(_PARTS)}")
+        raise SweepError("sweep", {}, f"it must have at least one of {', '.join(_PARTS)}")
     for part in table:
         if part not in _PARTS:
             raise SweepError("sweep", part, f"its parts are {', '.join(_PARTS)}")
