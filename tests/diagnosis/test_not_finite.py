@@ -115,3 +115,31 @@ def test_a_gradient_that_overflows_has_its_step():
     (value,) = (text for name, text in found.evidence.items() if "overflows float32" in name)
     layer = measure(rnn, torch.randn(200, 4, 3)).layers[0]
     assert int(value.split()[0]) == pytest.approx(88.7 / layer.backward.rate.number(), rel=0.2)
+
+
+class WithHead(nn.Module):
+    def __init__(self, made):
+        super().__init__()
+        self.rnn, self.head, self.made = nn.LSTM(3, 8), nn.Linear(8, 2), made
+
+    def forward(self, x):
+        return self.made(self.head(self.rnn(x)[0][-1]))
+
+
+def test_of_what_is_outside_of_the_recurrent_layers():
+    x, labels = torch.randn(30, 4, 3), torch.zeros(4, dtype=torch.long)
+    model = WithHead(nn.Identity())
+    with torch.no_grad():
+        model.head.weight[1, :3] = math.nan
+    assert first(model, x) == (
+        "Outside of the recurrent layers, 3 of the 16 numbers in head.weight are NaN or infinite; 4 of the 8 numbers "
+        "in the model's output are NaN."
+    )
+    of_gradient, of_weights = (one.sentence for one in findings(measure(model, x, target=labels))[:2])
+    assert (
+        "LSTM rnn gets NaN or infinite gradients from behind it: 32 of" in of_gradient
+        and "in head.weight are NaN" in of_weights
+    )
+    assert first(WithHead(lambda out: torch.log(-out.square() - 1)), x).endswith("in the model's output are NaN.")
+    masked = WithHead(lambda out: out.masked_fill(out > 0, -math.inf))
+    assert "not_finite" not in {one.kind for one in findings(measure(masked, x))}

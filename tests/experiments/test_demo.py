@@ -108,7 +108,10 @@ def test_a_file_that_is_something_else_is_refused_and_kept(tmp_path: Path) -> No
         ({"length": 2}, "length: 2"),
         ({"updates": 0}, "updates: 0"),
         ({"seed": -1}, "seed: -1"),
-        ({"starts": ["torch", "kaiming"]}, "starts: 'kaiming' is not allowed; it must be one of torch, standard, chrono"),
+        (
+            {"starts": ["torch", "kaiming"]},
+            "starts: 'kaiming' is not allowed; it must be one of torch, standard, chrono",
+        ),
     ],
 )
 def test_bad_arguments_are_named(options: dict[str, object], message: str, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from isornn.capture.use import (
     random_sum,
     reached_by,
     steps_are_rows,
+    tensors_in,
     within_checkpoint,
 )
 from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
@@ -153,6 +154,7 @@ class Captured:
             whether that state still has the first run's graph.
         held: by module, the attribute of the model that holds a state in which it ended.
         along_batch: modules whose steps are the rows of the model's output: see `isornn.capture.use.steps_are_rows`.
+        output_nan: how many numbers in the model's output are NaN, of how many.
     """
 
     calls: dict[nn.Module, list[Call]]
@@ -164,6 +166,7 @@ class Captured:
     layers: Mapping[nn.Module, tuple[RecurrentLayer, ...]] = field(default_factory=dict)
     held: Mapping[nn.Module, str] = field(default_factory=dict)
     along_batch: frozenset[nn.Module] = frozenset()
+    output_nan: tuple[int, int] = (0, 0)
 
 
 def capture(
@@ -219,9 +222,7 @@ def _recorded(
         with recorder.attached():
             output = run()
         calls, value, reached = recorder.calls, None, dict[nn.Module, bool]()
-        along_batch = frozenset(
-            own for own, made in calls.items() if differentiable and steps_are_rows(own, made, output)
-        )
+        along_batch = frozenset(own for own, made in calls.items() if steps_are_rows(own, made, output))
         if loss is not None:
             value = loss(output)
             led_to = _differentiate(value, [call for made in calls.values() for call in made])
@@ -239,9 +240,10 @@ def _recorded(
             module: not made[0].detached for module, made in again.calls.items() if carried_to(made, calls[module])
         }
         known = None if value is None else float(value.detach())
-        return Captured(
-            calls, recorder.refused, recorder.order, known, reached, carried, recorder.layers, held, along_batch
-        )
+        refused, order, layers = recorder.refused, recorder.order, recorder.layers
+        numbers = [tensor for tensor in tensors_in(output) if tensor.is_floating_point()]
+        output_nan = sum(int(one.isnan().sum()) for one in numbers), sum(one.numel() for one in numbers)
+        return Captured(calls, refused, order, known, reached, carried, layers, held, along_batch, output_nan)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from isornn.diagnosis.gradient_checks import (
     TooShort,
     Vanishing,
 )
+from isornn.diagnosis.not_finite import OF_GRADIENT
 from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, Unmeasured
 from isornn.diagnosis.use_checks import (
     AlongBatch,
@@ -29,6 +30,7 @@ from isornn.diagnosis.use_checks import (
 )
 
 NOT_REACHED = "not_reached"
+_COMPUTES = "computes with NaN or infinite numbers"
 
 # Most severe first: what stops training at once, what affects the input of all layers, what shortens their memory, what
 # only costs time.
@@ -84,6 +86,10 @@ def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     """
     found = [finding for layer in diagnosis.layers for finding in _of_layer(layer)]
     found += [_unmeasured(module) for module in diagnosis.unmeasured]
+    if diagnosis.outside:
+        wrong = "; ".join(diagnosis.outside)
+        sentence = f"Outside of the recurrent layers, {wrong}."
+        found.append(Finding(NOT_FINITE, None, sentence, {"not finite": f"{wrong} (bar: none)"}))
     if diagnosis.loss is not None and not math.isfinite(diagnosis.loss):
         evidence = {"loss on the batch": f"{diagnosis.loss} (bar: finite)"}
         found.append(Finding(NOT_FINITE, None, f"The loss on the batch is {diagnosis.loss}.", evidence))
@@ -108,4 +114,5 @@ def _unmeasured(module: Unmeasured) -> Finding:
     if module.finite:
         return Finding(CANNOT_TELL, name, f"{what} was not measured: {module.reason}.", {"measured": "nothing"})
     evidence = {"first found": f"{module.reason} (bar: none)"}
-    return Finding(NOT_FINITE, name, f"{what} computes with NaN or infinite numbers: {module.reason}.", evidence)
+    computes = "gets NaN or infinite gradients from behind it" if OF_GRADIENT in module.reason else _COMPUTES
+    return Finding(NOT_FINITE, name, f"{what} {computes}: {module.reason}.", evidence)

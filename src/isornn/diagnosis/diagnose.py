@@ -24,7 +24,7 @@ from isornn.diagnosis.facts import InputFacts, Profile
 from isornn.diagnosis.gradients import LossGradient, amplification, by_lag, gradient_norms, loss_gradients
 from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov
 from isornn.diagnosis.known_starts import known_start
-from isornn.diagnosis.not_finite import non_finite
+from isornn.diagnosis.not_finite import non_finite, numbers_outside
 from isornn.diagnosis.record import single
 from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, LayerInfo, Predicted, TiedPrediction, Unmeasured, Use
 from isornn.diagnosis.replay import LayerReplay, Replay, ReplayError, replay_module
@@ -138,7 +138,9 @@ def measure(
             layers += [replace(layer, use=uses[module.module]) for layer in measured]
     if unlike and not layers:
         raise unlike[0]
-    return Diagnosis(type(unwrapped(model)).__name__, longest, tuple(layers), tuple(unmeasured), captured.loss)
+    finite = all(one.finite for one in unmeasured)
+    outside = numbers_outside(unwrapped(model), modules, captured.output_nan if finite else None)
+    return Diagnosis(type(unwrapped(model)).__name__, longest, tuple(layers), tuple(unmeasured), captured.loss, outside)
 
 
 def _sequence(module: RecurrentModule, captured: Captured) -> CapturedSequence | Unmeasured:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from isornn.capture.calls import Call, RecurrentModule, States, data_of
 from isornn.capture.parts import CaptureError
@@ -31,8 +31,24 @@ def non_finite(module: RecurrentModule, calls: Sequence[Call], *, of_loss: bool)
     return None
 
 
+def numbers_outside(
+    model: nn.Module, modules: Sequence[RecurrentModule], output_nan: tuple[int, int] | None
+) -> tuple[str, ...]:
+    """Parameters beside those of recurrent ``modules`` that are not finite, and the model's output where it has NaN, of
+    which ``output_nan`` says how many of how many."""
+    known = {id(own) for found in modules for own in found.module.parameters()}
+    wrong = []
+    for name, parameter in model.named_parameters():
+        bad = int((~parameter.detach().isfinite()).sum())
+        if bad and id(parameter) not in known:
+            wrong.append(f"{bad:,} of the {parameter.numel():,} numbers in {name} are NaN or infinite")
+    if output_nan is not None and output_nan[0]:
+        wrong.append(f"{output_nan[0]:,} of the {output_nan[1]:,} numbers in the model's output are NaN")
+    return tuple(wrong)
+
+
 _INPUT, _STATE, _OUTPUT = "its input", "its initial state", "its output"
-_GRADIENT = "the gradient of the loss with respect to its output"
+OF_GRADIENT = "the gradient of the loss with respect to its output"
 
 
 def _tensors(module: RecurrentModule, calls: Sequence[Call], of_loss: bool) -> Iterator[tuple[str, Tensor]]:
@@ -49,11 +65,11 @@ def _tensors(module: RecurrentModule, calls: Sequence[Call], of_loss: bool) -> I
     for call in calls if of_loss else ():
         for grad in (call.of_output, *(call.of_final or ())):
             if grad is not None:
-                yield _GRADIENT, data_of(grad)
+                yield OF_GRADIENT, data_of(grad)
 
 
 def _where(what: str, module: RecurrentModule, calls: Sequence[Call]) -> str:
-    if what not in (_INPUT, _OUTPUT, _GRADIENT):
+    if what not in (_INPUT, _OUTPUT, OF_GRADIENT):
         return ""
     try:
         found = longest_sequence(module, calls)

@@ -279,12 +279,14 @@ class Diagnosis(Record):
         layers: in the order of ``model.named_modules``, then by layer and direction.
         unmeasured: recurrent modules that were not called, or could not be replayed.
         loss: its value on the batch, where a target was given.
+        outside: parameters beside the recurrent modules' that are not finite, and the model's output where it has NaN,
+            each as a clause.
 
     >>> import torch
     >>> from isornn.diagnosis import measure
     >>> found = measure(torch.nn.LSTM(1, 8), torch.randn(20, 4, 1))
     >>> found.model, found.length, len(found.layers), sorted(found.to_json())
-    ('LSTM', 20, 1, ['layers', 'length', 'loss', 'model', 'unmeasured'])
+    ('LSTM', 20, 1, ['layers', 'length', 'loss', 'model', 'outside', 'unmeasured'])
     """
 
     model: str
@@ -292,3 +294,4 @@ class Diagnosis(Record):
     layers: tuple[LayerDiagnosis, ...]
     unmeasured: tuple[Unmeasured, ...]
     loss: float | None
+    outside: tuple[str, ...] = ()
