@@ -151,7 +151,7 @@ def late_rate(curve: Tensor, start: float = 0.5, end: float = 1.0) -> Tensor:
     (t_a, log_a), (t_b, log_b) = (
         sums[..., some].sum(-1) / counts[..., some].sum(-1).clamp(min=1) for some in (slice(half), slice(-half, None))
     )
-    seen = alive[..., :half].any(-1) & alive[..., -2:].any(-1)
+    seen = alive[..., :half].any(-1) & alive[..., -1]
     return torch.where(seen, ((log_b - log_a) / torch.where(seen, t_b - t_a, 1.0)).exp(), 0.0)
 
 
