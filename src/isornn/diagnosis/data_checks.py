@@ -159,7 +159,13 @@ class DoubledBias(Check):
                 f"torch's own draw ends)",
                 "the layer is as it was initialised": drawn,
             },
-            Fix(fixes.single_bias_, layer.info.name),
+            Fix(
+                fixes.single_bias_,
+                layer.info.name,
+                notes=(f"Where {first} is meant, not {gate.bias_mean:.3g}: the memory becomes shorter.",),
+                choice=f"which of {first} and {gate.bias_mean:.3g} is meant only you know; single_bias_ makes it "
+                f"{first}, so that the memory becomes shorter",
+            ),
         )
 
 

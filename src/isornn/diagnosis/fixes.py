@@ -43,6 +43,7 @@ class Fix:
         arguments: those after the model and the layer.
         notes: comments to print above the call.
         measured: whether it takes the batch too, to measure what the layer receives.
+        choice: why only the user can say whether it is right, so that `fix_` does not make it; empty where it is.
     """
 
     function: Correction
@@ -50,6 +51,7 @@ class Fix:
     arguments: tuple[Any, ...] = ()
     notes: tuple[str, ...] = ()
     measured: bool = False
+    choice: str = ""
 
     @property
     def code(self) -> str:
@@ -253,7 +255,10 @@ def _fixed(model: nn.Module, findings: Sequence[Finding], batch: Any, generator:
         redraw = next((fix for fix in fixes.values() if fix.function is redraw_), None)
         if redraw is not None:
             return [f"{redraw(model, batch, generator)} ({kinds})"]
-        return [f"{fix(model, batch, generator)} ({kind})" for kind, fix in fixes.items()]
+        return [
+            f"left alone ({kind}): {fix.choice}" if fix.choice else f"{fix(model, batch, generator)} ({kind})"
+            for kind, fix in fixes.items()
+        ]
     except (ModuleError, SpecError) as refused:
         return [f"left alone ({kinds}): {refused}"]
 
