@@ -36,6 +36,7 @@ KINDS = (
     "state_not_carried",
     "truncated",
     "unnormalised_input",
+    "unnormalised_state",
     "unused",
     "vanishing",
 )
@@ -541,6 +542,31 @@ def reverse_read_early() -> Patient:
     return Patient("reverse_read_early", "reverse_at_start", LastOutput(lstm, 64), _noise(6, 60, 5), 60)
 
 
+class FromStatics(nn.Module):
+    """Starts from a state that a linear layer makes of a sequence's own numbers."""
+
+    def __init__(self, recurrent: nn.Module, hidden: int, size: float) -> None:
+        super().__init__()
+        self.recurrent, self.start, self.readout = recurrent, nn.Linear(3, hidden), nn.Linear(hidden, 1)
+        self.size = size
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = self.start(self.size * x[:, 0, :3])[None]
+        return self.readout(self.recurrent(x, state)[0][:, -1])
+
+
+def large_start() -> Patient:
+    gru = nn.GRU(5, 32, batch_first=True)
+    critical_(gru, 100, _g(123))
+    return Patient("large_start", "unnormalised_state", FromStatics(gru, 32, 1000.0), _noise(6, 100, 5), 100)
+
+
+def start_of_usual_size() -> Patient:
+    gru = nn.GRU(5, 32, batch_first=True)
+    critical_(gru, 100, _g(124))
+    return Patient("start_of_usual_size", None, FromStatics(gru, 32, 1.0), _noise(6, 100, 5), 100)
+
+
 FLAWED: tuple[Callable[[], Patient], ...] = (
     *(vanishing_rnn, vanishing_lstm, vanishing_gru),
     *(exploding_relu, exploding_tanh, exploding_lstm, coupled_relu),
@@ -553,7 +579,7 @@ FLAWED: tuple[Callable[[], Patient], ...] = (
     forget_bias_3,
     *(padded_lstm, padded_gru, padded_steps_first),
     *(raw_pixels, raw_sensor, tiny_volts),
-    *(batch_as_time, padding_read, reverse_read_early),
+    *(batch_as_time, padding_read, reverse_read_early, large_start),
 )
 HEALTHY: tuple[Callable[[], Patient], ...] = (
     critical_lstm,
@@ -564,4 +590,5 @@ HEALTHY: tuple[Callable[[], Patient], ...] = (
     orthogonal_relu,
     critical_peephole,
     critical_typed,
+    start_of_usual_size,
 )

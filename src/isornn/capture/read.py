@@ -1,6 +1,8 @@
-"""Which of a layer's results a model reads, by the gradients of what it computes from them."""
+"""What a model gives a layer to start from, and which results it reads, by the gradients of what it makes of them."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -36,6 +38,15 @@ def reads_reverse_at_its_start(found: CapturedSequence, directions: int) -> bool
     read = _any(found.of_output.chunk(2, -1)[1])
     last = torch.arange(len(read), device=read.device).unsqueeze(1) == found.lengths - 1
     return bool(read.any()) and not bool((read & ~last).any())
+
+
+def state_sizes(states: Sequence[str], found: CapturedSequence) -> dict[str, float]:
+    """By state, the root mean square of the initial one, over layers; without those that are 0."""
+    sizes: dict[str, float] = {}
+    for layer in found.initial or ():
+        for name, value in zip(states, layer, strict=True):
+            sizes[name] = max(sizes.get(name, 0.0), float(value.double().square().mean().sqrt()))
+    return {name: size for name, size in sizes.items() if size > 0}
 
 
 def _any(gradient: Tensor) -> Tensor:

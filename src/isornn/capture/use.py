@@ -22,6 +22,7 @@ _WITHOUT_TENSORS = (nn.Module, ModuleType, type, str, bytes, int, float, type(No
 _LAST = 4  # calls of a run that may have ended in a state that is kept
 _FEWEST = 3  # calls that start from 0 one after the other: two may be two sequences
 _AXES = 3  # of a batch of sequences
+_TRIED = 1024  # places of a batch that begin as a row does
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,32 @@ class Origin:
             return False
         same = all(a == b for axis, (a, b) in enumerate(zip(self.shape, before.shape, strict=True)) if axis != time)
         return same and self.offset == before.offset + before.shape[time] * self.strides[time]
+
+
+def reads_batch(calls: Sequence[Call], batch: Any) -> bool | None:
+    """Whether a module's inputs are the batch's own numbers, not what the model computes from them.
+
+    Looked for is the largest of the first call's rows (D,), one number behind the other, in the batch's tensors as they
+    are and with their last axes swapped. ``None`` where the batch has no tensors, as a function.
+    """
+    given = list(tensors_in(batch))
+    if not given or not calls:
+        return None
+    rows = _data(calls[0].inputs)
+    rows = rows.reshape(-1, rows.shape[-1])
+    row = rows[rows.square().sum(-1).argmax()]
+    return any(_holds(tensor.to(row), row) for tensor in given if tensor.is_floating_point())
+
+
+def _holds(tensor: Tensor, row: Tensor) -> bool:
+    """Whether the tensor has the row (D,)."""
+    for values in (tensor, tensor.transpose(-1, -2)) if tensor.dim() > 1 else (tensor,):
+        flat = values.flatten()
+        starts = (flat[: max(0, len(flat) - len(row) + 1)] == row[0]).nonzero()[:_TRIED]
+        places = starts + torch.arange(len(row), device=row.device)
+        if bool((flat[places] == row).all(-1).any()):
+            return True
+    return False
 
 
 def restarts(module: nn.Module, calls: Sequence[Call]) -> int:

@@ -71,6 +71,28 @@ def normalise() -> Advice:
     )
 
 
+def normalise_within(features: int) -> Advice:
+    """What the model computes for a layer, normalised."""
+    return Advice(
+        f"""from torch import nn
+
+# Where the data is normalised already: in the model, ahead of the recurrent layer.
+norm = nn.LayerNorm({features})""",
+        "it is in what the model computes ahead of the layer; normalise the data, or that, as with a LayerNorm",
+    )
+
+
+def normalise_state() -> Advice:
+    """An initial state of the size of the layer's own states."""
+    return Advice(
+        """import torch
+
+# In forward, where the initial state is computed:
+state = torch.tanh(state)""",
+        "it is in what the model computes the initial state from; normalise that, or use torch.tanh(state)",
+    )
+
+
 def use() -> Advice:
     """A result that reaches the loss."""
     return Advice(

@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 
 from isornn.diagnosis import advice
-from isornn.diagnosis.data_checks import CostlyDenormals, DoubledBias, Padding, StackedOrthogonal, UnnormalisedInput
+from isornn.diagnosis.data_checks import (
+    CostlyDenormals,
+    DoubledBias,
+    Padding,
+    StackedOrthogonal,
+    UnnormalisedInput,
+    UnnormalisedState,
+    is_computed,
+)
 from isornn.diagnosis.finding import CANNOT_TELL, NOT_FINITE, Check, Finding
 from isornn.diagnosis.gradient_checks import (
     Amplified,
@@ -43,6 +51,7 @@ CHECKS: tuple[Check, ...] = (
     Exploding(),
     Amplified(),
     UnnormalisedInput(),
+    UnnormalisedState(),
     Padding(),
     ReverseAtStart(),
     DefaultStart(),
@@ -85,6 +94,10 @@ def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     isornn.diagnosis.redraw_(model, 'LSTM l0', 60, batch)
     """
     found = [finding for layer in diagnosis.layers for finding in _of_layer(layer)]
+    raw = {finding.layer for finding in found if finding.kind == UnnormalisedInput.kind}
+    computed = {layer.info.name for layer in diagnosis.layers if is_computed(layer)}
+    if raw - computed:  # then what the model computes from raw inputs is not normalised either
+        found = [one for one in found if one.kind != UnnormalisedInput.kind or one.layer not in computed]
     found += [_unmeasured(module) for module in diagnosis.unmeasured]
     if diagnosis.outside:
         wrong = "; ".join(diagnosis.outside)

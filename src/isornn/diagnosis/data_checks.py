@@ -8,15 +8,16 @@ from isornn.diagnosis import advice, fixes
 from isornn.diagnosis.facts import Denormals, GateWeights
 from isornn.diagnosis.finding import BAR, Check, Finding
 from isornn.diagnosis.fixes import Fix
-from isornn.diagnosis.records import LayerDiagnosis
+from isornn.diagnosis.records import LayerDiagnosis, LayerInfo
 from isornn.diagnosis.states import EDGE
 from isornn.diagnosis.weights import TOLERANCE, doubled_gates, equal, layer_evidence
 from isornn.init.layer_input import OFFSET, uneven_scales
 
 
 class UnnormalisedInput(Check):
-    """First layers only: ``sqrt(input_var E[x^2])`` above ln 99 or below 2^-10, a mean of ten standard deviations, or
-    features' standard deviations that are a hundred times their median.
+    """First layers only: ``sqrt(input_var E[x^2])`` above ln 99 or below 2^-10, or above ln 99 in a sequence of ten
+    times the median level; a mean of ten standard deviations; or features' standard deviations that are a hundred
+    times their median.
 
     The check uses the input's contribution to the gates' pre-activations, whose variance is ``input_var R``. Gates
     whose weights saturate them with inputs of unit size are excluded, as the data is not the cause. The mean is
@@ -30,6 +31,7 @@ class UnnormalisedInput(Check):
     # An input of this size alone saturates a gate's typical unit: ln(0.99 / 0.01).
     LARGE = math.log((1 - EDGE) / EDGE)
     SMALL = math.exp(-BAR)
+    UNLIKE = 10.0  # of the largest level of a sequence to the median one
 
     def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
         inputs, gates = layer.inputs, layer.weights.gates.values()
@@ -51,6 +53,12 @@ class UnnormalisedInput(Check):
             wrong = (
                 f"their contribution to pre-activations is {drive:.2g} (root mean square), too small to have an effect"
             )
+        elif gain * inputs.largest_level > self.LARGE and inputs.largest_level > self.UNLIKE * inputs.median_level:
+            wrong = (
+                f"sequences have unlike levels, and the largest contributes {gain * inputs.largest_level:.3g} to "
+                f"pre-activations (root mean square), the median {gain * inputs.median_level:.2g}; {self.LARGE:.2g} "
+                "saturates a gate"
+            )
         # A mean of ten standard deviations: the loss is a hundred times more curved along it than along what varies.
         elif shared > OFFSET * varying and gain * shared > 1:
             wrong = (
@@ -65,17 +73,57 @@ class UnnormalisedInput(Check):
         else:
             return None
         size = f"mean {inputs.mean:.4g}, standard deviation {inputs.std:.3g}"
+        what = "The inputs, which the model computes," if is_computed(layer) else "The inputs"
         return self.finding(
             layer,
-            f"The inputs are not normalised ({size}): {wrong}.",
+            f"{what} are not normalised ({size}): {wrong}.",
             {
                 "inputs": f"{size}, largest {inputs.largest:.3g}",
                 "drive, sqrt(input_var E[x^2])": f"{drive:.3g} (bars: {self.SMALL:.2g} and {self.LARGE:.3g})",
                 "mean over standard deviation, by feature": f"{shared / varying:.3g} (bar: {OFFSET:g}, where the "
                 f"mean drives by more than 1; here by {gain * shared:.3g})",
             },
-            advice.normalise(),
+            advice.normalise_within(layer.info.inputs) if is_computed(layer) else advice.normalise(),
         )
+
+
+def is_computed(layer: LayerDiagnosis) -> bool:
+    """Whether the layer's inputs are known to be computed by the model."""
+    return layer.use is not None and layer.use.reads_batch is False
+
+
+class UnnormalisedState(Check):
+    """The state that the model gives a layer to start from is far beyond what the layer's own states come to.
+
+    Of LSTM, GRU and tanh networks. Of h, which stays within 1, a root mean square above 10; of an LSTM's c, to which a
+    step adds 1 at most, above the number of steps and 10, but not where it is carried from one batch to the next.
+    """
+
+    kind = "unnormalised_state"
+    explains = frozenset({"saturated_forget_gate", "vanishing", "exploding", "amplified", "default_start"})
+    LARGE = 10.0
+
+    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+        use = layer.use
+        if use is None or use.carried or layer.info.layer or layer.info.direction or not _within_1(layer.info):
+            return None
+        first = next(iter(layer.moments))
+        for state, size in use.state_sizes.items():
+            bar = self.LARGE if state == first else max(self.LARGE, float(layer.info.steps))
+            if size > bar:
+                return self.finding(
+                    layer,
+                    f"The state {state} that it is given to start from has root mean square {size:.3g}, where its own "
+                    f"states come to {bar:g} at most; units keep it for as long as their gates retain, and saturate.",
+                    {f"root mean square of the initial {state}": f"{size:.3g} (bar: {bar:g})"},
+                    advice.normalise_state(),
+                )
+        return None
+
+
+def _within_1(layer: LayerInfo) -> bool:
+    """Whether h is known to stay within 1."""
+    return layer.cell in ("lstm", "gru") or (layer.cell == "vanilla" and "nonlinearity" not in layer.options)
 
 
 def _made_up_for(gate: GateWeights, shared: float) -> bool:

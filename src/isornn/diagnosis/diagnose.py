@@ -13,9 +13,9 @@ from torch.nn.utils import parametrize
 
 from isornn.capture.calls import Call, Captured, RecurrentModule, as_called, capture, recurrent_modules
 from isornn.capture.parts import CaptureError
-from isornn.capture.read import reads_reverse_at_its_start, unread_shorter
+from isornn.capture.read import reads_reverse_at_its_start, state_sizes, unread_shorter
 from isornn.capture.sequences import ALTERED, CapturedSequence, longest_sequence
-from isornn.capture.use import restarts
+from isornn.capture.use import reads_batch, restarts
 from isornn.cells import Cell, Spec, SpecError, full_name
 from isornn.cells.arguments import seeded, whole_number
 from isornn.diagnosis.cotangents import LastOutput
@@ -113,12 +113,13 @@ def measure(
         sequences: list[tuple[RecurrentModule, CapturedSequence]] = []
         unmeasured, uses = _unreadable(model), dict[nn.Module, Use]()
         for module in (as_called(module, captured.layers) for module in modules):
-            restarted = restarts(module.module, captured.calls[module.module])
+            calls = captured.calls[module.module]
+            restarted, given = restarts(module.module, calls), reads_batch(calls, batch)
             found = _sequence(module, captured)
             if isinstance(found, Unmeasured):
                 unmeasured.append(found)
             else:
-                uses[module.module] = _use(module, captured, found, restarted)
+                uses[module.module] = _use(module, captured, found, restarted, given)
                 if captured.loss is None:
                     found = replace(found, of_output=None, of_ends=None)
                 sequences.append((module, found))
@@ -180,7 +181,9 @@ def _unreadable(model: nn.Module) -> list[Unmeasured]:
     ]
 
 
-def _use(module: RecurrentModule, captured: Captured, found: CapturedSequence, restarted: int) -> Use:
+def _use(
+    module: RecurrentModule, captured: Captured, found: CapturedSequence, restarted: int, given: bool | None
+) -> Use:
     own = module.module
     reached = captured.reached.get(own)
     if not any(parameter.requires_grad for parameter in own.parameters()):
@@ -196,6 +199,8 @@ def _use(module: RecurrentModule, captured: Captured, found: CapturedSequence, r
         own in captured.along_batch,
         unread_shorter(found),
         reads_reverse_at_its_start(found, module.directions),
+        given,
+        state_sizes(module.layers[0].cell.states, found),
     )
 
 

@@ -29,6 +29,7 @@ class InputFacts(Record):
         padding: share of steps that only repeat a sequence's last one, exactly: what padding with a constant looks
             like. 0 where sequences have lengths of their own.
         leading_padding: the same of steps that are followed by their equals from the first step on.
+        median_level, largest_level: root mean square of a sequence's inputs, the median over sequences and the largest.
 
     >>> import torch
     >>> from isornn.diagnosis import measure
@@ -47,6 +48,8 @@ class InputFacts(Record):
     feature_stds: Tensor
     padding: float
     leading_padding: float
+    median_level: float = 0.0
+    largest_level: float = 0.0
 
     @property
     def law(self) -> Input:

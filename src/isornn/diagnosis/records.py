@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from isornn.diagnosis.facts import (
@@ -121,6 +121,9 @@ class Use(Record):
         unread: how many sequences are shorter than the longest and not read at all, where all longest ones are; 0 where
             any is read.
         reverse_at_start: whether of the reverse direction only the output at the last step is read.
+        state_sizes: by state, the root mean square of what the measured sequence starts from; empty where it is 0.
+        reads_batch: whether its inputs are tensors of the batch itself, not what the model computes; ``None`` where
+            that is not known, as of packed sequences.
 
     >>> import torch
     >>> from isornn.diagnosis import measure
@@ -138,6 +141,8 @@ class Use(Record):
     along_batch: bool = False
     unread: int = 0
     reverse_at_start: bool = False
+    reads_batch: bool | None = None
+    state_sizes: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ def input_facts(x: Tensor, lengths: Tensor) -> InputFacts:
     """Of inputs (T, B, D) with lengths (B,), a chunk of steps at a time, so that no copy of all is made."""
     steps, batch, features = x.shape
     total = square = x.new_zeros(features, dtype=torch.float64)
+    by_sequence = x.new_zeros(batch, dtype=torch.float64)
     before = x.new_zeros(1, batch, features, dtype=torch.float64)
     shared = in_time = largest = 0.0
     counts = (torch.arange(steps, device=x.device).unsqueeze(1) < lengths).sum(1)
@@ -38,6 +39,7 @@ def input_facts(x: Tensor, lengths: Tensor) -> InputFacts:
         now = torch.where(inside.unsqueeze(-1), x[start:stop].double(), 0.0)
         own = now.square().sum(1)
         total, square = total + now.sum((0, 1)), square + own.sum(0)
+        by_sequence += now.square().sum((0, 2))
         largest = max(largest, float(now.abs().max()))
         shared += float((now.sum(1).square() - own).sum())
         in_time += float((now * torch.cat([before, now[:-1]])).sum())
@@ -46,6 +48,7 @@ def input_facts(x: Tensor, lengths: Tensor) -> InputFacts:
     means = total / rows
     variances = _variances(x, lengths, means)
     moment = float((square / rows).mean())
+    levels = (by_sequence / (lengths.clamp(1, steps) * features)).sqrt()
     zero = moment == 0
     scale = 1.0 if zero else moment * features
     trailing, leading = (0.0, 0.0) if bool((lengths < steps).any()) else _repeated(x)
@@ -60,6 +63,8 @@ def input_facts(x: Tensor, lengths: Tensor) -> InputFacts:
         feature_stds=variances.sqrt().cpu(),
         padding=trailing,
         leading_padding=leading,
+        median_level=float(levels.median()),
+        largest_level=float(levels.max()),
     )
 
 

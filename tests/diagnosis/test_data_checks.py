@@ -1,0 +1,68 @@
+"""Inputs that are not normalised: of the data, or what the model computes; and levels of sequences."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+import isornn
+
+RAW = 4 * torch.randn(4, 30, 5, generator=torch.Generator().manual_seed(0)) - 80
+
+
+def unnormalised(model, batch):
+    return {one.layer: one for one in isornn.diagnose(model, batch).findings if one.kind == "unnormalised_input"}
+
+
+class Stacked(nn.Module):
+    """A second module upon a first that raw data saturate."""
+
+    def __init__(self, packed):
+        super().__init__()
+        self.packed = packed
+        self.below, self.above = nn.LSTM(5, 16, batch_first=True), nn.LSTM(16, 16, batch_first=True)
+        for weight in self.above.parameters():
+            weight.data.mul_(8)
+
+    def forward(self, x):
+        if self.packed:
+            x = pack_padded_sequence(x, torch.tensor([30, 20, 10, 30]), batch_first=True, enforce_sorted=False)
+        return self.above(self.below(x)[0])[1][0]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_follows_from_raw_data_is_not_named_too(packed):
+    assert list(unnormalised(Stacked(packed), RAW)) == ["below l0"]
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "computed"),
+    [
+        (nn.GRU(5, 16), RAW.transpose(0, 1), False),
+        (nn.GRU(5, 16, batch_first=True), RAW.double().float(), False),
+        (nn.Sequential(nn.Unflatten(1, (30, 5)), nn.GRU(5, 16, batch_first=True)), RAW.flatten(1), False),
+        (nn.Sequential(nn.Linear(5, 5), nn.GRU(5, 16, batch_first=True)), RAW, True),
+    ],
+)
+def test_inputs_that_the_model_computes_are_named_so(model, batch, computed):
+    (found,) = unnormalised(model, batch).values()
+    assert found.sentence.startswith("The inputs, which the model computes," if computed else "The inputs are")
+    assert ("LayerNorm(5)" in found.remedy) == computed
+
+
+def test_an_embedding_is_not_normalised_by_the_data():
+    model = nn.Sequential(nn.Embedding(50, 8), nn.GRU(8, 16, batch_first=True))
+    model[0].weight.data.mul_(100)
+    (found,) = unnormalised(model, torch.randint(0, 50, (4, 30))).values()
+    assert "which the model computes" in found.sentence and "LayerNorm(8)" in found.remedy
+
+
+def test_sequences_of_unlike_levels_are_named():
+    levels = torch.tensor([0.3, 1.0, 0.5, 2.0, 0.2, 60.0, 0.4, 0.1])
+    series = levels[:, None, None] * (1.5 + torch.sin(torch.arange(100.0) / 3))[:, None]
+    torch.manual_seed(0)
+    model = nn.LSTM(1, 32, batch_first=True)
+    (found,) = unnormalised(model, series).values()
+    assert "sequences have unlike levels" in found.sentence
+    assert not unnormalised(model, series / levels[:, None, None])
+    assert not unnormalised(model, torch.randn(8, 100, 1) * (1 + torch.rand(8, 1, 1)))
