@@ -44,7 +44,8 @@ def test_a_bare_module_is_itself(kind: Callable[..., nn.RNNBase], cell: str) -> 
     x = torch.randn(5, 2, 3, dtype=torch.float64)
     assert type(found) is kind and torch.equal(found(x)[0], module(x)[0])
     (drawn,) = random_inputs(found, 5)
-    assert drawn.dtype == torch.float64 and "tanh" in "".join(notes("vanilla", 5))
+    said = notes(found, cell, 5)[0]
+    assert drawn.dtype == torch.float64 and f"torch.nn.{kind.__name__}" in said and ("tanh" in said) == (kind is nn.RNN)
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,13 @@ def test_a_cells_weights_are_those_of_a_layer(kind: Any, name: str, bias: bool) 
     layer = layers_of(nn.ModuleDict({"loop": cell}).state_dict(), name).get_submodule("loop")
     found, x = cell(torch.ones(2, 3)), torch.ones(1, 2, 3)
     torch.testing.assert_close(layer(x)[0][0], found[0] if isinstance(found, tuple) else found)
+
+
+def test_modules_of_several_kinds_are_told_by_their_rows():
+    model = nn.ModuleDict({"encoder": nn.LSTM(5, 8), "decoder": nn.GRUCell(8, 6), "plain": nn.RNN(4, 3)})
+    for cell in ("lstm", "gru", "vanilla"):
+        found = layers_of(model.state_dict(), cell)
+        assert [type(one).__name__ for one in found._in_order] == ["LSTM", "GRU", "RNN"]
+        assert "torch.nn.GRU and torch.nn.LSTM and torch.nn.RNN with tanh" in notes(found, cell, 5)[0]
+    with pytest.raises(SpecError, match="of gru it has 3 rows for each unit"):
+        layers_of({name: value for name, value in model.state_dict().items() if "encoder" in name}, "gru")

@@ -121,7 +121,7 @@ def _of_weights(file: Path, data: Path | None, length: int | None, cell: str | N
     kind = name if name in KINDS else typed_cell(name)
     model = layers_of(read_weights(file), kind)
     found = _diagnosed(str(file), model, random_inputs(model, steps), steps, theory)
-    return Report(found.diagnosis, found.findings, model, notes(kind, steps))
+    return Report(found.diagnosis, found.findings, model, notes(model, kind, steps))
 
 
 def _diagnosed(what: str, model: Any, batch: Any, length: int | None, theory: bool) -> Report:

@@ -79,8 +79,9 @@ def layers_of(content: object, cell: str | Cell) -> nn.Module:
 
     Args:
         content: a state dict, or a mapping that holds one, as trainers save them; the first with such names counts.
-        cell: ``"lstm"``, ``"gru"`` or ``"vanilla"`` (tanh), as torch has them; the names do not say which. Or a cell,
-            of the library or one's own: the tensors are those of `isornn.nn.RNN` with it.
+        cell: ``"lstm"``, ``"gru"`` or ``"vanilla"`` (tanh), as torch has them; the names do not say which. Where it is
+            that of some modules, others are what their numbers of rows for each unit say (4, 3 and 1). Or a cell, of
+            the library or one's own: the tensors are those of `isornn.nn.RNN` with it.
 
     Raises:
         SpecError: another cell, no such names, or shapes that are not such a cell's.
@@ -99,7 +100,12 @@ def layers_of(content: object, cell: str | Cell) -> nn.Module:
         wanted = " and ".join(f"{name}_l0" for name in needed) + ", or the same without _l0"
         there = ", ".join(map(str, content)) if isinstance(content, Mapping) and content else type(content).__name__
         raise SpecError("state dict", there, f"it must hold tensors named {wanted}")
-    modules = {group.prefix: _module(group, cell) if isinstance(cell, str) else _layer(group, cell) for group in groups}
+    modules: dict[str, nn.Module]
+    if isinstance(cell, str):
+        fitting = any(_fits(group, cell) for group in groups)
+        modules = {group.prefix: _module(group, _kind_of(group, cell) if fitting else cell) for group in groups}
+    else:
+        modules = {group.prefix: _layer(group, cell) for group in groups}
     return modules[""] if list(modules) == [""] else Layers({name or "recurrent": own for name, own in modules.items()})
 
 
@@ -113,12 +119,13 @@ def random_inputs(model: nn.Module, steps: int) -> tuple[Tensor, ...]:
     )
 
 
-def notes(cell: str | Cell, steps: int) -> tuple[str, ...]:
+def notes(model: nn.Module, cell: str | Cell, steps: int) -> tuple[str, ...]:
     """What a state dict leaves open, and what was put in its place."""
     if isinstance(cell, Cell):
         kind = f"isornn.nn.RNN of {full_name(cell)}"
     else:
-        kind = "torch.nn.RNN with tanh" if cell == "vanilla" else f"torch.nn.{cell.upper()}"
+        built = {type(module).__name__ for module in model.modules() if isinstance(module, nn.RNNBase)}
+        kind = " and ".join(f"torch.nn.{name}" + " with tanh" * (name == "RNN") for name in sorted(built))
     return (
         f"Built from a state dict alone, taken to be {kind}.",
         f"The inputs are not the model's own: each module gets {SEQUENCES} sequences of {steps:,} steps of "
@@ -157,6 +164,18 @@ def _groups(content: object, names: Iterable[str], needed: Iterable[str]) -> Ite
         if complete:
             yield complete
         left += reversed([*mapping.values()])
+
+
+def _fits(group: _Group, cell: str) -> bool:
+    """Whether there are as many rows for each unit as the cell has."""
+    rows, columns = _shape(group, "weight_hh_l0")
+    hidden = _shape(group, "weight_hr_l0")[1] if "weight_hr_l0" in group.tensors else columns
+    return rows == _KINDS[cell][1] * hidden
+
+
+def _kind_of(group: _Group, cell: str) -> str:
+    """``cell`` where it fits, else the one that does; ``cell`` where none does, so that it is named."""
+    return next((kind for kind in (cell, *_KINDS) if _fits(group, kind)), cell)
 
 
 def _module(group: _Group, cell: str) -> nn.RNNBase:
