@@ -80,6 +80,8 @@ class AlongBatch(OfUse):
     """
 
     kind = "along_batch"
+    # Its length is then the number of sequences.
+    explains = frozenset({"cannot_tell", "vanishing", "default_start", "edge_of_chaos", "truncated"})
 
     def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
         if not use.along_batch:
