@@ -16,7 +16,8 @@ import patients
 import patients_held_out
 from isornn.diagnosis import CANNOT_TELL, KINDS, Finding, advice, findings, fix_, measure
 from isornn.diagnosis.fixes import Fix, redraw_, redraw_fix
-from isornn.diagnosis.weights import kolmogorov_smirnov, untrained_evidence, weight_facts
+from isornn.diagnosis.kolmogorov_smirnov import kolmogorov_smirnov
+from isornn.diagnosis.weights import untrained_evidence, weight_facts
 from isornn.nn.gate_tensors import recurrent_layers
 
 

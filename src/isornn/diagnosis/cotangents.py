@@ -11,6 +11,7 @@ from torch import Tensor
 
 from isornn.capture.calls import States
 from isornn.diagnosis.replay import Replay
+from isornn.nn.sequences import within
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class LossCotangent:
             given = torch.stack([(state != 0).any(-1) for state in states]).any(0) & which
             if time > 0:
                 entered[time - 1] |= given
-        inside = torch.arange(len(entered), device=lengths.device).unsqueeze(1) < lengths
+        inside = within(lengths, len(entered))
         return float((entered & inside).sum()) / int(lengths.sum())
 
     def entering(self) -> Tensor:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
-from scipy.special import kolmogorov, ndtr
+from scipy.special import ndtr
 from torch import Tensor
+
+from isornn.diagnosis.kolmogorov_smirnov import kolmogorov_smirnov, ks_distance
 
 _ENOUGH = 64  # entries, of fewer nothing is said
 _RARE = 1e-4  # one draw in so many has entries farther from its own law
@@ -47,11 +47,7 @@ def _independent(w: Tensor) -> float:
 
 
 def _has_law(values: Tensor) -> bool:
-    values, bound, deviation = values.sort().values, float(values.abs().max()), float(values.square().mean().sqrt())
+    bound, deviation = float(values.abs().max()), float(values.square().mean().sqrt())
     uniform = (values + bound) / (2 * bound)
     normal = torch.from_numpy(ndtr((values / deviation).numpy()))
-    ranks = torch.linspace(0, 1, len(values) + 1, dtype=torch.float64)
-    return any(
-        kolmogorov(math.sqrt(len(values)) * float(torch.maximum(ranks[1:] - law, law - ranks[:-1]).max())) > _RARE
-        for law in (uniform, normal)
-    )
+    return any(kolmogorov_smirnov(ks_distance(law), len(values)) > _RARE for law in (uniform, normal))

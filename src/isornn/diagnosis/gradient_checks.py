@@ -282,7 +282,8 @@ class TooShort(Check):
             what = (
                 f"{calls} make {chains} separate sequences, of {counted(steps, 'step')} at most, too short to measure "
                 f"gradients over {length} steps. A state that the model changes between two calls, by normalisation, "
-                "zoneout or decay, begins a new one: the gradient of the layer alone is not the model's there."
+                "zoneout or decay, begins a new one: the gradient of the layer alone is not the model's there. "
+                "isornn.init.critical_(model, length) draws such a layer too."
             )
         elif steps < MEASURABLE:
             what += f"; use longer sequences, of at least {MEASURABLE} steps."

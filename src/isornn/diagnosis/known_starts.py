@@ -12,7 +12,8 @@ from torch import Tensor
 from isornn.cells import BiasLaw
 from isornn.cells.openings import retention_signs, write_signs
 from isornn.diagnosis.facts import KnownStart, WeightFacts
-from isornn.diagnosis.weights import equal, kolmogorov_smirnov, untrained_evidence
+from isornn.diagnosis.kolmogorov_smirnov import kolmogorov_smirnov, ks_distance
+from isornn.diagnosis.weights import equal, untrained_evidence
 from isornn.nn.gate_tensors import RecurrentLayer
 
 # What float32 leaves of an orthogonal matrix is closer than this, and already a little training is not.
@@ -298,10 +299,8 @@ def _is_uniform(values: Tensor, low: float, high: float) -> bool:
 
 def _uniform(values: Tensor, low: float, high: float) -> float:
     """p of the uniform law; 0 where a value is outside of it."""
-    ordered = ((values.flatten().double().cpu() - low) / (high - low)).sort().values
+    shares = (values.flatten().double().cpu() - low) / (high - low)
     slack = 1e-6
-    if not bool((ordered[0] >= -slack) & (ordered[-1] <= 1 + slack)):
+    if not bool((shares.min() >= -slack) & (shares.max() <= 1 + slack)):
         return 0.0
-    empirical = torch.linspace(0, 1, len(ordered) + 1, dtype=torch.float64)
-    distance = float(torch.maximum(empirical[1:] - ordered, ordered - empirical[:-1]).max())
-    return kolmogorov_smirnov(distance, len(ordered))
+    return kolmogorov_smirnov(ks_distance(shares), len(shares))

@@ -17,7 +17,7 @@ from isornn.diagnosis.records import ReplayCheck
 from isornn.nn.gate_tensors import RecurrentLayer
 from isornn.nn.layer_step import LayerStep, cast, gate_inputs, own_time
 from isornn.nn.recurrence import recurrence
-from isornn.nn.sequences import Sequences
+from isornn.nn.sequences import Sequences, within
 from isornn.nn.stepped import stepped
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Replay:
     @cached_property
     def inside(self) -> Tensor:
         """(T, B): whether the step belongs to the sequence."""
-        return torch.arange(self.steps, device=self.lengths.device).unsqueeze(1) < self.lengths
+        return within(self.lengths, self.steps)
 
     @cached_property
     def kept(self) -> dict[tuple[int, int], Linearised]:

@@ -15,6 +15,7 @@ from isornn.cells.roles import LeafValues, RetainedState, roles_of
 from isornn.diagnosis.facts import GateActivity, InputFacts, Memory, StateMoments
 from isornn.diagnosis.record import single, thinned
 from isornn.diagnosis.replay import Replay, spans
+from isornn.nn.sequences import within
 from isornn.theory import Quantity
 from isornn.theory.records import NOTHING_LEFT
 
@@ -33,7 +34,7 @@ def input_facts(x: Tensor, lengths: Tensor) -> InputFacts:
     by_sequence = x.new_zeros(batch, dtype=torch.float64)
     before = x.new_zeros(1, batch, features, dtype=torch.float64)
     shared = in_time = largest = 0.0
-    counts = (torch.arange(steps, device=x.device).unsqueeze(1) < lengths).sum(1)
+    counts = within(lengths, steps).sum(1)
     for start, stop in spans(steps, 64):
         inside = torch.arange(start, stop, device=x.device).unsqueeze(1) < lengths
         now = torch.where(inside.unsqueeze(-1), x[start:stop].double(), 0.0)

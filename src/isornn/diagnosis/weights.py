@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 
 import torch
-from scipy.special import kolmogorov
 from torch import Tensor
 
 from isornn.diagnosis.drawn import can_be_drawn
 from isornn.diagnosis.facts import DefaultDraw, GateWeights, WeightFacts
+from isornn.diagnosis.kolmogorov_smirnov import kolmogorov_smirnov, ks_distance
 from isornn.diagnosis.records import LayerDiagnosis
 from isornn.nn.gate_tensors import RecurrentLayer, fan_in_variance
 from isornn.nn.layout import GateTensors
@@ -85,30 +85,12 @@ def _default_draw(tensors: list[Tensor], hidden: int) -> DefaultDraw | None:
     if not tensors:
         return None
     bound = 1 / math.sqrt(hidden)
-    values = torch.cat([tensor.flatten() for tensor in tensors]).double().cpu().sort().values
+    values = torch.cat([tensor.flatten() for tensor in tensors]).double().cpu()
     # Rounded to the tensor's dtype, a bound can be passed by half a unit in the last place.
     slack = 1 + float(torch.finfo(tensors[0].dtype).eps)
     within = bool(values.abs().max() <= bound * slack)
-    uniform = ((values + bound) / (2 * bound)).clamp(0, 1)
-    empirical = torch.linspace(0, 1, len(values) + 1, dtype=torch.float64)
-    distance = float(torch.maximum(empirical[1:] - uniform, uniform - empirical[:-1]).max())
+    distance = ks_distance(((values + bound) / (2 * bound)).clamp(0, 1))
     return DefaultDraw(within, distance, kolmogorov_smirnov(distance, len(values)), len(values))
-
-
-def kolmogorov_smirnov(distance: float, count: int) -> float:
-    """Probability that ``count`` draws have a distribution function at least this far from their law's.
-
-    The limit for large counts with its argument corrected for the count: within 3e-4 of the exact value from 64 draws
-    on. (``scipy.stats`` has the exact one, and takes a second to import.)
-
-    Source: Vrbik 2018, "Small-sample corrections to Kolmogorov-Smirnov test statistic".
-
-    >>> round(kolmogorov_smirnov(0.05, 1000), 4)
-    0.013
-    """
-    root = math.sqrt(count)
-    limit = root * distance
-    return float(kolmogorov(limit + 1 / (6 * root) + (limit - 1) / (4 * count)))
 
 
 def untrained_evidence(weights: WeightFacts) -> str | None:

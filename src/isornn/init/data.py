@@ -23,6 +23,7 @@ from isornn.modes import unhindered
 from isornn.nn import draws
 from isornn.nn.gate_tensors import FeatureMap, ModuleError, RecurrentLayer, owned_by
 from isornn.nn.layer_step import LayerStep, gate_inputs, own_time
+from isornn.nn.sequences import within
 from isornn.theory.critical_points.rule import SEEN_TO_LEARN, WRITTEN
 from isornn.warn import warn
 
@@ -219,7 +220,7 @@ def _root_mean_square(found: RecurrentModule, calls: Sequence[Call]) -> float | 
         inputs = None
     if inputs is None:
         return None
-    inside = torch.arange(len(inputs.sequences.values), device=inputs.lengths.device).unsqueeze(1) < inputs.lengths
+    inside = within(inputs.lengths, len(inputs.sequences.values))
     return float(inputs.sequences.values[inside].double().square().mean().sqrt())
 
 
@@ -258,7 +259,7 @@ def _follows_its_class(found: RecurrentModule, sequence: CapturedSequence) -> bo
         for one in received
         if one.layer.layer == top
     ]
-    inside = torch.arange(len(sequence.output), device=sequence.output.device).unsqueeze(1) < sequence.lengths
+    inside = within(sequence.lengths, len(sequence.output))
     made, returned = torch.cat(outputs, -1)[inside], sequence.output.double()[inside]
     return bool((made - returned).abs().max() <= _HALF_PRECISION * made.abs().max())
 

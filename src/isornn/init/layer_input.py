@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Input, SpecError
+from isornn.nn.sequences import within
 
 _WIDE, _ROWS = 512, 4096  # features from which on so many steps are enough for the tails
 _SMALLEST, _LARGEST = 1e-5, 1e6  # standard deviations of inputs, whose weights a spec can still hold
@@ -81,7 +82,7 @@ class LayerInput:
         >>> found.means, found.variance, found.tails, found.correlation_in_time
         (tensor([2.], dtype=torch.float64), 1.0, 1.0, -1.0)
         """
-        inside = torch.arange(len(x), device=x.device).unsqueeze(1) < lengths
+        inside = within(lengths.to(x.device), len(x))
         rounding = torch.finfo(x.dtype).eps / 2 if x.is_floating_point() else 0.0
         x = torch.where(inside.unsqueeze(-1), x.double(), 0.0)
         wrong = (~x.isfinite().all(-1)).nonzero()  # (step, sequence), the first steps first

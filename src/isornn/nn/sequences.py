@@ -54,7 +54,7 @@ class Sequences:
         known = None if lengths is None else _checked_lengths(lengths, values)
         if known is not None:
             # Padding, NaN included, must not affect outputs or gradients.
-            values = values.masked_fill(_beyond(known, values.shape[0]).unsqueeze(-1), 0.0)
+            values = values.masked_fill((~within(known, values.shape[0])).unsqueeze(-1), 0.0)
         return Sequences(values, known, batched, batch_first)
 
     def reversed(self, values: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ class Sequences:
         """``values`` (T, B, N) with zeros behind each sequence's end."""
         if self.lengths is None:
             return values
-        return values.masked_fill(_beyond(self.lengths, values.shape[0]).unsqueeze(-1), 0.0)
+        return values.masked_fill((~within(self.lengths, values.shape[0])).unsqueeze(-1), 0.0)
 
     def given_back(self, values: Tensor) -> Tensor | PackedSequence:
         """``values`` (T, B, N) in the form in which the caller gave its input."""
@@ -137,9 +137,13 @@ def _checked_lengths(lengths: Tensor | Sequence[int], values: Tensor) -> Tensor:
     return known
 
 
-def _beyond(lengths: Tensor, steps: int) -> Tensor:
-    """(T, B): whether a step is behind the sequence's end."""
-    return torch.arange(steps, device=lengths.device).unsqueeze(1) >= lengths
+def within(lengths: Tensor, steps: int) -> Tensor:
+    """(T, B): whether a step is within the sequence.
+
+    >>> within(torch.tensor([3, 1]), 3).tolist()
+    [[True, True], [True, False], [True, False]]
+    """
+    return torch.arange(steps, device=lengths.device).unsqueeze(1) < lengths
 
 
 def _packed_like(packed: PackedSequence, values: Tensor) -> PackedSequence:
