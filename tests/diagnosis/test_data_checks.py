@@ -66,3 +66,28 @@ def test_sequences_of_unlike_levels_are_named():
     assert "sequences have unlike levels" in found.sentence
     assert not unnormalised(model, series / levels[:, None, None])
     assert not unnormalised(model, torch.randn(8, 100, 1) * (1 + torch.rand(8, 1, 1)))
+
+
+class AtOwnEnds(nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        self.rnn = nn.GRU(3, 16, batch_first=True, **options)
+
+    def forward(self, x, lengths):
+        return self.rnn(x)[0][torch.arange(len(x)), lengths - 1]
+
+
+def padding(model, *batch):
+    return "padding" in {one.kind for one in isornn.diagnose(model, batch).findings}
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_padding_at_which_nothing_is_read_is_no_fault(repeats, layers):
+    x, lengths = torch.randn(6, 40, 3), torch.tensor([40, 30, 21, 35, 12, 9])
+    for row, length in zip(x, lengths, strict=True):
+        row[length:] = row[length - 1] if repeats else 0.0
+    assert not padding(AtOwnEnds(num_layers=layers), x, lengths)
+    assert padding(AtOwnEnds(num_layers=layers), x, torch.full((6,), 40))
+    assert padding(AtOwnEnds(num_layers=layers, bidirectional=True), x, lengths)
+    assert padding(nn.GRU(3, 16, layers, batch_first=True), x)

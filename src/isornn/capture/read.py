@@ -26,6 +26,22 @@ def unread_shorter(found: CapturedSequence) -> int:
     return int(shorter.sum()) if as_padded else 0
 
 
+def reads_repeated_end(found: CapturedSequence, directions: int) -> bool | None:
+    """Whether anything is read at steps that only repeat their sequence's last row, as padding does.
+
+    A reverse direction runs over these steps first, so all that it returns depends on them. ``None`` where there are no
+    gradients.
+    """
+    if found.of_output is None or found.of_ends is None:
+        return None
+    x = found.sequences.values
+    same = (x[1:] == x[:-1]).all(-1).flip(0).long().cumprod(0).flip(0).bool()
+    repeated = torch.cat([torch.zeros_like(same[:1]), same]) if len(same) else torch.zeros_like(_any(x))
+    ends = [part for states in found.of_ends.values() for layer in states for part in layer]
+    at_end = any(bool((_any(part) & repeated[-1]).any()) for part in ends)
+    return directions > 1 or at_end or bool((_any(found.of_output) & repeated).any())
+
+
 def reads_reverse_at_its_start(found: CapturedSequence, directions: int) -> bool:
     """Whether of the last layer's reverse direction only the output at each sequence's last step is read.
 

@@ -136,7 +136,10 @@ def _made_up_for(gate: GateWeights, shared: float) -> bool:
 
 
 class Padding(Check):
-    """First layers without lengths only: 5 % more of the steps repeat their sequence's last row than its first row."""
+    """First layers without lengths only: 5 % more of the steps repeat their sequence's last row than its first row.
+
+    Not where nothing is read at these steps, as by ``output[torch.arange(B), lengths - 1]``.
+    """
 
     kind = "padding"
 
@@ -146,6 +149,8 @@ class Padding(Check):
     def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
         inputs, info = layer.inputs, layer.info
         if info.layer > 0 or info.packed or inputs.padding - inputs.leading_padding <= self.PADDED:
+            return None
+        if layer.use is not None and layer.use.padding_read is False:
             return None
         return self.finding(
             layer,

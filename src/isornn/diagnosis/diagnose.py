@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 
 from isornn.capture.calls import Call, Captured, RecurrentModule, as_called, capture, recurrent_modules
 from isornn.capture.parts import CaptureError
-from isornn.capture.read import reads_reverse_at_its_start, state_sizes, unread_shorter
+from isornn.capture.read import reads_repeated_end, reads_reverse_at_its_start, state_sizes, unread_shorter
 from isornn.capture.sequences import ALTERED, CapturedSequence, longest_sequence
 from isornn.capture.use import reads_batch, restarts
 from isornn.cells import Cell, Spec, SpecError, full_name
@@ -200,6 +200,7 @@ def _use(
         unread_shorter(found),
         reads_reverse_at_its_start(found, module.directions),
         given,
+        reads_repeated_end(found, module.directions),
         state_sizes(module.layers[0].cell.states, found),
     )
 

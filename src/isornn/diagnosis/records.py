@@ -121,6 +121,8 @@ class Use(Record):
         unread: how many sequences are shorter than the longest and not read at all, where all longest ones are; 0 where
             any is read.
         reverse_at_start: whether of the reverse direction only the output at the last step is read.
+        padding_read: whether anything is read at steps that only repeat their sequence's last row; ``None`` where that
+            is not known.
         state_sizes: by state, the root mean square of what the measured sequence starts from; empty where it is 0.
         reads_batch: whether its inputs are tensors of the batch itself, not what the model computes; ``None`` where
             that is not known, as of packed sequences.
@@ -142,6 +144,7 @@ class Use(Record):
     unread: int = 0
     reverse_at_start: bool = False
     reads_batch: bool | None = None
+    padding_read: bool | None = None
     state_sizes: Mapping[str, float] = field(default_factory=dict)
 
 
