@@ -91,3 +91,25 @@ def test_padding_at_which_nothing_is_read_is_no_fault(repeats, layers):
     assert padding(AtOwnEnds(num_layers=layers), x, torch.full((6,), 40))
     assert padding(AtOwnEnds(num_layers=layers, bidirectional=True), x, lengths)
     assert padding(nn.GRU(3, 16, layers, batch_first=True), x)
+
+
+class StepsWithMask(nn.Module):
+    """A cell that is stepped by hand, and keeps each sequence's state from its own last step on."""
+
+    def __init__(self, masked):
+        super().__init__()
+        self.cell, self.masked = nn.GRUCell(3, 16), masked
+
+    def forward(self, x, lengths):
+        h = x.new_zeros(len(x), 16)
+        for time in range(x.shape[1]):
+            new = self.cell(x[:, time], h)
+            h = torch.where((time < lengths).unsqueeze(-1), new, h) if self.masked else new
+        return h
+
+
+def test_padding_of_a_cell_whose_states_are_masked_is_no_fault():
+    x, lengths = torch.randn(6, 40, 3), torch.tensor([40, 30, 21, 35, 12, 9])
+    for row, length in zip(x, lengths, strict=True):
+        row[length:] = 0.0
+    assert not padding(StepsWithMask(True), x, lengths) and padding(StepsWithMask(False), x, lengths)

@@ -122,3 +122,23 @@ def test_an_output_without_a_gradient_is_not_judged():
             return super().forward(x, lengths).argmax(-1)
 
     assert not found(Detached(last, batch_first=True), (X, LENGTHS))
+
+
+class Episodes(nn.Module):
+    """A rollout whose states are reset where episodes end, and of which the last value is read."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.value = nn.GRUCell(4, 8), nn.Linear(8, 1)
+
+    def forward(self, x, done):
+        h = x.new_zeros(len(x), 8)
+        for time in range(x.shape[1]):
+            h = self.cell(x[:, time], h * (1 - done[:, time]).unsqueeze(-1))
+        return self.value(h)
+
+
+def test_episodes_that_are_not_read_are_no_padding():
+    done = torch.zeros(12, 30)
+    done[torch.arange(12), 3 + torch.arange(12)] = 1.0
+    assert not found(Episodes(), (X, done))

@@ -13,9 +13,10 @@ from isornn.capture.sequences import CapturedSequence
 def unread_shorter(found: CapturedSequence) -> int:
     """How many sequences are shorter than the longest where nothing is read of any of these, and of all the longest.
 
-    So it is where step -1 of the padded outputs is read; 0 where there are no lengths, or no gradients.
+    So it is where step -1 of the padded outputs is read; 0 where no lengths were given, or there are no gradients.
     """
-    if found.sequences.lengths is None or found.of_output is None:
+    joined_by_row = found.of_rows is not None  # whose lengths are those of episodes
+    if found.sequences.lengths is None or joined_by_row or found.of_output is None:
         return 0
     ends = [part for states in (found.of_ends or {}).values() for layer in states for part in layer]
     read = _any(found.of_output).any(0)
@@ -37,8 +38,8 @@ def reads_repeated_end(found: CapturedSequence, directions: int) -> bool | None:
     x = found.sequences.values
     same = (x[1:] == x[:-1]).all(-1).flip(0).long().cumprod(0).flip(0).bool()
     repeated = torch.cat([torch.zeros_like(same[:1]), same]) if len(same) else torch.zeros_like(_any(x))
-    ends = [part for states in found.of_ends.values() for layer in states for part in layer]
-    at_end = any(bool((_any(part) & repeated[-1]).any()) for part in ends)
+    ends = [(time, part) for time, states in found.of_ends.items() for layer in states for part in layer]
+    at_end = any(bool((_any(part) & repeated[time - 1]).any()) for time, part in ends)
     return directions > 1 or at_end or bool((_any(found.of_output) & repeated).any())
 
 

@@ -152,12 +152,16 @@ def reached_by(output: Any, calls: Mapping[nn.Module, Sequence[Call]]) -> dict[n
 
 
 def random_sum(output: Any) -> Tensor:
-    """Of all numbers in an output that have a gradient, with random weights that are the same for equal outputs."""
+    """Of all numbers in an output that have a gradient, with random weights that are the same for equal outputs.
+
+    A weight is that of the row times that of the feature: a vocabulary's logits need no second tensor of their size.
+    """
     generator, total = torch.Generator().manual_seed(0), torch.zeros((), dtype=torch.float64)
     for tensor in tensors_in(output):
         if tensor.requires_grad and tensor.is_floating_point():
-            weights = torch.randn(tensor.shape, dtype=torch.float64, generator=generator).to(tensor.device)
-            total = total.to(tensor.device) + (weights * tensor).sum()
+            rows = tensor.reshape(-1, tensor.shape[-1] if tensor.dim() else 1)
+            of_row, of_feature = (torch.randn(size, generator=generator).to(rows) for size in rows.shape)
+            total = total.to(rows.device) + ((rows @ of_feature) * of_row).double().sum()
     return total
 
 

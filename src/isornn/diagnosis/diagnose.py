@@ -190,18 +190,18 @@ def _use(
         reached = None
     carried, attached = own in captured.carried, captured.carried.get(own, False)
     return Use(
-        reached,
-        found.windows,
-        restarted,
-        carried,
-        attached,
-        captured.held.get(own) if carried else None,
-        own in captured.along_batch,
-        unread_shorter(found),
-        reads_reverse_at_its_start(found, module.directions),
-        given,
-        reads_repeated_end(found, module.directions),
-        state_sizes(module.layers[0].cell.states, found),
+        reached=reached,
+        windows=found.windows,
+        restarts=restarted,
+        carried=carried,
+        attached=attached,
+        held=captured.held.get(own) if carried else None,
+        along_batch=own in captured.along_batch,
+        unread=unread_shorter(found),
+        reverse_at_start=reads_reverse_at_its_start(found, module.directions),
+        reads_batch=given,
+        padding_read=reads_repeated_end(found, module.directions),
+        state_sizes=state_sizes(module.layers[0].cell.states, found),
     )
 
 

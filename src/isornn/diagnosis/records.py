@@ -121,11 +121,11 @@ class Use(Record):
         unread: how many sequences are shorter than the longest and not read at all, where all longest ones are; 0 where
             any is read.
         reverse_at_start: whether of the reverse direction only the output at the last step is read.
+        reads_batch: whether its inputs are the batch's own numbers, not what the model computes from them; ``None``
+            where that is not known, as where the batch is a function.
         padding_read: whether anything is read at steps that only repeat their sequence's last row; ``None`` where that
             is not known.
         state_sizes: by state, the root mean square of what the measured sequence starts from; empty where it is 0.
-        reads_batch: whether its inputs are tensors of the batch itself, not what the model computes; ``None`` where
-            that is not known, as of packed sequences.
 
     >>> import torch
     >>> from isornn.diagnosis import measure
