@@ -22,7 +22,8 @@ def unread_shorter(found: CapturedSequence) -> int:
     read = _any(found.of_output).any(0)
     for part in ends:
         read = read | _any(part)
-    shorter = found.lengths < found.lengths.max()
+    lengths = found.lengths.to(read.device)
+    shorter = lengths < lengths.max()
     as_padded = not bool(read[shorter].any()) and bool(read[~shorter].all())
     return int(shorter.sum()) if as_padded else 0
 
@@ -53,7 +54,7 @@ def reads_reverse_at_its_start(found: CapturedSequence, directions: int) -> bool
     if any(bool(part.any()) for states in (found.of_ends or {}).values() for part in states[-1]):
         return False
     read = _any(found.of_output.chunk(2, -1)[1])
-    last = torch.arange(len(read), device=read.device).unsqueeze(1) == found.lengths - 1
+    last = torch.arange(len(read), device=read.device).unsqueeze(1) == found.lengths.to(read.device) - 1
     return bool(read.any()) and not bool((read & ~last).any())
 
 
