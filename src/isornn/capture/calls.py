@@ -26,7 +26,7 @@ from isornn.capture.use import (
     tensors_in,
     within_checkpoint,
 )
-from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
+from isornn.nn.gate_tensors import RecurrentLayer, kind_of, recurrent_layers
 from isornn.nn.wrappers import is_compiled, unwrapped
 
 States = tuple[Tensor, ...]
@@ -52,8 +52,7 @@ class RecurrentModule:
     @property
     def kind(self) -> str:
         """The class that the user named: ``LSTM``, ``GRUCell``."""
-        # `where` has a parametrised module's own class, not the one that torch made up.
-        return self.layers[0].where.rpartition("(")[2].split()[0].rstrip(")")
+        return kind_of(self.module)
 
     @property
     def steps_by_hand(self) -> bool:

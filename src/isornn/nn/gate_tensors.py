@@ -103,7 +103,7 @@ def recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
         found = [
             layer
             for name, child in module.named_modules()
-            for layer in _layers_of(child, f"{name} ({_kind(child)})" if name else _kind(child))
+            for layer in _layers_of(child, f"{name} ({kind_of(child)})" if name else kind_of(child))
         ]
     if not found:
         closed = next((f" ({_named(name, child)}: {why})" for name, child, why in unreadable_modules(module)), "")
@@ -153,7 +153,7 @@ def _module_within(wrapper: object) -> str:
             parts = {name: value}
         for path, part in parts.items():
             if isinstance(part, nn.Module) and any(next(_layers_of(m, ""), None) for m in part.modules()):
-                return f"; its attribute {path} ({_kind(part)}) is one with recurrent layers: give that"
+                return f"; its attribute {path} ({kind_of(part)}) is one with recurrent layers: give that"
     empty = next((name for name in _MODELS if getattr(wrapper, name, ...) is None), None)
     return "" if empty is None else f"; its attribute {empty} is None: fit it first, then give that"
 
@@ -296,10 +296,9 @@ def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-def _kind(module: nn.Module) -> str:
-    # A parametrised module's class is made up; what the user called it is the class below.
-    kind = type(module)
-    return kind.__mro__[1].__name__ if parametrize.is_parametrized(module) else kind.__name__
+def kind_of(module: nn.Module) -> str:
+    """The class that the user named: a parametrised module's own is one that torch made up."""
+    return parametrize.type_before_parametrizations(module).__name__
 
 
 def _layers_of(module: nn.Module, where: str) -> Iterator[RecurrentLayer]:

@@ -13,6 +13,7 @@ from torch.nn.utils import parametrize
 
 from isornn.nn import draws
 from isornn.nn.composed_once import compose_once
+from isornn.nn.gate_tensors import kind_of
 from isornn.nn.spectral_matrix import SpectralMatrix, are_orthogonal, retract_
 
 Start = Literal["orthogonal", "glorot", "identity"]
@@ -166,7 +167,7 @@ def blocks(module: nn.Module, name: str) -> Tensor:
     """
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
-        raise ValueError(f"name: {name!r} is not allowed; {_kind(module)} has no such tensor")
+        raise ValueError(f"name: {name!r} is not allowed; {kind_of(module)} has no such tensor")
     _check_shape(module, name, weight)
     return weight.unflatten(0, (-1, weight.shape[1])).squeeze(0)
 
@@ -234,7 +235,7 @@ def _checked_matrix(module: nn.Module, name: str) -> Tensor:
     matrix = module._parameters.get(name)
     if matrix is None:
         allowed = ", ".join(key for key, _ in module.named_parameters(recurse=False))
-        raise ValueError(f"name: {name!r} is not allowed; {_kind(module)} has {allowed}")
+        raise ValueError(f"name: {name!r} is not allowed; {kind_of(module)} has {allowed}")
     _check_shape(module, name, matrix)
     if matrix.dtype not in _PRECISIONS:
         raise ValueError(f"{name}: {matrix.dtype} is not allowed; it must be float32 or float64")
@@ -250,7 +251,3 @@ def _check_shape(module: nn.Module, name: str, matrix: Tensor) -> None:
         raise ValueError(
             f"{name}: shape {tuple(matrix.shape)} is not allowed; it must be one or more {size} x {size} blocks"
         )
-
-
-def _kind(module: nn.Module) -> str:
-    return parametrize.type_before_parametrizations(module).__name__
