@@ -322,6 +322,28 @@ def test_the_first_previous_input(kind: type[nn.RNN]) -> None:
     torch.testing.assert_close(zero(x)[0], zero(x, previous=torch.zeros_like(x[0]))[0], rtol=0, atol=1e-12)
 
 
+class MappedPrevious(Cell):
+    """Reads the previous input through a matrix and this one as it is."""
+
+    name = "mapped_previous"
+    gates = {"f": Reads(previous_input=True)}
+    input_enters_pointwise = True
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f = torch.sigmoid(u.f)
+        return {"h": f * s.h + (1 - f) * x}
+
+
+@pytest.mark.parametrize(("inputs", "features"), [(D, "linear"), (N, "tanh")])
+def test_the_previous_input_has_the_features_of_all_others(inputs: int, features: Features) -> None:
+    torch.manual_seed(0)
+    layer = nn.RNN(MappedPrevious(), inputs, N, features=features, dtype=torch.float64)
+    x = sequence(5, B, inputs)
+    _, state = layer(x[:2])
+    torch.testing.assert_close(layer(x[2:], state, previous=x[1])[0], layer(x)[0][2:], rtol=0, atol=1e-12)
+    torch.testing.assert_close(layer.gate_inputs(x[2:], previous=x[1]), layer.gate_inputs(x)[2:], rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("nonlinearity", ["identity", "relu", "prelu", "leaky_relu", "modrelu", "oplu"])
 def test_nonlinearities_of_vanilla(nonlinearity: str) -> None:
     torch.manual_seed(0)

@@ -306,6 +306,8 @@ class RNN(nn.Module):
         x = _cast(sequences.reversed(values) if direction else values, precision)
         started = tuple(_cast(value, precision) for value in initial)
         self._check_alike(weights, x, started)
+        if previous is not None:
+            previous = self._with_features(previous.to(x.dtype), layer, place)
         x = self._with_features(x, layer, place)
         inputs = self._with_previous(x, previous) if self.layout.stacks["weight_ph"] else x
         pointwise = x if self.cell.input_enters_pointwise else None
@@ -421,7 +423,10 @@ class RNN(nn.Module):
         x_(t-1) concatenated where a gate reads that (``previous`` is x_0).
         """
         if self._maps_features(layer):
-            x = self._with_features(x.to(next(self.parameters()).dtype), layer, suffix(layer, direction))
+            dtype, place = next(self.parameters()).dtype, suffix(layer, direction)
+            if previous is not None:
+                previous = self._with_features(previous.to(dtype), layer, place)
+            x = self._with_features(x.to(dtype), layer, place)
         return self._with_previous(x, previous) if self.layout.stacks["weight_ph"] else x
 
     def _check_gate(self, gate: str) -> None:

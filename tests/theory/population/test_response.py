@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq
 
 from isornn.cells import (
     GRU,
@@ -135,6 +137,129 @@ def test_the_reach_of_chrono_biases_is_right_within_its_error(longest: int) -> N
     r = np.linspace(1, longest - 1, 200001)
     expected = _first_fall(lambda lag: float(np.trapezoid((r / (1 + r)) ** (2 * lag), r)))
     assert abs(found.reach.number() - expected) < 4 * float(found.reach.error()) < 2e-4 * expected
+
+
+def _gru_by_hand(update: Gate, others: dict[str, Gate]) -> tuple[float, float]:
+    """E[h^2] and reach of a GRU whose update gate has a bias for each unit, by Gauss-Hermite sums.
+
+    Of a unit with the bias b ``E[h^2 | b]`` is ``E(1-z)^2 E n^2 / (1 - E z^2)``, and its share of the response follows
+    ``m <- E z^2 m + source P`` with P the mean over units.
+    """
+    x, shares = np.polynomial.hermite_e.hermegauss(50)
+    shares = shares / shares.sum()
+    reset, new, driven = others["r"], others["nh"], float(others["nx"].input_var)
+
+    def moments(q: float) -> tuple[Any, Any, float]:
+        u_r, u_n = (float(gate.weight_var) * q + float(gate.input_var) for gate in (reset, new))
+        r = 1 / (1 + np.exp(-(u_r**0.5) * x))[:, None, None]
+        u_h = u_n**0.5 * x[None, :, None]
+        n = np.tanh(r * u_h + driven**0.5 * x[None, None, :])
+        biases = float(update.bias_mean) + float(update.bias_var) ** 0.5 * x[:, None]
+        z = 1 / (1 + np.exp(-biases - (float(update.weight_var) * q + float(update.input_var)) ** 0.5 * x))
+
+        def mean(value: Any) -> float:
+            return float(np.einsum("ijk,i,j,k", value, shares, shares, shares))
+
+        n2, slope = mean(n**2), (1 - n**2) ** 2
+        through_n = float(new.weight_var) * mean(slope * r**2)
+        through_r = float(reset.weight_var) * mean(slope * (r * (1 - r) * u_h) ** 2)
+        kept, written = (z**2) @ shares, ((1 - z) ** 2) @ shares
+        second = written * n2 / (1 - kept)
+        moved = float(update.weight_var) * ((z * (1 - z)) ** 2 @ shares) * (second + n2)
+        return kept, moved + written * (through_n + through_r), float(shares @ second)
+
+    q = brentq(lambda q: moments(q)[2] - q, 1e-6, 1.0, xtol=1e-13)
+    kept, source, _ = moments(q)
+    m, profile = np.ones(len(kept)), []
+    for _ in range(200):
+        profile.append(float(shares @ m))
+        m = kept * m + source * profile[-1]
+    return q, _first_fall(profile.__getitem__)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        Gate(0.5, 4.0, bias_mean=-1.0, bias_var=0.3),
+        Gate(3.0, 0.1, bias_var=0.3),
+        Gate(1.0, 0.3, bias_mean=1.0, bias_var=0.5),
+    ],
+    ids=["inputs", "weights", "biases"],
+)
+def test_gates_with_noise_and_a_bias_of_their_own(update: Gate) -> None:
+    others = {"r": Gate(1.0, 0.3), "nh": Gate(1.5), "nx": Gate(input_var=0.3)}
+    q, reach = _gru_by_hand(update, others)
+    found = analyze(Spec(GRU(), {"z": update} | others, biases="fixed"), length=10)
+    moment = found.fixed_point.second_moment
+    assert abs(moment.number() - q) < 4 * moment.error() < 2e-3 * q
+    assert abs(found.reach.number() - reach) < 4 * found.reach.error() < 0.03 * reach
+
+
+@dataclass(frozen=True)
+class Averaging(Cell):
+    """An LSTM with a slow average of h, for display."""
+
+    name = "averaging"
+    states = ("h", "c", "average")
+    gates = {gate: Reads() for gate in "ifgo"}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        new = LSTM().update(s, u, x)
+        return new | {"average": 0.99 * s.average + 0.01 * new["h"]}
+
+
+def test_a_state_that_nothing_reads_has_no_part_in_the_rate() -> None:
+    gates = {gate: Gate(1.0, 0.5) for gate in "igo"} | {"f": Gate(1.0, 0.5, bias_mean=1.0)}
+    plain, averaging = (analyze(Spec(cell, gates)) for cell in (LSTM(), Averaging()))
+    for name in ("chi", "xi", "reach"):
+        one, other = getattr(plain, name), getattr(averaging, name)
+        assert abs(one.number() - other.number()) < 4 * math.hypot(one.error(), other.error()), name
+
+
+@dataclass(frozen=True)
+class Delayed(Cell):
+    """Its candidate reads the state of the step before last, which a second state keeps."""
+
+    name = "delayed"
+    states = ("h", "before")
+    gates = {"n": Reads(), "f": Reads(state=False)}
+
+    def read(self, gate: str, s: Values, u: Values) -> Any:
+        return s.before
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f = torch.sigmoid(u.f)
+        return {"h": f * s.h + (1 - f) * torch.tanh(u.n), "before": s.h}
+
+
+def test_a_delay_is_not_displaced_with_the_state_that_it_keeps() -> None:
+    found = analyze(Spec(Delayed(), {"n": Gate(0.5, 0.5), "f": Gate(input_var=4.0)}))
+    nodes, shares = np.polynomial.hermite_e.hermegauss(200)
+    f = 1 / (1 + np.exp(-2 * nodes))
+    kept = float(shares @ f**2 / shares.sum())
+    # What n reads is h of two steps before: after one step there is only what f retains.
+    assert [float(found.profile[lag]) for lag in (0, 1)] == pytest.approx([1.0, kept], rel=0.02)
+
+
+@dataclass(frozen=True)
+class Echo(Cell):
+    """Two states, each in the other's update, with a gate."""
+
+    name = "echo"
+    states = ("h", "c")
+    gates = {"n": Reads(), "f": Reads()}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f, c = torch.sigmoid(u.f), 0.9 * s.c + 0.1 * s.h
+        return {"h": f * s.h + (1 - f) * (torch.tanh(u.n) + 0.7 * c), "c": c}
+
+
+def test_the_reach_of_fixed_biases_is_looked_for_beyond_the_profile_asked_for() -> None:
+    gates = {"n": Gate(0.1, 0.5), "f": Gate(0.1, 0.3, bias_mean=3.0, bias_var=1.0)}
+    units = population(Spec(Echo(), gates, biases="fixed"), units=64, replicates=8)
+    stationary = units.settle("identical", tolerance=0.02)
+    near, far = (float(units.respond(stationary, length=length, max_cohorts=4).reach) for length in (12, 60))
+    assert 12 < far < 48 and near == pytest.approx(far, rel=0.05)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,10 +74,39 @@ def formed_from(
     direct = {} if bool(kept.all()) else _by_new_state(cell, moved, states, u, x)
     quotients = {
         name: carry[name, moved] / torch.where(kept, own, 1.0)
-        for name in cell.states
-        if name != moved and (name, moved) in carry
+        for name in _may_contain(cell, moved)
+        if (name, moved) in carry
     }
     return {name: torch.where(kept, value, direct.get(name, 0.0)) for name, value in quotients.items()}
+
+
+def _may_contain(cell: Cell, moved: str) -> list[str]:
+    """The other states whose update has all that the new state ``moved`` is made of; not those that only keep its old
+    value, as a delay does. All of a cell that could not be traced."""
+    graph = graph_of(cell)
+    others = [name for name in cell.states if name != moved]
+    if "update" in graph.untraced:
+        return others
+    leaves = {node for node in needed([graph.update[moved]]) if node.op == "placeholder"}
+    return [name for name in others if leaves <= needed([graph.update[name]])]
+
+
+@functools.cache
+def seen_states(cell: Cell, gated: tuple[str, ...]) -> tuple[int, ...]:
+    """Places of the states on which h, or what one of these gates reads, depends at some later step.
+
+    >>> from isornn.cells import LSTM
+    >>> seen_states(LSTM(), ())
+    (0, 1)
+    """
+    one = torch.ones(1, dtype=torch.float64)
+    u = Values(**dict.fromkeys(cell.gates, one), **initial_parameters(cell))
+    states = dict.fromkeys(cell.states, one)
+    _, carry, _ = linearise(cell, states, u, one)
+    seen = {cell.states[0]}.union(*(linearise_read(cell, gate, states, u)[0] for gate in gated))
+    while more := {source for new, source in carry if new in seen} - seen:
+        seen |= more
+    return tuple(place for place, name in enumerate(cell.states) if name in seen)
 
 
 def _by_new_state(

@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from isornn.theory.population.jacobian import StateStructure
+from isornn.theory.population.jacobian import StateStructure, seen_states
 from isornn.theory.population.renewal import Renewal, first_fall, last_live_rate, late_rate
 from isornn.theory.population.tangents import BURN, Cohort, Curves, grid
 from isornn.theory.population.units import Draws, Field, Laws, Units
@@ -19,6 +19,7 @@ _SHORTEST = 8
 _MOST_STEPS = 1024  # of all cohorts together, unless one takes more
 _LONGEST_SHOWN = 2048
 _FARTHEST = 8  # times the steps allowed: how far late lags are looked at for the reach
+_AHEAD = 4  # times the length asked for: how far the reach is looked for where units keep biases
 _CUTS = (0.625, 0.75, 0.875)  # of the steps followed: what chi and the reach would be from so many
 _TINY = 1e-280
 
@@ -164,8 +165,9 @@ def _renewal(laws: Laws, curves: Sequence[Curves], rows: slice = slice(None), *,
     if curves[0].late is not None:
         late = pooled(torch.stack([c.late for c in curves if c.late is not None]).mean(0))[rows]
         return Renewal.with_late(displaced, kernel, within, late, grid())
-    states = len(laws.cell.states)
-    return Renewal.of(displaced, kernel, within, displaced[..., -states:, :].sum(-2))
+    # States that nothing reads, as an average for display, have rates of their own that are not the response's.
+    states = displaced[..., -len(laws.cell.states) :, :]
+    return Renewal.of(displaced, kernel, within, states[..., seen_states(laws.cell, tuple(laws.gated)), :].sum(-2))
 
 
 def _rate(laws: Laws, renewal: Renewal, horizon: int) -> Tensor:
@@ -186,11 +188,12 @@ def _same_rate(chi: Tensor, last: Tensor, tolerance: float) -> Tensor:
 
 def _enough(laws: Laws, renewal: Renewal, same: Tensor, steps: int, length: int | None) -> bool:
     if laws.fixed:
-        if length is not None:
-            return steps > length
+        if length is not None and steps <= length:
+            return False
         profile = renewal.profile(steps)[0, :, 0]
         grown = profile[:, -1] > 1e6 * profile[:, 1]
-        return bool((grown | (1.5 * first_fall(profile) < steps)).all())
+        far = length is not None and steps > _AHEAD * length
+        return far or bool((grown | (1.5 * first_fall(profile) < steps)).all())
     return bool((same | renewal.died[0]).all())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -27,6 +27,7 @@ from isornn.theory.population.units import (
 )
 
 _NODES = 129
+_STEP = 1e-3  # of a moment of the field, for derivatives
 _THINNED = 8
 _TINY = 1e-200
 _MOST_VALUES = 2**21
@@ -177,8 +178,41 @@ def _by_nodes(laws: Laws, units: Units, held: Field, line: Line) -> SlowLaw:
     nodes = low + (high - low) * torch.linspace(0, 1, _NODES, dtype=torch.float64)
     nodes[:, -1:] = high
     biases = {g: _linear(nodes, own, value.gather(-1, order)) for g, value in flat.items()} | {gate: nodes}
-    law = _law_at(biases, laws, held.over_replicates(), line, units.copies, _NODES)
-    return _between(law, low, high, units.offsets[gate])
+    shared = held.over_replicates()
+    law_of = functools.partial(_law_at, biases, laws, line=line, copies=units.copies, rows=_NODES)
+    between = functools.partial(_between, low=low, high=high, at=units.offsets[gate])
+    moves = [
+        (between(law_of(moved)), share)
+        for name in shared.values
+        for moved, share in _moves(shared, held, name, units.copies)
+    ]
+    return _first_order(between(law_of(shared)), moves)
+
+
+def _moves(shared: Field, held: Field, name: str, copies: int) -> Iterator[tuple[Field, Tensor]]:
+    """Fields a small step away from ``shared``, and how many such steps it is to each replicate's, ``(G, R, 1)``."""
+    (own, pair), (own_here, pair_here) = shared.values[name], held.values[name]
+    step = _STEP * own.clamp(min=_TINY)
+    yield shared.moved(name, step, step), (own_here - own) / step
+    if copies == 2:
+        apart, apart_here = own - pair, own_here - pair_here
+        yield shared.moved(name, torch.zeros_like(step), -step), (apart_here - apart) / step
+
+
+def _first_order(law: SlowLaw, moves: Sequence[tuple[SlowLaw, Tensor]]) -> SlowLaw:
+    """The law at each replicate's own field, to first order in how it differs from the mean of all.
+
+    At that mean alone, replicates would agree on a moment however uncertain the field is that it follows from.
+    """
+
+    def at(name: str) -> Tensor:
+        value = getattr(law, name)
+        return value + sum(share * (getattr(moved, name) - value) for moved, share in moves)
+
+    known = functools.reduce(torch.logical_and, (moved.known for moved, _ in moves), law.known)
+    return replace(
+        law, mean=at("mean"), variance=at("variance").clamp(min=0), gap=at("gap"), loss=at("loss"), known=known
+    )
 
 
 def _linear(at: Tensor, x: Tensor, y: Tensor) -> Tensor:

@@ -115,6 +115,7 @@ class Cohort:
         self.laws, self.structure, self.field, self.draws = laws, structure, field, draws
         self.units = units
         self._loss, self._late = loss, torch.zeros(())
+        self._proposal = torch.ones(draws.shape, dtype=torch.float64) if units.weights is None else units.weights
         self._class = {gate: laws.read_name(gate) for gate in laws.weighted}
         self.classes = ["", *laws.gated]
         self.effective_share = torch.ones(draws.shape[:2], dtype=torch.float64)
@@ -201,7 +202,7 @@ class Cohort:
         self.units = self.units.taken(order)
         self._m = {pair: value.gather(-1, order.expand(value.shape)) for pair, value in self._m.items()}
         if self._loss is not None:
-            self._loss = self._loss.gather(-1, order)
+            self._loss, self._proposal = self._loss.gather(-1, order), self._proposal.gather(-1, order)
 
     def _keep_late(self, shown: Tensor) -> None:
         """Each step of the window shows the same late curve, at its own distance from ``BURN``."""
@@ -259,14 +260,14 @@ class Cohort:
                     if self._is_wanted(a, b):
                         self._put(m, (a, b), kind, self.laws.weight[gate] * slope_a[0] * slope_b[-1])
 
-    def _by_path(self, displaced: Tensor) -> Tensor:
+    def _by_path(self, carried: Tensor) -> Tensor:
         """What a path carries against what its unit does on average: rare slow units are needed late, all of them.
 
         Units that have forgotten count less and less.
         """
         assert self._loss is not None
         expected = (1 - self._loss) ** self._time
-        return displaced / expected.clamp(min=_FORGOTTEN)
+        return carried / expected.clamp(min=_FORGOTTEN)
 
     def _resample(self) -> None:
         """Where few paths carry m, draw paths in proportion to it (systematic resampling) and weight them back."""
@@ -275,7 +276,10 @@ class Cohort:
             return
         trace = torch.stack(traces).sum(0).abs()
         weights = self.units.weights if self.units.weights is not None else torch.ones_like(trace[0])
-        load = self._by_path(trace[0]) if self._loss is not None else _by_mass(trace, weights)
+        if self._loss is None:
+            load = _by_mass(trace, weights)
+        else:
+            load = self._by_path(trace.sum(0)) * weights / self._proposal  # as many rare units as there were
         total = load.mean(-1, keepdim=True)
         share = total[..., 0].square() / load.square().mean(-1).clamp(min=1e-300)
         share = torch.where(total[..., 0] > 0, share, 1.0)

@@ -276,6 +276,11 @@ class Field:
             {n: (own.mean(1, keepdim=True), pair.mean(1, keepdim=True)) for n, (own, pair) in self.values.items()}
         )
 
+    def moved(self, name: str, own: Tensor, pair: Tensor) -> Field:
+        """Held, with the two moments of one name changed by ``own`` and ``pair``."""
+        before = self.values[name]
+        return Field({**self.values, name: (before[0] + own, before[1] + pair)})
+
     def with_chosen(self, mask: Tensor, other: Field) -> Field:
         """Held, with the values of ``other`` at the specs of ``mask`` (G,)."""
         chosen = mask[:, None, None]
