@@ -326,7 +326,25 @@ def test_reach_is_xi_where_the_decay_is_exponential(spec: Spec) -> None:
     assert again.reach.number() == pytest.approx(again.xi.number(), rel=1e-9)
 
 
-def test_several_random_biases_against_drawn_ones() -> None:
+@pytest.mark.parametrize(("forget", "write"), [((1.0, 1.0), 0.25), ((3.0, 1.0), 1.0), ((2.0, 4.0), 16.0)])
+def test_two_random_biases_by_sums_over_a_fine_grid(forget: tuple[float, float], write: float) -> None:
+    """Without recurrent weights ``E[c^2 | b] = (E i^2 E g^2 + 2 E f E i E g mean) / (1 - E f^2)``, with E g = 0."""
+    gates = {"f": Gate(input_var=0.5, bias_mean=forget[0], bias_var=forget[1])}
+    gates |= {"i": Gate(input_var=0.5, bias_var=write), "g": Gate(input_var=1.0), "o": Gate()}
+    found = analyze(Spec(Peephole(), gates, biases="fixed"), length=20)
+    z = np.linspace(-8, 8, 401)
+    weights = np.exp(-(z**2) / 2)
+    weights = weights / weights.sum()
+    f = expit(forget[0] + forget[1] ** 0.5 * z[:, None] + 0.5**0.5 * z)
+    i = expit(write**0.5 * z[:, None] + 0.5**0.5 * z)
+    kept, written = f**2 @ weights, float(weights @ (i**2 @ weights) * (np.tanh(z) ** 2 @ weights))
+    second = found.fixed_point.second_moment
+    assert second.error() == 0
+    assert second.number() == pytest.approx(float(weights @ (written / (1 - kept))), rel=1e-4)
+    assert float(found.profile[20]) == pytest.approx(float(weights @ kept**20), rel=2e-4)
+
+
+def test_two_random_biases_against_drawn_ones() -> None:
     # without weights units are independent: average the closed form over drawn biases
     spec = Spec(
         TRNN(),
@@ -346,7 +364,7 @@ def test_several_random_biases_against_drawn_ones() -> None:
     second = (2 * (f1 - f2) * d**2 + (1 - 2 * f1 + f2) * (1 + d**2)) / (1 - f2)
     error = float(second.std() / math.sqrt(len(second)))
     found = answer.fixed_point.second_moment
-    assert found.error() is not None and 0 < found.error() < error
+    assert found.error() == 0
     assert found.number() == pytest.approx(float(second.mean()), abs=4 * error)
     both = (
         expit(1 + b[:, None] + math.sqrt(0.5) * _correlated(nodes, 0.5)[0]),

@@ -35,6 +35,7 @@ from isornn.theory.records import (
 
 ROUNDING = 1e-10  # of quadrature at kinks
 LONGEST = 2.0**50  # steps; a response that has not fallen by then is called unending
+WALKED = 2048  # single steps; beyond, powers of the step, a matrix of units by units
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,10 @@ class Propagator:
         for gate, source in self.source.items():
             total = total + source * (self.read[gate] * response * self.weight).sum(-1, keepdim=True)
         return total
+
+    def mean(self, response: Tensor) -> Tensor:
+        """P, the mean over units, (replicates, batch)."""
+        return (response * self.weight).sum(-1)
 
     def matrix(self) -> Tensor:
         """The step as a matrix over units, (replicates, batch, nodes, nodes)."""
@@ -100,7 +105,7 @@ def profile(prop: Propagator, steps: int) -> Tensor:
     values = [torch.ones_like(response[..., 0])]
     for _ in range(steps):
         response = prop.step(response)
-        values.append((response * prop.weight).sum(-1))
+        values.append(prop.mean(response))
     return torch.stack(values, -1)
 
 
@@ -110,27 +115,37 @@ def reach(prop: Propagator) -> Tensor:
     Log-linear between whole steps; infinite where it grows, or does not fall within 2^50 steps. (replicates, batch).
     """
     grows = ~stays_together(prop)[..., 0]
-    step = prop.matrix()
-    ones = torch.ones_like(prop.carry)
-    first = (step @ ones[..., None])[..., 0]
-    level = (first * prop.weight).sum(-1) / torch.e
-    powers = [step]
-    while 2.0 ** len(powers) <= LONGEST and bool((~grows & (_size(prop, powers[-1], first) > level)).any()):
-        powers.append(powers[-1] @ powers[-1])
-    # binary search for the last whole step at which the response is above the level
-    now, time = first, torch.zeros_like(level)
+    first = prop.step(torch.ones_like(prop.carry))
+    level = prop.mean(first) / torch.e
+    # The last whole step at which the response is above the level: step by step, then by powers of the step.
+    now, time, ahead = first, torch.zeros_like(level), prop.step(first)
+    for _ in range(WALKED):
+        above = (prop.mean(ahead) > level) & ~grows
+        if not bool(above.any()):
+            break
+        now, time = torch.where(above[..., None], ahead, now), time + above
+        ahead = torch.where(above[..., None], prop.step(ahead), ahead)
+    powers = _powers_until(prop, now, level, grows | (prop.mean(ahead) <= level))
     for j in reversed(range(len(powers))):
         ahead = (powers[j] @ now[..., None])[..., 0]
-        above = (ahead * prop.weight).sum(-1) > level
+        above = prop.mean(ahead) > level
         now, time = torch.where(above[..., None], ahead, now), torch.where(above, time + 2.0**j, time)
-    here, there = (now * prop.weight).sum(-1), (prop.step(now) * prop.weight).sum(-1)
+    here, there = prop.mean(now), prop.mean(prop.step(now))
     fraction = (here / level).log() / (here / there).log()
-    unending = grows | (level <= 0) | (time >= 2.0 ** len(powers) - 1)
+    unending = grows | (level <= 0) | (time >= LONGEST)
     return torch.where(unending, torch.where(level > 0, torch.inf, 0.0), time + fraction)
 
 
-def _size(prop: Propagator, power: Tensor, response: Tensor) -> Tensor:
-    return ((power @ response[..., None])[..., 0] * prop.weight).sum(-1)
+def _powers_until(prop: Propagator, now: Tensor, level: Tensor, done: Tensor) -> list[Tensor]:
+    """The step to the powers 1, 2, 4, .. until the last takes ``now`` below ``level`` everywhere but where ``done``."""
+    if bool(done.all()):
+        return []
+    powers = [prop.matrix()]
+    while 2.0 ** len(powers) <= LONGEST:
+        if not bool((~done & (prop.mean((powers[-1] @ now[..., None])[..., 0]) > level)).any()):
+            break
+        powers.append(powers[-1] @ powers[-1])
+    return powers
 
 
 def stays_together(prop: Propagator) -> Tensor:
@@ -355,23 +370,36 @@ class QuadratureEngine:
 def _local_rates(prop: Propagator) -> tuple[Tensor, Tensor]:
     """Late decay rate per step, and the relative spread of local rates over three reaches; (replicates, batch)."""
     far = reach(prop)
-    stride = torch.where(far.isinf(), 1.0, far.clamp(1, 2.0**40) / SAMPLES_PER_REACH).ceil()
-    matrix, power = prop.matrix(), torch.eye(prop.carry.shape[-1], dtype=torch.float64).expand(prop.matrix().shape)
-    bits = stride.clone()
-    while bool((bits > 0).any()):
-        power = torch.where((bits % 2 == 1)[..., None, None], power @ matrix, power)
-        matrix, bits = matrix @ matrix, (bits / 2).floor()
+    stride = torch.where(far.isinf(), 1.0, far.clamp(1, 2.0**40) / SAMPLES_PER_REACH).ceil().detach()
+    advance = _strides(prop, stride)
     response = prop.step(torch.ones_like(prop.carry))
     rates = []
     for _ in range(REACHES * SAMPLES_PER_REACH):
-        size = (response * prop.weight).sum(-1)
-        response = (power @ (response / size.clamp(min=TINY)[..., None])[..., None])[..., 0]
-        rates.append(-(response * prop.weight).sum(-1).clamp(min=TINY).log() / stride)
+        response = advance(response / prop.mean(response).clamp(min=TINY)[..., None])
+        rates.append(-prop.mean(response).clamp(min=TINY).log() / stride)
     late = rates[-1]
     # what grows has no end to be judged up to: its early transient does not count
     growing = torch.stack(rates[len(rates) // 2 :], -1)
     judged = torch.where((late < 0)[..., None], growing.repeat_interleave(2, -1), torch.stack(rates, -1))
     return late, (judged.amax(-1) - judged.amin(-1)) / late.abs().clamp(min=1e-15)
+
+
+def _strides(prop: Propagator, stride: Tensor) -> Callable[[Tensor], Tensor]:
+    """What takes a response ``stride`` (replicates, batch) steps on: step by step, or by a power of the step."""
+    if float(stride.max()) <= WALKED / (REACHES * SAMPLES_PER_REACH):
+
+        def walk(response: Tensor) -> Tensor:
+            for taken in range(int(stride.max())):
+                response = torch.where((taken < stride)[..., None], prop.step(response), response)
+            return response
+
+        return walk
+    matrix, power = prop.matrix(), torch.eye(prop.carry.shape[-1], dtype=torch.float64).expand(prop.matrix().shape)
+    bits = stride.clone()
+    while bool((bits > 0).any()):
+        power = torch.where((bits % 2 == 1)[..., None, None], power @ matrix, power)
+        matrix, bits = matrix @ matrix, (bits / 2).floor()
+    return lambda response: (power @ response[..., None])[..., 0]
 
 
 def _moment_map_radius(theory: AffineTheory, state: PowerMoments) -> Tensor:
