@@ -263,6 +263,27 @@ def test_evaluation_accumulation_and_several_losses():
     assert np.array_equal(expected.loss["h"], expected.last["h"])
 
 
+def test_networks_with_a_loss_each_are_all_measured():
+    torch.manual_seed(0)
+    nets = nn.ModuleDict({name: nn.GRU(D, N) for name in ("critic", "actor")})
+    x = torch.randn(T, B, D)
+
+    def alone(name):
+        with Monitor(nets[name]) as monitor:
+            nets[name](x)[0][-1].sum().backward()
+            monitor.step()
+        return monitor.record.layers[0]
+
+    expected = [alone(name) for name in nets]
+    with Monitor(nets) as monitor:
+        nets["actor"](x)[0].detach()  # as what a generator makes is while the discriminator learns
+        for net in nets.values():
+            net(x)[0][-1].sum().backward()
+        monitor.step()
+    for found, one in zip(monitor.record.layers, expected, strict=True):
+        assert found.reasons == ("",) and np.allclose(found.last["h"], one.last["h"], atol=1e-6)
+
+
 def test_what_cannot_be_measured_has_a_reason():
     class Two(nn.Module):
         def __init__(self):

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,9 +84,10 @@ class RecordedStep:
 class StepRecorder:
     """Hooks on a model's recurrent modules, from `attach` to `detach`; otherwise the model has none.
 
-    Only calls are kept that can be differentiated, and only until the first gradient arrives: of several forward and
-    backward passes before one update (gradient accumulation) the first is recorded. What is backpropagated twice
-    counts twice, as it does in the parameters' gradients. Passes without gradients, as in evaluation, are not recorded.
+    Only calls are kept that can be differentiated, and only until the module's first gradient arrives: of several
+    forward and backward passes before one update (gradient accumulation, or a loss for each of several networks) the
+    first that reaches the module is recorded. What is backpropagated twice counts twice, as it does in the parameters'
+    gradients. Passes without gradients, as in evaluation, are not recorded.
 
     The model computes the same as without them, to the bit: the rest of the model gets a copy of what a module
     returns, which gathers its gradient from the same consumers in the same order.
@@ -131,12 +133,13 @@ class StepRecorder:
         self._pending: dict[nn.Module, list[_PendingCall]] = {module: [] for module in self._modules}
         self._copies: dict[nn.Module, RecurrentModule] = {}
         self._precision: torch.dtype | None = None
-        self._ended = self._probing = False
+        self._ended: set[nn.Module] = set()
+        self._probing = False
         self._began = 0
         self._stale: set[nn.Module] = set()
 
     def _before(self, module: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if torch.is_grad_enabled() and not self._ended and not is_captured(module):
+        if torch.is_grad_enabled() and module not in self._ended and not is_captured(module):
             self._probing = True
             try:
                 self._recorder.before(module, positional, named)
@@ -163,12 +166,13 @@ class StepRecorder:
         elif _computed_in_tf32(output):
             self._precision = torch.float16
         copies = self._recorder.after(module, positional, result)
-        self._pending[module].append(_PendingCall(self._recorder.calls[module].pop(), self._arrived))
+        self._pending[module].append(_PendingCall(self._recorder.calls[module].pop(), partial(self._arrived, module)))
         return copies
 
-    def _arrived(self) -> bool:
+    def _arrived(self, module: nn.Module) -> bool:
         """Whether a gradient is one of the backward pass, not the recorder's own probe between two calls."""
-        self._ended |= not self._probing
+        if not self._probing:
+            self._ended.add(module)
         return not self._probing
 
 

@@ -172,6 +172,50 @@ def test_an_orthogonal_matrix_leaves_the_law_of_the_slope() -> None:
     assert answer.edges[1] == pytest.approx(1.2, rel=1e-3)
 
 
+@pytest.mark.parametrize("slope", [-1.0, 0.25, 0.999, 1.0])
+def test_a_leaky_relu_of_an_orthogonal_matrix_has_two_atoms(slope: float) -> None:
+    spec = Spec(Vanilla("leaky_relu", slope=slope), {"h": Gate(0.8, 0.3, bias_mean=0.2, ensemble="orthogonal")})
+    found = spectrum(spec)
+    below = float(torch.special.ndtr(torch.tensor(-0.2 / (0.8 * _second_moment(slope) + 0.3) ** 0.5)))
+    atoms = {0.8 * slope**2: below, 0.8: 1 - below} if abs(slope) < 1 else {0.8: 1.0}
+    assert found.edges == (None, None) and found.residual < 1e-9
+    assert [atom.place for atom in found.atoms] == pytest.approx([*atoms])
+    assert [atom.mass for atom in found.atoms] == pytest.approx([*atoms.values()], abs=1e-6)
+
+
+def _second_moment(slope: float) -> float:
+    """E[h^2] of that network, by iterating a sum over a fine grid."""
+    z = torch.linspace(-9, 9, 20001, dtype=torch.float64)
+    weights = (-z.square() / 2).exp()
+    second = 1.0
+    for _ in range(200):
+        u = 0.2 + (0.8 * second + 0.3) ** 0.5 * z
+        second = float((weights * torch.where(u > 0, u, slope * u).square()).sum() / weights.sum())
+    return second
+
+
+@pytest.mark.parametrize("slope", [0.5, 0.9])
+def test_a_leaky_relu_with_a_margin_has_the_edges_of_networks(slope: float) -> None:
+    margin, weight_var, width = 0.3, 0.8, 500
+    spec = Spec(Vanilla("leaky_relu", slope=slope), {"h": Gate(weight_var, 0.3, ensemble=margin)})
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.linalg.qr(torch.randn(width, width, generator=generator).double())[0] for _ in range(2))
+    singular = 1 - margin + 2 * margin * torch.rand(width, generator=generator, dtype=torch.float64)
+    matrix = (weight_var / (1 + margin**2 / 3)) ** 0.5 * left @ torch.diag(singular) @ right
+    sloped = torch.where(torch.rand(width, 1, generator=generator) < 0.5, 1.0, slope)  # bias 0: half are below 0
+    values = torch.linalg.svdvals(sloped * matrix).square()
+    assert spectrum(spec).edges == pytest.approx((float(values.min()), float(values.max())), rel=0.05)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("nonlinearity", ["identity", "modrelu"])
+def test_products_of_orthogonal_matrices_have_one_atom(nonlinearity: Any, steps: int) -> None:
+    found = spectrum(Spec(Vanilla(nonlinearity), {"h": Gate(0.8, 0.3, ensemble="orthogonal")}), steps=steps)
+    (atom,) = found.atoms
+    assert (atom.place, atom.mass) == pytest.approx((0.8**steps, 1.0))
+    assert (found.edges, found.variance) == ((None, None), pytest.approx(0)) and found.residual < 1e-12
+
+
 def test_an_lstm_without_recurrent_weights_has_the_law_of_its_units() -> None:
     answer = spectrum(Spec(LSTM(), law(i=(0, 1, 0, 0), f=(0, 1, 0, 1), g=(0, 1, 0, 0), o=(0, 1, 0, 0))))
     # J = [[0, o (1 - tanh(c)^2) f], [0, f]] in each unit: one value is 0, the other f^2 (1 + (o (1 - tanh(c)^2))^2)

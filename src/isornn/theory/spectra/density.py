@@ -17,14 +17,14 @@ from isornn.theory.assumptions import unmet_assumption
 from isornn.theory.records import NOT_CONVERGED, JacobianMoments, TheoryMissing
 from isornn.theory.spectra.blocks import REPLICATES, UNITS, Step, chained, row_energy, sampled_path, thinned, with_few
 from isornn.theory.spectra.dyson import Blocks, NotSolved
-from isornn.theory.spectra.laws import Atom, KnownMoments, Law, SpectralDensity, integrals
+from isornn.theory.spectra.laws import Atom, KnownMoments, Law, PiecewiseLaw, SpectralDensity, integrals
 from isornn.theory.spectra.networks import network_law
 from isornn.theory.spectra.products import one_gate_law, unit_law
 from isornn.theory.spectra.scan import SHARES, STILL, Scan, extremes, moments, scans, upper_edge
 
 MOST_STEPS = 16
 _CALIBRATIONS, _STRONGEST = 2, 0.2  # rounds, and the largest factors a and b
-_ACCURATE, _TOO_FAR = 2e-3, 0.05  # residuals
+_ACCURATE, _ROUGH, _TOO_FAR = 2e-3, 0.02, 0.05  # residuals
 _AT_ZERO = 1e-9  # of the highest point
 _GROUPS = 8  # of replicates, whose moments give the standard errors
 
@@ -40,7 +40,7 @@ def spectrum(spec: Spec, *, steps: int = 1, generator: torch.Generator | None = 
     one block per unit (`isornn.theory.spectra.dyson`); a gated read (Cho's GRU) and a product are linearised. Cells
     without recurrent weights have the law of a product of their units' own gates, in one step of one gate, exactly;
     else of half a million sampled units. One step of a single matrix without a carried state, J = D W, that is
-    orthogonal or has a margin, is exact too. Where the equation's density is off by more than 5 %, as with very weak
+    orthogonal or has a margin, is exact too. Where the equation's density is off by more than 2 %, as with very weak
     weights and gates that vary over units, it is a histogram of the values of drawn networks
     (`isornn.theory.spectra.networks`).
 
@@ -80,16 +80,20 @@ def spectrum(spec: Spec, *, steps: int = 1, generator: torch.Generator | None = 
     known = analyze(spec, length=1)
     if not bool(known.fixed_point.converged):
         raise TheoryMissing(known.fixed_point.second_moment.reason() or NOT_CONVERGED)
-    law = one_gate_law(spec, steps)
+    one_step = _of_analysis(known.jacobian)
+    if one_step is not None and one_step.of_an_atom:
+        place = one_step.first**steps
+        return _of_law(spec, steps, PiecewiseLaw.at(place).law, KnownMoments(place, place**2, one_step.stderr))
+    law = one_gate_law(spec) if steps == 1 else None
     if law is not None:
-        return _of_law(spec, steps, law, _of_analysis(known.jacobian))
+        return _of_law(spec, steps, law, one_step)
     generator = seeded(generator)
     path = sampled_path(spec, steps, generator)
     if not path[0].source_terms:
         return _of_law(spec, steps, *unit_law(path))
-    wanted = _of_analysis(known.jacobian) if steps == 1 else _of_groups(path)
+    wanted = one_step if steps == 1 else _of_groups(path)
     found = _by_dyson(spec, path, wanted)
-    if found.residual > _TOO_FAR:
+    if found.residual > _ROUGH:
         found = min(found, _by_networks(spec, path, wanted, generator), key=lambda one: one.residual)
     if found.residual > _TOO_FAR:
         raise NotSolved(f"the spectrum's density was not resolved: its mass or moments are off by {found.residual:.2g}")

@@ -25,6 +25,9 @@ class Atom:
     mass: float
 
 
+_EQUAL = 1e-13
+
+
 @dataclass(frozen=True)
 class KnownMoments:
     """m1 and m2 known apart from a density, and the standard errors of mean and variance."""
@@ -32,6 +35,11 @@ class KnownMoments:
     first: float
     second: float
     stderr: dict[str, float]
+
+    @property
+    def of_an_atom(self) -> bool:
+        """Whether the variance is 0 to rounding, and no estimate."""
+        return abs(self.second - self.first**2) <= _EQUAL * self.first**2 and not any(self.stderr.values())
 
     def distance(self, first: float, second: float) -> float:
         """The larger relative deviation of other moments.

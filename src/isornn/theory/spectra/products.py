@@ -186,10 +186,11 @@ def unit_law(path: Sequence[Step]) -> tuple[Law, KnownMoments]:
 _NODES = 40001
 _SMOOTHED = 513  # nodes of a bias law under a normal part
 _WIDE = 8.5  # standard deviations
+_ROUNDING, _SMALLEST = 1e-15, 1e-300
 
 
-def one_gate_law(spec: Spec, steps: int) -> Law | None:
-    """x, density and atoms where the spectrum is the law of a function of one variable, else ``None``."""
+def one_gate_law(spec: Spec) -> Law | None:
+    """x, density and atoms where the spectrum of one step is the law of a function of one variable, else ``None``."""
     if quadrature_refusal(spec) is not None:
         return None
     spec = centred(spec)
@@ -197,7 +198,7 @@ def one_gate_law(spec: Spec, steps: int) -> Law | None:
     theory = engine.theory
     weighted = [gate for gate in theory.reads if float(torch.as_tensor(spec.gates[gate].weight_var)) > 0]
     if not weighted:
-        cells = _cells(spec, engine, theory.A, 1.0) if steps == 1 else None
+        cells = _cells(spec, engine, theory.A, 1.0)
         return None if cells is None else cells.law
     if len(weighted) > 1 or theory.A.terms or theory.reads[weighted[0]].gates:
         return None
@@ -208,8 +209,6 @@ def one_gate_law(spec: Spec, steps: int) -> Law | None:
     cells = _cells(spec, engine, theory.D[weighted[0]], float(gate.recurrent_var))
     if cells is None:
         return None
-    if steps > 1:
-        return PiecewiseLaw.at(cells.constant**steps).law if margin == 0 and cells.constant is not None else None
     if margin == 0:
         return cells.law
     return _of_margin(margin, cells.constant) if cells.constant is not None else product_law(cells, margin)
@@ -263,6 +262,8 @@ def _preactivation(spec: Spec, gate: str, variance: float, kinks: list[float]) -
     low, high = float(means[0]) - _WIDE * width, float(means[-1]) + _WIDE * width
     plain = torch.linspace(low, high, _NODES, dtype=torch.float64)
     curved = torch.linspace(math.asinh(low), math.asinh(high), _NODES, dtype=torch.float64).sinh()
-    ends = torch.cat([plain, curved, torch.tensor(kinks, dtype=torch.float64)]).clamp(low, high).sort()[0]
+    # Next to kinks: at one a slope is that of neither side.
+    near = [kink + side * max(abs(kink) * _ROUNDING, _SMALLEST) for kink in kinks for side in (-1, 1)]
+    ends = torch.cat([plain, curved, torch.tensor(near, dtype=torch.float64)]).clamp(low, high).sort()[0]
     below = torch.stack([torch.special.ndtr((ends - mean) / width) for mean in means]).mean(0)
     return ends, below.diff()
