@@ -123,3 +123,43 @@ def test_states_of_several_speakers_are_not_cut_into_short_sequences():
     assert finding.kind == "cannot_tell" and "states of earlier calls" in finding.sentence
     (layer,) = measure(Speakers(), (x, (torch.arange(T) % 2).expand(8, T)), theory=False).layers
     assert layer.info.steps == T // 2  # who speaks is the same in all rows
+
+
+class Reordering(nn.Module):
+    """The rows of the state in another order, or some twice, after every step."""
+
+    def __init__(self, order):
+        super().__init__()
+        self.cell, self.order = nn.GRUCell(3, N), order
+
+    def forward(self, x):
+        h = x.new_zeros(len(x), N)
+        for x_t in x.unbind(1):
+            h = self.cell(x_t, h)[self.order(len(x))]
+        return h
+
+
+@pytest.mark.parametrize("order", [torch.randperm, lambda rows: torch.randint(0, rows, (rows,))])
+def test_rows_that_are_reordered_are_not_cut_into_short_sequences(order):
+    torch.manual_seed(3)
+    (finding,) = findings(measure(Reordering(order), torch.randn(8, T, 3), theory=False))
+    assert finding.kind == "cannot_tell" and "rows of its state are reordered" in finding.sentence
+
+
+def test_rows_that_end_and_leave_the_batch_are_not_reordered():
+    class Ending(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.GRUCell(3, N)
+
+        def forward(self, x):
+            h, left = x.new_zeros(len(x), N), []
+            for step, x_t in enumerate(x.unbind(1)):
+                rows = len(x) if step < T // 2 else len(x) // 2
+                left += [*h[rows:]]
+                h = self.cell(x_t[:rows], h[:rows])
+            return torch.stack([*h, *left[::-1]])
+
+    torch.manual_seed(3)
+    (layer,) = measure(Ending(), torch.randn(8, T, 3), theory=False).layers
+    assert layer.info.steps == T

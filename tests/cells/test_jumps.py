@@ -76,3 +76,31 @@ def test_networks_of_signs_magnify_what_derivatives_call_nothing() -> None:
     for number in (answer.chi, answer.chi_1, answer.xi, answer.reach):
         assert number.number() is None and "the update jumps in h" in number.reason()
     assert answer.jacobian.mean.number() is not None  # of gradients, which derivatives are
+
+
+class Normalised(Cell):
+    """xLSTM's sLSTM without its exponentials: c over a normaliser n, which is positive after the first step."""
+
+    name = "normalised"
+    states = ("h", "c", "n")
+    gates = {"i": Reads(), "f": Reads(), "z": Reads(), "o": Reads()}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        i, f = torch.sigmoid(u.i), torch.sigmoid(u.f)
+        c, n = f * s.c + i * torch.tanh(u.z), f * s.n + i
+        return {"h": torch.sigmoid(u.o) * c / (n + 1e-6), "c": c, "n": n}
+
+
+class Spiking(Cell):
+    """A leaky integrator that is reset where it comes to 1."""
+
+    name = "spiking"
+    gates = {"u": Reads()}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.where(s.h > 1, 0.0, 0.9 * s.h) + u.u}
+
+
+def test_a_pole_beyond_the_states_that_there_are_is_no_jump() -> None:
+    assert jumping(Normalised()) == ()
+    assert jumping(Spiking()) == ("h",)

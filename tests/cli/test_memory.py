@@ -67,7 +67,8 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     text.write_text("inputs")
     np.save(single, np.zeros(3))
     assert all("it must be an .npz file" in run(file).stderr for file in (text, single))
-    assert run(tmp_path / "absent.npz").exit_code == 2
+    absent = run(tmp_path / "absent.npz")
+    assert absent.exit_code == 2 and "there is no such file" in absent.stderr
 
 
 def test_headers_that_say_more_than_is_there(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from torch import nn
 
 import isornn.init
 from isornn import diagnose
-from isornn.cells import Input, cell_named
+from isornn.cells import Cell, Input, Reads, cell_named
 from isornn.diagnosis import measure
 from isornn.diagnosis.known_starts import known_start
 from isornn.diagnosis.weights import weight_facts
@@ -110,6 +110,30 @@ def test_chrono_in_both_bias_vectors_says_for_how_many_steps():
         longest = max(float(bias[64:128].exp().max()) for bias in (lstm.bias_ih_l0, lstm.bias_hh_l0))
     start = diagnose(lstm, torch.randn(20, 4, 5)).diagnosis.layers[0].start
     assert f"for some {1 + longest:.0f} steps in both" in start.law and 90 < longest < 99
+
+
+@pytest.mark.parametrize(("hidden", "length"), [(16, 60), (16, 500), (32, 60), (128, 60)])
+def test_chrono_is_not_named_doubled(hidden, length):
+    for seed in range(20):
+        torch.manual_seed(seed)
+        assert names(isornn.init.chrono_(nn.LSTM(5, hidden), length)) == {"chrono"}
+
+
+class TwoRetain(Cell):
+    """What it retains is the product of two gates."""
+
+    name = "two_retain"
+    gates = {"a": Reads(), "b": Reads(), "n": Reads()}
+
+    def update(self, s, u, x):
+        kept = torch.sigmoid(u.a) * torch.sigmoid(u.b)
+        return {"h": kept * s.h + (1 - kept) * torch.tanh(u.n)}
+
+
+def test_two_gates_that_retain_are_not_two_bias_vectors_of_one():
+    for seed in range(3):
+        torch.manual_seed(seed)
+        assert "doubled_chrono" not in names(isornn.init.chrono_(isornn.nn.RNN(TwoRetain(), 5, 64), 60))
 
 
 def test_torchs_start_is_never_missed():

@@ -244,3 +244,15 @@ def test_a_host_is_refused_with_its_attribute(attribute):
     for use in (lambda: diagnose(host, X), lambda: isornn.init.critical_(host, 50), lambda: Monitor(host)):
         with pytest.raises(ModuleError, match=rf"its attribute {attribute} \(Net\) is one with recurrent layers: give"):
             use()
+
+
+def test_a_stack_that_is_kept_orthogonal_is_replaced_by_matrices_that_are():
+    torch.manual_seed(0)
+    lstm = isornn.init.critical_(nn.LSTM(4, 16), 30)
+    nn.utils.parametrizations.orthogonal(lstm, "weight_hh_l0")
+    report = diagnose(lstm, X.transpose(0, 1))
+    assert [finding.kind for finding in report.findings] == ["stacked_orthogonal"]
+    (done,) = report.fix_()
+    assert "each gate's own recurrent matrix is kept orthogonal" in done
+    for gate in lstm.weight_hh_l0.detach().split(16):
+        torch.testing.assert_close(gate @ gate.T, torch.eye(16), rtol=0, atol=1e-4)

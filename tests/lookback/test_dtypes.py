@@ -1,5 +1,6 @@
 """Kinds of numbers: the answer is that of the same data in int64 or float64."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -56,3 +57,14 @@ def test_under_another_default_dtype() -> None:
 def test_sparse_tensors() -> None:
     x, y = data(torch.Generator().manual_seed(0))
     assert memory(x.float().unsqueeze(-1).to_sparse(), y).needed == 3
+
+
+def test_arrays_that_torch_does_not_take_as_they_are() -> None:
+    x, y = (values.numpy() for values in data(torch.Generator().manual_seed(0)))
+    turned = np.ascontiguousarray(x[:, ::-1])[:, ::-1]
+    for given in (x.astype(">i8"), turned):
+        assert memory(given, y[::-1][::-1].astype(">i2")).needed == 3
+    with pytest.raises(
+        ValueError, match=r"target: an array of <U1 is not allowed; it must be a tensor or array of num"
+    ):
+        memory(x, y.astype(str).astype("<U1"))

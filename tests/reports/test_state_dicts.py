@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations
 
 from isornn.cells import SpecError, cell_named
 from isornn.reports.state_dicts import layers_of, notes, random_inputs
@@ -84,3 +85,10 @@ def test_modules_of_several_kinds_are_told_by_their_rows():
         assert "torch.nn.GRU and torch.nn.LSTM and torch.nn.RNN with tanh" in notes(found, cell, 5)[0]
     with pytest.raises(SpecError, match="of gru it has 3 rows for each unit"):
         layers_of({name: value for name, value in model.state_dict().items() if "encoder" in name}, "gru")
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_weights_that_are_computed_are_named(wrapped: bool) -> None:
+    content = parametrizations.weight_norm(nn.LSTM(3, 8), "weight_hh_l0").state_dict()
+    with pytest.raises(SpecError, match=r"parametrizations\.weight_hh_l0\.original0 is a part of one that is computed"):
+        layers_of({"model": content} if wrapped else content, "lstm")

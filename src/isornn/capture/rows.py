@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -72,6 +72,18 @@ def returns_to_earlier(parts: Sequence[Part]) -> bool:
             if not known and any(state) and (row, state) in seen:
                 return True
         seen.update(enumerate(_row_bytes(part.final)))
+    return False
+
+
+def reorders(parts: Sequence[Part]) -> bool:
+    """Whether a row goes on from the state, not 0, in which another row of the call before ended: as in a beam search,
+    or where particles are drawn anew."""
+    for before, part in pairwise(parts):
+        goes_on, _ = _alike(before, part)
+        ended = set(_row_bytes(before.final))
+        for row, state in enumerate(_row_bytes(part.initial)):
+            if any(state) and state in ended and not (row < len(goes_on) and goes_on[row]):
+                return True
     return False
 
 

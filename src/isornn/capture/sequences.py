@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from isornn.capture.calls import Call, RecurrentModule, States
 from isornn.capture.chains import chained, is_whole, joined_though_altered
 from isornn.capture.parts import CaptureError, Part, read_part
-from isornn.capture.rows import Run, returns_to_earlier, runs_of
+from isornn.capture.rows import Run, reorders, returns_to_earlier, runs_of
 from isornn.nn.sequences import Sequences
 
 ALTERED = (
@@ -22,6 +22,11 @@ ALTERED = (
 SEVERAL_STATES = (
     "a sequence of the batch goes on from states of earlier calls than the last, as where each of several speakers has "
     "a state of its own; which call goes on with which is not followed"
+)
+
+REORDERED = (
+    "between its calls the rows of its state are reordered, as in a beam search or where particles are drawn anew; "
+    "which row goes on with which is not followed"
 )
 
 
@@ -125,13 +130,16 @@ def longest_sequence(module: RecurrentModule, calls: Sequence[Call]) -> Captured
     the longest, with their lengths.
 
     Raises:
-        CaptureError: shapes that a module of this class would not return; rows that return to states of earlier calls.
+        CaptureError: shapes that a module of this class would not return; rows that return to states of earlier calls,
+            or are reordered.
     """
     parts = [read_part(module, call) for call in calls]
     of_call = dict(zip(map(id, calls), parts, strict=True))
     chains = [[of_call[id(call)] for call in chain] for chain in chained(module, calls)]
     longest = max(chains, key=_steps)
     if len(chains) > 1 and not any(is_whole(module, call) for call in calls):
+        if reorders(parts):
+            raise CaptureError(REORDERED)
         runs = runs_of(parts)
         if runs and runs[0].steps > _steps(longest):
             if returns_to_earlier(parts):

@@ -101,6 +101,8 @@ def _read(file: Path) -> dict[str, Any]:
         with np.load(file, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in (*_NEEDED, *_OPTIONAL) if name in arrays.files}
             unknown = [name for name in arrays.files if name not in found]
+    except FileNotFoundError:
+        raise SpecError("DATA", str(file), "there is no such file") from None
     # Of an encrypted or damaged archive RuntimeError, of a damaged header SyntaxError or TokenError.
     except (OSError, ValueError, EOFError, MemoryError, RuntimeError, SyntaxError, *damaged) as error:
         raise SpecError("DATA", str(file), f"it must be an .npz file of plain arrays ({error})") from None

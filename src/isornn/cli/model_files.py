@@ -126,7 +126,8 @@ def _array(file: Path) -> Tensor:
         check_regular(file)
         # Mapped, so that a header is compared with the file's size before memory is taken.
         with np.errstate(over="raise"):
-            array = torch.from_numpy(np.array(np.load(file, mmap_mode="r", allow_pickle=False)))
+            mapped = np.load(file, mmap_mode="r", allow_pickle=False)
+            array = torch.from_numpy(np.array(mapped, mapped.dtype.newbyteorder("="), order="C"))
     except (OSError, ValueError, TypeError, EOFError, ArithmeticError) as error:
         allowed = f"it must be an array that numpy reads without pickle ({_reason(error)})"
         raise SpecError("--data", str(file), allowed) from None

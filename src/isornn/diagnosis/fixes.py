@@ -246,7 +246,6 @@ def _fixed(model: nn.Module, findings: Sequence[Finding], batch: Any, generator:
     layer = _layer(model, next(iter(fixes.values())).layer)
     kinds = ", ".join(fixes)
     try:
-        check_writable(layer)
         facts = weight_facts(layer)
         if untrained_evidence(facts) is None:
             few = "it has too few weights to tell whether it is trained"

@@ -136,6 +136,7 @@ def _matrices(layer: RecurrentLayer, facts: WeightFacts) -> str | None:
     return None
 
 
+_FEWEST_STEPS = 8  # that anyone sets chrono's biases for
 Law = tuple[str, str]
 """A law's name, and its words."""
 
@@ -147,14 +148,14 @@ class _BiasVectors:
 
     Args:
         hidden: N.
-        retaining: of the gates that retain.
+        by_gate: of each gate that retains.
         total: their sums by gate, one behind the other.
         written: the sums of the gates that write, likewise.
         others: of all gates that do not retain; ``further`` of those that do not write either.
     """
 
     hidden: int
-    retaining: list[Tensor]
+    by_gate: list[list[Tensor]]
     total: Tensor
     written: Tensor
     others: list[Tensor]
@@ -167,12 +168,17 @@ class _BiasVectors:
         biased = {name: vectors for name, vectors in own.items() if vectors}
         return _BiasVectors(
             layer.hidden,
-            [vector for name in signs if name in biased for vector in biased[name]],
+            [biased[name] for name in signs if name in biased],
             _sums([biased[name] for name in signs if name in biased]),
             _sums([biased[name] for name in write if name in biased]),
             [vector for name, vectors in biased.items() if name not in signs for vector in vectors],
             [vector for name, vectors in biased.items() if name not in signs | write for vector in vectors],
         )
+
+    @property
+    def retaining(self) -> list[Tensor]:
+        """Those of all gates that retain."""
+        return [vector for own in self.by_gate for vector in own]
 
     @property
     def rest(self) -> str | None:
@@ -238,23 +244,26 @@ def _offset(found: _BiasVectors) -> Law | None:
 
 def _spread_over_units(found: _BiasVectors) -> Law | None:
     if found.rest == "zero" or (found.rest is None and found.is_mirrored):
-        return _spread(found.total, found.retaining)
+        return _spread(found.total, found.by_gate)
     return None
 
 
-def _spread(total: Tensor, own: list[Tensor]) -> tuple[str, str] | None:
+def _spread(total: Tensor, by_gate: list[list[Tensor]]) -> tuple[str, str] | None:
     """Of biases that spread time scales over units; all others are 0, or mirror them."""
-    there = [vector for vector in own if bool(vector.any())]
-    if len(there) > 1 and all(_chrono(vector) > _RARE for vector in there):
-        longest = max(float(vector.exp().max()) for vector in there)
+    there = [[vector for vector in own if bool(vector.any())] for own in by_gate]
+    if all(len(own) > 1 and all(_chrono(vector) > _RARE for vector in own) for own in there):
+        longest = max(float(vector.exp().max()) for own in there for vector in own)
         return "doubled_chrono", f"chrono's biases for some {longest + 1:.0f} steps in both bias vectors, which add"
-    found: list[tuple[float, str, str]] = []
-    once, (longest, twice), end = _chrono(total), _doubled(total), 1 / len(total)
-    found.append((once, "chrono", f"chrono's biases for some {float(total.exp().max()) + 1:.0f} steps"))
-    found.append((twice, "doubled_chrono", f"the sum of two of chrono's biases for some {longest:.0f} steps"))
-    found.append((_uniform(total.sigmoid(), end, 1 - end), "uniform_gate", "a gate that retains uniform over units"))
-    likeliest = max(found)
-    return likeliest[1:] if likeliest[0] > _RARE else None
+    once, gate = _chrono(total), _uniform(total.sigmoid(), 1 / len(total), 1 - 1 / len(total))
+    if once > max(gate, _RARE):
+        return "chrono", f"chrono's biases for some {float(total.exp().max()) + 1:.0f} steps"
+    if gate > _RARE:
+        return "uniform_gate", "a gate that retains uniform over units"
+    # Last: a few units with one of chrono's biases each can look like it.
+    longest, twice = _doubled(total)
+    if longest < _FEWEST_STEPS or twice <= _RARE:
+        return None
+    return "doubled_chrono", f"the sum of two of chrono's biases for some {longest:.0f} steps"
 
 
 def _chrono(biases: Tensor) -> float:

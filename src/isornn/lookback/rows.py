@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -99,11 +100,12 @@ def rows_of(
 
 def _as_tensor(name: str, values: Any) -> Tensor:
     try:
+        if isinstance(values, np.ndarray):  # torch takes neither another byte order nor negative strides
+            values = np.array(values, values.dtype.newbyteorder("="), order="C")
         tensor = torch.as_tensor(values).detach().cpu().to_dense()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(
-            f"{name}: {type(values).__name__} is not allowed; it must be a tensor or array ({error})"
-        ) from None
+        given = f"an array of {values.dtype}" if isinstance(values, np.ndarray) else type(values).__name__
+        raise DataError(f"{name}: {given} is not allowed; it must be a tensor or array of numbers ({error})") from None
     if tensor.is_complex():
         raise DataError(f"{name}: complex numbers are not allowed; give real and imaginary parts as features")
     return tensor

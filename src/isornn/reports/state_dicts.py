@@ -99,6 +99,10 @@ def layers_of(content: object, cell: str | Cell) -> nn.Module:
     if groups is None:
         wanted = " and ".join(f"{name}_l0" for name in needed) + ", or the same without _l0"
         there = ", ".join(map(str, content)) if isinstance(content, Mapping) and content else type(content).__name__
+        if computed := _computed(content):
+            wanted += (
+                f". {computed} is a part of one that is computed (weight norm, a parametrisation): remove that first"
+            )
         raise SpecError("state dict", there, f"it must hold tensors named {wanted}")
     modules: dict[str, nn.Module]
     if isinstance(cell, str):
@@ -133,6 +137,15 @@ def notes(model: nn.Module, cell: str | Cell, steps: int) -> tuple[str, ...]:
         "So this says nothing of padding, of the scale of real inputs, or of what reaches upper modules, and nothing "
         "of the loss.",
     )
+
+
+def _computed(content: object) -> str | None:
+    """The name of a tensor from which a recurrent weight is computed, in the state dict or one that lies in it."""
+    if not isinstance(content, Mapping):
+        return None
+    inner = [name for value in content.values() if isinstance(value, Mapping) for name in value]
+    found = re.compile(r"parametrizations\.weight_[ih]h|weight_[ih]h(_l\d+(_reverse)?)?_(g|v|orig|raw)$")
+    return next((str(name) for name in (*content, *inner) if found.search(str(name))), None)
 
 
 def _names(cell: Cell) -> tuple[tuple[str, ...], tuple[str, ...]]:
