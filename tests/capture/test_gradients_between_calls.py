@@ -142,7 +142,9 @@ class Reordering(nn.Module):
 @pytest.mark.parametrize("order", [torch.randperm, lambda rows: torch.randint(0, rows, (rows,))])
 def test_rows_that_are_reordered_are_not_cut_into_short_sequences(order):
     torch.manual_seed(3)
-    (finding,) = findings(measure(Reordering(order), torch.randn(8, T, 3), theory=False))
+    diagnosis = measure(Reordering(order), torch.randn(8, T, 3), theory=False)
+    (finding,) = findings(diagnosis)
+    assert diagnosis.length == T
     assert finding.kind == "cannot_tell" and "rows of its state are reordered" in finding.sentence
 
 

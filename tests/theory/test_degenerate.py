@@ -312,7 +312,7 @@ def test_degenerate_points_with_biases_drawn_once(cell: Cell, changes: dict[str,
 
 def test_steep_gates_and_many_random_biases() -> None:
     spec = replace(ordinary(Peephole(), weight_var=1e4), biases="fixed")
-    spec = spec.replace("f.bias_var", 0.3).replace("g.bias_var", 0.3).replace("i.bias_var", 0.3)
+    spec = spec.replace("f.bias_var", 4.0).replace("g.bias_var", 4.0).replace("i.bias_var", 4.0)
     record = answered(spec)
     assert record["fixed_point"]["converged"]
     assert record["stderr"]["fixed_point.second_moment"] > 0

@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize
 from isornn.capture.calls import Call, Captured, RecurrentModule, as_called, capture, recurrent_modules
 from isornn.capture.parts import CaptureError
 from isornn.capture.read import reads_repeated_end, reads_reverse_at_its_start, state_sizes, unread_shorter
-from isornn.capture.sequences import ALTERED, CapturedSequence, longest_sequence
+from isornn.capture.sequences import ALTERED, CapturedSequence, all_inputs, longest_sequence
 from isornn.capture.use import reads_batch, restarts
 from isornn.cells import Cell, Spec, SpecError, full_name
 from isornn.cells.arguments import seeded, whole_number
@@ -160,7 +160,7 @@ def _sequence(module: RecurrentModule, captured: Captured) -> CapturedSequence |
     try:
         found = longest_sequence(module, calls)
     except CaptureError as error:
-        return Unmeasured(module.name, module.kind, str(error))
+        return Unmeasured(module.name, module.kind, str(error), steps=_steps_of_inputs(module, calls))
     if found.altered:
         return Unmeasured(module.name, module.kind, ALTERED, steps=int(found.lengths.max()))
     return found
@@ -170,6 +170,14 @@ def _steps(module: RecurrentModule, calls: Sequence[Call]) -> int:
     """Of the longest sequence, of numbers that are not finite too; 0 where the calls do not show it."""
     try:
         return int(longest_sequence(module, calls).lengths.max())
+    except CaptureError:
+        return 0
+
+
+def _steps_of_inputs(module: RecurrentModule, calls: Sequence[Call]) -> int:
+    """Of the longest sequence by what `critical_` takes for one; 0 where the calls do not show it."""
+    try:
+        return int(all_inputs(module, calls).lengths.max())
     except CaptureError:
         return 0
 

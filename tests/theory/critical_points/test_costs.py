@@ -140,7 +140,7 @@ def test_statistics_of_gates_against_drawn_ones(biases: Literal["fixed", "redraw
 
 
 def test_errors_of_statistics_are_those_of_a_mean_over_scrambles() -> None:
-    spec = Spec(Peephole(), law(i=(0.5, 1, 0.3, -2), f=(1, 0.5, 0.5, 2), g=(1, 1, 0.4, 0)), biases="fixed")
+    spec = Spec(Peephole(), law(i=(0.5, 1, 4, -2), f=(1, 0.5, 4, 2), g=(1, 1, 4, 0)), biases="fixed")
     statistics = GateStatistics.of(spec, 60)
     nodes, second = statistics.nodes, Quantity.of(torch.tensor(0.4).double(), torch.tensor(0.0).double())
     for statistic in ("time_scales", "saturation"):

@@ -344,6 +344,20 @@ def test_two_random_biases_by_sums_over_a_fine_grid(forget: tuple[float, float],
     assert float(found.profile[20]) == pytest.approx(float(weights @ kept**20), rel=2e-4)
 
 
+def test_three_random_biases_are_exact_and_one_that_is_not_read_changes_nothing() -> None:
+    laws = {"i": Gate(0.5, 0.5, bias_var=1.0), "f": Gate(0.5, 0.5, bias_mean=1.0, bias_var=1.0)}
+    laws |= {"g": Gate(0.5, 1.0, bias_mean=0.2, bias_var=1.0), "o": Gate()}
+    spec = Spec(Peephole(), laws, Input(1.2), biases="fixed")
+    found = analyze(spec, length=100)
+    # Hermite sums over 30 x 30 x 30 biases with 90 nodes for each gate, by hand.
+    assert found.fixed_point.second_moment.error() == 0 == found.reach.error()
+    assert found.fixed_point.second_moment.number() == pytest.approx(1.7450964, rel=1e-5)
+    assert found.reach.number() == pytest.approx(2.5795324, rel=1e-5)
+    for gate, variance in (("o", 1.0), ("o", 1e-6), ("g", 1.0 + 1e-6)):
+        again = analyze(spec.replace(f"{gate}.bias_var", variance), length=100)
+        torch.testing.assert_close(again.profile, found.profile, rtol=1e-4, atol=0)
+
+
 def test_two_random_biases_against_drawn_ones() -> None:
     # without weights units are independent: average the closed form over drawn biases
     spec = Spec(
