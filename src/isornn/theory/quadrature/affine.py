@@ -126,7 +126,9 @@ def _normal_rule(bias_var: Tensor, retains: bool, alone: bool) -> Rule:
 
 def _step(spread: float) -> float:
     fine = 0.75 / max(spread, 1e-9)
-    return min(fine, 0.57) if fine < 0.12 else min(max(fine, 0.25), 0.57)
+    if fine < 0.12:  # a coarser one would not do: so many nodes that scrambled points take their place
+        return fine
+    return min(max(fine, 0.25), 0.57)
 
 
 def _product_rule(rules: Sequence[Rule]) -> tuple[list[Tensor], Tensor]:
