@@ -17,7 +17,8 @@ TARGET = Target(
     "orthogonal one, and all of them by an LSTM.",
     published="test accuracy %: m = 0 77.18, .001 79.26, .01 85.47, .1 94.10, 1 93.84, none 93.24, none from Glorot "
     "66.71, none from the identity 53.53, LSTM 97.30",
-    choices=by_margin.CHOICES,
+    choices=f"{by_margin.CHOICES} At scale medium, a twelfth of the paper's updates, the LSTM's training loss still "
+    "falls over the last 2,000 of 10,000 updates by 22 to 27 %, that of the margins by 3 to 13 %.",
     settings=by_margin.SETTINGS,
     measure=partial(by_margin.measure, permutation=None),
     judge=partial(by_margin.judge, published=_PUBLISHED),
