@@ -34,10 +34,10 @@ def numbers(answer: Analysis) -> list[float | None]:
 
 
 def test_a_reach_beyond_the_steps_followed_is_not_called_endless() -> None:
-    """The gate stays below 1, so changes fade; in the nine steps that were followed they do not fall to 1/e."""
+    """The gate stays below 1, so changes fade; in four times the three steps asked for they do not fall to 1/e."""
     gates = {"u": Gate(input_var=1.0, bias_mean=5.0, bias_var=1.0)}
     spec = fixed(Minimal(), gates, Input(autocorrelation=0.9))
-    answer = analyze(spec, length=8, generator=torch.Generator().manual_seed(0))
+    answer = analyze(spec, length=3, generator=torch.Generator().manual_seed(0))
     assert answer.reach.reason() == BEYOND
 
 
@@ -58,7 +58,7 @@ def test_a_reach_beyond_the_steps_followed_is_not_called_endless() -> None:
                 {n: Gate(0.5 * r.state, 1.0 * r.input, bias_var=0.1) for n, r in GRU.gates.items()},
                 Input(1, 0.5),
             ),
-            [0.2020937034089691, 0.5376297581096322, 0.8584379195175087, 0.0, 0.3309613978631317],
+            [0.2020937034089691, 0.5376297581096322, 0.8449341748496849, 0.0, 0.3306373919072967],
             [0.1991545021628075, 0.45604435893059314, 0.30397937326405455],
         ),
     ],
