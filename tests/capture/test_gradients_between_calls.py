@@ -148,6 +148,25 @@ def test_rows_that_are_reordered_are_not_cut_into_short_sequences(order):
     assert finding.kind == "cannot_tell" and "rows of its state are reordered" in finding.sentence
 
 
+def test_of_rows_that_leave_from_between_others_those_before_them_are_measured():
+    class Leaving(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.GRUCell(3, N)
+
+        def forward(self, x):
+            h, rows = x.new_zeros(len(x), N), torch.arange(len(x))
+            for step, x_t in enumerate(x.unbind(1)):
+                if step == T // 2:
+                    rows, h = rows[rows != 3], h[rows != 3]
+                h = self.cell(x_t[rows], h)
+            return h
+
+    torch.manual_seed(3)
+    (layer,) = measure(Leaving(), torch.randn(8, T, 3), theory=False).layers
+    assert layer.info.steps == T
+
+
 def test_rows_that_end_and_leave_the_batch_are_not_reordered():
     class Ending(nn.Module):
         def __init__(self):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -75,16 +75,21 @@ def returns_to_earlier(parts: Sequence[Part]) -> bool:
     return False
 
 
-def reorders(parts: Sequence[Part]) -> bool:
-    """Whether a row goes on from the state, not 0, in which another row of the call before ended: as in a beam search,
-    or where particles are drawn anew."""
-    for before, part in pairwise(parts):
-        goes_on, _ = _alike(before, part)
-        ended = set(_row_bytes(before.final))
-        for row, state in enumerate(_row_bytes(part.initial)):
-            if any(state) and state in ended and not (row < len(goes_on) and goes_on[row]):
-                return True
-    return False
+def steps_though_reordered(parts: Sequence[Part]) -> int:
+    """Of the longest sequence if a row goes on also from the state, not 0, in which another row of the call before
+    ended: as in a beam search, where particles are drawn anew, or where rows between others leave the batch."""
+    longest, lengths, ended = 0, list[int](), dict[bytes, int]()
+    for number, part in enumerate(parts):
+        given, (_, batch) = _row_bytes(part.initial), part.output.shape[:2]
+        goes_on = _alike(parts[number - 1], part)[0] if number else []
+        before = [
+            lengths[row] if row < len(goes_on) and goes_on[row] else ended.get(given[row], 0) if given else 0
+            for row in range(batch)
+        ]
+        lengths = [steps + len(part.output) for steps in before]
+        longest = max(longest, *lengths)
+        ended = {state: steps for state, steps in zip(_row_bytes(part.final), lengths, strict=True) if any(state)}
+    return longest
 
 
 def _row_bytes(states: Sequence[States] | None) -> list[bytes]:

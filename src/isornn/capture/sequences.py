@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from isornn.capture.calls import Call, RecurrentModule, States
 from isornn.capture.chains import chained, is_whole, joined_though_altered
 from isornn.capture.parts import CaptureError, Part, read_part
-from isornn.capture.rows import Run, reorders, returns_to_earlier, runs_of
+from isornn.capture.rows import Run, returns_to_earlier, runs_of, steps_though_reordered
 from isornn.nn.sequences import Sequences
 
 ALTERED = (
@@ -138,9 +138,9 @@ def longest_sequence(module: RecurrentModule, calls: Sequence[Call]) -> Captured
     chains = [[of_call[id(call)] for call in chain] for chain in chained(module, calls)]
     longest = max(chains, key=_steps)
     if len(chains) > 1 and not any(is_whole(module, call) for call in calls):
-        if reorders(parts):
-            raise CaptureError(REORDERED)
         runs = runs_of(parts)
+        if steps_though_reordered(parts) > max(_steps(longest), runs[0].steps if runs else 0):
+            raise CaptureError(REORDERED)
         if runs and runs[0].steps > _steps(longest):
             if returns_to_earlier(parts):
                 raise CaptureError(SEVERAL_STATES)
