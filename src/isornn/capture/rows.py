@@ -80,7 +80,7 @@ def steps_though_reordered(parts: Sequence[Part]) -> int:
     ended: as in a beam search, where particles are drawn anew, or where rows between others leave the batch."""
     longest, lengths, ended = 0, list[int](), dict[bytes, int]()
     for number, part in enumerate(parts):
-        given, (_, batch) = _row_bytes(part.initial), part.output.shape[:2]
+        given, batch = _row_bytes(part.initial), part.output.shape[1]
         goes_on = _alike(parts[number - 1], part)[0] if number else []
         before = [
             lengths[row] if row < len(goes_on) and goes_on[row] else ended.get(given[row], 0) if given else 0

@@ -160,21 +160,13 @@ def _sequence(module: RecurrentModule, captured: Captured) -> CapturedSequence |
     try:
         found = longest_sequence(module, calls)
     except CaptureError as error:
-        return Unmeasured(module.name, module.kind, str(error), steps=_steps_of_inputs(module, calls))
+        return Unmeasured(module.name, module.kind, str(error), steps=_steps(module, calls))
     if found.altered:
         return Unmeasured(module.name, module.kind, ALTERED, steps=int(found.lengths.max()))
     return found
 
 
 def _steps(module: RecurrentModule, calls: Sequence[Call]) -> int:
-    """Of the longest sequence, of numbers that are not finite too; 0 where the calls do not show it."""
-    try:
-        return int(longest_sequence(module, calls).lengths.max())
-    except CaptureError:
-        return 0
-
-
-def _steps_of_inputs(module: RecurrentModule, calls: Sequence[Call]) -> int:
     """Of the longest sequence by what `critical_` takes for one; 0 where the calls do not show it."""
     try:
         return int(all_inputs(module, calls).lengths.max())
