@@ -108,6 +108,16 @@ class StepsWithMask(nn.Module):
         return h
 
 
+def test_steps_at_which_a_copy_is_written_are_no_padding():
+    """All sequences end in the same ten blanks, and are read there."""
+    x, *_ = next(iter(isornn.tasks.loader(isornn.tasks.Copy(30), 8, 0)))
+    x = nn.functional.one_hot(x).float()
+    model = nn.LSTM(x.shape[-1], 16)
+    assert (x[-9:] == x[-10]).all() and not padding(model, x)
+    x[-16:, 0] = x[-1, 0]  # one sequence is shorter than the others
+    assert padding(model, x)
+
+
 def test_padding_of_a_cell_whose_states_are_masked_is_no_fault():
     x, lengths = torch.randn(6, 40, 3), torch.tensor([40, 30, 21, 35, 12, 9])
     for row, length in zip(x, lengths, strict=True):

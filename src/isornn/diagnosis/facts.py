@@ -27,7 +27,7 @@ class InputFacts(Record):
         correlation_in_time: ``E[x_t x_(t+1)] / E[x^2]`` within sequences, likewise.
         feature_means, feature_stds: (D,).
         padding: share of steps that only repeat a sequence's last one, exactly: what padding with a constant looks
-            like. 0 where sequences have lengths of their own.
+            like. 0 where sequences have lengths of their own, and where several all end in equally many.
         leading_padding: the same of steps that are followed by their equals from the first step on.
         median_level, largest_level: root mean square of a sequence's inputs, the median over sequences and the largest.
 

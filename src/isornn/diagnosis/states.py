@@ -85,10 +85,12 @@ def _repeated(x: Tensor) -> tuple[float, float]:
     if len(x) < 2:
         return 0.0, 0.0
     same = (x[1:] == x[:-1]).all(-1)
-    trailing = same.flip(0).long().cumprod(0).sum()
+    trailing = same.flip(0).long().cumprod(0).sum(0)
     leading = same.long().cumprod(0).sum()
     steps = x.shape[0] * x.shape[1]
-    return float(trailing) / steps, float(leading) / steps
+    # As many in every sequence are part of a task, as the steps at which a copy is written: lengths differ.
+    on_purpose = len(trailing) > 1 and bool((trailing == trailing[0]).all())
+    return 0.0 if on_purpose else float(trailing.sum()) / steps, float(leading) / steps
 
 
 @torch.no_grad()
