@@ -93,8 +93,12 @@ class SpectralDensity:
     residual: float
 
     def distribution(self, at: float | Tensor) -> Tensor:
-        """The share of squared singular values up to each of ``at``, the whole brought to 1; what lies below the first
-        point counts as 0 < at."""
+        """The share of squared singular values up to each of ``at``, the whole brought to 1.
+
+        What lies below the first of ``x`` counts for every ``at`` above 0, so that under that point this is an upper
+        bound. Of several steps it also depends on the units that were sampled: for an LSTM with variances 1 and forget
+        bias 1 standard deviations over seeds are up to 0.003 from 0.01 on, and 0.007 where 0.1 of the values are below.
+        """
         at = torch.as_tensor(at, dtype=torch.float64)
         known = self._ladder()
         place = at.clamp(min=1e-300).log()
