@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -110,38 +110,51 @@ def measure(
     with unhindered():
         captured = capture(model, modules, batch, None if target is None else loss_of(target), use=True)
     with usual_modes():
-        sequences: list[tuple[RecurrentModule, CapturedSequence]] = []
-        unmeasured, uses = _unreadable(model), dict[nn.Module, Use]()
-        for module in (as_called(module, captured.layers) for module in modules):
-            calls = captured.calls[module.module]
-            restarted, given = restarts(module.module, calls), reads_batch(calls, batch)
-            found = _sequence(module, captured)
-            if isinstance(found, Unmeasured):
-                unmeasured.append(found)
-            else:
-                uses[module.module] = _use(module, captured, found, restarted, given)
-                if captured.loss is None:
-                    found = replace(found, of_output=None, of_ends=None)
-                sequences.append((module, found))
-        steps = [int(found.lengths.max()) for _, found in sequences] or [one.steps for one in unmeasured]
+        called, unmeasured = _called(model, modules, captured, batch)
+        steps = [int(one.sequence.lengths.max()) for one in called] or [one.steps for one in unmeasured]
         longest = max([*steps, 2]) if length is None else length
         layers: list[LayerDiagnosis] = []
         unlike: list[ReplayError] = []
-        while sequences:  # each is released when it has been measured
-            module, found = sequences.pop(0)
-            wanted = max(2, int(found.lengths.max())) if length is None else length
+        while called:  # each is released when it has been measured
+            one = called.pop(0)
             try:
-                measured = _layers(module, found, wanted, theory, generator, flushes, progress)
+                layers += _layers(one, length, theory, generator, flushes, progress)
             except ReplayError as error:
                 unlike.append(error)
-                unmeasured.append(Unmeasured(module.name, module.kind, str(error)))
-                continue
-            layers += [replace(layer, use=uses[module.module]) for layer in measured]
+                unmeasured.append(Unmeasured(one.module.name, one.module.kind, str(error)))
     if unlike and not layers:
         raise unlike[0]
     finite = all(one.finite for one in unmeasured)
     outside = numbers_outside(unwrapped(model), modules, captured.output_nan if finite else None)
     return Diagnosis(type(unwrapped(model)).__name__, longest, tuple(layers), tuple(unmeasured), captured.loss, outside)
+
+
+@dataclass(frozen=True)
+class _Called:
+    """A module, the sequence that it was called on, and what the model does with it."""
+
+    module: RecurrentModule
+    sequence: CapturedSequence
+    use: Use
+
+
+def _called(
+    model: nn.Module, modules: Sequence[RecurrentModule], captured: Captured, batch: Any
+) -> tuple[list[_Called], list[Unmeasured]]:
+    """What can be measured, in forward order, and what cannot."""
+    called, unmeasured = list[_Called](), _unreadable(model)
+    for module in (as_called(module, captured.layers) for module in modules):
+        calls = captured.calls[module.module]
+        restarted, given = restarts(module.module, calls), reads_batch(calls, batch)
+        found = _sequence(module, captured)
+        if isinstance(found, Unmeasured):
+            unmeasured.append(found)
+            continue
+        use = _use(module, captured, found, restarted, given)
+        if captured.loss is None:  # gradients are those of the output then, and said what the model reads alone
+            found = replace(found, of_output=None, of_ends=None)
+        called.append(_Called(module, found, use))
+    return called, unmeasured
 
 
 def _sequence(module: RecurrentModule, captured: Captured) -> CapturedSequence | Unmeasured:
@@ -206,14 +219,15 @@ def _use(
 
 
 def _layers(
-    module: RecurrentModule,
-    captured: CapturedSequence,
-    length: int,
+    called: _Called,
+    length: int | None,
     theory: bool,
     generator: torch.Generator,
     flushes: bool,
     progress: Progress,
 ) -> list[LayerDiagnosis]:
+    module, captured = called.module, called.sequence
+    length = max(2, int(captured.lengths.max())) if length is None else length
     progress(f"{module.name or module.kind}: recomputing it in float64")
     replays = replay_module(module, captured)
     losses = loss_gradients(module, captured, replays)
@@ -254,7 +268,7 @@ def _layers(
     progress(f"{module.name or module.kind}: denormal numbers" + _latest(layers))
     log_norms = [one.log_norm for one in losses] if losses else [layer.backward.log_norm for layer in layers]
     small = denormals(module, captured, replays, log_norms, flushes)
-    return [replace(layer, denormals=small) for layer in layers]
+    return [replace(layer, denormals=small, use=called.use) for layer in layers]
 
 
 def _latest(layers: Sequence[LayerDiagnosis]) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import pairwise
+from operator import add
 
 import torch
 from torch import Tensor
@@ -224,33 +225,38 @@ def loss_gradients(
     if captured.of_output is None or captured.of_ends is None:
         return None
     gradients: dict[int, LossGradient] = {}
-    of_outputs, sequences = Scaled.of(captured.of_output), captured.sequences
+    of_outputs = Scaled.of(captured.of_output)
     for depth in range(max(one.layer.layer for one in replays), -1, -1):
-        of_below = None
+        of_inputs: list[Scaled] = []
         for number, one in enumerate(replays):
-            direction = one.layer.direction
             if one.layer.layer != depth:
                 continue
-            in_own_time = partial(own_time, sequences, direction=direction)
-            part = of_outputs.values.chunk(module.directions, -1)[direction]
+            in_own_time = partial(own_time, captured.sequences, direction=one.layer.direction)
+            part = of_outputs.values.chunk(module.directions, -1)[one.layer.direction]
             own = Scaled.of(part, of_outputs.scale).mapped(in_own_time)
             cotangent = LossCotangent(own, _ends(captured, number, one))
             chunks: list[Scaled] = []
             norms = gradient_norms(replace(one.replay), cotangent, chunks.append if depth else None)
-            last, known, share = None, None, None
-            if at_end:
-                alone = cotangent.last_alone(one.replay.lengths)
-                last = norms if alone.enters_where(cotangent) else gradient_norms(replace(one.replay), alone)
-            if len(captured.of_ends) == 1:
-                known = amplification(one.replay.lengths, norms["all"], cotangent.entering(), of_loss=True)
-                share = cotangent.share_of_steps(one.replay.lengths)
-            gradients[number] = LossGradient(norms, last, known, share)
+            gradients[number] = _loss_gradient(one.replay, cotangent, norms, len(captured.of_ends) == 1, at_end)
             if depth:
-                of_inputs = Scaled.joined(reversed(chunks))
-                passed = _through_gate_inputs(captured, one, of_inputs).mapped(in_own_time)
-                of_below = passed if of_below is None else of_below + passed
-        of_outputs = of_outputs if of_below is None else of_below
+                passed = _through_gate_inputs(captured, one, Scaled.joined(reversed(chunks)))
+                of_inputs.append(passed.mapped(in_own_time))
+        if of_inputs:
+            of_outputs = reduce(add, of_inputs)
     return [gradients[number] for number in range(len(replays))]
+
+
+def _loss_gradient(
+    replay: Replay, cotangent: LossCotangent, norms: dict[str, Tensor], one_call: bool, at_end: bool
+) -> LossGradient:
+    last, known, share = None, None, None
+    if at_end:
+        alone = cotangent.last_alone(replay.lengths)
+        last = norms if alone.enters_where(cotangent) else gradient_norms(replace(replay), alone)
+    if one_call:
+        known = amplification(replay.lengths, norms["all"], cotangent.entering(), of_loss=True)
+        share = cotangent.share_of_steps(replay.lengths)
+    return LossGradient(norms, last, known, share)
 
 
 def _through_gate_inputs(captured: CapturedSequence, one: LayerReplay, gradient: Scaled) -> Scaled:
