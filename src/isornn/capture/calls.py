@@ -110,7 +110,7 @@ class Call:
         inputs: a copy of its input.
         state, lengths, previous: its further arguments; ``None`` where not given.
         output, final: what it returned, before anything else could write to it.
-        origin: where its input was in memory.
+        origin, state_origin: where its input was in memory; the first part of its state.
         tracked: whether it was made with gradients enabled.
         recomputed: whether it was made without, by `torch.utils.checkpoint`, which makes it again with them.
         detached: whether it was, and given a state without a gradient.
@@ -130,6 +130,7 @@ class Call:
     of_output: Tensor | PackedSequence | None = None
     of_final: States | None = None
     origin: Origin | None = None
+    state_origin: Origin | None = None
     tracked: bool = False
     recomputed: bool = False
     detached: bool = False
@@ -254,6 +255,7 @@ class _Given:
     lengths: Tensor | Sequence[int] | None
     previous: Tensor | None
     origin: Origin | None
+    state_origin: Origin | None
     tracked: bool
     recomputed: bool
     detached: bool
@@ -335,6 +337,7 @@ class CallRecorder:
             arguments.get("lengths"),
             arguments.get("previous"),
             Origin.of(inputs),
+            None if state is None else Origin.of(as_tuple(state)[0]),
             tracked,
             not tracked and within_checkpoint(),
             tracked and state is not None and not any(part.requires_grad for part in as_tuple(state)),

@@ -11,20 +11,19 @@ from isornn.capture.sequences import CapturedSequence
 
 
 def unread_shorter(found: CapturedSequence) -> int:
-    """How many sequences are shorter than the longest where nothing is read of any of these, and of all the longest.
+    """How many sequences are shorter than the longest where nothing is read of any of these, and of all the longest
+    the output at their last step alone.
 
     So it is where step -1 of the padded outputs is read; 0 where no lengths were given, or there are no gradients.
     """
     joined_by_row = found.of_rows is not None  # whose lengths are those of episodes
     if found.sequences.lengths is None or joined_by_row or found.of_output is None:
         return 0
-    ends = [part for states in (found.of_ends or {}).values() for layer in states for part in layer]
-    read = _any(found.of_output).any(0)
-    for part in ends:
-        read = read | _any(part)
-    lengths = found.lengths.to(read.device)
-    shorter = lengths < lengths.max()
-    as_padded = not bool(read[shorter].any()) and bool(read[~shorter].all())
+    if any(bool(_any(part).any()) for states in (found.of_ends or {}).values() for layer in states for part in layer):
+        return 0
+    read = _any(found.of_output)
+    shorter = (found.lengths < found.lengths.max()).to(read.device)
+    as_padded = not bool(read[:-1].any()) and not bool(read[-1, shorter].any()) and bool(read[-1, ~shorter].all())
     return int(shorter.sum()) if as_padded else 0
 
 
@@ -68,5 +67,5 @@ def state_sizes(states: Sequence[str], found: CapturedSequence) -> dict[str, flo
 
 
 def _any(gradient: Tensor) -> Tensor:
-    """Where a gradient ``(..., features)`` is not 0."""
-    return (gradient != 0).any(-1)
+    """Where a gradient ``(..., features)`` is not 0; e^-100 of a mask that is added to scores counts as 0."""
+    return (gradient.abs() > torch.finfo(gradient.dtype).tiny).any(-1)

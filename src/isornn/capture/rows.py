@@ -77,19 +77,28 @@ def returns_to_earlier(parts: Sequence[Part]) -> bool:
 
 def steps_though_reordered(parts: Sequence[Part]) -> int:
     """Of the longest sequence if a row goes on also from the state, not 0, in which another row of the call before
-    ended: as in a beam search, where particles are drawn anew, or where rows between others leave the batch."""
+    ended: as in a beam search, where particles are drawn anew, or where rows between others leave the batch.
+
+    As in `runs_of` a call does not count for a row that is given the state before it again.
+    """
     longest, lengths, ended = 0, list[int](), dict[bytes, int]()
+    repeats: Sequence[bool] = ()
     for number, part in enumerate(parts):
         given, batch = _row_bytes(part.initial), part.output.shape[1]
-        goes_on = _alike(parts[number - 1], part)[0] if number else []
+        goes_on, repeats = _alike(parts[number - 1], part) if number else ([], [])
+        longest = max(longest, *_kept(lengths, repeats), 0)
         before = [
             lengths[row] if row < len(goes_on) and goes_on[row] else ended.get(given[row], 0) if given else 0
             for row in range(batch)
         ]
         lengths = [steps + len(part.output) for steps in before]
-        longest = max(longest, *lengths)
         ended = {state: steps for state, steps in zip(_row_bytes(part.final), lengths, strict=True) if any(state)}
-    return longest
+    return max(longest, *_kept(lengths, repeats), 0)
+
+
+def _kept(lengths: Sequence[int], repeats: Sequence[bool]) -> list[int]:
+    """Those of rows that are not given the same state again, and of rows that there are no more."""
+    return [steps for row, steps in enumerate(lengths) if row >= len(repeats) or not repeats[row]]
 
 
 def _row_bytes(states: Sequence[States] | None) -> list[bytes]:

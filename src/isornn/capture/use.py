@@ -92,8 +92,9 @@ def _holds(tensor: Tensor, row: Tensor) -> bool:
 def restarts(module: nn.Module, calls: Sequence[Call]) -> int:
     """How many calls began at state 0 one after the other although they read one sequence; 0 where none did.
 
-    Calls read one sequence where each has one step, or where each input begins in memory where the one before ends. Of
-    states that are 0 throughout, as of dead units, those that are passed on count as carried.
+    Calls read one sequence where each input begins in memory where the one before ends; of cells, where they are views
+    of one tensor at equal distances. Of states that are 0 throughout, as of dead units, those that are passed on count
+    as carried, and views of one tensor are the states of several units, as of agents at their first step.
     """
     if len(calls) < _FEWEST or getattr(module, "bidirectional", False) or not all(map(_starts_blank, calls)):
         return 0
@@ -103,14 +104,19 @@ def restarts(module: nn.Module, calls: Sequence[Call]) -> int:
     if len(places) < len(calls):
         return 0
     if isinstance(module, nn.RNNCellBase):
-        return len(calls) if all(place.shape == places[0].shape for place in places) else 0
+        states = [call.state_origin for call in calls if call.state_origin is not None]
+        return len(calls) if _at_equal_distances(places) and not _at_equal_distances(states) else 0
     axes = len(places[0].shape)
     time = int(axes == _AXES and bool(getattr(module, "batch_first", False)))
     if any(len(place.shape) != axes for place in places):
         return 0
-    single = all(place.shape == places[0].shape and place.shape[time] == 1 for place in places)
-    in_line = all(b.follows(a, time) for a, b in pairwise(places))
-    return len(calls) if single or in_line else 0
+    return len(calls) if all(b.follows(a, time) for a, b in pairwise(places)) else 0
+
+
+def _at_equal_distances(places: Sequence[Origin]) -> bool:
+    """Whether they are alike but for where they begin in one tensor, as the steps of a sequence do."""
+    alike = {(place.storage, place.shape, place.strides, place.whole) for place in places}
+    return len(alike) == 1 and len({b.offset - a.offset for a, b in pairwise(places)} - {0}) == 1
 
 
 def _passed_on(ended: States, state: States | None) -> bool:
@@ -166,10 +172,12 @@ def random_sum(output: Any) -> Tensor:
 
 
 def steps_are_rows(module: nn.Module, calls: Sequence[Call], output: Any) -> bool:
-    """Whether row k of the model's output depends on step k of the module's alone, and the module's batch is gone.
+    """Whether row k of the model's output depends on step k of the module's alone, and there on one row alone, its
+    batch's last.
 
     So it is where a batch (B, T, D) is given to a module that takes (T, B, D), and what should be its last step is
-    read: every row is then computed from the rows before it. False without gradients.
+    read: every row is then computed from the rows before it. A mean over that axis may be one over steps, or over the
+    series of a panel at each step, which is no fault. False without gradients.
     """
     if len(calls) != 1 or getattr(module, "batch_first", True) or isinstance(calls[0].output, PackedSequence):
         return False
@@ -183,7 +191,7 @@ def steps_are_rows(module: nn.Module, calls: Sequence[Call], output: Any) -> boo
     try:
         for k in (0, steps - 1):
             (found,) = torch.autograd.grad(rows[k].double().sum(), result, retain_graph=True, allow_unused=True)
-            if found is None or found.flatten(1).any(1).nonzero().flatten().tolist() != [k]:
+            if found is None or found.any(-1).nonzero().tolist() != [[k, batch - 1]]:
                 return False
     except RuntimeError:  # what the graph has saved was changed in place
         return False

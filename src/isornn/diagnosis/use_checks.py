@@ -49,8 +49,8 @@ class Unused(OfUse):
 class StateNotCarried(OfUse):
     """At least three calls start at state 0 one after the other although they read consecutive parts of one sequence.
 
-    Consecutive: each has one step, or begins in memory where the one before ends. A layer that forgets everything
-    between two calls has a memory of one call's steps.
+    Consecutive: each begins in memory where the one before ends, or is one step of the same tensor. A layer that
+    forgets everything between two calls has a memory of one call's steps.
     """
 
     kind = "state_not_carried"
@@ -65,8 +65,7 @@ class StateNotCarried(OfUse):
             f"Its state is not carried from call to call: {use.restarts} calls read consecutive parts of a sequence, "
             f"of {steps} each, and every one starts at state 0.",
             {
-                "calls that start at state 0": f"{use.restarts} (bar: 3 that read consecutive parts of one tensor, or "
-                "of one step each)",
+                "calls that start at state 0": f"{use.restarts} (bar: 3 that read consecutive parts of one tensor)",
                 "steps of the longest": str(layer.info.steps),
             },
             advice.carry(),
@@ -74,9 +73,9 @@ class StateNotCarried(OfUse):
 
 
 class AlongBatch(OfUse):
-    """Row k of the model's output depends on step k of the module alone, and on no axis is the module's batch left.
+    """Row k of the model's output depends on step k of the module alone, and there on its batch's last row alone.
 
-    So it is where a batch of sequences is given to a module whose ``batch_first`` is False.
+    So it is where a batch of sequences is given to a module whose ``batch_first`` is False, and ``output[:, -1]`` read.
     """
 
     kind = "along_batch"
@@ -90,13 +89,16 @@ class AlongBatch(OfUse):
             layer,
             f"It runs along the batch, not along time: batch_first is False, its {layer.info.steps} steps are the rows "
             "of the model's output, and each is computed from the rows before it.",
-            {"steps that an output's row depends on": f"1 of {layer.info.steps}, its own number (bar: any other)"},
+            {
+                "steps that an output's row depends on": f"1 of {layer.info.steps}, its own number (bar: any other)",
+                "rows of the batch read there": f"1 of {layer.info.sequences}, the last (bar: any other)",
+            },
             advice.batch_first(),
         )
 
 
 class ShorterUnread(OfUse):
-    """Of all sequences shorter than the longest nothing is read, neither outputs nor last states; of the longest it is.
+    """Of all sequences shorter than the longest nothing is read, of the longest the output at their last step alone.
 
     So it is where the last step of padded outputs is read, which are 0 behind a sequence's end.
     """
