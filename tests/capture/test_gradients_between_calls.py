@@ -139,6 +139,28 @@ class Reordering(nn.Module):
         return h
 
 
+@pytest.mark.parametrize("longest", [T, T - 1, T - 8])
+@pytest.mark.parametrize("by", ["where", "product"])
+def test_rows_that_keep_their_state_behind_their_ends_are_not_reordered(longest, by):
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.GRUCell(3, N)
+
+        def forward(self, x, lengths):
+            h = x.new_zeros(len(x), N)
+            for step, x_t in enumerate(x.unbind(1)):
+                new, on = self.cell(x_t, h), (step < lengths).unsqueeze(-1)
+                h = torch.where(on, new, h) if by == "where" else on * new + ~on * h
+            return h
+
+    torch.manual_seed(3)
+    lengths = torch.linspace(10, longest, 8).long()
+    (layer,) = measure(Masked(), (torch.randn(8, T, 3), lengths), theory=False).layers
+    steps = lengths + (lengths == T - 1)  # that the last call of all is without effect cannot be seen
+    assert layer.info.steps == int(steps.max()) and layer.info.mean_steps == float(steps.double().mean())
+
+
 @pytest.mark.parametrize("order", [torch.randperm, lambda rows: torch.randint(0, rows, (rows,))])
 def test_rows_that_are_reordered_are_not_cut_into_short_sequences(order):
     torch.manual_seed(3)

@@ -76,6 +76,8 @@ class TimeFirst(nn.Module):
         lambda out: out.mean(0),
         lambda out: out.flatten(0, 1),
         lambda out: out[-1].mean(0),
+        lambda out: out.mean(1),
+        lambda out: out.amax(1),
     ],
 )
 def test_time_first_is_no_fault(read):
@@ -89,6 +91,20 @@ def test_the_last_step_of_padded_outputs_is_named(target, kind):
     assert set(one) == {"shorter_unread"} and "Of 10 of 12 sequences" in one["shorter_unread"].sentence
     for read in (mean, ends):
         assert not found(Classifier(read, kind, batch_first=True), (X, LENGTHS), target=target)
+
+
+def test_sequences_that_end_before_what_is_read_are_no_fault():
+    """Of a warm-up nothing is read, and of rows that fill a batch up."""
+    longest = LENGTHS.max()
+
+    def warmed_up(output, state):
+        return output[(torch.arange(longest) >= longest - 3)[None] & (torch.arange(longest) < LENGTHS[:, None])]
+
+    def real(output, state):
+        return ends(output, state)[longest == LENGTHS]
+
+    for read in (warmed_up, real):
+        assert not found(Classifier(read, batch_first=True), (X, LENGTHS))
 
 
 def test_sequences_without_a_label_are_no_fault():

@@ -121,6 +121,50 @@ def test_pieces_of_a_batch_are_not_called_and_those_of_sequences_are(axis, calle
     assert kinds(Net(pieces, batch_first=True), X.transpose(0, 1).contiguous().repeat(2, 1, 1)) & OF_USE == called
 
 
+@pytest.mark.parametrize(
+    ("states", "called"),
+    [
+        (None, {"state_not_carried"}),
+        (lambda x: [x.new_zeros(4, 16)] * 5, {"state_not_carried"}),  # which the loop should have replaced
+        (lambda x: x.new_zeros(5, 4, 16).unbind(0), set()),  # of five agents, at their first step
+    ],
+)
+def test_steps_of_one_tensor_from_state_0_are_one_sequence_and_agents_are_not(states, called):
+    class Steps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.GRUCell(3, 16)
+
+        def forward(self, x):
+            given = [None] * len(x) if states is None else states(x)
+            return torch.stack([self.cell(x_t, h) for x_t, h in zip(x, given, strict=True)])
+
+    assert kinds(Steps(), torch.randn(5, 4, 3)) & OF_USE == called
+
+
+def test_leaves_of_a_tree_are_no_sequence():
+    class Leaves(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.LSTMCell(3, 16)
+
+        def forward(self, leaves):
+            return torch.stack([self.cell(leaf)[0] for leaf in leaves]).sum(0)
+
+    assert not kinds(Leaves(), [[torch.randn(1, 3) for _ in range(5)]]) & OF_USE
+
+
+def test_a_layer_is_used_where_the_output_is_a_gradient():
+    """As forces are, of an energy that a recurrent layer computes."""
+
+    def force(net, x):
+        x = x.detach().clone().requires_grad_()
+        return torch.autograd.grad(net.head(net.rnn(x)[0][-1]).sum(), x, create_graph=True)[0]
+
+    assert "unused" not in kinds(Net(force), X)
+    isornn.init.critical_(Net(force), batch=X)
+
+
 def test_a_state_that_the_caller_passes_is_not_carried():
     net = Net(lambda net, x, h, c: net.head(net.rnn(x, (h, c))[0][-1]))
     state = tuple(torch.randn(1, 4, 16) for _ in range(2))

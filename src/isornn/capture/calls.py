@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -186,8 +187,9 @@ def capture(
             keyword arguments, or is itself the only argument where forward has no such keywords. A function is called
             with the model and runs it, where that is not by forward: ``lambda model: model.training_step(batch, 0)``.
         loss: of the model's output; gradients are then taken with respect to every captured output and state.
-        use: whether to find out what the model does with its modules' results, by a run with gradients enabled; where
-            such a run fails, one without them is made. A model that keeps a state is run a second time.
+        use: whether to find out what the model does with its modules' results, by a run with gradients enabled; else
+            they are not. Where such a run fails, as of a model that computes forces as gradients, one the other way is
+            made. A model that keeps a state is run a second time.
         training: whether modules of the user's own classes are in training mode. Dropout and normalisation never are.
 
     Raises:
@@ -197,10 +199,13 @@ def capture(
     check_batch(batch)
     run = runner(model, batch)
     model = unwrapped(model)
-    if use and loss is None:
-        with suppress(Exception):  # a forward may hand its output to numpy; if it fails anyway, the next run says why
-            return _recorded(model, modules, batch, run, None, differentiable=True, training=training)
-    return _recorded(model, modules, batch, run, loss, differentiable=loss is not None, training=training)
+    recorded = partial(_recorded, model, modules, batch, run, loss, training=training)
+    if loss is not None:
+        return recorded(differentiable=True)
+    # A forward may hand its output to numpy, or compute gradients; if it fails anyway, the second run says why.
+    with suppress(Exception):
+        return recorded(differentiable=use)
+    return recorded(differentiable=not use)
 
 
 def _recorded(

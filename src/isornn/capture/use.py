@@ -130,7 +130,8 @@ def _starts_blank(call: Call) -> bool:
 
 
 def reached_by(output: Any, calls: Mapping[nn.Module, Sequence[Call]]) -> dict[nn.Module, bool]:
-    """By module, whether the graph of ``output`` has one of its results; modules of which that is unknown are left out.
+    """By module, whether the graph of ``output`` has one of its results or parameters: where the output is itself a
+    gradient, as a force, the results need not be in it. Modules of which that is unknown are left out.
 
     Unknown: ``output`` has no tensor with a graph; the module was called without gradients, or not at all.
     """
@@ -144,6 +145,7 @@ def reached_by(output: Any, calls: Mapping[nn.Module, Sequence[Call]]) -> dict[n
         for call in made
         for tensor in (_data(call.output), *call.final)
     }
+    wanted |= {_node(own): module for module in tracked for own in module.parameters() if own.requires_grad}
     found, missing = set[nn.Module](), len(tracked)
     seen, open_ = set[Any](), [_node(tensor) for tensor in ends]
     while open_ and len(found) < missing:

@@ -172,12 +172,19 @@ model.{held or "state"} = None""",
     )
 
 
+_MEDIAN_TIME = 3  # at most: that of a critical start's units, in lengths that it is drawn for
+
+
 def longer_windows(window: int, median: float) -> Advice:
-    """Backpropagation over as many steps as units retain."""
+    """Backpropagation over as many steps as units retain, or units that retain no longer."""
     wanted = max(math.ceil(min(median, 1e9)), window + 1)
     instead = f"# Detach the state after {wanted} steps or more, not after {counted(window, 'step')}"
-    if window >= 2:  # as a start is drawn for
-        instead += f";\n# or draw the layer for {window} steps:\n# isornn.init.critical_(model, {window}, batch=batch)"
+    shorter = window // _MEDIAN_TIME
+    if shorter >= 2:  # as a start is drawn for
+        instead += f""";
+# or draw the layer so that most units retain no longer than that, and diagnose it for the window:
+# isornn.init.critical_(model, {shorter}, batch=batch)
+# isornn.diagnose(model, batch, length={window})"""
     return Advice(
         f"""{instead}
 steps_between_detaches = {wanted}""",

@@ -114,7 +114,8 @@ class UnnormalisedState(Check):
                 return self.finding(
                     layer,
                     f"The state {state} that it is given to start from has root mean square {size:.3g}, where its own "
-                    f"states come to {bar:g} at most; units keep it for as long as their gates retain, and saturate.",
+                    f"{'stay within 1' if state == first else f'come to {layer.info.steps} at most, 1 a step'}; units "
+                    "keep it for as long as their gates retain, and saturate.",
                     {f"root mean square of the initial {state}": f"{size:.3g} (bar: {bar:g})"},
                     advice.normalise_state(),
                 )

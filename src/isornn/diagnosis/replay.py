@@ -268,8 +268,9 @@ def _check(
         raise ReplayError(
             f"{layer.where}: recomputed step by step in float64 it differs from what the module returned by "
             f"{float(gaps.max()):.1e} of the largest value, by rounding in {str(dtype).removeprefix('torch.')} at most "
-            f"{float(rounding[-1]):.1e}. Nothing is reported on a replay that is not the model. If its forward is its "
-            "own, leave that to its class and move what it adds into a module around it"
+            f"{float(rounding[-1]):.1e}. Nothing is reported on a replay that is not the model. Under autocast it "
+            "computes in lower precision: measure it without. If its forward is its own, leave that to its class and "
+            "move what it adds into a module around it"
         )
     return ReplayCheck(residual, tolerance, float(rounding[-1]))
 
@@ -277,12 +278,12 @@ def _check(
 def _gaps(replay: Replay, ends: dict[int, States], returned: Tensor | None) -> Tensor:
     """(T + 1,): at every time the largest difference from what the module returned, over the largest value."""
     gaps = replay.states[0].new_zeros(replay.steps + 1)
-    rows = torch.arange(replay.batch, device=gaps.device)
+    rows, largest = torch.arange(replay.batch, device=gaps.device), [_largest(own) for own in replay.states]
     for time, states in ends.items():
         # With lengths, a call's last states are those at each sequence's own end.
         times = replay.lengths.clamp(max=time)
-        for own, given in zip(replay.states, states, strict=True):
-            distance = (own[times, rows] - given.double()).abs().amax(-1) / _largest(own)
+        for own, given, scale in zip(replay.states, states, largest, strict=True):
+            distance = (own[times, rows] - given.double()).abs().amax(-1) / scale
             gaps.scatter_reduce_(0, times, distance, "amax")
     if returned is not None:
         distance = torch.where(replay.inside, (returned.double() - replay.output).abs().amax(-1), 0.0).amax(1)
