@@ -95,7 +95,7 @@ def test_the_last_step_of_padded_outputs_is_named(target, kind):
 
 def test_sequences_that_end_before_what_is_read_are_no_fault():
     """Of a warm-up nothing is read, and of rows that fill a batch up."""
-    longest = LENGTHS.max()
+    longest = int(LENGTHS.max())
 
     def warmed_up(output, state):
         return output[(torch.arange(longest) >= longest - 3)[None] & (torch.arange(longest) < LENGTHS[:, None])]

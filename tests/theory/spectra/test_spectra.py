@@ -24,6 +24,7 @@ from isornn.cells import (
     SpecError,
     Values,
     Vanilla,
+    cell_named,
 )
 from isornn.cells.linear import LRU
 from isornn.nn.random_network import RandomNetwork
@@ -422,3 +423,25 @@ def test_errors_of_sampled_units_are_those_of_their_number() -> None:
     _, known = unit_law([step])
     assert known.stderr["mean"] == pytest.approx(0.625 * (1 / 12 / units) ** 0.5, rel=0.4)
     assert abs(known.first - 0.3125) < 4 * known.stderr["mean"]
+
+
+def test_density_of_units_that_differ_by_their_parameters_alone():
+    """|lambda|^2 is uniform by definition, and x^(1/k - 1) / k of that the density after k steps."""
+    steps, cell, half = 3, LRU(), Gate(input_var=0.5)
+    found = spectrum(Spec(cell, {"re": half, "im": half}), steps=steps)
+    low, high = ((end or 0.0) ** (1 / steps) for end in found.edges)
+    assert abs(low - cell.low**2) < 2e-4 and abs(high - cell.high**2) < 2e-4
+    exact = found.x ** (1 / steps - 1) / steps / (cell.high**2 - cell.low**2)
+    assert float((found.density / exact - 1).abs().quantile(0.99)) < 0.25 and found.residual < 2e-3
+
+
+@pytest.mark.parametrize(
+    ("cell", "steps", "edges"),
+    [("t_rnn", 1, (0.0, 1.0)), ("t_rnn", 4, (0.0, 1.0)), ("min_lstm", 1, (0.0, 1.0)), ("sru", 1, (0.0, None))],
+)
+def test_a_support_without_matrices_ends_where_gates_do_and_not_where_samples_do(cell, steps, edges):
+    """A gate's sigmoid of a normal variate has every value in (0, 1); an SRU's Jacobian has a normal factor."""
+    kind = cell_named(cell)
+    spec = Spec(kind, {gate: Gate(input_var=1.0) for gate in kind.gates if gate != "x"}, biases="fixed")
+    low, high = spectrum(spec, steps=steps).edges
+    assert low == edges[0] and (high is None if edges[1] is None else high == pytest.approx(edges[1]))

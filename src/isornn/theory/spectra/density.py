@@ -15,7 +15,17 @@ from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.assumptions import unmet_assumption
 from isornn.theory.records import NOT_CONVERGED, JacobianMoments, TheoryMissing
-from isornn.theory.spectra.blocks import REPLICATES, UNITS, Step, chained, row_energy, sampled_path, thinned, with_few
+from isornn.theory.spectra.blocks import (
+    REPLICATES,
+    UNITS,
+    Step,
+    carried,
+    chained,
+    row_energy,
+    sampled_path,
+    thinned,
+    with_few,
+)
 from isornn.theory.spectra.dyson import Blocks, NotSolved
 from isornn.theory.spectra.laws import Atom, KnownMoments, Law, PiecewiseLaw, SpectralDensity, integrals
 from isornn.theory.spectra.networks import network_law
@@ -86,11 +96,12 @@ def spectrum(spec: Spec, *, steps: int = 1, generator: torch.Generator | None = 
         return _of_law(spec, steps, PiecewiseLaw.at(place).law, KnownMoments(place, place**2, one_step.stderr))
     law = one_gate_law(spec) if steps == 1 else None
     if law is not None:
-        return _of_law(spec, steps, law, one_step)
+        found, weights = _of_law(spec, steps, law, one_step), [gate.weight_var for gate in spec.gates.values()]
+        return found if any(float(weight) > 0 for weight in weights) else _with_ends_of_units(found)
     generator = seeded(generator)
     path = sampled_path(spec, steps, generator)
     if not path[0].source_terms:
-        return _of_law(spec, steps, *unit_law(path))
+        return _with_ends_of_units(_of_law(spec, steps, *unit_law(path)))
     wanted = one_step if steps == 1 else _of_groups(path)
     found = _by_dyson(spec, path, wanted)
     if found.residual > _ROUGH:
@@ -116,6 +127,16 @@ def _of_law(spec: Spec, steps: int, law: Law, known: KnownMoments | None) -> Spe
     edges = (lowest, float(x[-1])) if len(x) else (None, None)
     stderr = {} if known is None else known.stderr
     return SpectralDensity(spec, steps, x, density, edges, atoms, 0.0, first, second - first**2, stderr, residual)
+
+
+def _with_ends_of_units(found: SpectralDensity) -> SpectralDensity:
+    """With the support's ends, which neither a grid nor a sample of units comes to, where no random matrix is left."""
+    lowest, highest = found.edges
+    if lowest is None or highest is None:
+        return found
+    limits = extremes(found.spec, found.steps)
+    end = max(highest, float(carried(limits.path).max())) if limits.bounded else None
+    return replace(found, edges=(0.0 if limits.singular else lowest, end))
 
 
 def _of_analysis(known: JacobianMoments) -> KnownMoments | None:

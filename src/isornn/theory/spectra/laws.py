@@ -172,7 +172,7 @@ def interpolated(at: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return y[right - 1] + share * (y[right] - y[right - 1])
 
 
-_BINS = 1200
+_BINS, _FEWEST = 1200, 20
 _NO_ACCIDENT = 1e-3  # share of equal samples; units are drawn on grids
 _INNER, _GAP = 4, 1e-6  # points within a bar of a histogram; between bars, of their width in ln x
 _NEXT_TO_0 = 1e-3  # of a bar's right end
@@ -250,7 +250,7 @@ def pushed_forward(u: Tensor, mass: Tensor, square: Callable[[Tensor], Tensor], 
 
 def law_of_samples(values: Tensor, mass: Tensor, least: float = _NO_ACCIDENT, bins: int = _BINS) -> PiecewiseLaw:
     """The law of sampled values of the masses ``mass``: those equal to rounding are an atom if ``least`` or more. The
-    others' is given at twice ``bins`` points.
+    others' is given at twice ``bins`` points, or fewer, so that some 200 different values lie between two.
 
     >>> values = torch.tensor([4.0, 1.0, 2.0, 2.0, 3.0], dtype=torch.float64)
     >>> law = law_of_samples(values, torch.full((5,), 0.2, dtype=torch.float64), least=0.3)
@@ -267,7 +267,9 @@ def law_of_samples(values: Tensor, mass: Tensor, least: float = _NO_ACCIDENT, bi
         return PiecewiseLaw(nothing, nothing, atoms)
     places, shared = places[~alike], mass[~alike] / 2
     shared[[0, -1]] *= 2  # a cell between neighbours has half of the mass of each, the outer ones all of it
-    smooth = pushed_forward(places, shared[1:] + shared[:-1], lambda at: at, bins)
+    smooth = pushed_forward(
+        places, shared[1:] + shared[:-1], lambda at: at, max(_FEWEST, min(bins, len(places) // 400))
+    )
     return PiecewiseLaw(smooth.points, smooth.below, atoms)
 
 
