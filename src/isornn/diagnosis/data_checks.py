@@ -153,10 +153,12 @@ class Padding(Check):
             return None
         if layer.use is not None and layer.use.padding_read is False:
             return None
+        unknown = "" if layer.loss is not None else " With target= steps that the loss leaves out do not count."
         return self.finding(
             layer,
             f"Padding is processed as input: {inputs.padding:.0%} of the steps repeat their sequence's last row, on "
-            f"average the last {inputs.padding * info.steps:.0f} of {info.steps}, and the layer is given no lengths.",
+            f"average the last {inputs.padding * info.steps:.0f} of {info.steps}, and the layer is given no "
+            f"lengths.{unknown}",
             {
                 "steps that repeat the last row": f"{inputs.padding:.1%} (bar: {self.PADDED:.0%} more than at the "
                 "start)",

@@ -125,7 +125,9 @@ def measure(
     if unlike and not layers:
         raise unlike[0]
     finite = all(one.finite for one in unmeasured)
-    outside = numbers_outside(unwrapped(model), modules, captured.output_nan if finite else None)
+    # What a loss leaves out may be NaN on purpose, as outputs behind the sequences' ends.
+    left_out = captured.loss is not None and math.isfinite(captured.loss)
+    outside = numbers_outside(unwrapped(model), modules, captured.output_nan if finite and not left_out else None)
     return Diagnosis(type(unwrapped(model)).__name__, longest, tuple(layers), tuple(unmeasured), captured.loss, outside)
 
 
