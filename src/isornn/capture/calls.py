@@ -104,39 +104,48 @@ def as_called(found: RecurrentModule, layers: Mapping[nn.Module, tuple[Recurrent
 
 
 @dataclass
-class Call:
-    """One call of a recurrent module.
+class Given:
+    """What a recurrent module is called with.
 
     Args:
         inputs: a copy of its input.
         state, lengths, previous: its further arguments; ``None`` where not given.
-        output, final: what it returned, before anything else could write to it.
         origin, state_origin: where its input was in memory; the first part of its state.
-        tracked: whether it was made with gradients enabled.
-        recomputed: whether it was made without, by `torch.utils.checkpoint`, which makes it again with them.
-        detached: whether it was, and given a state without a gradient.
+        tracked: whether the call is made with gradients enabled.
+        recomputed: whether it is made without, by `torch.utils.checkpoint`, which makes it again with them.
+        detached: whether it is, and given a state without a gradient.
         altered: whether its state is that in which the call before ended, and has another gradient: see
             `isornn.capture.use.changes_gradient`.
         made: when the graph node of its state was made, as `graph_time`; ``None`` without one.
-        of_output, of_final: gradients of the loss, total derivatives. Without a loss, of a random sum of the model's
-            outputs where use is looked at, else ``None``.
     """
 
     inputs: Tensor | PackedSequence
     state: States | None
     lengths: Tensor | Sequence[int] | None
     previous: Tensor | None
+    origin: Origin | None
+    state_origin: Origin | None
+    tracked: bool
+    recomputed: bool
+    detached: bool
+    altered: bool
+    made: int | None
+
+
+@dataclass
+class Call(Given):
+    """One call of a recurrent module.
+
+    Args:
+        output, final: what it returned, before anything else could write to it.
+        of_output, of_final: gradients of the loss, total derivatives. Without a loss, of a random sum of the model's
+            outputs where use is looked at, else ``None``.
+    """
+
     output: Tensor | PackedSequence
     final: States
     of_output: Tensor | PackedSequence | None = None
     of_final: States | None = None
-    origin: Origin | None = None
-    state_origin: Origin | None = None
-    tracked: bool = False
-    recomputed: bool = False
-    detached: bool = False
-    altered: bool = False
-    made: int | None = None
 
 
 @dataclass(frozen=True)
@@ -251,23 +260,6 @@ def _recorded(
         return Captured(calls, refused, order, known, reached, carried, layers, held, along_batch, output_nan)
 
 
-@dataclass(frozen=True)
-class _Given:
-    """What is known of a `Call` before it returns."""
-
-    inputs: Tensor | PackedSequence
-    state: States | None
-    lengths: Tensor | Sequence[int] | None
-    previous: Tensor | None
-    origin: Origin | None
-    state_origin: Origin | None
-    tracked: bool
-    recomputed: bool
-    detached: bool
-    altered: bool
-    made: int | None
-
-
 @dataclass
 class CallRecorder:
     """Hooks before and after a recurrent module's forward that keep its calls; the model continues with copies.
@@ -289,7 +281,7 @@ class CallRecorder:
     rejected: str | None = None
     order: list[nn.Module] = field(default_factory=list)
     layers: dict[nn.Module, tuple[RecurrentLayer, ...]] = field(default_factory=dict)
-    open: dict[nn.Module, _Given] = field(default_factory=dict)
+    open: dict[nn.Module, Given] = field(default_factory=dict)
     ended: dict[nn.Module, States] = field(default_factory=dict)
 
     @contextmanager
@@ -336,7 +328,7 @@ class CallRecorder:
         if module not in self.layers:
             self.layers[module] = tuple(layer for layer in recurrent_layers(module) if layer.module is module)
         tracked = torch.is_grad_enabled()
-        self.open[module] = _Given(
+        self.open[module] = Given(
             with_data(inputs, data_of(inputs).detach().clone()),
             None if state is None else tuple(part.detach().clone() for part in as_tuple(state)),
             arguments.get("lengths"),
