@@ -139,8 +139,8 @@ TARGET = Target(
     "at scale small without weight decay. At one rate the spectrum of 'none' moves 8/m times as fast as with a margin: "
     "at scale medium it is run at an eighth too, as margin 1 moves, and that run has its place in the order. Runs end "
     "at the quarter of the updates by which they have learned. Scale medium had three seeds, and 1500 updates at "
-    "T = 1000, at first: T = 500 and T = 1000 were not decided, and the seeds were doubled. How far powers of the trained matrices stretch a vector "
-    "is drawn as well, and is no part of the verdict.",
+    "T = 1000, at first: T = 500 and T = 1000 were not decided, and the seeds were doubled. How far powers of the "
+    "trained matrices stretch a vector is drawn as well, and is no part of the verdict.",
     settings={
         "small": {
             **copying.SMALL,
