@@ -313,6 +313,29 @@ def test_what_cannot_be_measured_has_a_reason():
     assert f"idle l0: no xi: {NOT_CALLED}" in str(monitor.record)
 
 
+def test_a_state_that_is_changed_between_calls_is_the_reason():
+    """As dropout on h does in training; the sequences are not too short."""
+
+    class Dropped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.LSTMCell(3, 8)
+
+        def forward(self, x):
+            h = c = x.new_zeros(x.shape[1], 8)
+            for x_t in x:
+                h, c = self.cell(x_t, (h, c))
+                h = nn.functional.dropout(h, 0.5, self.training)
+            return h
+
+    model = Dropped()
+    with Monitor(model, every=1) as monitor:
+        model(torch.randn(10, 4, 3)).square().sum().backward()
+        monitor.step()
+    (layer,) = monitor.record.layers
+    assert layer.reasons[0].startswith("10 calls make 10 separate sequences, of 1 step at most; a state that the model")
+
+
 def test_lengths_that_change_and_long_ones_are_kept_in_bounded_columns(tmp_path: Path):
     rnn = nn.RNN(D, N)
     with Monitor(rnn, every=1) as monitor:

@@ -20,7 +20,7 @@ from isornn.diagnosis.finding import (
     weights,
     xi,
 )
-from isornn.diagnosis.profiles import MEASURABLE
+from isornn.diagnosis.profiles import BEGINS_ANEW, MEASURABLE, separate
 from isornn.diagnosis.records import LayerDiagnosis
 from isornn.diagnosis.states import EDGE
 from isornn.diagnosis.weights import layer_evidence
@@ -277,13 +277,11 @@ class TooShort(Check):
         rate = f"rate: {layer.backward.rate.reason()}"
         why = rate if found is None else f"e^({found.measured:.3g}) of its value after one step"
         what = f"Sequences of {counted(steps, 'step')} are too short to measure gradients over {length} steps"
-        calls, chains = counted(layer.info.calls, "call"), layer.info.chains
+        chains = layer.info.chains
         if chains > 1:
             what = (
-                f"{calls} make {chains} separate sequences, of {counted(steps, 'step')} at most, too short to measure "
-                f"gradients over {length} steps. A state that the model changes between two calls, by normalisation, "
-                "zoneout or decay, begins a new one: the gradient of the layer alone is not the model's there. "
-                "isornn.init.critical_(model, length) draws such a layer too."
+                f"{separate(layer.info.calls, chains, steps)}, too short to measure gradients over {length} steps; "
+                f"{BEGINS_ANEW}. isornn.init.critical_(model, length) draws such a layer too."
             )
         elif steps < MEASURABLE:
             what += f"; use longer sequences, of at least {MEASURABLE} steps."

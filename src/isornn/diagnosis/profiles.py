@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isornn.diagnosis.facts import Profile
 from isornn.diagnosis.record import single, thinned
+from isornn.formatting import counted
 from isornn.theory import Quantity
 from isornn.theory.records import jackknife, time_scale
 
@@ -17,8 +18,21 @@ from isornn.theory.records import jackknife, time_scale
 RESOLUTION = 1e-7
 _FEWEST, _GROUPS = 2, 16
 MEASURABLE = 3  # steps
+BEGINS_ANEW = (
+    "a state that the model changes between two calls, by normalisation, zoneout or decay, begins a new one: the "
+    "gradient of the layer alone is not the model's there"
+)
 TOO_SHORT = f"the sequences are too short: a rate needs at least {MEASURABLE} steps"
 NOTHING_ARRIVES = "exactly 0: nothing arrives from the step before"
+
+
+def separate(calls: int, sequences: int, steps: int) -> str:
+    """What calls were that could not be joined.
+
+    >>> separate(40, 20, 1)
+    '40 calls make 20 separate sequences, of 1 step at most'
+    """
+    return f"{counted(calls, 'call')} make {sequences} separate sequences, of {counted(steps, 'step')} at most"
 
 
 def profile_of(logs: Mapping[str, Tensor]) -> Profile:

@@ -34,6 +34,7 @@ from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.facts import Denormals
 from isornn.diagnosis.gradients import LossGradient, by_lag, loss_gradients
 from isornn.diagnosis.not_finite import first_step
+from isornn.diagnosis.profiles import BEGINS_ANEW, MEASURABLE, separate
 from isornn.diagnosis.record import single
 from isornn.diagnosis.replay import LayerReplay, Replay, ReplayError, replay_module
 from isornn.diagnosis.states import gates_and_memory
@@ -379,6 +380,9 @@ def _gradients(
         return str(error)
     if whole.altered:
         return ALTERED
+    steps = int(whole.lengths.max())
+    if whole.chains > 1 and steps < MEASURABLE:
+        return f"{separate(whole.calls, whole.chains, steps)}; {BEGINS_ANEW}"
     found = _few(whole)
     if recorded.precision is not None:
         # The replay has to agree to the precision that the module computed with.
