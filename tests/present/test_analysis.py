@@ -36,8 +36,8 @@ def test_leaves_nothing_else(tmp_path: Path) -> None:
 
 def test_a_response_of_one_step_is_one_point() -> None:
     found = replace(analyze(SPECS["fades"], length=20), profile=torch.tensor([1.0, 0.5]).double())
-    times, values = _response(found)
+    times, values, _ = _response(found)
     assert times.tolist() == [1] and values.tolist() == [1.0]
     for nothing in ([1.0], [1.0, 0.0], [1.0, math.nan, 0.5]):
-        times, values = _response(replace(found, profile=torch.tensor(nothing).double()))
+        times, values, _ = _response(replace(found, profile=torch.tensor(nothing).double()))
         assert len(times) == len(values) == 0

@@ -46,24 +46,26 @@ def response_panel(analysis: Analysis, length: int | None = None) -> Panel:
     Where there is no response to draw the caption says why.
     """
     title, x, y = f"{analysis.spec.cell.name}: response to a perturbation of the state", "steps t", "response Pₜ / P₁"
-    steps, response = _response(analysis)
+    steps, response, error = _response(analysis)
     if not len(steps):
         return Panel(title, x, y, caption=analysis.reach.reason() or "Nothing is left of a change after one step.")
     end = max(1.05 * float(steps[-1]), 3.0)
     low = min(float(response[response > 0].min()), 0.2)
-    curves = [Curve(steps.tolist(), response.tolist(), hover="t = %{x}: %{y:.3g}")]
+    sampled = analysis.engine == "population"
+    band = (2 * error).tolist() if sampled else None
+    curves = [Curve(steps.tolist(), response.tolist(), error=band, hover="t = %{x}: %{y:.3g}")]
     reach = analysis.reach.number()
     if reach is not None and 1 + reach <= end:
-        error, known = analysis.reach.error() or 0.0, f"reach {value_of(analysis.reach)} steps"
-        curves.append(Curve([1 + reach], [1 / math.e], known, "points", x_error=[error], hover=known))
+        spread, known = analysis.reach.error() or 0.0, f"reach {value_of(analysis.reach)} steps"
+        curves.append(Curve([1 + reach], [1 / math.e], known, "points", x_error=[spread], hover=known))
     marks = [Mark("y", 1 / math.e, "1/e")]
     if length is not None and length <= end:
         marks.append(Mark("x", length, f"T = {length}", "dashed"))
     spans = (0.0, end), (low / 1.2, max(1.0, float(response.max())) * 1.2)
-    sampled = " Sampled: the bar is two standard errors of the reach." if analysis.engine == "population" else ""
+    bars = " Sampled: bar and band are two standard errors." if sampled else ""
     caption = (
         "Response to a small perturbation of the state, relative to its value after one step. "
-        f"Reach: {value_of(analysis.reach)}.{sampled}"
+        f"Reach: {value_of(analysis.reach)}.{bars}"
     )
     return Panel(title, x, y, curves, marks=marks, log=["y"], x_range=spans[0], y_range=spans[1], caption=caption)
 
@@ -80,13 +82,14 @@ def tied_panel(tied: Tied) -> Panel:
     return Panel(title, "steps t", "second moment E[hₜ²]", curves, log=["y"] if positive else [])
 
 
-def _response(analysis: Analysis) -> tuple[np.ndarray, np.ndarray]:
-    """Times and ``P_t / P_1``, as far as they are finite and not negligible, at most `_POINTS` of them."""
+def _response(analysis: Analysis) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Times, ``P_t / P_1`` and the standard errors of P_t over P_1, as far as they are finite and not negligible; at
+    most `_POINTS` of them."""
     profile = analysis.profile.numpy()
     if profile.ndim != 1 or len(profile) < 2 or not np.isfinite(profile[1]) or profile[1] <= 0:
-        return np.zeros(0), np.zeros(0)
-    response = profile[1:] / profile[1]
+        return np.zeros(0), np.zeros(0), np.zeros(0)
+    response, error = profile[1:] / profile[1], analysis.profile_stderr.numpy()[1:] / profile[1]
     drawn = np.isfinite(response) & (response >= _LOWEST)
     last = len(response) if drawn.all() else max(int(np.argmin(drawn)), 1)
     steps = np.unique(np.geomspace(1, last, _POINTS).round().astype(int) if last > _POINTS else np.arange(1, last + 1))
-    return steps, response[steps - 1]
+    return steps, response[steps - 1], error[steps - 1]

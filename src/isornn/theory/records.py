@@ -334,6 +334,7 @@ class Analysis:
         xi_q: ``-1/ln`` of the spectral radius of d(mu, Q)'/d(mu, Q).
         profile: P_t for t = 0..length, batch-shaped with times last, after every state that carries itself was
             displaced at step 0 in each unit by a small variance, taken as 1; what is formed from it moves along.
+        profile_stderr: its standard errors, in the same shape; 0 where the engine is deterministic.
         state_profiles: the same for every state of the cell, E[ds_a ds_b].
         tied: networks with one draw of weights, where that was asked for and there is a theory.
 
@@ -354,6 +355,7 @@ class Analysis:
     jacobian: JacobianMoments
     xi_q: Quantity
     profile: Tensor
+    profile_stderr: Tensor
     state_profiles: Mapping[str, Tensor]
     tied: Tied | None = None
 
@@ -370,6 +372,7 @@ class Analysis:
         moment_rate: Quantity,
         profile: Tensor,
         state_profiles: Mapping[str, Tensor],
+        profile_stderr: Tensor | None = None,
     ) -> Analysis:
         """What every engine builds its answer with: the time scales follow from the rates.
 
@@ -387,6 +390,7 @@ class Analysis:
             jacobian=jacobian,
             xi_q=time_scale(moment_rate),
             profile=profile,
+            profile_stderr=torch.zeros_like(profile) if profile_stderr is None else profile_stderr,
             state_profiles=state_profiles,
         )
 

@@ -323,3 +323,19 @@ def test_a_negative_response_has_no_reach(engine: Any) -> None:
         assert found.chi.number() == pytest.approx(-0.0362, abs=1e-4)
     else:
         assert "sampled units do not tell the rate" in (found.chi.reason() or "")
+
+
+def test_the_profile_has_the_errors_by_which_seeds_differ() -> None:
+    cell = GRU()
+    gates = {name: Gate(float(read.state), float(read.input), bias_var=0.3) for name, read in cell.gates.items()}
+    spec = Spec(cell, gates, biases="fixed")
+    found = [analyze(spec, length=10, generator=torch.Generator().manual_seed(seed)) for seed in range(6)]
+    profiles, errors = (
+        torch.stack([getattr(one, name)[1:] for one in found]) for name in ("profile", "profile_stderr")
+    )
+    ratios = profiles.std(0) / errors.mean(0)
+    assert errors.shape == profiles.shape and 0.5 < float(ratios.mean()) < 1.6 and float(ratios.max()) < 2.5
+
+
+def test_a_profile_by_quadrature_has_no_errors() -> None:
+    assert not analyze(Spec(Vanilla(), {"h": Gate(0.5, 1.0)}), length=5).profile_stderr.any()

@@ -441,5 +441,6 @@ def population_analysis(
         jacobian=jacobian,
         moment_rate=quantity(torch.zeros_like(response.chi), torch.zeros_like(response.chi), {XI_Q_MISSING: True}),
         profile=known(response.profile),
+        profile_stderr=known(response.stderr["profile"]),
         state_profiles={name: known(curve) for name, curve in response.states.items()},
     )
