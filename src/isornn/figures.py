@@ -18,9 +18,9 @@ class Curve:
         x, y: as many of each; ``None`` in y leaves a gap: there is no number.
         label: for the legend; none if empty.
         style: how it is drawn; ``"steps"`` keeps each value from the point before up to its own.
-        error: one standard error of y, or half the spread where the label says so.
+        error: how far a band, or the bars of points, extend to either side of y.
         colour: curves of one number have one colour; by default each has its own.
-        x_error: one standard error of x, of points.
+        x_error: how far bars extend to either side of x, of points.
         filled: whether the area down to 0 is shaded.
         hover: what an interactive figure says of each point, one text for all or one each; the two numbers if empty.
     """

@@ -69,7 +69,9 @@ def cobweb_panel(found: Cobweb) -> Panel:
             Curve([low, 1], [low, 1], colour=_GREY, style="dotted"),
             *_map(found),
             *_path(found),
-            Curve([c], [c], "", "points", x_error=[error], colour=_GREEN, hover=f"stable: C* = {rounded(c, error)}"),
+            Curve(
+                [c], [c], "", "points", x_error=[2 * error], colour=_GREEN, hover=f"stable: C* = {rounded(c, error)}"
+            ),
         ],
         x_range=span,
         y_range=span,
@@ -91,9 +93,8 @@ def _path(found: Cobweb) -> list[Curve]:
     path = Curve(x.tolist(), y.tolist(), colour=_ORANGE)
     if len(found.c):
         return [path]
-    errors = found.stderr[:-1].tolist(), found.stderr[1:].tolist()
-    now, later = orbit[:-1].tolist(), orbit[1:].tolist()
-    return [path, Curve(now, later, "", "points", error=errors[1], x_error=errors[0], colour=_BLUE)]
+    two, now, later = (2 * found.stderr).tolist(), orbit[:-1].tolist(), orbit[1:].tolist()
+    return [path, Curve(now, later, "", "points", error=two[1:], x_error=two[:-1], colour=_BLUE)]
 
 
 def cobweb_caption(found: Cobweb) -> str:

@@ -57,7 +57,7 @@ def response_panel(analysis: Analysis, length: int | None = None) -> Panel:
     reach = analysis.reach.number()
     if reach is not None and 1 + reach <= end:
         spread, known = analysis.reach.error() or 0.0, f"reach {value_of(analysis.reach)} steps"
-        curves.append(Curve([1 + reach], [1 / math.e], known, "points", x_error=[spread], hover=known))
+        curves.append(Curve([1 + reach], [1 / math.e], known, "points", x_error=[2 * spread], hover=known))
     marks = [Mark("y", 1 / math.e, "1/e")]
     if length is not None and length <= end:
         marks.append(Mark("x", length, f"T = {length}", "dashed"))

@@ -148,7 +148,7 @@ def _draw_curve(axes: Axes, curve: Curve, number: int) -> None:
         else:
             axes.fill_between(x, y - error, y + error, color=colour, alpha=0.2, lw=0)
     if curve.x_error is not None:
-        axes.errorbar(x, y, xerr=2 * np.asarray(curve.x_error, dtype=float), fmt="none", ecolor=colour)
+        axes.errorbar(x, y, xerr=np.asarray(curve.x_error, dtype=float), fmt="none", ecolor=colour)
     if curve.filled:
         step: Literal["pre"] | None = "pre" if curve.style == "steps" else None
         axes.fill_between(x, y, color=colour, alpha=0.15, lw=0, step=step)

@@ -111,7 +111,7 @@ def _add(drawn: go.Figure, curve: Curve, colour: str) -> None:
 
 
 def _band(drawn: go.Figure, curve: Curve, colour: str) -> None:
-    """One standard error to either side."""
+    """As far as the error to either side."""
     x, y, error = (np.array(values, dtype=float) for values in (curve.x, curve.y, curve.error))
     known = np.isfinite(y)
     drawn.add_scatter(
@@ -127,8 +127,7 @@ def _band(drawn: go.Figure, curve: Curve, colour: str) -> None:
 
 
 def _bars(error: Any, colour: str) -> dict[str, Any] | None:
-    """Two standard errors."""
-    return None if error is None else {"array": [2 * one for one in error], "color": colour}
+    return None if error is None else {"array": list(error), "color": colour}
 
 
 def _mark(drawn: go.Figure, mark: Mark, log: bool) -> None:
