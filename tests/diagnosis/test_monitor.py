@@ -334,6 +334,10 @@ def test_a_state_that_is_changed_between_calls_is_the_reason():
         monitor.step()
     (layer,) = monitor.record.layers
     assert layer.reasons[0].startswith("10 calls make 10 separate sequences, of 1 step at most; a state that the model")
+    with Monitor(model, every=1) as monitor:
+        (model(torch.randn(10, 4, 3)).sum() * torch.inf).backward()
+        monitor.step()
+    assert any("not finite" in sentence for sentence in monitor.record.findings)
 
 
 def test_lengths_that_change_and_long_ones_are_kept_in_bounded_columns(tmp_path: Path):

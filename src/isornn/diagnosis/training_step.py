@@ -380,9 +380,6 @@ def _gradients(
         return str(error)
     if whole.altered:
         return ALTERED
-    steps = int(whole.lengths.max())
-    if whole.chains > 1 and steps < MEASURABLE:
-        return f"{separate(whole.calls, whole.chains, steps)}; {BEGINS_ANEW}"
     found = _few(whole)
     if recorded.precision is not None:
         # The replay has to agree to the precision that the module computed with.
@@ -395,7 +392,7 @@ def _gradients(
         return str(error)
     of_loss = loss_gradients(module, found, replays, at_end=True)
     assert of_loss is not None
-    seen = [_seen(one.replay, own) for one, own in zip(replays, of_loss, strict=True)]
+    seen = [_seen(one.replay, own, _in_pieces(whole)) for one, own in zip(replays, of_loss, strict=True)]
     small = denormals(module, found, replays, [own.log_norm for own in of_loss]) if time_denormals else None
     cut = [_truncated(found, one) for one in replays]
     return seen, small, cut
@@ -422,13 +419,22 @@ def _truncated(found: CapturedSequence, one: LayerReplay) -> dict[str, str]:
     return {"truncated": given + truncated(longest, window)}
 
 
-def _seen(replay: Replay, gradient: LossGradient) -> Gradients:
+def _in_pieces(found: CapturedSequence) -> str | None:
+    """Why a time scale is missing where the calls could not be joined to sequences that have one."""
+    steps = int(found.lengths.max())
+    if found.chains == 1 or steps >= MEASURABLE:
+        return None
+    return f"{separate(found.calls, found.chains, steps)}; {BEGINS_ANEW}"
+
+
+def _seen(replay: Replay, gradient: LossGradient, in_pieces: str | None) -> Gradients:
     assert gradient.at_end is not None
     whole, last = by_lag(replay, gradient.log_norm), by_lag(replay, gradient.at_end)
     kept = torch.linspace(0, len(whole.lags) - 1, min(len(whole.lags), COLUMNS)).round().long()
     loss, at_end = ({name: v[kept].numpy() for name, v in one.log_norm.items()} for one in (whole, last))
     unread = bool(last.log_norm["all"].isinf().all())
-    xi = single(math.nan, 0.0, {NOT_READ: True}) if unread else last.xi
+    reason = in_pieces or (NOT_READ if unread else None)
+    xi = last.xi if reason is None else single(math.nan, 0.0, {reason: True})
     return Gradients(whole.lags[kept].numpy(), loss, at_end, xi)
 
 
