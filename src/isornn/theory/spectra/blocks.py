@@ -129,25 +129,10 @@ def carried(path: Sequence[Step]) -> Tensor:
     >>> carried([Step(1, 2 * one, {Source(0): one}, one.reshape(1))] * 3)
     tensor([64.], dtype=torch.float64)
     """
-    return squared_singular_values(product(path))[:, 0]
-
-
-def squared_singular_values(matrices: Tensor) -> Tensor:
-    """(n, M), falling, of matrices (M, M, n); those of two rows in closed form, as there are half a million
-    of them.
-
-    >>> turned = torch.tensor([[0.0, -3.0], [3.0, 0.0]], dtype=torch.float64)
-    >>> squared_singular_values(torch.stack([turned, torch.ones(2, 2, dtype=torch.float64)], -1)).tolist()
-    [[9.0, 9.0], [4.0, 0.0]]
-    """
-    if len(matrices) == 1:
-        return matrices[0].square().T
-    if len(matrices) > 2:
-        return torch.linalg.svdvals(matrices.movedim(-1, 0)).square()
-    (a, b), (c, d) = matrices
-    largest = (torch.hypot(a + d, b - c) + torch.hypot(a - d, b + c)) / 2
-    least = (a * d - b * c).abs() / largest.clamp(min=torch.finfo(largest.dtype).tiny)
-    return torch.stack([largest, least], -1).square()
+    whole = product(path)
+    if len(whole) == 1:
+        return whole[0, 0].square()
+    return torch.linalg.svdvals(whole.movedim(-1, 0))[:, 0].square()
 
 
 def product(path: Sequence[Step]) -> Tensor:

@@ -15,7 +15,7 @@ from isornn.theory.inputs import centred
 from isornn.theory.matrix_law import margin_of, tilted_mean
 from isornn.theory.quadrature.affine import quadrature_refusal
 from isornn.theory.quadrature.engine import QuadratureEngine
-from isornn.theory.spectra.blocks import REPLICATES, UNITS, Step, product, squared_singular_values
+from isornn.theory.spectra.blocks import REPLICATES, UNITS, Step, product
 from isornn.theory.spectra.dyson import ACCEPTED, TOLERANCE, NotSolved
 from isornn.theory.spectra.laws import KnownMoments, Law, PiecewiseLaw, law_of_samples, pushed_forward
 from isornn.theory.spectra.scan import refined
@@ -170,7 +170,7 @@ def _end(slopes: _Slopes, margin: float, *, upper: bool) -> float:
 def unit_law(path: Sequence[Step]) -> tuple[Law, KnownMoments]:
     """x, density and atoms of the squared singular values of each unit's own A_k ... A_1 (M x M), and their
     moments, with standard errors over replicates."""
-    values = squared_singular_values(product(path))
+    values = torch.linalg.svdvals(product(path).movedim(-1, 0)).square()
     weight = path[0].weight
     replicates = (values * weight[:, None]).reshape(-1, REPLICATES, UNITS, values.shape[1])
     shares = weight.reshape(-1, REPLICATES, UNITS).sum((0, 2)) * values.shape[1]
