@@ -25,7 +25,7 @@ _ROWS: Mapping[str, Mapping[str, Any]] = {
     "none": {},
     "none, Glorot": {"start": "glorot"},
 }
-_WELL_INSIDE = 0.5  # of the margin
+_WELL_INSIDE, _AT_THE_BOUND = 0.5, 0.95  # of the margin
 _ORTHOGONAL = [name for name, options in _ROWS.items() if "start" not in options]
 
 
@@ -39,7 +39,8 @@ def measure(bench: Bench) -> Measured:
             images["permutation"] = 0
         of_case = replace(bench, settings={**settings, "optimiser": case["optimiser"]})
         cases[name] = followed(of_case, images, _ROWS, look)
-    return {"every": settings["every"], "cases": cases}
+    published = [name for name, case in settings["cases"].items() if case["optimiser"] == PUBLISHED]
+    return {"every": settings["every"], "cases": cases, "at_published_rates": published}
 
 
 def _values(state: State) -> list[float]:
@@ -51,7 +52,8 @@ def _values(state: State) -> list[float]:
 
 def judge(measured: Measured) -> Verdict:
     """With some update of the spectrum, which the paper leaves unsaid, all parts hold for every order and seed."""
-    found = {name: _parts(rows) for name, rows in measured["cases"].items()}
+    published = measured.get("at_published_rates", ())  # earlier records have none
+    found = {name: _parts(rows, name in published) for name, rows in measured["cases"].items()}
     readings: dict[str, list[bool | None]] = {name.split(", ")[1]: [] for name in found}
     for name, (parts, _) in found.items():
         readings[name.split(", ")[1]] += parts.values()
@@ -76,7 +78,7 @@ def judge(measured: Measured) -> Verdict:
     return Verdict(answer, f"by how the spectrum is updated, {said}. {details}", effects)
 
 
-def _parts(rows: Mapping[str, Any]) -> tuple[dict[str, bool | None], str]:
+def _parts(rows: Mapping[str, Any], at_published_rates: bool) -> tuple[dict[str, bool | None], str]:
     last = {name: [each[-1] for each in seeds] for name, seeds in rows.items()}
     above = {name: by_seeds.of_all([one[0] > 1 for one in last[name]]) for name in _ORTHOGONAL}
     furthest = {
@@ -85,10 +87,13 @@ def _parts(rows: Mapping[str, Any]) -> tuple[dict[str, bool | None], str]:
         if "margin" in _ROWS[name]
     }
     free, glorot = ([one[1] for one in last[name]] for name in ("none", "none, Glorot"))
+    # At larger rates values go further, in fewer updates.
+    reached = at_published_rates and max(furthest.values()) > _AT_THE_BOUND
     parts = {
         "means of orthogonal starts end above 1": by_seeds.all_known(above.values()),
-        # At a hundred times the paper's rate values go further, in fewer updates.
-        "all values keep to the inner half of their margins": True if max(furthest.values()) < _WELL_INSIDE else None,
+        "all values keep to the inner half of their margins": (
+            True if max(furthest.values()) < _WELL_INSIDE else False if reached else None
+        ),
         "a Glorot start ends broader than an orthogonal one": by_seeds.below(free, glorot),
     }
     used = ", ".join(f"{name}: {share:.0%}" for name, share in furthest.items())
@@ -118,20 +123,8 @@ def _data(folder: Path | None) -> str:
     return load_digits(folder, pooled=False).name
 
 
-_OPTIMISERS = {
-    "RMSprop": {"name": "geodesic", "rate": 1e-3, "geodesic_rate": 1e-4, "spectrum": "rest", "rest": "rmsprop"},
-    "SGD": {"name": "geodesic", "rate": 1e-3, "geodesic_rate": 1e-4, "spectrum_rate": 0.1, "rest": "rmsprop"},
-}
-_ORDERS = {"permuted": True, "ordered": False}
-_COMMON = {
-    "block": 2,
-    "clip": 100.0,
-    "penalty": DECAY,
-    "cases": {
-        f"{order}, {name}": {"permuted": _ORDERS[order], "optimiser": _OPTIMISERS[name]}
-        for order, name in (("permuted", "SGD"), ("permuted", "RMSprop"), ("ordered", "SGD"))
-    },
-}
+_LARGER_RATES = {"name": "geodesic", "rate": 1e-3, "geodesic_rate": 1e-4, "spectrum_rate": 0.1, "rest": "rmsprop"}
+_COMMON = {"block": 2, "clip": 100.0, "penalty": DECAY}
 TARGET = Target(
     id="vorontsov-fig3",
     source="Vorontsov et al. 2017, figure 3",
@@ -139,23 +132,31 @@ TARGET = Target(
     "values stay well within their margins, while a Glorot start stays broad.",
     published="mean about 1.05; curves",
     choices="Tanh; batches of 50, weight decay 0.0001 and clipping at 100 as published. At scales small and medium "
-    "MNIST is averaged over squares of 2x2 pixels, 196 steps for 784, and rates are those of table 1 here: the rest "
-    "0.001 (RMSprop), bases 0.0001. The paper leaves unsaid by what the spectrum is updated: by the same RMSprop, over "
-    "2m, each value moves by up to 0.00025 an update whatever the margin, and a margin of 0.001 is soon full; or by "
-    "SGD (rate 0.1, over 2m), whose steps are in proportion to the margin. The claim holds if it does "
-    "with one of them. Well within: no value ever leaves the inner half of its margin; where one does, that part is "
-    "not decided, as these rates and numbers of updates are not the paper's.",
+    "MNIST is averaged over squares of 2x2 pixels, 196 steps for 784. At scale medium rates are the published ones, "
+    "bases 0.000001 and all else, the spectrum over 2m, by RMSprop at 0.0001, for a quarter of the published updates. "
+    "At first it had 3000 updates at ten and a hundred times these rates (the rest 0.001, bases 0.0001), which "
+    "filled up to all of the smaller margins and decided nothing; at scale small it has these still, the spectrum by "
+    "SGD (rate 0.1, over 2m). Well within: no value ever leaves the inner half of its margin. Where one comes to 95 % "
+    "of it at the published rates that is refuted; else, where one leaves it, that part is not decided.",
     settings={
         "small": {
             **_COMMON,
-            "cases": {"permuted, SGD": {"permuted": True, "optimiser": _OPTIMISERS["SGD"]}},
+            "cases": {"permuted, SGD": {"permuted": True, "optimiser": _LARGER_RATES}},
             "hidden": 64,
             "updates": 200,
             "every": 20,
             "validate_every": 100,
             "seeds": 2,
         },
-        "medium": {**_COMMON, "hidden": 128, "updates": 3000, "every": 50, "validate_every": 250, "seeds": 3},
+        "medium": {
+            **_COMMON,
+            "cases": {"permuted, RMSprop": {"permuted": True, "optimiser": PUBLISHED}},
+            "hidden": 128,
+            "updates": 30_000,
+            "every": 250,
+            "validate_every": 1000,
+            "seeds": 2,
+        },
         "paper": {
             **_COMMON,
             "block": 1,
@@ -164,7 +165,10 @@ TARGET = Target(
             "every": 1000,
             "validate_every": 1000,
             "seeds": 1,
-            "cases": {f"{order}, RMSprop": {"permuted": yes, "optimiser": PUBLISHED} for order, yes in _ORDERS.items()},
+            "cases": {
+                "permuted, RMSprop": {"permuted": True, "optimiser": PUBLISHED},
+                "ordered, RMSprop": {"permuted": False, "optimiser": PUBLISHED},
+            },
         },
     },
     measure=measure,
