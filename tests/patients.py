@@ -21,6 +21,7 @@ from isornn.nn.gate_tensors import recurrent_layers
 KINDS = (
     "along_batch",
     "amplified",
+    "axes_mixed",
     "default_start",
     "doubled_bias",
     "edge_of_chaos",
@@ -528,6 +529,23 @@ def batch_as_time() -> Patient:
     return Patient("batch_as_time", "along_batch", LastOutput(gru, 32), _noise(24, 100, 5), 100)
 
 
+class StatesReshaped(nn.Module):
+    """Reads the last states (layers, B, N) by a reshape to (B, layers N), which takes those of several sequences."""
+
+    def __init__(self, recurrent: nn.Module, features: int) -> None:
+        super().__init__()
+        self.recurrent, self.readout = recurrent, nn.Linear(features, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.readout(self.recurrent(x)[1].reshape(len(x), -1))
+
+
+def states_reshaped() -> Patient:
+    gru = nn.GRU(5, 32, 2, batch_first=True)
+    critical_(gru, 100, _g(123))
+    return Patient("states_reshaped", "axes_mixed", StatesReshaped(gru, 64), _noise(6, 100, 5), 100)
+
+
 def padding_read() -> Patient:
     lstm = nn.LSTM(5, 32, batch_first=True)
     critical_(lstm, 60, _g(121))
@@ -579,7 +597,7 @@ FLAWED: tuple[Callable[[], Patient], ...] = (
     forget_bias_3,
     *(padded_lstm, padded_gru, padded_steps_first),
     *(raw_pixels, raw_sensor, tiny_volts),
-    *(batch_as_time, padding_read, reverse_read_early, large_start),
+    *(batch_as_time, states_reshaped, padding_read, reverse_read_early, large_start),
 )
 HEALTHY: tuple[Callable[[], Patient], ...] = (
     critical_lstm,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from isornn.capture.axes import Reshaped, reshaped_results, steps_are_rows
 from isornn.capture.batches import check_batch, runner
 from isornn.capture.preserve import Unmeasurable, preserve_state
 from isornn.capture.use import (
@@ -23,7 +24,6 @@ from isornn.capture.use import (
     oldest,
     random_sum,
     reached_by,
-    steps_are_rows,
     tensors_in,
     within_checkpoint,
 )
@@ -163,7 +163,8 @@ class Captured:
         carried: modules that a second run on the same batch starts from the state in which the first ended, with
             whether that state still has the first run's graph.
         held: by module, the attribute of the model that holds a state in which it ended.
-        along_batch: modules whose steps are the rows of the model's output: see `isornn.capture.use.steps_are_rows`.
+        along_batch: modules whose steps are the rows of the model's output: see `isornn.capture.axes.steps_are_rows`.
+        reshaped: by module, which of its results is reshaped where its axes were to be exchanged.
         output_nan: how many numbers in the model's output are NaN, of how many.
     """
 
@@ -176,6 +177,7 @@ class Captured:
     layers: Mapping[nn.Module, tuple[RecurrentLayer, ...]] = field(default_factory=dict)
     held: Mapping[nn.Module, str] = field(default_factory=dict)
     along_batch: frozenset[nn.Module] = frozenset()
+    reshaped: Mapping[nn.Module, Reshaped] = field(default_factory=dict)
     output_nan: tuple[int, int] = (0, 0)
 
 
@@ -237,6 +239,7 @@ def _recorded(
             output = run()
         calls, value, reached = recorder.calls, None, dict[nn.Module, bool]()
         along_batch = frozenset(own for own, made in calls.items() if steps_are_rows(own, made, output))
+        reshaped = reshaped_results(calls, output)
         if loss is not None:
             value = loss(output)
             led_to = _differentiate(value, [call for made in calls.values() for call in made])
@@ -257,7 +260,7 @@ def _recorded(
         refused, order, layers = recorder.refused, recorder.order, recorder.layers
         numbers = [tensor for tensor in tensors_in(output) if tensor.is_floating_point()]
         output_nan = sum(int(one.isnan().sum()) for one in numbers), sum(one.numel() for one in numbers)
-        return Captured(calls, refused, order, known, reached, carried, layers, held, along_batch, output_nan)
+        return Captured(calls, refused, order, known, reached, carried, layers, held, along_batch, reshaped, output_nan)
 
 
 @dataclass

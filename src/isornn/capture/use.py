@@ -33,6 +33,7 @@ class Origin:
         storage: an identifier of the storage.
         offset, shape, strides: as torch has them, in numbers.
         whole: shape of the tensor that it is a view of; its own where it is none.
+        contiguous: whether both are, in the order of their axes.
     """
 
     storage: int
@@ -40,6 +41,7 @@ class Origin:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     whole: tuple[int, ...]
+    contiguous: bool
 
     @staticmethod
     def of(inputs: Tensor | PackedSequence) -> Origin | None:
@@ -47,8 +49,14 @@ class Origin:
         if isinstance(inputs, PackedSequence) or inputs.layout != torch.strided:
             return None
         base = inputs if inputs._base is None else inputs._base
-        storage = int(inputs.untyped_storage()._cdata)
-        return Origin(storage, int(inputs.storage_offset()), tuple(inputs.shape), inputs.stride(), tuple(base.shape))
+        return Origin(
+            storage=int(inputs.untyped_storage()._cdata),
+            offset=int(inputs.storage_offset()),
+            shape=tuple(inputs.shape),
+            strides=inputs.stride(),
+            whole=tuple(base.shape),
+            contiguous=base.is_contiguous() and inputs.is_contiguous(),
+        )
 
     def follows(self, before: Origin, time: int) -> bool:
         """Whether it begins where ``before`` ends along the axis ``time`` of a tensor with as many axes.
@@ -171,33 +179,6 @@ def random_sum(output: Any) -> Tensor:
             of_row, of_feature = (torch.randn(size, generator=generator).to(rows) for size in rows.shape)
             total = total.to(rows.device) + ((rows @ of_feature) * of_row).double().sum()
     return total
-
-
-def steps_are_rows(module: nn.Module, calls: Sequence[Call], output: Any) -> bool:
-    """Whether row k of the model's output depends on step k of the module's alone, and there on one row alone, its
-    batch's last.
-
-    So it is where a batch (B, T, D) is given to a module that takes (T, B, D), and what should be its last step is
-    read: every row is then computed from the rows before it. A mean over that axis may be one over steps, or over the
-    series of a panel at each step, which is no fault. False without gradients.
-    """
-    if len(calls) != 1 or getattr(module, "batch_first", True) or isinstance(calls[0].output, PackedSequence):
-        return False
-    result = calls[0].output
-    rows = next((one for one in tensors_in(output) if one.requires_grad and one.dim()), None)
-    if rows is None or result.dim() != _AXES:
-        return False
-    steps, batch = result.shape[:2]
-    if min(steps, batch) < 2 or rows.shape[0] != steps or batch in rows.shape:
-        return False
-    try:
-        for k in (0, steps - 1):
-            (found,) = torch.autograd.grad(rows[k].double().sum(), result, retain_graph=True, allow_unused=True)
-            if found is None or found.any(-1).nonzero().tolist() != [[k, batch - 1]]:
-                return False
-    except RuntimeError:  # what the graph has saved was changed in place
-        return False
-    return True
 
 
 def within_checkpoint() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from isornn.formatting import counted
@@ -130,6 +131,28 @@ def batch_first() -> Advice:
         """# Where the layer is made:
 recurrent.batch_first = True""",
         "it is in the model; make the layer with batch_first=True, or give it inputs (T, B, D)",
+    )
+
+
+def transpose(shape: Sequence[int], wanted: Sequence[int]) -> Advice:
+    """An input (sizes ``shape``) with its axes in another order."""
+    order = list(range(len(shape)))
+    for place, size in enumerate(wanted):
+        order[place:] = sorted(order[place:], key=lambda axis: (shape[axis] != size, axis))
+    return Advice(
+        f"""# In forward, in place of view or reshape to {tuple(wanted)}:
+x = x.permute({", ".join(map(str, order))})""",
+        f"it is in the model's forward; exchange axes by permute({', '.join(map(str, order))}), not by view or reshape",
+    )
+
+
+def transpose_result(what: str) -> Advice:
+    """An output or a state with the batch ahead, before it is reshaped."""
+    name = "output" if what == "output" else "state"
+    return Advice(
+        f"""# In forward, before {name} is reshaped by view, reshape or flatten:
+{name} = {name}.transpose(0, 1)""",
+        f"it is in the model's forward; {name}.transpose(0, 1) before the {what} is reshaped",
     )
 
 

@@ -28,6 +28,7 @@ from isornn.diagnosis.not_finite import OF_GRADIENT
 from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, Unmeasured
 from isornn.diagnosis.use_checks import (
     AlongBatch,
+    AxesMixed,
     NotDetached,
     ReverseAtStart,
     ShorterUnread,
@@ -44,6 +45,7 @@ _COMPUTES = "computes with NaN or infinite numbers"
 # only costs time.
 CHECKS: tuple[Check, ...] = (
     AlongBatch(),
+    AxesMixed(),
     StateNotCarried(),
     NotDetached(),
     Unused(),

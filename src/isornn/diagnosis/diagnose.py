@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from isornn.capture.axes import reshaped_input
 from isornn.capture.calls import Call, Captured, RecurrentModule, as_called, capture, recurrent_modules
 from isornn.capture.parts import CaptureError
 from isornn.capture.read import reads_repeated_end, reads_reverse_at_its_start, state_sizes, unread_shorter
@@ -147,12 +149,17 @@ def _called(
     called, unmeasured = list[_Called](), _unreadable(model)
     for module in (as_called(module, captured.layers) for module in modules):
         calls = captured.calls[module.module]
-        restarted, given = restarts(module.module, calls), reads_batch(calls, batch)
+        of_calls = partial(
+            Use,
+            restarts=restarts(module.module, calls),
+            reads_batch=reads_batch(calls, batch),
+            reshaped=reshaped_input(calls) or captured.reshaped.get(module.module),
+        )
         found = _sequence(module, captured)
         if isinstance(found, Unmeasured):
             unmeasured.append(found)
             continue
-        use = _use(module, captured, found, restarted, given)
+        use = _use(of_calls, module, captured, found)
         if captured.loss is None:  # gradients are those of the output then, and said what the model reads alone
             found = replace(found, of_output=None, of_ends=None)
         called.append(_Called(module, found, use))
@@ -196,25 +203,21 @@ def _unreadable(model: nn.Module) -> list[Unmeasured]:
     ]
 
 
-def _use(
-    module: RecurrentModule, captured: Captured, found: CapturedSequence, restarted: int, given: bool | None
-) -> Use:
+def _use(of_calls: Callable[..., Use], module: RecurrentModule, captured: Captured, found: CapturedSequence) -> Use:
     own = module.module
     reached = captured.reached.get(own)
     if not any(parameter.requires_grad for parameter in own.parameters()):
         reached = None
     carried, attached = own in captured.carried, captured.carried.get(own, False)
-    return Use(
+    return of_calls(
         reached=reached,
         windows=found.windows,
-        restarts=restarted,
         carried=carried,
         attached=attached,
         held=captured.held.get(own) if carried else None,
         along_batch=own in captured.along_batch,
         unread=unread_shorter(found),
         reverse_at_start=reads_reverse_at_its_start(found, module.directions),
-        reads_batch=given,
         padding_read=reads_repeated_end(found, module.directions),
         state_sizes=state_sizes(module.layers[0].cell.states, found),
     )

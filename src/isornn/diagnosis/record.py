@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -60,7 +60,9 @@ def plain(value: Any) -> Any:
         return {str(name): plain(one) for name, one in value.items()}
     if isinstance(value, tuple | list):
         return [plain(one) for one in value]
-    return value.to_json() if hasattr(value, "to_json") else repr(value)
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    return {one.name: plain(getattr(value, one.name)) for one in fields(value)} if is_dataclass(value) else repr(value)
 
 
 class Record:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from isornn.capture.axes import Reshaped
 from isornn.diagnosis.facts import (
     Amplification,
     Denormals,
@@ -125,6 +126,7 @@ class Use(Record):
             where that is not known, as where the batch is a function.
         padding_read: whether anything is read at steps that only repeat their sequence's last row; ``None`` where that
             is not known.
+        reshaped: which of its input, output and last state is reshaped where axes were to be exchanged, if any.
         state_sizes: by state, the root mean square of what the measured sequence starts from; empty where it is 0.
 
     >>> import torch
@@ -145,6 +147,7 @@ class Use(Record):
     reverse_at_start: bool = False
     reads_batch: bool | None = None
     padding_read: bool | None = None
+    reshaped: Reshaped | None = None
     state_sizes: Mapping[str, float] = field(default_factory=dict)
 
 

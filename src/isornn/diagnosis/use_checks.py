@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 
 from isornn.diagnosis import advice
 from isornn.diagnosis.facts import Memory
@@ -95,6 +96,39 @@ class AlongBatch(OfUse):
             },
             advice.batch_first(),
         )
+
+
+class AxesMixed(OfUse):
+    """Axes are exchanged by a reshape (view, reshape, flatten), which leaves all numbers in their order in memory.
+
+    The input is a view of a tensor that has the same sizes in another order; or a row of the model's output is computed
+    from what would be its own sequence's output or last state, were their first two axes the other way round.
+    """
+
+    kind = "axes_mixed"
+
+    def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
+        wrong = use.reshaped
+        if wrong is None:
+            return None
+        if wrong.what == "input":
+            sentence = (
+                f"Its input {wrong.taken_for} is a tensor {wrong.shape} reshaped. That leaves the numbers in their "
+                "order in memory and exchanges no axes, so that its rows are mixed."
+            )
+            evidence = {"shape of the tensor that the input is a view of": f"{wrong.shape} (bar: sizes in this order)"}
+            return self.finding(layer, sentence, evidence, advice.transpose(wrong.shape, wrong.taken_for))
+        first, second = wrong.taken_for
+        sentence = (
+            f"Its {wrong.what} {wrong.shape} is reshaped as if it were ({first}, {second}, ...), which mixes "
+            f"sequences: row 0 of the model's output is computed from sequences {_listed(wrong.read)}."
+        )
+        evidence = {"sequences that row 0 of the model's output reads": f"{_listed(wrong.read)} (bar: 0 alone)"}
+        return self.finding(layer, sentence, evidence, advice.transpose_result(wrong.what))
+
+
+def _listed(numbers: Sequence[int], most: int = 5) -> str:
+    return ", ".join(map(str, numbers[:most])) + (", ..." if len(numbers) > most else "")
 
 
 class ShorterUnread(OfUse):

@@ -1,0 +1,149 @@
+"""Whether a model takes the axes of what its recurrent modules read and return for what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from isornn.capture.use import tensors_in
+
+if TYPE_CHECKING:
+    from isornn.capture.calls import Call
+
+_AXES = 3  # of a batch of sequences, and of the states of layers
+
+
+def steps_are_rows(module: nn.Module, calls: Sequence[Call], output: Any) -> bool:
+    """Whether row k of the model's output depends on step k of the module's alone, and there on one row alone, its
+    batch's last.
+
+    So it is where a batch (B, T, D) is given to a module that takes (T, B, D), and what should be its last step is
+    read: every row is then computed from the rows before it. A mean over that axis may be one over steps, or over the
+    series of a panel at each step, which is no fault. False without gradients.
+    """
+    if len(calls) != 1 or getattr(module, "batch_first", True) or isinstance(calls[0].output, PackedSequence):
+        return False
+    result = calls[0].output
+    rows = next((one for one in tensors_in(output) if one.requires_grad and one.dim()), None)
+    if rows is None or result.dim() != _AXES:
+        return False
+    steps, batch = result.shape[:2]
+    if min(steps, batch) < 2 or rows.shape[0] != steps or batch in rows.shape:
+        return False
+    try:
+        for k in (0, steps - 1):
+            (found,) = torch.autograd.grad(rows[k].double().sum(), result, retain_graph=True, allow_unused=True)
+            if found is None or found.any(-1).nonzero().tolist() != [[k, batch - 1]]:
+                return False
+    except RuntimeError:  # what the graph has saved was changed in place
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Reshaped:
+    """A tensor whose axes were to be exchanged, by `transpose` or `permute`, and which was reshaped (`view`, `reshape`,
+    `flatten`): its numbers stay in their order in memory, so that those of several rows become one row.
+
+    Args:
+        what: ``"input"``, ``"output"``, or ``"last state"`` of a module.
+        shape: of the tensor.
+        taken_for: the shape, or its first two sizes, by which the numbers were read.
+        read: the sequences that row 0 of the model's output is computed from; empty of an input.
+    """
+
+    what: str
+    shape: tuple[int, ...]
+    taken_for: tuple[int, ...]
+    read: tuple[int, ...] = ()
+
+
+def reshaped_input(calls: Sequence[Call]) -> Reshaped | None:
+    """The first input that is a view of a tensor with the same sizes in another order, as ``x.view(T, B, D)`` of an
+    ``x`` (B, T, D). Axes of size 1 have no order."""
+    for origin in (call.origin for call in calls if call.origin is not None):
+        before, after = ([size for size in sizes if size > 1] for sizes in (origin.whole, origin.shape))
+        if origin.contiguous and before != after and sorted(before) == sorted(after):
+            return Reshaped("input", origin.whole, origin.shape)
+    return None
+
+
+def reshaped_results(calls: Mapping[nn.Module, Sequence[Call]], output: Any) -> dict[nn.Module, Reshaped]:
+    """Modules whose output or last state is reshaped as if its first two axes were the other way round, as by
+    ``h_n.view(B, -1)`` of an ``h_n`` (layers, B, N).
+
+    So it is where the numbers that row b of the model's output has a gradient with respect to would be those of
+    sequence b if they were, and are not so of row 0. Rows 0, 1 and the last are looked at.
+    """
+    rows = next((one for one in tensors_in(output) if one.requires_grad and one.dim()), None)
+    if rows is None:
+        return {}
+    results = [one for own, made in calls.items() if len(made) == 1 for one in _results(own, made[0])]
+    results = [one for one in results if one.sequences == len(rows)]
+    for row in (0, 1, len(rows) - 1):
+        if results:
+            results = _read_as_exchanged(results, rows, row)
+    return {
+        one.module: Reshaped(one.what, tuple(one.tensor.shape), (len(rows), one.others), one.read) for one in results
+    }
+
+
+@dataclass
+class _Result:
+    """A tensor that a module returned: its first two axes are those of its sequences and of others, steps or layers."""
+
+    module: nn.Module
+    what: str
+    tensor: Tensor
+    batch_first: bool
+    read: tuple[int, ...] = ()
+
+    @property
+    def sequences(self) -> int:
+        return self.tensor.shape[0 if self.batch_first else 1]
+
+    @property
+    def others(self) -> int:
+        return self.tensor.shape[1 if self.batch_first else 0]
+
+    def sequences_at(self, places: Tensor, *, exchanged: bool) -> Tensor:
+        """Of which sequence the numbers at these places of the first two axes, counted through, are."""
+        if self.batch_first != exchanged:
+            return places // self.others
+        return places % self.sequences
+
+
+def _results(module: nn.Module, call: Call) -> list[_Result]:
+    """Those of which exchanged axes can be told."""
+    if not call.tracked:
+        return []
+    found = [_Result(module, "last state", part, batch_first=False) for part in call.final]
+    if not isinstance(call.output, PackedSequence):
+        found.append(_Result(module, "output", call.output, bool(getattr(module, "batch_first", False))))
+    found = [one for one in found if one.tensor.dim() == _AXES and one.tensor.requires_grad]
+    return [one for one in found if one.sequences > 1 < one.others != one.sequences]
+
+
+def _read_as_exchanged(results: Sequence[_Result], rows: Tensor, row: int) -> list[_Result]:
+    """Those of which the row reads what would be its own if their first two axes were exchanged, not what is."""
+    try:
+        gradients = torch.autograd.grad(
+            rows[row].double().sum(), [one.tensor for one in results], retain_graph=True, allow_unused=True
+        )
+    except RuntimeError:  # what the graph has saved was changed in place
+        return []
+    found = []
+    for one, gradient in zip(results, gradients, strict=True):
+        places = torch.zeros(0) if gradient is None else gradient.flatten(0, 1).any(-1).nonzero().flatten()
+        if not len(places) or not bool((one.sequences_at(places, exchanged=True) == row).all()):
+            continue
+        if row == 0:
+            one.read = tuple(one.sequences_at(places, exchanged=False).unique().tolist())
+        if one.read != (0,):
+            found.append(one)
+    return found

@@ -1,0 +1,134 @@
+"""Axes that a model exchanges by a reshape: sequences, steps or features are mixed, and nothing else fails."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import isornn
+from isornn.diagnosis import findings, measure
+
+B, T, D, N = 12, 30, 4, 8
+X = torch.randn(B, T, D, generator=torch.Generator().manual_seed(0))
+
+
+class Reader(nn.Module):
+    def __init__(self, read, rnn, features=N):
+        super().__init__()
+        self.read, self.rnn, self.head = read, rnn, nn.Linear(features, 3)
+
+    def forward(self, x):
+        return self.head(self.read(self.rnn, x))
+
+
+def found(model, batch=X, **options):
+    return {one.kind: one for one in findings(measure(model, batch, **options))}.get("axes_mixed")
+
+
+def gru(layers=1, inputs=D, **options):
+    return nn.GRU(inputs, N, layers, batch_first=True, **options)
+
+
+def time_first():
+    return nn.GRU(D, N)
+
+
+def steps_first(x):
+    return x.transpose(0, 1)
+
+
+MIXED = {
+    "states of layers": (lambda rnn, x: rnn(x)[1].view(B, -1), gru(2), 2 * N),
+    "states of directions": (lambda rnn, x: rnn(x)[1].view(B, -1), gru(bidirectional=True), 2 * N),
+    "cells": (lambda rnn, x: rnn(x)[1][1].reshape(B, -1), isornn.nn.LSTM(D, N, 3, batch_first=True), 3 * N),
+    "last step": (lambda rnn, x: rnn(steps_first(x))[0].reshape(B, T, N)[:, -1], time_first(), N),
+    "every step": (lambda rnn, x: rnn(steps_first(x))[0].reshape(B, T, N), time_first(), N),
+    "flattened": (lambda rnn, x: rnn(steps_first(x))[0].reshape(B, -1), time_first(), T * N),
+    "read as time first": (lambda rnn, x: rnn(x)[0].reshape(T, B, N)[-1], gru(), N),
+    "input": (lambda rnn, x: rnn(x.view(T, B, D))[0][-1], time_first(), N),
+    "channels first": (lambda rnn, x: rnn(x.view(B, D, T))[0][:, -1], gru(inputs=T), N),
+}
+
+
+def pooled(rnn, x):
+    output = rnn(x)[0]
+    return output.mean(1) + output.mean((0, 1))
+
+
+def compared(rnn, x):
+    states = rnn(x)[1][-1]
+    return (states @ states.T).softmax(-1) @ states
+
+
+SOUND = {
+    "states of layers": (lambda rnn, x: steps_first(rnn(x)[1]).reshape(B, -1), gru(2), 2 * N),
+    "states of directions": (lambda rnn, x: torch.cat(list(rnn(x)[1]), -1), gru(bidirectional=True), 2 * N),
+    "states of one layer": (lambda rnn, x: rnn(x)[1].view(B, -1), gru(), N),
+    "last step": (lambda rnn, x: rnn(steps_first(x))[0].transpose(0, 1)[:, -1], time_first(), N),
+    "every step": (lambda rnn, x: rnn(x)[0].reshape(-1, N), gru(), N),
+    "time first": (lambda rnn, x: rnn(steps_first(x))[0], time_first(), N),
+    "flattened": (lambda rnn, x: rnn(x)[0].reshape(B, -1), gru(), T * N),
+    "pooled over sequences": (pooled, gru(), N),
+    "attention between sequences": (compared, gru(2), N),
+    "input": (lambda rnn, x: rnn(steps_first(x).contiguous())[0][-1], time_first(), N),
+    "one feature": (lambda rnn, x: rnn(x[..., :1].reshape(B, 1, T).view(B, T, 1))[0][:, -1], gru(inputs=1), N),
+    "patches": (lambda rnn, x: rnn(x.reshape(B, T // 5, 5 * D))[0][:, -1], gru(inputs=5 * D), N),
+    "kept in memory as it was": (lambda rnn, x: rnn(steps_first(steps_first(x).tanh()))[0][:, -1], gru(), N),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("target", [None, torch.arange(B)])
+def test_axes_exchanged_by_a_reshape_are_named(name, target):
+    read, rnn, features = MIXED[name]
+    loss = None if target is None else lambda output: (output.double() * output.shape[0]).square().sum()
+    one = found(Reader(read, rnn, features), target=loss)
+    assert one is not None and one.layer == "rnn l0"
+    json.dumps(one.to_json(), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_models_that_keep_their_rows_apart_or_mix_them_otherwise_are_no_fault(name):
+    read, rnn, features = SOUND[name]
+    assert found(Reader(read, rnn, features)) is None
+
+
+def test_what_is_mixed_and_what_to_write():
+    read, rnn, features = MIXED["states of layers"]
+    one = found(Reader(read, rnn, features))
+    assert "last state (2, 12, 8) is reshaped as if it were (12, 2, ...)" in one.sentence
+    assert one.evidence == {"sequences that row 0 of the model's output reads": "0, 1 (bar: 0 alone)"}
+    assert "state = state.transpose(0, 1)" in one.remedy
+    for name, order in (("input", "1, 0, 2"), ("channels first", "0, 2, 1")):
+        read, rnn, features = MIXED[name]
+        assert f"x = x.permute({order})" in found(Reader(read, rnn, features)).remedy
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_following_the_advice_leaves_nothing(layers):
+    """Rows of the output then depend on their own sequence alone, by another route: changed inputs of the others."""
+
+    def read(rnn, x):
+        state = rnn(x)[1]
+        return (state.transpose(0, 1) if mended else state).reshape(B, -1)
+
+    mended = False
+    model = Reader(read, nn.GRU(D, N, layers, batch_first=True), layers * N)
+    others = torch.cat([X[:1], torch.randn(B - 1, T, D, generator=torch.Generator().manual_seed(1))])
+    assert found(model) is not None and not torch.equal(model(X)[0], model(others)[0])
+    mended = True
+    assert found(model) is None and torch.allclose(model(X)[0], model(others)[0], atol=1e-6)
+
+
+def test_the_layers_below_a_reshaped_one_are_not_named():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.below, self.above, self.head = nn.GRU(D, N), nn.GRU(N, N, 2), nn.Linear(2 * N, 3)
+
+        def forward(self, x):
+            return self.head(self.above(self.below(x.transpose(0, 1))[0])[1].view(B, -1))
+
+    kinds = [(one.kind, one.layer) for one in findings(measure(Two(), X)) if one.kind == "axes_mixed"]
+    assert kinds == [("axes_mixed", "above l0")]
