@@ -40,6 +40,7 @@ KINDS = (
     "unnormalised_state",
     "unused",
     "vanishing",
+    "zero_gradient",
 )
 
 
@@ -546,6 +547,22 @@ def states_reshaped() -> Patient:
     return Patient("states_reshaped", "axes_mixed", StatesReshaped(gru, 64), _noise(6, 100, 5), 100)
 
 
+class PaddedFurther(LastOutput):
+    """Reads the last of more steps than any sequence has."""
+
+    def forward(self, x: Tensor | PackedSequence) -> Tensor:
+        out, _ = pad_packed_sequence(self.recurrent(x)[0], batch_first=True, total_length=120)
+        return self.readout(out[:, -1])
+
+
+def beyond_the_ends() -> Patient:
+    lstm = nn.LSTM(5, 32, batch_first=True)
+    critical_(lstm, 100, _g(124))
+    lengths = torch.tensor([100, 33, 70, 41, 98, 60])
+    packed = pack_padded_sequence(_noise(6, 100, 5), lengths, batch_first=True, enforce_sorted=False)
+    return Patient("beyond_the_ends", "zero_gradient", PaddedFurther(lstm, 32), packed, 100)
+
+
 def padding_read() -> Patient:
     lstm = nn.LSTM(5, 32, batch_first=True)
     critical_(lstm, 60, _g(121))
@@ -597,7 +614,7 @@ FLAWED: tuple[Callable[[], Patient], ...] = (
     forget_bias_3,
     *(padded_lstm, padded_gru, padded_steps_first),
     *(raw_pixels, raw_sensor, tiny_volts),
-    *(batch_as_time, states_reshaped, padding_read, reverse_read_early, large_start),
+    *(batch_as_time, states_reshaped, beyond_the_ends, padding_read, reverse_read_early, large_start),
 )
 HEALTHY: tuple[Callable[[], Patient], ...] = (
     critical_lstm,

@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 import isornn
 from isornn.diagnosis import findings, measure
 
-OF_READ = {"along_batch", "shorter_unread", "reverse_at_start"}
+OF_READ = {"along_batch", "shorter_unread", "reverse_at_start", "zero_gradient"}
 X = torch.randn(12, 30, 4, generator=torch.Generator().manual_seed(0))
 LENGTHS = torch.tensor([30, 12, 7, 30, 25, 16, 9, 5, 29, 11, 14, 8])
 LABELS = torch.arange(12) % 3
@@ -158,3 +158,32 @@ def test_episodes_that_are_not_read_are_no_padding():
     done = torch.zeros(12, 30)
     done[torch.arange(12), 3 + torch.arange(12)] = 1.0
     assert not found(Episodes(), (X, done))
+
+
+def beyond(output, state):
+    return nn.functional.pad(output, (0, 0, 0, 5))[:, -1]
+
+
+def dead(output, state):
+    return (output[:, -1] - 2).relu()
+
+
+def masked(output, state):
+    return output[:, -1] * torch.zeros(12, 1)
+
+
+@pytest.mark.parametrize("read", [beyond, dead, masked])
+def test_a_gradient_that_is_exactly_0_is_named(read):
+    one = found(Classifier(read, batch_first=True), (X, LENGTHS))
+    assert set(one) == {"zero_gradient"} and "exactly 0, in 1 call" in one["zero_gradient"].sentence
+
+
+def test_a_gradient_that_a_batch_or_the_first_update_alone_lacks_is_no_fault():
+    head_of_zeros = Classifier(last, batch_first=True)
+    nn.init.zeros_(head_of_zeros.head.weight)
+    assert not found(head_of_zeros, X)
+    satisfied = Classifier(last, batch_first=True)
+    assert not found(satisfied, X, target=lambda output: (output - 100).relu().sum())
+    returns_its_state = Classifier(dead, batch_first=True)
+    returns_its_state.register_forward_hook(lambda module, given, output: (output, module.rnn(given[0])[1]))
+    assert not found(returns_its_state, X)

@@ -167,6 +167,20 @@ def reached_by(output: Any, calls: Mapping[nn.Module, Sequence[Call]]) -> dict[n
     return {module: module in found for module in tracked}
 
 
+def gradient_is_zero(model: nn.Module, module: nn.Module, calls: Sequence[Call]) -> bool:
+    """Whether the gradient that was taken is exactly 0 with respect to all that the module's calls returned.
+
+    False where it may be so at first alone: some tensor of the model's other parameters, which is no bias, is 0, as a
+    head's weights or a factor that begin with 0.
+    """
+    if not calls or any(call.recomputed or call.of_output is None or call.of_final is None for call in calls):
+        return False
+    gradients = [_data(part) for call in calls for part in (call.of_output, *(call.of_final or ()))]
+    own = {id(parameter) for parameter in module.parameters()}
+    others = [tensor for name, tensor in model.named_parameters() if id(tensor) not in own and "bias" not in name]
+    return not any(map(torch.any, gradients)) and all(map(torch.any, others))
+
+
 def random_sum(output: Any) -> Tensor:
     """Of all numbers in an output that have a gradient, with random weights that are the same for equal outputs.
 

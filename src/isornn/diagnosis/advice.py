@@ -105,6 +105,16 @@ return head(output[:, -1])""",
     )
 
 
+def nonzero_gradient() -> Advice:
+    """Whatever makes a gradient exactly 0."""
+    return Advice(
+        """# In forward, between the layer's results and the model's output: is padding read in
+# their place (pad_packed_sequence with total_length), is a ReLU 0 for all of the
+# batch, or a factor or mask 0?""",
+        "it is in the model's forward; find what is 0 for the whole batch: padding, a ReLU, a factor, a mask",
+    )
+
+
 def reach() -> Advice:
     """A batch that the layer gets to see."""
     return Advice(

@@ -36,6 +36,7 @@ from isornn.diagnosis.use_checks import (
     StateNotCarried,
     Truncated,
     Unused,
+    ZeroGradient,
 )
 
 NOT_REACHED = "not_reached"
@@ -49,6 +50,7 @@ CHECKS: tuple[Check, ...] = (
     StateNotCarried(),
     NotDetached(),
     Unused(),
+    ZeroGradient(),
     ShorterUnread(),
     Exploding(),
     Amplified(),

@@ -126,6 +126,8 @@ class Use(Record):
             where that is not known, as where the batch is a function.
         padding_read: whether anything is read at steps that only repeat their sequence's last row; ``None`` where that
             is not known.
+        zero_gradient: whether the gradient of the model's output with respect to them is exactly 0; not looked at where
+            a target is given.
         reshaped: which of its input, output and last state is reshaped where axes were to be exchanged, if any.
         state_sizes: by state, the root mean square of what the measured sequence starts from; empty where it is 0.
 
@@ -147,6 +149,7 @@ class Use(Record):
     reverse_at_start: bool = False
     reads_batch: bool | None = None
     padding_read: bool | None = None
+    zero_gradient: bool = False
     reshaped: Reshaped | None = None
     state_sizes: Mapping[str, float] = field(default_factory=dict)
 

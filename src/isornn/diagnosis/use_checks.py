@@ -47,6 +47,27 @@ class Unused(OfUse):
         )
 
 
+class ZeroGradient(OfUse):
+    """A graph leads from the model's output to the module's results, and all gradients along it are exactly 0.
+
+    Not looked at where a target is given, whose loss may be 0, nor where a weight of the model is 0 throughout.
+    """
+
+    kind = "zero_gradient"
+
+    def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
+        if not (use.reached and use.zero_gradient):
+            return None
+        calls = counted(layer.info.calls, "call")
+        return self.finding(
+            layer,
+            f"The gradient of the model's output with respect to all of its results is exactly 0, in {calls}: such "
+            "batches do not train it.",
+            {"numbers in that gradient which are not 0": f"none, in {calls} (bar: 1)"},
+            advice.nonzero_gradient(),
+        )
+
+
 class StateNotCarried(OfUse):
     """At least three calls start at state 0 one after the other although they read consecutive parts of one sequence.
 
