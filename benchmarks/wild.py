@@ -1,4 +1,4 @@
-"""Models from real packages: is each named for what it is, and is no sound one called ill?
+"""Models from real packages: is what is wrong with each found, and nothing in a sound one?
 
     python benchmarks/wild.py --environments FOLDER [--half first] [--host darts]
 
@@ -6,7 +6,7 @@ FOLDER has an environment for each host, FOLDER/darts/bin/python and so on, with
 ``make hosts`` leaves them in .hosts; this checkout is put on their path. A host without one, as transformers, runs in
 this Python. Cases and the verdicts expected of them are in wild_hosts, first.py and second.py:
 30 on which rules were fixed, 30 that were tried afterwards. A case is right if the expected kind is found and none but
-what follows from it; a sound model if nothing is found. Wanted: 95 % right, no sound model called ill.
+what follows from it; a sound model if nothing is found. Wanted: 95 % right, no finding in a sound model.
 """
 
 from __future__ import annotations
@@ -121,9 +121,9 @@ def main() -> None:
         print(f"\n{half} half")
         show(COLUMNS, shown)
         right = sum(map(is_right, rows))
-        ill = sum(bool(row["found"]) for row in rows if row["expected"] is None)
+        flagged = sum(bool(row["found"]) for row in rows if row["expected"] is None)
         sound = sum(row["expected"] is None for row in rows)
-        print(f"{right} of {len(rows)} right; {ill} of {sound} sound ones called ill")
+        print(f"{right} of {len(rows)} right; {flagged} of {sound} sound ones have findings")
     if arguments.json:
         arguments.json.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
 

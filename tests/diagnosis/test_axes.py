@@ -111,13 +111,13 @@ def test_following_the_advice_leaves_nothing(layers):
 
     def read(rnn, x):
         state = rnn(x)[1]
-        return (state.transpose(0, 1) if mended else state).reshape(B, -1)
+        return (state.transpose(0, 1) if fixed else state).reshape(B, -1)
 
-    mended = False
+    fixed = False
     model = Reader(read, nn.GRU(D, N, layers, batch_first=True), layers * N)
     others = torch.cat([X[:1], torch.randn(B - 1, T, D, generator=torch.Generator().manual_seed(1))])
     assert found(model) is not None and not torch.equal(model(X)[0], model(others)[0])
-    mended = True
+    fixed = True
     assert found(model) is None and torch.allclose(model(X)[0], model(others)[0], atol=1e-6)
 
 

@@ -60,16 +60,16 @@ def test_none_are_looked_for_in_half_precision(monkeypatch):
     assert float(found.backward.log_norm["all"][-1]) < math.log(torch.finfo(torch.bfloat16).tiny)
 
 
-@pytest.mark.parametrize("healthy", ["critical", "all steps are read", "short", "float64"])
-def test_nothing_is_timed_where_there_are_none(healthy, monkeypatch):
+@pytest.mark.parametrize("sound", ["critical", "all steps are read", "short", "float64"])
+def test_nothing_is_timed_where_there_are_none(sound, monkeypatch):
     monkeypatch.setattr(denormals_file, "_in_thread", lambda *_: pytest.fail("a pass was run"))
     model, x = default_lstm()
     target = last_step
-    if healthy == "critical":
+    if sound == "critical":
         critical_(model, T)
-    elif healthy == "all steps are read":
+    elif sound == "all steps are read":
         target = lambda output: output[0].square().mean()  # noqa: E731
-    elif healthy == "short":
+    elif sound == "short":
         x = x[:60]
     else:
         model, x = model.double(), x.double()

@@ -11,9 +11,9 @@ from scipy import stats
 from torch import nn
 
 import isornn
+import known_models
+import known_models_held_out
 import own_cells
-import patients
-import patients_held_out
 from isornn.diagnosis import CANNOT_TELL, KINDS, Finding, advice, findings, fix_, measure
 from isornn.diagnosis.fixes import Fix, redraw_, redraw_fix
 from isornn.diagnosis.kolmogorov_smirnov import kolmogorov_smirnov
@@ -21,9 +21,9 @@ from isornn.diagnosis.weights import untrained_evidence, weight_facts
 from isornn.nn.gate_tensors import recurrent_layers
 
 
-def told(patient):
-    said = findings(measure(patient.model, patient.batch, patient.length, theory=False))
-    # What denormal numbers cost is the machine's, not the patient's; see below.
+def told(known):
+    said = findings(measure(known.model, known.batch, known.length, theory=False))
+    # What denormal numbers cost is the machine's, not the known's; see below.
     found = [finding for finding in said if finding.kind != "denormals"]
     for finding in found:
         json.dumps(finding.to_json(), allow_nan=False)
@@ -33,8 +33,12 @@ def told(patient):
     return found
 
 
-def test_there_is_a_patient_for_every_kind():
-    assert set(KINDS) - {"denormals", "not_finite"} == set(patients.KINDS) == {made().kind for made in patients.FLAWED}
+def test_there_is_a_model_for_every_kind():
+    assert (
+        set(KINDS) - {"denormals", "not_finite"}
+        == set(known_models.KINDS)
+        == {made().kind for made in known_models.FLAWED}
+    )
 
 
 def names(found):
@@ -42,17 +46,17 @@ def names(found):
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
-@pytest.mark.parametrize("made", [*patients.FLAWED, *patients_held_out.FLAWED], ids=lambda made: made.__name__)
+@pytest.mark.parametrize("made", [*known_models.FLAWED, *known_models_held_out.FLAWED], ids=lambda made: made.__name__)
 def test_the_kind_is_named_and_no_other(made):
-    patient = made()
-    found = told(patient)
-    assert patient.kind in names(found)
-    assert names(found) <= {patient.kind} | patient.also
+    known = made()
+    found = told(known)
+    assert known.kind in names(found)
+    assert names(found) <= {known.kind} | known.also
     order = [*KINDS, CANNOT_TELL]
     assert [finding.kind for finding in found] == sorted((v.kind for v in found), key=order.index)
 
 
-@pytest.mark.parametrize("made", [*patients.HEALTHY, *patients_held_out.HEALTHY], ids=lambda made: made.__name__)
+@pytest.mark.parametrize("made", [*known_models.SOUND, *known_models_held_out.SOUND], ids=lambda made: made.__name__)
 def test_the_healthy_are_not_called_ill(made):
     assert names(told(made())) == set()
 
@@ -74,8 +78,8 @@ def amplifications(model, x, target):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_gradient_of_any_loss_is_called_amplified_by_the_recurrence_alone(loss):
     """Whatever the loss's units: a sum over 60 x 16 x 64 entries is not, in a network that amplifies nothing."""
-    patient = patients.coupled_relu()
-    (found,), layer = amplifications(patient.model.recurrent, patient.batch, LOSSES[loss])
+    known = known_models.coupled_relu()
+    (found,), layer = amplifications(known.model.recurrent, known.batch, LOSSES[loss])
     assert layer.amplification.of_loss and layer.amplification.log.error() == 0
     assert "the gradient of the loss" in found.sentence
     for make in (nn.RNN, nn.GRU, nn.LSTM):
@@ -84,13 +88,13 @@ def test_a_gradient_of_any_loss_is_called_amplified_by_the_recurrence_alone(loss
             model = make(8, 64)
             if start is not None:
                 start(model, 60)
-            found, layer = amplifications(model, patient.batch, LOSSES[loss])
+            found, layer = amplifications(model, known.batch, LOSSES[loss])
             assert not found and layer.amplification.log.number() < 1
 
 
 def test_growth_that_the_loss_does_not_see_does_not_count():
-    patient = patients.coupled_relu()
-    found, layer = amplifications(patient.model.recurrent, patient.batch, lambda output: output[0][..., 1:].mean())
+    known = known_models.coupled_relu()
+    found, layer = amplifications(known.model.recurrent, known.batch, lambda output: output[0][..., 1:].mean())
     assert not found and layer.amplification.log.number() < 1
 
 
@@ -139,9 +143,9 @@ def test_the_law_of_the_largest_distance_is_that_of_scipy():
 
 
 @pytest.mark.parametrize("cell", ["peephole", "t_lstm"])
-def test_patients_start_as_isometric_does(cell):
-    (length,) = patients.SOLVED[cell]
-    written = patients.critical_spec(cell, length)
+def test_known_models_start_as_isometric_does(cell):
+    (length,) = known_models.SOLVED[cell]
+    written = known_models.critical_spec(cell, length)
     solved = isornn.isometric(written.cell, length).spec
     assert solved.gates.keys() == written.gates.keys()
     for name, gate in solved.gates.items():
@@ -154,14 +158,14 @@ def test_patients_start_as_isometric_does(cell):
             assert (gate.bias_law.low, gate.bias_law.high) == pytest.approx((own.bias_law.low, own.bias_law.high))
 
 
-QUICK = (patients.default_rnn, patients.exploding_relu, patients.doubled_deep_gru)
+QUICK = (known_models.default_rnn, known_models.exploding_relu, known_models.doubled_deep_gru)
 
 
-@pytest.mark.parametrize("made", [*QUICK[:2], patients.stacked_gru], ids=lambda made: made.__name__)
-def test_fix_mends_the_weights(made):
-    patient = made()
-    assert fix_(patient.model, told(patient), generator=torch.Generator().manual_seed(1))
-    assert names(told(patient)) == set()
+@pytest.mark.parametrize("made", [*QUICK[:2], known_models.stacked_gru], ids=lambda made: made.__name__)
+def test_fix_corrects_the_weights(made):
+    known = made()
+    assert fix_(known.model, told(known), generator=torch.Generator().manual_seed(1))
+    assert names(told(known)) == set()
 
 
 def test_which_of_two_biases_is_meant_is_left_to_the_user():
@@ -182,23 +186,23 @@ def test_which_of_two_biases_is_meant_is_left_to_the_user():
 
 @pytest.mark.parametrize("made", QUICK, ids=lambda made: made.__name__)
 def test_remedies_run_as_printed_and_mend(made):
-    patient = made()
-    found = told(patient)
-    assert {finding.kind for finding in found} >= {patient.kind}
+    known = made()
+    found = told(known)
+    assert {finding.kind for finding in found} >= {known.kind}
     torch.manual_seed(2)
     for remedy in dict.fromkeys(finding.remedy for finding in found):
-        exec(remedy, {"model": patient.model, "batch": patient.batch})
-    assert names(told(patient)) == set()
+        exec(remedy, {"model": known.model, "batch": known.batch})
+    assert names(told(known)) == set()
 
 
 def test_orthogonal_by_gate_keeps_all_else():
-    patient = patients.stacked_lstm()
-    lstm = patient.model.recurrent
+    known = known_models.stacked_lstm()
+    lstm = known.model.recurrent
     before = {name: value.clone() for name, value in lstm.state_dict().items()}
-    stacked = [finding for finding in told(patient) if finding.kind == "stacked_orthogonal"]
+    stacked = [finding for finding in told(known) if finding.kind == "stacked_orthogonal"]
     for mend in (
-        lambda: fix_(patient.model, stacked, generator=torch.Generator().manual_seed(0)),
-        lambda: exec(stacked[0].remedy, {"model": patient.model}),
+        lambda: fix_(known.model, stacked, generator=torch.Generator().manual_seed(0)),
+        lambda: exec(stacked[0].remedy, {"model": known.model}),
     ):
         lstm.load_state_dict(before)
         mend()
@@ -208,11 +212,11 @@ def test_orthogonal_by_gate_keeps_all_else():
 
 
 def test_remedies_of_data():
-    packing, scaling = patients.padded_gru(), patients.raw_sensor()
+    packing, scaling = known_models.padded_gru(), known_models.raw_sensor()
     known: dict[str, Any] = {}
     exec(told(packing)[0].remedy, known)
     packed = known["packed"](packing.batch, torch.tensor([100, 95, 60, 50, 50, 40, 30, 25]))
-    whole = patients.LastOfPacked(packing.model.recurrent, 64)
+    whole = known_models.LastOfPacked(packing.model.recurrent, 64)
     assert names(findings(measure(whole, packed, packing.length, theory=False))) == set()
     exec(told(scaling)[0].remedy, known)
     scaled = known["normalised"](scaling.batch, scaling.batch)
@@ -220,30 +224,30 @@ def test_remedies_of_data():
 
 
 def test_what_lies_in_the_data_is_left_to_the_user():
-    patient = patients.padded_gru()
-    before = [value.clone() for value in patient.model.state_dict().values()]
-    (said,) = fix_(patient.model, told(patient))
+    known = known_models.padded_gru()
+    before = [value.clone() for value in known.model.state_dict().values()]
+    (said,) = fix_(known.model, told(known))
     assert said.startswith("recurrent l0: left alone (padding): it is in the data; ")
     unsure = Finding(CANNOT_TELL, "recurrent l0", "", {})
-    assert fix_(patient.model, [*told(patient), unsure])[0] == said
-    assert all(torch.equal(a, b) for a, b in zip(before, patient.model.state_dict().values(), strict=True))
+    assert fix_(known.model, [*told(known), unsure])[0] == said
+    assert all(torch.equal(a, b) for a, b in zip(before, known.model.state_dict().values(), strict=True))
 
 
 @pytest.mark.parametrize("steps", [1, 30])
 def test_a_trained_layer_is_left_alone(steps):
     """Already one step of an optimiser moves biases apart that were equal, and matrices off the orthogonal ones."""
-    patient = patients.vanishing_rnn()
-    optimiser = torch.optim.Adam(patient.model.parameters(), 0.01)
+    known = known_models.vanishing_rnn()
+    optimiser = torch.optim.Adam(known.model.parameters(), 0.01)
     for _ in range(steps):
         optimiser.zero_grad()
-        patient.model(patient.batch[:10]).square().mean().backward()
+        known.model(known.batch[:10]).square().mean().backward()
         optimiser.step()
-    before = [value.clone() for value in patient.model.state_dict().values()]
-    found = told(patient)
+    before = [value.clone() for value in known.model.state_dict().values()]
+    found = told(known)
     assert "throws away # what it has learnt" in " ".join(found[0].remedy.split())
-    (said,) = fix_(patient.model, found)
+    (said,) = fix_(known.model, found)
     assert said.startswith("recurrent l0: left alone (vanishing): it looks trained")
-    assert all(torch.equal(a, b) for a, b in zip(before, patient.model.state_dict().values(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(before, known.model.state_dict().values(), strict=True))
 
 
 def test_a_narrow_layer_is_left_alone_for_its_few_weights():
@@ -263,19 +267,19 @@ def test_a_cell_that_is_not_pointwise_is_drawn_orthogonal():
 def test_parametrised_weights_are_left_alone():
     rnn = nn.RNN(4, 32)
     nn.utils.parametrizations.orthogonal(rnn, "weight_hh_l0")
-    ill = Finding("vanishing", "RNN l0", "", {}, Fix(redraw_, "RNN l0", (50,)))
-    (said,) = fix_(rnn, [ill])
+    found = Finding("vanishing", "RNN l0", "", {}, Fix(redraw_, "RNN l0", (50,)))
+    (said,) = fix_(rnn, [found])
     assert said.startswith("RNN l0: left alone (vanishing): ") and "is not a parameter" in said
 
 
-def test_a_stack_that_is_kept_orthogonal_is_mended_too():
+def test_a_stack_that_is_kept_orthogonal_is_fixed_too():
     """torch's own parametrisation of an LSTM's matrix does to the stack what is meant for each gate."""
     lstm = nn.LSTM(4, 24)
     nn.utils.parametrizations.orthogonal(lstm, "weight_hh_l0")
     x = torch.randn(20, 6, 4)
-    ill = findings(measure(lstm, x, 20, theory=False))[0]
-    assert ill.kind == "stacked_orthogonal"
-    exec(ill.remedy, {"model": lstm})
+    found = findings(measure(lstm, x, 20, theory=False))[0]
+    assert found.kind == "stacked_orthogonal"
+    exec(found.remedy, {"model": lstm})
     assert "stacked_orthogonal" not in names(findings(measure(lstm, x, 20, theory=False)))
 
 
@@ -347,7 +351,7 @@ class Named(own_cells.Gated):
 
 
 @pytest.mark.parametrize("cell", [own_cells.Gated(), own_cells.Gated("hard_sigmoid"), Named()], ids=repr)
-def test_an_own_cells_doubled_bias_is_named_and_mended(cell):
+def test_an_own_cells_doubled_bias_is_named_and_fixed(cell):
     torch.manual_seed(0)
     model = nn.Sequential(isornn.nn.RNN(cell, 4, 64, num_layers=2))
     for layer in range(2):

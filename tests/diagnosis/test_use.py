@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import isornn
-import patients
+import known_models
 from isornn.capture.use import tensors_in
 from isornn.diagnosis import Monitor, findings, measure
 
@@ -230,7 +230,7 @@ def stepped(net, x):
     return out[0]
 
 
-@pytest.mark.parametrize("made", [patients.kept_state, patients.kept_graph], ids=lambda made: made.__name__)
+@pytest.mark.parametrize("made", [known_models.kept_state, known_models.kept_graph], ids=lambda made: made.__name__)
 def test_a_run_for_the_state_leaves_no_trace(made):
     model = made().model
     batch = made().batch

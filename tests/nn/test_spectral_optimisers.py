@@ -224,8 +224,8 @@ def test_what_is_orthogonal_is_told_from_what_is_not(units: int, dtype: torch.dt
 def test_the_retraction_is_orthogonal_whatever_it_is_given() -> None:
     orthogonal = haar((3, N, N), generator()).float()
     torch.testing.assert_close(retracted(orthogonal), orthogonal, rtol=0, atol=1e-6)
-    ill = orthogonal * torch.logspace(-6, 6, N)
-    for basis in (torch.zeros(N, N), torch.ones(N, N), ill, torch.randn(N, N, generator=generator())):
+    stretched = orthogonal * torch.logspace(-6, 6, N)
+    for basis in (torch.zeros(N, N), torch.ones(N, N), stretched, torch.randn(N, N, generator=generator())):
         assert_orthogonal(retracted(basis))
 
 

@@ -109,7 +109,7 @@ def test_a_healthy_model_has_no_verdict(model: nn.Module, batch: torch.Tensor) -
     assert report.fix_() == []
 
 
-def test_it_mends_only_when_told_to(model: nn.Module, batch: torch.Tensor) -> None:
+def test_it_changes_weights_only_when_told_to(model: nn.Module, batch: torch.Tensor) -> None:
     report = diagnose(model, batch, theory=False)
     (done,) = report.fix_(torch.Generator().manual_seed(0))
     assert "0 l0" in done

@@ -57,10 +57,10 @@ def test_a_failed_run_stops_no_other_and_is_not_repeated(tmp_path: Path) -> None
 def test_failed_runs_wait_again_when_asked(tmp_path: Path) -> None:
     run_sweep({"a": {"to": 3, "fails_at": 1}}, tmp_path, count, LocalWorkers(1))
 
-    def mended(configuration: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    def repaired(configuration: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
         return count({**configuration, "fails_at": None}, folder, progress)
 
-    runs = run_sweep({"a": {"to": 3, "fails_at": 1}}, tmp_path, mended, LocalWorkers(1), retry_failed=True)
+    runs = run_sweep({"a": {"to": 3, "fails_at": 1}}, tmp_path, repaired, LocalWorkers(1), retry_failed=True)
     assert states(runs) == ["finished"] and runs[0].takes == 2
     assert steps(tmp_path / "a") == [0, 1, 2]
 

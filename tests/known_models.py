@@ -1,7 +1,7 @@
-"""Models that are ill in one known way each, and healthy ones, as people build them.
+"""Models that have one known flaw each, and sound ones, as people build them.
 
 What is wrong is done with plain torch, as a user would do it, and by nothing that the diagnosis measures with. Beside
-its own kind a patient may show what follows from it (``also``): a network whose gates are shut does vanish.
+its own kind a model may show what follows from it (``also``): a network whose gates are shut does vanish.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ KINDS = (
 
 
 @dataclass(frozen=True)
-class Patient:
+class KnownModel:
     """A model, what it is given, how far it has to see, and what is wrong with it (``None``: nothing)."""
 
     name: str
@@ -204,106 +204,106 @@ def critical_(module: nn.Module, length: int, generator: torch.Generator) -> Non
     isornn.init.apply_(module, critical_spec(cell, length), generator=generator)
 
 
-# ---- ill ----
+# ---- flawed ----
 
 
-def vanishing_rnn() -> Patient:
+def vanishing_rnn() -> KnownModel:
     rnn = nn.RNN(8, 64)
     isornn.init.orthogonal_(rnn, generator=_g(1))
     _scaled(rnn, "weight_hh", 0.5)
-    return Patient("vanishing_rnn", "vanishing", Reader(rnn, 64), _noise(100, 16, 8), 100)
+    return KnownModel("vanishing_rnn", "vanishing", Reader(rnn, 64), _noise(100, 16, 8), 100)
 
 
-def vanishing_lstm() -> Patient:
+def vanishing_lstm() -> KnownModel:
     lstm = nn.LSTM(20, 96, batch_first=True)
     isornn.init.standard_(lstm, generator=_g(2))
     _filled(lstm, "bias_ih", 1, 4, -2.0)
     # As much is forgotten by a shut gate: what it is called is a matter of taste.
-    ill = frozenset({"saturated_forget_gate"})
-    return Patient("vanishing_lstm", "vanishing", Reader(lstm, 96), _noise(16, 100, 20), 100, ill)
+    also = frozenset({"saturated_forget_gate"})
+    return KnownModel("vanishing_lstm", "vanishing", Reader(lstm, 96), _noise(16, 100, 20), 100, also)
 
 
-def vanishing_gru() -> Patient:
+def vanishing_gru() -> KnownModel:
     gru = nn.GRU(12, 64, num_layers=2)
     isornn.init.standard_(gru, generator=_g(3))
     _filled(gru, "bias_ih", 1, 3, -3.0)
-    ill = frozenset({"saturated_forget_gate"})
-    return Patient("vanishing_gru", "vanishing", Reader(gru, 64), _noise(200, 8, 12), 200, ill)
+    also = frozenset({"saturated_forget_gate"})
+    return KnownModel("vanishing_gru", "vanishing", Reader(gru, 64), _noise(200, 8, 12), 200, also)
 
 
-def exploding_relu() -> Patient:
+def exploding_relu() -> KnownModel:
     rnn = nn.RNN(8, 64, nonlinearity="relu")
     isornn.init.identity_(rnn, generator=_g(4))
     _scaled(rnn, "weight_hh", 1.3)
-    return Patient("exploding_relu", "exploding", Reader(rnn, 64), _noise(60, 16, 8), 60)
+    return KnownModel("exploding_relu", "exploding", Reader(rnn, 64), _noise(60, 16, 8), 60)
 
 
-def exploding_tanh() -> Patient:
+def exploding_tanh() -> KnownModel:
     rnn = nn.RNN(8, 128, batch_first=True)
     isornn.init.orthogonal_(rnn, generator=_g(5))
     _scaled(rnn, "weight_hh", 4.0)
-    return Patient("exploding_tanh", "exploding", Reader(rnn, 128), _noise(16, 80, 8), 80)
+    return KnownModel("exploding_tanh", "exploding", Reader(rnn, 128), _noise(16, 80, 8), 80)
 
 
-def exploding_lstm() -> Patient:
+def exploding_lstm() -> KnownModel:
     lstm = nn.LSTM(16, 128)
     isornn.init.standard_(lstm, generator=_g(6))
     _filled(lstm, "bias_ih", 1, 4, 3.0)
     _scaled(lstm, "weight_hh", 12.0)
-    ill = frozenset({"saturated_forget_gate"})
-    return Patient("exploding_lstm", "exploding", Reader(lstm, 128), _noise(100, 8, 16), 100, ill)
+    also = frozenset({"saturated_forget_gate"})
+    return KnownModel("exploding_lstm", "exploding", Reader(lstm, 128), _noise(100, 8, 16), 100, also)
 
 
-def coupled_relu() -> Patient:
+def coupled_relu() -> KnownModel:
     """One large entry: a gradient grows a million times over the first step back, and hardly from there on."""
     rnn = nn.RNN(8, 64, nonlinearity="relu")
     isornn.init.identity_(rnn, generator=_g(39))
     _scaled(rnn, "weight_hh", 0.98)
     with torch.no_grad():
         rnn.weight_hh_l0[0, 1] = 1e6
-    return Patient("coupled_relu", "amplified", Reader(rnn, 64), _noise(60, 16, 8), 60)
+    return KnownModel("coupled_relu", "amplified", Reader(rnn, 64), _noise(60, 16, 8), 60)
 
 
-def stuck_open_lstm() -> Patient:
+def stuck_open_lstm() -> KnownModel:
     lstm = nn.LSTM(10, 64)
     isornn.init.standard_(lstm, generator=_g(7))
     _filled(lstm, "bias_ih", 1, 4, 14.0)
-    return Patient("stuck_open_lstm", "saturated_forget_gate", Reader(lstm, 64), _noise(120, 16, 10), 120)
+    return KnownModel("stuck_open_lstm", "saturated_forget_gate", Reader(lstm, 64), _noise(120, 16, 10), 120)
 
 
-def stuck_open_gru() -> Patient:
+def stuck_open_gru() -> KnownModel:
     gru = nn.GRU(10, 64, batch_first=True, bidirectional=True)
     isornn.init.standard_(gru, generator=_g(8))
     _filled(gru, "bias_ih", 1, 3, 16.0)
-    ill = frozenset({"vanishing"})  # nothing is written either
-    return Patient("stuck_open_gru", "saturated_forget_gate", Reader(gru, 128), _noise(16, 100, 10), 100, ill)
+    also = frozenset({"vanishing"})  # nothing is written either
+    return KnownModel("stuck_open_gru", "saturated_forget_gate", Reader(gru, 128), _noise(16, 100, 10), 100, also)
 
 
-def flapping_lstm() -> Patient:
+def flapping_lstm() -> KnownModel:
     lstm = nn.LSTM(10, 64)
     critical_(lstm, 100, _g(9))
     with torch.no_grad():
         lstm.weight_ih_l0[64:128] = 40 * _noise(64, 10, seed=10)
-    ill = frozenset({"vanishing"})
-    return Patient("flapping_lstm", "saturated_forget_gate", Reader(lstm, 64), _noise(100, 16, 10), 100, ill)
+    also = frozenset({"vanishing"})
+    return KnownModel("flapping_lstm", "saturated_forget_gate", Reader(lstm, 64), _noise(100, 16, 10), 100, also)
 
 
-def default_lstm() -> Patient:
+def default_lstm() -> KnownModel:
     torch.manual_seed(11)
     model = Reader(nn.LSTM(28, 128, batch_first=True), 128)
-    return Patient("default_lstm", "default_start", model, _noise(8, 300, 28), 300, frozenset({"vanishing"}))
+    return KnownModel("default_lstm", "default_start", model, _noise(8, 300, 28), 300, frozenset({"vanishing"}))
 
 
-def default_gru() -> Patient:
+def default_gru() -> KnownModel:
     torch.manual_seed(12)
     model = Encoder(nn.GRU(24, 48, num_layers=2, batch_first=True, bidirectional=True), 24, 96)
-    return Patient("default_gru", "default_start", model, _noise(8, 150, 24), 150, frozenset({"vanishing"}))
+    return KnownModel("default_gru", "default_start", model, _noise(8, 150, 24), 150, frozenset({"vanishing"}))
 
 
-def default_rnn() -> Patient:
+def default_rnn() -> KnownModel:
     torch.manual_seed(13)
     model = Reader(nn.RNN(6, 100), 100)
-    return Patient("default_rnn", "default_start", model, _noise(80, 16, 6), 80, frozenset({"vanishing"}))
+    return KnownModel("default_rnn", "default_start", model, _noise(80, 16, 6), 80, frozenset({"vanishing"}))
 
 
 def _stacked(recurrent: nn.Module) -> nn.Module:
@@ -317,93 +317,95 @@ def _stacked(recurrent: nn.Module) -> nn.Module:
     return recurrent
 
 
-def stacked_lstm() -> Patient:
+def stacked_lstm() -> KnownModel:
     model = Reader(_stacked(nn.LSTM(16, 64)), 64)
-    return Patient("stacked_lstm", "stacked_orthogonal", model, _noise(50, 16, 16), 50, frozenset({"vanishing"}))
+    return KnownModel("stacked_lstm", "stacked_orthogonal", model, _noise(50, 16, 16), 50, frozenset({"vanishing"}))
 
 
-def stacked_gru() -> Patient:
+def stacked_gru() -> KnownModel:
     model = Encoder(_stacked(nn.GRU(16, 64, batch_first=True, bidirectional=True)), 16, 128)
-    return Patient("stacked_gru", "stacked_orthogonal", model, _noise(16, 60, 16), 60, frozenset({"vanishing"}))
+    return KnownModel("stacked_gru", "stacked_orthogonal", model, _noise(16, 60, 16), 60, frozenset({"vanishing"}))
 
 
-def stacked_deep_lstm() -> Patient:
+def stacked_deep_lstm() -> KnownModel:
     lstm = _stacked(nn.LSTM(32, 80, num_layers=3, batch_first=True))
     _filled(lstm, "bias_ih", 1, 4, 1.0)
     model = Reader(lstm, 80)
-    return Patient("stacked_deep_lstm", "stacked_orthogonal", model, _noise(8, 40, 32), 40, frozenset({"vanishing"}))
+    return KnownModel("stacked_deep_lstm", "stacked_orthogonal", model, _noise(8, 40, 32), 40, frozenset({"vanishing"}))
 
 
-def doubled_lstm() -> Patient:
+def doubled_lstm() -> KnownModel:
     lstm = nn.LSTM(16, 64, batch_first=True)
     isornn.init.orthogonal_(lstm, generator=_g(16))
     _filled(lstm, "bias", 1, 4, 1.0)
-    return Patient("doubled_lstm", "doubled_bias", Reader(lstm, 64), _noise(16, 30, 16), 30, frozenset({"vanishing"}))
+    return KnownModel(
+        "doubled_lstm", "doubled_bias", Reader(lstm, 64), _noise(16, 30, 16), 30, frozenset({"vanishing"})
+    )
 
 
-def doubled_deep_gru() -> Patient:
+def doubled_deep_gru() -> KnownModel:
     gru = nn.GRU(16, 64, num_layers=2)
     isornn.init.orthogonal_(gru, generator=_g(17))
     _filled(gru, "bias", 1, 3, 2.0)
-    return Patient(
+    return KnownModel(
         "doubled_deep_gru", "doubled_bias", Reader(gru, 64), _noise(40, 16, 16), 40, frozenset({"vanishing"})
     )
 
 
-def doubled_chrono() -> Patient:
+def doubled_chrono() -> KnownModel:
     lstm = nn.LSTM(12, 128)
     isornn.init.orthogonal_(lstm, generator=_g(18))
     drawn = torch.log(1 + 198 * torch.rand(128, generator=_g(19)))
     with torch.no_grad():
         for bias in (lstm.bias_ih_l0, lstm.bias_hh_l0):
             bias[128:256], bias[:128] = drawn, -drawn
-    return Patient("doubled_chrono", "doubled_bias", Reader(lstm, 128), _noise(200, 8, 12), 200)
+    return KnownModel("doubled_chrono", "doubled_bias", Reader(lstm, 128), _noise(200, 8, 12), 200)
 
 
-def forget_bias_3() -> Patient:
+def forget_bias_3() -> KnownModel:
     """neuralhydrology's start, over the year that it is used for."""
     torch.manual_seed(40)
     lstm = nn.LSTM(5, 128)
     with torch.no_grad():
         lstm.bias_hh_l0[128:256] = 3
-    return Patient("forget_bias_3", "edge_of_chaos", Reader(lstm, 128), _noise(365, 8, 5), 365)
+    return KnownModel("forget_bias_3", "edge_of_chaos", Reader(lstm, 128), _noise(365, 8, 5), 365)
 
 
-def dropped_result() -> Patient:
+def dropped_result() -> KnownModel:
     def dropped(gru: nn.Module, x: Tensor) -> None:
         gru(x)
 
-    return Patient("dropped_result", "unused", Branched(dropped), _noise(8, 100, 6), 100)
+    return KnownModel("dropped_result", "unused", Branched(dropped), _noise(8, 100, 6), 100)
 
 
-def detached_result() -> Patient:
+def detached_result() -> KnownModel:
     model = Branched(lambda gru, x: gru(x)[0].detach())
-    return Patient("detached_result", "unused", model, _noise(8, 100, 6), 100)
+    return KnownModel("detached_result", "unused", model, _noise(8, 100, 6), 100)
 
 
-def never_called() -> Patient:
-    return Patient("never_called", "not_reached", Branched(lambda gru, x: None), _noise(8, 100, 6), 100)
+def never_called() -> KnownModel:
+    return KnownModel("never_called", "not_reached", Branched(lambda gru, x: None), _noise(8, 100, 6), 100)
 
 
-def pieces_without_state() -> Patient:
+def pieces_without_state() -> KnownModel:
     model = Branched(lambda gru, x: torch.cat([gru(part)[0] for part in x.chunk(4, 1)], 1))
-    return Patient("pieces_without_state", "state_not_carried", model, _noise(8, 100, 6), 100)
+    return KnownModel("pieces_without_state", "state_not_carried", model, _noise(8, 100, 6), 100)
 
 
-def steps_without_state() -> Patient:
+def steps_without_state() -> KnownModel:
     model = Branched(lambda gru, x: torch.cat([gru(x[:, t : t + 1])[0] for t in range(x.shape[1])], 1))
-    return Patient("steps_without_state", "state_not_carried", model, _noise(8, 100, 6), 100)
+    return KnownModel("steps_without_state", "state_not_carried", model, _noise(8, 100, 6), 100)
 
 
-def kept_state() -> Patient:
-    return Patient("kept_state", "state_carried", Stateful(detached=True), _noise(8, 100, 6), 100)
+def kept_state() -> KnownModel:
+    return KnownModel("kept_state", "state_carried", Stateful(detached=True), _noise(8, 100, 6), 100)
 
 
-def kept_graph() -> Patient:
-    return Patient("kept_graph", "not_detached", Stateful(detached=False), _noise(8, 100, 6), 100)
+def kept_graph() -> KnownModel:
+    return KnownModel("kept_graph", "not_detached", Stateful(detached=False), _noise(8, 100, 6), 100)
 
 
-def short_windows() -> Patient:
+def short_windows() -> KnownModel:
     def windows(gru: nn.Module, x: Tensor) -> Tensor:
         outputs, state = [], None
         for part in x.chunk(5, 1):
@@ -412,7 +414,7 @@ def short_windows() -> Patient:
             outputs.append(out)
         return torch.cat(outputs, 1)
 
-    return Patient("short_windows", "truncated", Branched(windows), _noise(8, 100, 6), 100)
+    return KnownModel("short_windows", "truncated", Branched(windows), _noise(8, 100, 6), 100)
 
 
 def _padded(batch: Tensor, lengths: list[int], value: float) -> Tensor:
@@ -421,113 +423,113 @@ def _padded(batch: Tensor, lengths: list[int], value: float) -> Tensor:
     return batch
 
 
-def padded_lstm() -> Patient:
+def padded_lstm() -> KnownModel:
     lstm = nn.LSTM(10, 64, batch_first=True)
     critical_(lstm, 120, _g(20))
     x = _padded(_noise(12, 120, 10), [120, 110, 90, 80, 70, 60, 55, 50, 45, 40, 30, 20], 0.0)
-    return Patient("padded_lstm", "padding", Reader(lstm, 64), x, 120)
+    return KnownModel("padded_lstm", "padding", Reader(lstm, 64), x, 120)
 
 
-def padded_gru() -> Patient:
+def padded_gru() -> KnownModel:
     gru = nn.GRU(5, 64, batch_first=True)
     isornn.init.chrono_(gru, 100, generator=_g(21))
     x = _padded(_noise(8, 100, 5), [100, 95, 60, 50, 50, 40, 30, 25], -1.0)
-    return Patient("padded_gru", "padding", Reader(gru, 64), x, 100)
+    return KnownModel("padded_gru", "padding", Reader(gru, 64), x, 100)
 
 
-def padded_steps_first() -> Patient:
+def padded_steps_first() -> KnownModel:
     lstm = nn.LSTM(6, 48, num_layers=2)
     critical_(lstm, 80, _g(22))
     x = _padded(_noise(10, 80, 6), [80, 75, 60, 50, 45, 40, 35, 30, 20, 10], 0.0)
-    return Patient("padded_steps_first", "padding", Reader(lstm, 48), x.transpose(0, 1).contiguous(), 80)
+    return KnownModel("padded_steps_first", "padding", Reader(lstm, 48), x.transpose(0, 1).contiguous(), 80)
 
 
-def raw_pixels() -> Patient:
+def raw_pixels() -> KnownModel:
     lstm = nn.LSTM(28, 64, batch_first=True)
     critical_(lstm, 60, _g(23))
     x = torch.randint(0, 256, (16, 60, 28), generator=_g(24)).float()
-    ill = frozenset({"saturated_forget_gate", "vanishing", "exploding"})
-    return Patient("raw_pixels", "unnormalised_input", Reader(lstm, 64), x, 60, ill)
+    also = frozenset({"saturated_forget_gate", "vanishing", "exploding"})
+    return KnownModel("raw_pixels", "unnormalised_input", Reader(lstm, 64), x, 60, also)
 
 
-def raw_sensor() -> Patient:
+def raw_sensor() -> KnownModel:
     gru = nn.GRU(4, 64)
     isornn.init.standard_(gru, generator=_g(25))
     x = 1013.0 + 5.0 * _noise(100, 16, 4)
-    ill = frozenset({"saturated_forget_gate", "vanishing", "exploding"})
-    return Patient("raw_sensor", "unnormalised_input", Reader(gru, 64), x, 100, ill)
+    also = frozenset({"saturated_forget_gate", "vanishing", "exploding"})
+    return KnownModel("raw_sensor", "unnormalised_input", Reader(gru, 64), x, 100, also)
 
 
-def tiny_volts() -> Patient:
+def tiny_volts() -> KnownModel:
     lstm = nn.LSTM(8, 64)
     critical_(lstm, 80, _g(26))
-    return Patient("tiny_volts", "unnormalised_input", Reader(lstm, 64), 1e-5 * _noise(80, 16, 8), 80)
+    return KnownModel("tiny_volts", "unnormalised_input", Reader(lstm, 64), 1e-5 * _noise(80, 16, 8), 80)
 
 
-# ---- healthy ----
+# ---- sound ----
 
 
-def critical_lstm() -> Patient:
+def critical_lstm() -> KnownModel:
     lstm = nn.LSTM(49, 128)
     critical_(lstm, 200, _g(30))
-    return Patient("critical_lstm", None, Reader(lstm, 128), _noise(200, 8, 49), 200)
+    return KnownModel("critical_lstm", None, Reader(lstm, 128), _noise(200, 8, 49), 200)
 
 
-def critical_deep_bidirectional() -> Patient:
+def critical_deep_bidirectional() -> KnownModel:
     lstm = nn.LSTM(16, 64, num_layers=2, batch_first=True, bidirectional=True)
     critical_(lstm, 100, _g(31))
-    return Patient("critical_deep_bidirectional", None, Encoder(lstm, 16, 128), _noise(8, 100, 16), 100)
+    return KnownModel("critical_deep_bidirectional", None, Encoder(lstm, 16, 128), _noise(8, 100, 16), 100)
 
 
-def critical_gru() -> Patient:
+def critical_gru() -> KnownModel:
     gru = nn.GRU(10, 64, batch_first=True)
     critical_(gru, 150, _g(32))
-    return Patient("critical_gru", None, Reader(gru, 64), _noise(8, 150, 10), 150)
+    return KnownModel("critical_gru", None, Reader(gru, 64), _noise(8, 150, 10), 150)
 
 
-def packed_gru() -> Patient:
+def packed_gru() -> KnownModel:
     """Sequences of several lengths, packed: their padding is nobody's input."""
     gru = nn.GRU(10, 64, batch_first=True)
     critical_(gru, 100, _g(33))
     x = _padded(_noise(6, 100, 10), [100, 90, 60, 50, 40, 30], 0.0)
     packed = pack_padded_sequence(x, torch.tensor([100, 90, 60, 50, 40, 30]), batch_first=True)
-    return Patient("packed_gru", None, LastOfPacked(gru, 64), packed, 100)
+    return KnownModel("packed_gru", None, LastOfPacked(gru, 64), packed, 100)
 
 
-def one_hot_characters() -> Patient:
+def one_hot_characters() -> KnownModel:
     """Inputs of small variance by their nature; the same character may come several times in a row at the end."""
     lstm = nn.LSTM(50, 96, batch_first=True)
     critical_(lstm, 100, _g(34))
     codes = torch.randint(0, 50, (12, 100), generator=_g(35))
     codes[0, -3:] = 7
     x = nn.functional.one_hot(codes, 50).float()
-    return Patient("one_hot_characters", None, Reader(lstm, 96), x, 100)
+    return KnownModel("one_hot_characters", None, Reader(lstm, 96), x, 100)
 
 
-def orthogonal_relu() -> Patient:
+def orthogonal_relu() -> KnownModel:
     """IRNN: the identity and relu; neither grows nor decays along what stays positive."""
     rnn = nn.RNN(4, 100, nonlinearity="relu")
     isornn.init.identity_(rnn, generator=_g(36))
     _scaled(rnn, "weight_ih", 0.3)
-    return Patient("orthogonal_relu", None, Reader(rnn, 100), _noise(60, 8, 4).abs(), 60)
+    return KnownModel("orthogonal_relu", None, Reader(rnn, 100), _noise(60, 8, 4).abs(), 60)
 
 
-def critical_peephole() -> Patient:
+def critical_peephole() -> KnownModel:
     layer = isornn.nn.PeepholeLSTM(16, 64)
     critical_(layer, 150, _g(37))
-    return Patient("critical_peephole", None, Reader(layer, 64), _noise(150, 8, 16), 150)
+    return KnownModel("critical_peephole", None, Reader(layer, 64), _noise(150, 8, 16), 150)
 
 
-def critical_typed() -> Patient:
+def critical_typed() -> KnownModel:
     layer = isornn.nn.TLSTM(16, 64)
     critical_(layer, 100, _g(38))
-    return Patient("critical_typed", None, Reader(layer, 64), _noise(100, 8, 16), 100)
+    return KnownModel("critical_typed", None, Reader(layer, 64), _noise(100, 8, 16), 100)
 
 
-def batch_as_time() -> Patient:
+def batch_as_time() -> KnownModel:
     gru = nn.GRU(5, 32)
     critical_(gru, 100, _g(120))
-    return Patient("batch_as_time", "along_batch", LastOutput(gru, 32), _noise(24, 100, 5), 100)
+    return KnownModel("batch_as_time", "along_batch", LastOutput(gru, 32), _noise(24, 100, 5), 100)
 
 
 class StatesReshaped(nn.Module):
@@ -541,10 +543,10 @@ class StatesReshaped(nn.Module):
         return self.readout(self.recurrent(x)[1].reshape(len(x), -1))
 
 
-def states_reshaped() -> Patient:
+def states_reshaped() -> KnownModel:
     gru = nn.GRU(5, 32, 2, batch_first=True)
     critical_(gru, 100, _g(123))
-    return Patient("states_reshaped", "axes_mixed", StatesReshaped(gru, 64), _noise(6, 100, 5), 100)
+    return KnownModel("states_reshaped", "axes_mixed", StatesReshaped(gru, 64), _noise(6, 100, 5), 100)
 
 
 class PaddedFurther(LastOutput):
@@ -555,26 +557,26 @@ class PaddedFurther(LastOutput):
         return self.readout(out[:, -1])
 
 
-def beyond_the_ends() -> Patient:
+def beyond_the_ends() -> KnownModel:
     lstm = nn.LSTM(5, 32, batch_first=True)
     critical_(lstm, 100, _g(124))
     lengths = torch.tensor([100, 33, 70, 41, 98, 60])
     packed = pack_padded_sequence(_noise(6, 100, 5), lengths, batch_first=True, enforce_sorted=False)
-    return Patient("beyond_the_ends", "zero_gradient", PaddedFurther(lstm, 32), packed, 100)
+    return KnownModel("beyond_the_ends", "zero_gradient", PaddedFurther(lstm, 32), packed, 100)
 
 
-def padding_read() -> Patient:
+def padding_read() -> KnownModel:
     lstm = nn.LSTM(5, 32, batch_first=True)
     critical_(lstm, 60, _g(121))
     lengths = torch.tensor([60, 33, 60, 41, 38, 60])
     packed = pack_padded_sequence(_noise(6, 60, 5), lengths, batch_first=True, enforce_sorted=False)
-    return Patient("padding_read", "shorter_unread", LastOutput(lstm, 32), packed, 60)
+    return KnownModel("padding_read", "shorter_unread", LastOutput(lstm, 32), packed, 60)
 
 
-def reverse_read_early() -> Patient:
+def reverse_read_early() -> KnownModel:
     lstm = nn.LSTM(5, 32, batch_first=True, bidirectional=True)
     critical_(lstm, 60, _g(122))
-    return Patient("reverse_read_early", "reverse_at_start", LastOutput(lstm, 64), _noise(6, 60, 5), 60)
+    return KnownModel("reverse_read_early", "reverse_at_start", LastOutput(lstm, 64), _noise(6, 60, 5), 60)
 
 
 class FromStatics(nn.Module):
@@ -590,19 +592,19 @@ class FromStatics(nn.Module):
         return self.readout(self.recurrent(x, state)[0][:, -1])
 
 
-def large_start() -> Patient:
+def large_start() -> KnownModel:
     gru = nn.GRU(5, 32, batch_first=True)
     critical_(gru, 100, _g(123))
-    return Patient("large_start", "unnormalised_state", FromStatics(gru, 32, 1000.0), _noise(6, 100, 5), 100)
+    return KnownModel("large_start", "unnormalised_state", FromStatics(gru, 32, 1000.0), _noise(6, 100, 5), 100)
 
 
-def start_of_usual_size() -> Patient:
+def start_of_usual_size() -> KnownModel:
     gru = nn.GRU(5, 32, batch_first=True)
     critical_(gru, 100, _g(124))
-    return Patient("start_of_usual_size", None, FromStatics(gru, 32, 1.0), _noise(6, 100, 5), 100)
+    return KnownModel("start_of_usual_size", None, FromStatics(gru, 32, 1.0), _noise(6, 100, 5), 100)
 
 
-FLAWED: tuple[Callable[[], Patient], ...] = (
+FLAWED: tuple[Callable[[], KnownModel], ...] = (
     *(vanishing_rnn, vanishing_lstm, vanishing_gru),
     *(exploding_relu, exploding_tanh, exploding_lstm, coupled_relu),
     *(stuck_open_lstm, stuck_open_gru, flapping_lstm),
@@ -616,7 +618,7 @@ FLAWED: tuple[Callable[[], Patient], ...] = (
     *(raw_pixels, raw_sensor, tiny_volts),
     *(batch_as_time, states_reshaped, beyond_the_ends, padding_read, reverse_read_early, large_start),
 )
-HEALTHY: tuple[Callable[[], Patient], ...] = (
+SOUND: tuple[Callable[[], KnownModel], ...] = (
     critical_lstm,
     critical_deep_bidirectional,
     critical_gru,
