@@ -8,9 +8,10 @@ from torch import Tensor
 
 from isornn.diagnosis.kolmogorov_smirnov import kolmogorov_smirnov, ks_distance
 
-_ENOUGH = 64  # entries, of fewer nothing is said
+ENOUGH = 64  # entries, of fewer nothing is said: all may stay within torch's bounds through some training
 _RARE = 1e-4  # one draw in so many has entries farther from its own law
-_ORTHOGONAL = 1e-4
+# What float32 leaves of an orthogonal matrix is closer than this, and already a little training is not.
+EXACT = 1e-4
 _ERRORS = 6  # of the trace below, by which independent entries may be off
 
 
@@ -28,14 +29,14 @@ def can_be_drawn(matrix: Tensor) -> bool:
     (True, False)
     """
     entries = matrix.numel()
-    if entries < _ENOUGH or not matrix.any():
+    if entries < ENOUGH or not matrix.any():
         return True
     w = matrix.double().cpu()
     if w.shape[0] < w.shape[1]:
         w = w.T
     gram = w.T @ w
     size, fourth = float(gram.trace()), float(gram.square().sum())
-    if float((gram - torch.eye(len(gram)).to(gram) * size / len(gram)).abs().max()) <= _ORTHOGONAL * size / len(gram):
+    if float((gram - torch.eye(len(gram)).to(gram) * size / len(gram)).abs().max()) <= EXACT * size / len(gram):
         return True
     return _has_law(w.flatten()) and abs(fourth / size**2 - _independent(w)) <= _ERRORS * 2 / entries
 

@@ -11,18 +11,17 @@ from torch import Tensor
 
 from isornn.cells import BiasLaw
 from isornn.cells.openings import retention_signs, write_signs
+from isornn.diagnosis.drawn import EXACT
 from isornn.diagnosis.facts import KnownStart, WeightFacts
 from isornn.diagnosis.kolmogorov_smirnov import kolmogorov_smirnov, ks_distance
 from isornn.diagnosis.weights import equal, untrained_evidence
 from isornn.nn.gate_tensors import RecurrentLayer
 
-# What float32 leaves of an orthogonal matrix is closer than this, and already a little training is not.
-_EXACT = 1e-4
 # One draw in a thousand is farther from its own law.
 _RARE = 1e-3
 # Standard errors of a variance, within which it is its law's.
 _ERRORS = 5
-_WEAK = 1e-3
+_NEAR_ZERO = 1e-3  # variance times width of a critical start's gates that retain, at most
 
 _MATRICES = {
     "torch": "torch's uniform weights",
@@ -103,7 +102,7 @@ def _stacked_users(layer: RecurrentLayer, biases: str) -> str:
         return "as in speechbrain (rnn_init)"
     inputs = [gate.input for gate in layer.gates.values() if gate.input is not None]
     stack = torch.cat(inputs).double() if inputs else torch.zeros(0, 1)
-    whole = len(stack) > 0 and (stack.shape[1] == 1 or equal(torch.linalg.svdvals(stack), _EXACT))
+    whole = len(stack) > 0 and (stack.shape[1] == 1 or equal(torch.linalg.svdvals(stack), EXACT))
     if biases == "zero" and whole:
         return "as in CleanRL (ppo_atari_lstm)"
     return "as in Keras, and in sktime with init_weights" if biases in ("zero", "forget_bias_1") else ""
@@ -116,7 +115,7 @@ def _matrices(layer: RecurrentLayer, facts: WeightFacts) -> str | None:
         bound = 1 / math.sqrt(layer.hidden)
         return "torch" if given and _is_uniform(torch.cat(given), -bound, bound) else None
     retained = [facts.gates[gate] for gate in retention_signs(layer.cell) if gate in facts.gates]
-    if retained and all(0 < gate.weight_var < _WEAK for gate in retained):
+    if retained and all(0 < gate.weight_var < _NEAR_ZERO for gate in retained):
         return "critical"
     if facts.recurrent_default is not None and facts.recurrent_default.likely:
         return "torch"
@@ -124,9 +123,9 @@ def _matrices(layer: RecurrentLayer, facts: WeightFacts) -> str | None:
     if square and all(torch.equal(matrix, torch.eye(len(matrix)).to(matrix)) for matrix in recurrent):
         return "identity"
     own = [gate.singular_values for gate in facts.gates.values() if len(gate.singular_values) > 0]
-    if all(equal(values, _EXACT) for values in own):
+    if all(equal(values, EXACT) for values in own):
         return "orthogonal"
-    if len(own) > 1 and equal(facts.stacked_singular_values, _EXACT):
+    if len(own) > 1 and equal(facts.stacked_singular_values, EXACT):
         return "stacked"
     entries, (rows, columns) = torch.cat(recurrent).flatten(), recurrent[0].shape
     for name, fans in (("glorot", rows + columns), ("stacked_glorot", len(recurrent) * rows + columns)):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from isornn.diagnosis.drawn import can_be_drawn
+from isornn.diagnosis.drawn import ENOUGH, EXACT, can_be_drawn
 from isornn.diagnosis.facts import DefaultDraw, GateWeights, WeightFacts
 from isornn.diagnosis.kolmogorov_smirnov import kolmogorov_smirnov, ks_distance
 from isornn.diagnosis.records import LayerDiagnosis
@@ -18,11 +18,7 @@ from isornn.theory.critical_points.rule import WEAK
 
 # As `measured_gate` recognises orthogonal matrices: half precision rounds to 4e-3.
 TOLERANCE = 1e-2
-# What float32 leaves of an orthogonal matrix is closer than this, and already a little training is not.
-_EXACT = 1e-4
 _ROUNDING = 1e-12
-# Of fewer entries all may stay within torch's bounds through some training.
-_ENOUGH = 64
 _FEW_GATES = 2
 # Two bias vectors that were set alike agree in their means to this many standard errors, or to 10 %.
 _ERRORS, _ALIKE = 3, 0.1
@@ -58,7 +54,7 @@ def weight_facts(layer: RecurrentLayer) -> WeightFacts:
 def _not_drawn(kind: str, matrices: Mapping[str, Tensor | None], stacked: Tensor) -> list[str]:
     """Names of a layer's matrices of one kind, given the singular values of their stack: the parts of an orthogonal
     stack are no draws by themselves."""
-    if equal(stacked, _EXACT):
+    if equal(stacked, EXACT):
         return []
     return [f"{kind} {name}" for name, w in matrices.items() if w is not None and not can_be_drawn(w)]
 
@@ -111,8 +107,8 @@ def _torch_recurrent(weights: WeightFacts) -> str | None:
 
 def _orthogonal(weights: WeightFacts) -> str | None:
     """Gate by gate, or the stack of all gates."""
-    exact = [equal(values, _EXACT) for values in _spectra(weights)]
-    orthogonal = equal(weights.stacked_singular_values, _EXACT) or (exact and all(exact))
+    exact = [equal(values, EXACT) for values in _spectra(weights)]
+    orthogonal = equal(weights.stacked_singular_values, EXACT) or (exact and all(exact))
     return "the recurrent matrices are orthogonal" if orthogonal else None
 
 
@@ -129,7 +125,7 @@ def _torch_inputs(weights: WeightFacts) -> str | None:
         return None
     if weights.bias_default is None:
         return "the input matrices are torch's own draw"
-    return "input matrices and biases are torch's own draw" if _own_draw(weights.bias_default, _ENOUGH) else None
+    return "input matrices and biases are torch's own draw" if _own_draw(weights.bias_default, ENOUGH) else None
 
 
 def _equal_biases(weights: WeightFacts) -> str | None:
@@ -180,7 +176,7 @@ def _spectra(weights: WeightFacts) -> list[Tensor]:
 def _is_weak(gate: GateWeights) -> bool:
     """Whether the recurrent entries' variance is the critical start's, by what it varies among draws."""
     entries = len(gate.singular_values) ** 2
-    return entries >= _ENOUGH and abs(gate.weight_var / WEAK - 1) < _ERRORS * math.sqrt(2 / entries)
+    return entries >= ENOUGH and abs(gate.weight_var / WEAK - 1) < _ERRORS * math.sqrt(2 / entries)
 
 
 def layer_evidence(layer: LayerDiagnosis) -> str | None:
@@ -195,7 +191,7 @@ def too_few_to_tell(weights: WeightFacts) -> bool:
 
 def _own_draw(draw: DefaultDraw | None, entries: int | None = None) -> bool:
     """Whether the entries, ``entries`` of them or all, are enough for a test, and look drawn by torch."""
-    return draw is not None and draw.likely and (draw.entries if entries is None else entries) >= _ENOUGH
+    return draw is not None and draw.likely and (draw.entries if entries is None else entries) >= ENOUGH
 
 
 def equal(singular_values: Tensor, tolerance: float = TOLERANCE) -> bool:
