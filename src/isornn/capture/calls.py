@@ -20,6 +20,7 @@ from isornn.capture.use import (
     Origin,
     carried_to,
     changes_gradient,
+    gradient_is_zero,
     kept_states,
     oldest,
     random_sum,
@@ -164,6 +165,8 @@ class Captured:
             whether that state still has the first run's graph.
         held: by module, the attribute of the model that holds a state in which it ended.
         along_batch: modules whose steps are the rows of the model's output: see `isornn.capture.axes.steps_are_rows`.
+        zero_gradient: modules that a gradient of the model's output leads to, and is exactly 0: see
+            `isornn.capture.use.gradient_is_zero`. Not looked at where there is a loss.
         reshaped: by module, which of its results is reshaped where its axes were to be exchanged.
         output_nan: how many numbers in the model's output are NaN, of how many.
     """
@@ -177,6 +180,7 @@ class Captured:
     layers: Mapping[nn.Module, tuple[RecurrentLayer, ...]] = field(default_factory=dict)
     held: Mapping[nn.Module, str] = field(default_factory=dict)
     along_batch: frozenset[nn.Module] = frozenset()
+    zero_gradient: frozenset[nn.Module] = frozenset()
     reshaped: Mapping[nn.Module, Reshaped] = field(default_factory=dict)
     output_nan: tuple[int, int] = (0, 0)
 
@@ -238,6 +242,7 @@ def _recorded(
         with recorder.attached():
             output = run()
         calls, value, reached = recorder.calls, None, dict[nn.Module, bool]()
+        zero_gradient = frozenset[nn.Module]()
         along_batch = frozenset(own for own, made in calls.items() if steps_are_rows(own, made, output))
         reshaped = reshaped_results(calls, output)
         if loss is not None:
@@ -248,7 +253,10 @@ def _recorded(
         elif differentiable:
             reached = reached_by(output, calls)
             with suppress(Exception):  # of a gradient that nobody asked for
-                _differentiate(random_sum(output), [call for made in calls.values() for call in made])
+                led_to = _differentiate(random_sum(output), [call for made in calls.values() for call in made])
+                zero_gradient = frozenset(
+                    own for own, made in calls.items() if gradient_is_zero(model, own, made, led_to)
+                )
         held = kept_states(model, calls) if differentiable else {}
         if held:
             with again.attached(), suppress(Exception):  # of a run that nobody asked for
@@ -260,7 +268,20 @@ def _recorded(
         refused, order, layers = recorder.refused, recorder.order, recorder.layers
         numbers = [tensor for tensor in tensors_in(output) if tensor.is_floating_point()]
         output_nan = sum(int(one.isnan().sum()) for one in numbers), sum(one.numel() for one in numbers)
-        return Captured(calls, refused, order, known, reached, carried, layers, held, along_batch, reshaped, output_nan)
+        return Captured(
+            calls,
+            refused,
+            order,
+            known,
+            reached,
+            carried,
+            layers,
+            held,
+            along_batch,
+            zero_gradient,
+            reshaped,
+            output_nan,
+        )
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from types import ModuleType
@@ -167,13 +167,14 @@ def reached_by(output: Any, calls: Mapping[nn.Module, Sequence[Call]]) -> dict[n
     return {module: module in found for module in tracked}
 
 
-def gradient_is_zero(model: nn.Module, module: nn.Module, calls: Sequence[Call]) -> bool:
-    """Whether the gradient that was taken is exactly 0 with respect to all that the module's calls returned.
+def gradient_is_zero(model: nn.Module, module: nn.Module, calls: Sequence[Call], led_to: Set[int]) -> bool:
+    """Whether the gradient that was taken leads to all of the module's calls, by their ids, and is exactly 0 with
+    respect to all that they returned. It ends at operations that have no derivative, as those of quantised layers.
 
     False where it may be so at first alone: some tensor of the model's other parameters, which is no bias, is 0, as a
     head's weights or a factor that begin with 0.
     """
-    if not calls or any(call.recomputed or call.of_output is None or call.of_final is None for call in calls):
+    if not calls or any(call.recomputed or id(call) not in led_to for call in calls):
         return False
     gradients = [_data(part) for call in calls for part in (call.of_output, *(call.of_final or ()))]
     own = {id(parameter) for parameter in module.parameters()}

@@ -17,7 +17,7 @@ from isornn.capture.calls import Call, Captured, RecurrentModule, as_called, cap
 from isornn.capture.parts import CaptureError
 from isornn.capture.read import reads_repeated_end, reads_reverse_at_its_start, state_sizes, unread_shorter
 from isornn.capture.sequences import ALTERED, CapturedSequence, all_inputs, longest_sequence
-from isornn.capture.use import gradient_is_zero, reads_batch, restarts
+from isornn.capture.use import reads_batch, restarts
 from isornn.cells import Cell, Spec, SpecError, full_name
 from isornn.cells.arguments import seeded, whole_number
 from isornn.diagnosis.cotangents import LastOutput
@@ -153,7 +153,7 @@ def _called(
             Use,
             restarts=restarts(module.module, calls),
             reads_batch=reads_batch(calls, batch),
-            zero_gradient=captured.loss is None and gradient_is_zero(unwrapped(model), module.module, calls),
+            zero_gradient=module.module in captured.zero_gradient,
             reshaped=reshaped_input(calls) or captured.reshaped.get(module.module),
         )
         found = _sequence(module, captured)
