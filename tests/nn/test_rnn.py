@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from isornn import analyze, init, nn
-from isornn.cells import LSTM, Cell, Gate, OptionError, Peephole, Reads, Spec, Values, Vanilla
+from isornn.cells import GRU, LSTM, Cell, Gate, OptionError, Peephole, Reads, Spec, Values, Vanilla
 from isornn.nn.options import Features
 from isornn.nn.untied import ShuffledUnits, shuffled_matrices
 from small_layers import KINDS, B, D, Made, N, every_kind, flat, made, seeded, sequence, started
@@ -236,6 +236,24 @@ def test_a_gate_that_reads_another_state_takes_no_projection() -> None:
     assert nn.RNN(cell, 3, 6)(torch.zeros(2, 1, 3))[0].shape == (2, 1, 6)
     with pytest.raises(ValueError, match="proj_size: two's gate g does not read"):
         nn.RNN(cell, 3, 6, proj_size=4)
+
+
+def test_an_output_of_wider_states_takes_no_projection() -> None:
+    kind: Any = type("Both", (LSTM,), {"name": "both", "output": lambda self, s, u: s.h + s.c})
+    assert nn.RNN(kind(), D, N)(torch.zeros(2, 1, D))[0].shape == (2, 1, N)
+    with pytest.raises(ValueError, match="proj_size: both's output reads c, wider than the projected state"):
+        nn.RNN(kind(), D, N, proj_size=2)
+
+
+@pytest.mark.parametrize("option", [{"proj_size": 2}, {"h_detach": 0.5}])
+def test_options_that_depend_on_what_an_update_reads_are_refused_where_that_is_not_known(option: Any) -> None:
+    def update(self: Any, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return GRU.update(self, s, u, x) if bool((u.z > 1e6).any()) else {"h": torch.tanh(u.nx) + s.h}
+
+    kind: Any = type("Branching", (GRU,), {"name": "branching", "update": update})
+    assert nn.RNN(kind(), D, N)(torch.zeros(2, 1, D))[0].shape == (2, 1, N)
+    with pytest.raises(ValueError, match=rf"{next(iter(option))}: what branching.update reads is not known: "):
+        nn.RNN(kind(), D, N, **option)
 
 
 def test_an_output_of_its_own_reads_the_projected_state() -> None:

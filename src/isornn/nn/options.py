@@ -70,16 +70,22 @@ def _check_projection(layer: RNN) -> None:
         return
     if not layer.layout.stacks["weight_hh"]:
         raise ValueError(f"proj_size: {cell.name} has no gate that reads the state")
-    if _updates_first_state(cell):
+    if _updates_first_state(cell, "proj_size"):
         raise ValueError(
             f"proj_size: {cell.name}'s update reads {cell.states[0]}, which would be narrower than the gates"
         )
-    if gated := graph_of(cell).gated_reads:
-        raise ValueError(f"proj_size: {cell.name}'s gate {gated[0]} does not read the projected state itself")
+    graph = graph_of(cell)
+    if graph.gated_reads:
+        raise ValueError(
+            f"proj_size: {cell.name}'s gate {graph.gated_reads[0]} does not read the projected state itself"
+        )
+    if wider := graph.depends_on(graph.output) - {Leaf("new state", cell.states[0])}:
+        names = ", ".join(sorted(leaf.name for leaf in wider))
+        raise ValueError(f"proj_size: {cell.name}'s output reads {names}, wider than the projected state")
 
 
 def _check_detaching(layer: RNN) -> None:
-    if layer.h_detach and _updates_first_state(layer.cell):
+    if layer.h_detach and _updates_first_state(layer.cell, "h_detach"):
         cell, first = layer.cell.name, layer.cell.states[0]
         raise ValueError(
             f"h_detach: {cell}'s update reads {first} itself, whose gradient would be lost with the gates'"
@@ -93,8 +99,10 @@ def _check_features(layer: RNN) -> None:
         raise ValueError(f"features: the input of {layer.cell.name} does not enter pointwise")
 
 
-def _updates_first_state(cell: Cell) -> bool:
+def _updates_first_state(cell: Cell, option: str) -> bool:
     """Whether the pointwise update, or a gated read, takes the first state, not matrices alone."""
     graph, first = graph_of(cell), Leaf("state", cell.states[0])
+    for method, why in graph.untraced.items():
+        raise ValueError(f"{option}: what {cell.name}.{method} reads is not known: {why}")
     values = [*graph.update.values(), *(graph.reads[gate] for gate in graph.gated_reads if gate in graph.reads)]
     return any(first in graph.depends_on(value) for value in values)

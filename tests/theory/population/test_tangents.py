@@ -1,12 +1,14 @@
 """Late lags by the rates of units."""
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 
 import isornn
-from isornn.cells import LSTM, Cell, Gate, Spec, Values, cell_named, initial_parameters
+from isornn.cells import LSTM, Cell, Gate, Reads, Spec, Values, cell_named, initial_parameters
 from isornn.cells.activations import hard_sigmoid
 from isornn.theory.population.jacobian import _by_new_state, formed_from, linearise
 from isornn.theory.population.renewal import Renewal
@@ -74,3 +76,40 @@ def test_what_is_formed_from_a_state_follows_it(cell: Cell) -> None:
     found, direct = formed_from(cell, "c", *given, carry), _by_new_state(cell, "c", *given)
     assert found.keys() == direct.keys() == {"h"}
     torch.testing.assert_close(found["h"], direct["h"])
+
+
+@dataclass(frozen=True)
+class Stabilised(Cell):
+    """xLSTM's sLSTM: c and n are both formed from the new stabiliser m, of which units with m = u_i keep nothing.
+
+    Source: Beck et al. 2024, arXiv:2405.04517, equations 8 to 17.
+    """
+
+    name = "stabilised"
+    states = ("h", "c", "n", "m")
+    gates = dict.fromkeys("ifzo", Reads())
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        kept = torch.nn.functional.logsigmoid(u.f) + s.m
+        m = torch.maximum(kept, u.i)
+        i, f = torch.exp(u.i - m), torch.exp(kept - m)
+        c, n = f * s.c + i * torch.tanh(u.z), f * s.n + i
+        return {"h": torch.sigmoid(u.o) * c / n, "c": c, "n": n, "m": m}
+
+
+def test_several_states_formed_from_one_that_some_units_do_not_keep() -> None:
+    """Against populations of 400 units with weights drawn at each step; the engine ended here with a traceback."""
+    gates = {name: Gate(weight_var=0.6, input_var=0.8, bias_mean=0.5) for name in "ifzo"}
+    answer = isornn.analyze(Spec(Stabilised(), gates), length=3)
+    draw = torch.Generator().manual_seed(0)
+    squares = []
+    for _ in range(20):
+        states = {name: torch.zeros(400, dtype=torch.float64) for name in Stabilised.states}
+        for step in range(30):
+            noise = torch.randn(4, 400, generator=draw, dtype=torch.float64)
+            size = (0.6 * states["h"].square().mean() + 0.8).sqrt()
+            u = dict(zip("ifzo", size * noise + 0.5, strict=True))
+            states = Stabilised().update(Values(**states), Values(**u), None)
+            squares += [states["h"].square().mean()] if step >= 15 else []
+    assert answer.fixed_point.second_moment.number() == pytest.approx(float(torch.stack(squares).mean()), rel=0.02)
+    assert 1 < (answer.reach.number() or 0) < 2

@@ -127,7 +127,9 @@ def _by_new_state(
     with torch.enable_grad():
         start = graph.interpret(leaf, evaluate, [made])(made).detach().requires_grad_()
         value = graph.interpret(leaf, evaluate, formed.values(), {made: start})
-        return {name: torch.autograd.grad(value(new).sum(), start)[0] for name, new in formed.items()}
+        return {
+            name: torch.autograd.grad(value(new).sum(), start, retain_graph=True)[0] for name, new in formed.items()
+        }
 
 
 def _gradients(
