@@ -47,6 +47,7 @@ MIXED = {
     "flattened": (lambda rnn, x: rnn(steps_first(x))[0].reshape(B, -1), time_first(), T * N),
     "read as time first": (lambda rnn, x: rnn(x)[0].reshape(T, B, N)[-1], gru(), N),
     "input": (lambda rnn, x: rnn(x.view(T, B, D))[0][-1], time_first(), N),
+    "input of twice as many steps": (lambda rnn, x: rnn(of(2 * B, D).view(2 * B, B, D))[0][-1], time_first(), N),
     "channels first": (lambda rnn, x: rnn(x.view(B, D, T))[0][:, -1], gru(inputs=T), N),
 }
 
@@ -54,6 +55,10 @@ MIXED = {
 def pooled(rnn, x):
     output = rnn(x)[0]
     return output.mean(1) + output.mean((0, 1))
+
+
+def of(steps, features):
+    return torch.randn(B, steps, features, generator=torch.Generator().manual_seed(1))
 
 
 def compared(rnn, x):
@@ -73,6 +78,8 @@ SOUND = {
     "attention between sequences": (compared, gru(2), N),
     "input": (lambda rnn, x: rnn(steps_first(x).contiguous())[0][-1], time_first(), N),
     "one feature": (lambda rnn, x: rnn(x[..., :1].reshape(B, 1, T).view(B, T, 1))[0][:, -1], gru(inputs=1), N),
+    "two steps as one": (lambda rnn, x: rnn(of(40, 20).view(B, 20, 40))[0][:, -1], gru(inputs=40), N),
+    "windows": (lambda rnn, x: rnn(of(2 * B, D).view(2 * B, B, D))[0][:, -1], gru(), N),
     "patches": (lambda rnn, x: rnn(x.reshape(B, T // 5, 5 * D))[0][:, -1], gru(inputs=5 * D), N),
     "kept in memory as it was": (lambda rnn, x: rnn(steps_first(steps_first(x).tanh()))[0][:, -1], gru(), N),
 }
@@ -132,3 +139,9 @@ def test_the_layers_below_a_reshaped_one_are_not_named():
 
     kinds = [(one.kind, one.layer) for one in findings(measure(Two(), X)) if one.kind == "axes_mixed"]
     assert kinds == [("axes_mixed", "above l0")]
+
+
+def test_how_the_batch_was_made_is_not_the_models():
+    read, rnn, features = SOUND["last step"]
+    assert found(Reader(read, rnn, features), torch.randn(T, B, D).view(B, T, D)) is None
+    assert found(gru(), torch.randn(T, B, D).view(B, T, D)) is None

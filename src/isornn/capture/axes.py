@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from isornn.capture.use import tensors_in
+from isornn.capture.use import Origin, tensors_in
 
 if TYPE_CHECKING:
     from isornn.capture.calls import Call
@@ -63,12 +63,22 @@ class Reshaped:
     read: tuple[int, ...] = ()
 
 
-def reshaped_input(calls: Sequence[Call]) -> Reshaped | None:
+def reshaped_input(module: nn.Module, calls: Sequence[Call], batch: Any) -> Reshaped | None:
     """The first input that is a view of a tensor with the same sizes in another order, as ``x.view(T, B, D)`` of an
-    ``x`` (B, T, D). Axes of size 1 have no order."""
-    for origin in (call.origin for call in calls if call.origin is not None):
+    ``x`` (B, T, D). Axes of size 1 have no order, and how the batch itself was made is not the model's.
+
+    Two axes of which one is a multiple of the other may be meant to be split and joined: 40 steps of 20 numbers into 20
+    of 40 by stacking two, or into windows. They are taken for exchanged only where those are steps and sequences.
+    """
+    given = [Origin.of(tensor) for tensor in tensors_in(batch)]
+    for origin in (call.origin for call in calls if call.origin is not None and call.origin not in given):
         before, after = ([size for size in sizes if size > 1] for sizes in (origin.whole, origin.shape))
-        if origin.contiguous and before != after and sorted(before) == sorted(after):
+        if not origin.contiguous or sorted(before) != sorted(after):
+            continue
+        moved = [axis for axis, sizes in enumerate(zip(before, after, strict=True)) if len(set(sizes)) > 1]
+        low, high = sorted(after[axis] for axis in moved) if len(moved) == 2 else (2, 3)
+        steps_first = moved == [0, 1] and len(after) == _AXES and not getattr(module, "batch_first", False)
+        if moved and (high % low or steps_first):
             return Reshaped("input", origin.whole, origin.shape)
     return None
 

@@ -154,7 +154,7 @@ def _called(
             restarts=restarts(module.module, calls),
             reads_batch=reads_batch(calls, batch),
             zero_gradient=module.module in captured.zero_gradient,
-            reshaped=reshaped_input(calls) or captured.reshaped.get(module.module),
+            reshaped=reshaped_input(module.module, calls, batch) or captured.reshaped.get(module.module),
         )
         found = _sequence(module, captured)
         if isinstance(found, Unmeasured):
