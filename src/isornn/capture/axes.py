@@ -28,21 +28,30 @@ def steps_are_rows(module: nn.Module, calls: Sequence[Call], output: Any) -> boo
     """
     if len(calls) != 1 or getattr(module, "batch_first", True) or isinstance(calls[0].output, PackedSequence):
         return False
-    result = calls[0].output
-    rows = next((one for one in tensors_in(output) if one.requires_grad and one.dim()), None)
+    result, rows = calls[0].output, _rows_of(output)
     if rows is None or result.dim() != _AXES:
         return False
     steps, batch = result.shape[:2]
     if min(steps, batch) < 2 or rows.shape[0] != steps or batch in rows.shape:
         return False
-    try:
-        for k in (0, steps - 1):
-            (found,) = torch.autograd.grad(rows[k].double().sum(), result, retain_graph=True, allow_unused=True)
-            if found is None or found.any(-1).nonzero().tolist() != [[k, batch - 1]]:
-                return False
-    except RuntimeError:  # what the graph has saved was changed in place
-        return False
+    for k in (0, steps - 1):
+        (found,) = _gradients_of_row(rows, k, [result])
+        if found is None or found.any(-1).nonzero().tolist() != [[k, batch - 1]]:
+            return False
     return True
+
+
+def _rows_of(output: Any) -> Tensor | None:
+    """The first tensor of a model's output that has a gradient and a first axis."""
+    return next((one for one in tensors_in(output) if one.requires_grad and one.dim()), None)
+
+
+def _gradients_of_row(rows: Tensor, row: int, results: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """Gradients of the sum over one row of the model's output; ``None`` where none leads."""
+    try:
+        return torch.autograd.grad(rows[row].double().sum(), list(results), retain_graph=True, allow_unused=True)
+    except RuntimeError:  # what the graph has saved was changed in place
+        return [None] * len(results)
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,17 @@ class Reshaped:
         shape: of the tensor.
         taken_for: the shape, or its first two sizes, by which the numbers were read.
         read: the sequences that row 0 of the model's output is computed from; empty of an input.
+
+    >>> import torch
+    >>> from isornn.diagnosis import measure
+    >>> class Model(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.gru = torch.nn.GRU(3, 8, num_layers=2, batch_first=True)
+    ...     def forward(self, x):
+    ...         return self.gru(x)[1].view(len(x), -1)
+    >>> measure(Model(), torch.randn(5, 20, 3)).layers[0].use.reshaped
+    Reshaped(what='last state', shape=(2, 5, 8), taken_for=(5, 2), read=(0, 1))
     """
 
     what: str
@@ -65,20 +85,23 @@ class Reshaped:
 
 def reshaped_input(module: nn.Module, calls: Sequence[Call], batch: Any) -> Reshaped | None:
     """The first input that is a view of a tensor with the same sizes in another order, as ``x.view(T, B, D)`` of an
-    ``x`` (B, T, D). Axes of size 1 have no order, and how the batch itself was made is not the model's.
+    ``x`` (B, T, D). How the batch itself was made is not the model's.
 
-    Two axes of which one is a multiple of the other may be meant to be split and joined: 40 steps of 20 numbers into 20
-    of 40 by stacking two, or into windows. They are taken for exchanged only where those are steps and sequences.
+    Not where two sizes are exchanged of which one is a multiple of the other, as steps may be stacked (40 of 20 numbers
+    to 20 of 40) or cut into windows: unless they are steps and sequences of a module that takes steps first.
     """
+    steps_first = not getattr(module, "batch_first", False)
     given = [Origin.of(tensor) for tensor in tensors_in(batch)]
     for origin in (call.origin for call in calls if call.origin is not None and call.origin not in given):
+        # Axes of size 1 have no order in memory.
         before, after = ([size for size in sizes if size > 1] for sizes in (origin.whole, origin.shape))
-        if not origin.contiguous or sorted(before) != sorted(after):
+        if not origin.contiguous or before == after or sorted(before) != sorted(after):
             continue
-        moved = [axis for axis, sizes in enumerate(zip(before, after, strict=True)) if len(set(sizes)) > 1]
-        low, high = sorted(after[axis] for axis in moved) if len(moved) == 2 else (2, 3)
-        steps_first = moved == [0, 1] and len(after) == _AXES and not getattr(module, "batch_first", False)
-        if moved and (high % low or steps_first):
+        moved = [axis for axis, (one, other) in enumerate(zip(before, after, strict=True)) if one != other]
+        steps_and_sequences = moved == [0, 1] and len(origin.shape) == _AXES and 1 not in origin.shape[:2]
+        sizes = [after[axis] for axis in moved]
+        split_or_joined = len(moved) == 2 and max(sizes) % min(sizes) == 0
+        if not split_or_joined or (steps_first and steps_and_sequences):
             return Reshaped("input", origin.whole, origin.shape)
     return None
 
@@ -90,7 +113,7 @@ def reshaped_results(calls: Mapping[nn.Module, Sequence[Call]], output: Any) -> 
     So it is where the numbers that row b of the model's output has a gradient with respect to would be those of
     sequence b if they were, and are not so of row 0. Rows 0, 1 and the last are looked at.
     """
-    rows = next((one for one in tensors_in(output) if one.requires_grad and one.dim()), None)
+    rows = _rows_of(output)
     if rows is None:
         return {}
     results = [one for own, made in calls.items() if len(made) == 1 for one in _results(own, made[0])]
@@ -122,14 +145,15 @@ class _Result:
         return self.tensor.shape[1 if self.batch_first else 0]
 
     def sequences_at(self, places: Tensor, *, exchanged: bool) -> Tensor:
-        """Of which sequence the numbers at these places of the first two axes, counted through, are."""
+        """By place in the first two axes, flattened, the number of its sequence; as if they were exchanged, or as they
+        are."""
         if self.batch_first != exchanged:
             return places // self.others
         return places % self.sequences
 
 
 def _results(module: nn.Module, call: Call) -> list[_Result]:
-    """Those of which exchanged axes can be told."""
+    """Its output and last states (steps or layers, sequences, N), where the first two sizes are above 1 and differ."""
     if not call.tracked:
         return []
     found = [_Result(module, "last state", part, batch_first=False) for part in call.final]
@@ -140,14 +164,9 @@ def _results(module: nn.Module, call: Call) -> list[_Result]:
 
 
 def _read_as_exchanged(results: Sequence[_Result], rows: Tensor, row: int) -> list[_Result]:
-    """Those of which the row reads what would be its own if their first two axes were exchanged, not what is."""
-    try:
-        gradients = torch.autograd.grad(
-            rows[row].double().sum(), [one.tensor for one in results], retain_graph=True, allow_unused=True
-        )
-    except RuntimeError:  # what the graph has saved was changed in place
-        return []
-    found = []
+    """The results of which this row of the model's output depends on those numbers alone that would be its own
+    sequence's with the first two axes exchanged; row 0 in addition on another sequence."""
+    gradients, found = _gradients_of_row(rows, row, [one.tensor for one in results]), []
     for one, gradient in zip(results, gradients, strict=True):
         places = torch.zeros(0) if gradient is None else gradient.flatten(0, 1).any(-1).nonzero().flatten()
         if not len(places) or not bool((one.sequences_at(places, exchanged=True) == row).all()):

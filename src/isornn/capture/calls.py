@@ -269,18 +269,18 @@ def _recorded(
         numbers = [tensor for tensor in tensors_in(output) if tensor.is_floating_point()]
         output_nan = sum(int(one.isnan().sum()) for one in numbers), sum(one.numel() for one in numbers)
         return Captured(
-            calls,
-            refused,
-            order,
-            known,
-            reached,
-            carried,
-            layers,
-            held,
-            along_batch,
-            zero_gradient,
-            reshaped,
-            output_nan,
+            calls=calls,
+            refused=refused,
+            order=order,
+            loss=known,
+            reached=reached,
+            carried=carried,
+            layers=layers,
+            held=held,
+            along_batch=along_batch,
+            zero_gradient=zero_gradient,
+            reshaped=reshaped,
+            output_nan=output_nan,
         )
 
 

@@ -145,14 +145,21 @@ recurrent.batch_first = True""",
 
 
 def transpose(shape: Sequence[int], wanted: Sequence[int]) -> Advice:
-    """An input (sizes ``shape``) with its axes in another order."""
-    order = list(range(len(shape)))
-    for place, size in enumerate(wanted):
-        order[place:] = sorted(order[place:], key=lambda axis: (shape[axis] != size, axis))
+    """An input (sizes ``shape``) with its axes in another order, but for those of size 1."""
+    left, order = list(range(len(shape))), []
+    for size in wanted:
+        axis = next((axis for axis in left if shape[axis] == size), None)
+        if axis is not None:
+            order.append(axis)
+            left.remove(axis)
+    order += left
+    permuted = f"permute({', '.join(map(str, order))})"
+    if [shape[axis] for axis in order] != list(wanted):
+        permuted += f".reshape({', '.join(map(str, wanted))})"
     return Advice(
         f"""# In forward, in place of view or reshape to {tuple(wanted)}:
-x = x.permute({", ".join(map(str, order))})""",
-        f"it is in the model's forward; exchange axes by permute({', '.join(map(str, order))}), not by view or reshape",
+x = x.{permuted}""",
+        f"it is in the model's forward; exchange axes by {permuted}, not by view or reshape",
     )
 
 

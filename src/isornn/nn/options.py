@@ -70,7 +70,8 @@ def _check_projection(layer: RNN) -> None:
         return
     if not layer.layout.stacks["weight_hh"]:
         raise ValueError(f"proj_size: {cell.name} has no gate that reads the state")
-    if _updates_first_state(cell, "proj_size"):
+    _check_traced("proj_size", cell)
+    if _updates_first_state(cell):
         raise ValueError(
             f"proj_size: {cell.name}'s update reads {cell.states[0]}, which would be narrower than the gates"
         )
@@ -85,7 +86,10 @@ def _check_projection(layer: RNN) -> None:
 
 
 def _check_detaching(layer: RNN) -> None:
-    if layer.h_detach and _updates_first_state(layer.cell, "h_detach"):
+    if not layer.h_detach:
+        return
+    _check_traced("h_detach", layer.cell)
+    if _updates_first_state(layer.cell):
         cell, first = layer.cell.name, layer.cell.states[0]
         raise ValueError(
             f"h_detach: {cell}'s update reads {first} itself, whose gradient would be lost with the gates'"
@@ -99,10 +103,13 @@ def _check_features(layer: RNN) -> None:
         raise ValueError(f"features: the input of {layer.cell.name} does not enter pointwise")
 
 
-def _updates_first_state(cell: Cell, option: str) -> bool:
+def _check_traced(option: str, cell: Cell) -> None:
+    for method, why in graph_of(cell).untraced.items():
+        raise ValueError(f"{option}: what {cell.name}.{method} reads is not known: {why}")
+
+
+def _updates_first_state(cell: Cell) -> bool:
     """Whether the pointwise update, or a gated read, takes the first state, not matrices alone."""
     graph, first = graph_of(cell), Leaf("state", cell.states[0])
-    for method, why in graph.untraced.items():
-        raise ValueError(f"{option}: what {cell.name}.{method} reads is not known: {why}")
     values = [*graph.update.values(), *(graph.reads[gate] for gate in graph.gated_reads if gate in graph.reads)]
     return any(first in graph.depends_on(value) for value in values)
