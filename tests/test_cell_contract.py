@@ -36,7 +36,8 @@ from isornn.simulation import Simulation, simulate
 from isornn.theory.critical_points.costs import GateStatistics
 from isornn.theory.population.engine import Effort, population_analysis
 from isornn.theory.quadrature.engine import QuadratureEngine
-from isornn.theory.records import Analysis, Quantity
+from isornn.theory.quantity import Quantity
+from isornn.theory.records import Analysis
 
 D, N, B, T = 3, 4, 2, 5
 SECOND = torch.tensor(0.3, dtype=torch.float64)  # of a state

@@ -10,7 +10,8 @@ import torch
 from isornn.cells import Gate, Spec, Vanilla
 from isornn.present.phase import cell_edges, draw_phase
 from isornn.theory.phase import QUANTITIES, PhaseDiagram, phase_diagram
-from isornn.theory.records import MARGINAL, Quantity
+from isornn.theory.quantity import Quantity
+from isornn.theory.reasons import MARGINAL
 
 TANH = Spec(Vanilla(), {"h": Gate(1.0, 0.001)})
 LINEAR = Spec(Vanilla("identity"), {"h": Gate(1.0, 1.0)})

@@ -15,7 +15,7 @@ from isornn.cells.bias_laws import WITH_ENDS, BiasLaw
 from isornn.cells.roles import roles_of
 from isornn.cells.starts import preset
 from isornn.theory import analyze
-from isornn.theory.records import FROZEN, IDENTITY, KEEPS_ANY, MARGINAL, NO_SPREAD, NOT_CONVERGED, UNENDING
+from isornn.theory.reasons import FROZEN, IDENTITY, KEEPS_ANY, MARGINAL, NO_SPREAD, NOT_CONVERGED, UNENDING
 
 NAMES = pytest.mark.parametrize("name", CELLS)
 

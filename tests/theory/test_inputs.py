@@ -17,7 +17,8 @@ from isornn.theory import analyze, analyze_stack, correlation_map, critical, iso
 from isornn.theory.carry import carry_of
 from isornn.theory.critical_points.costs import costs
 from isornn.theory.inputs import centred, memory_limits
-from isornn.theory.records import BEYOND, Analysis, TheoryMissing
+from isornn.theory.reasons import BEYOND, TheoryMissing
+from isornn.theory.records import Analysis
 
 GATED = {"i": Gate(0.5, 1.0), "f": Gate(0.5, 1.0, bias_mean=1.0), "g": Gate(0.5, 1.0), "o": Gate(0.5, 1.0)}
 HALF = Input(1.0, 0.5)

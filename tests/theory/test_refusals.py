@@ -22,7 +22,7 @@ from isornn.theory import (
     stationary_samples,
 )
 from isornn.theory.compared_starts import left_after
-from isornn.theory.records import time_scale
+from isornn.theory.quantity import time_scale
 
 SPEC = Spec(Vanilla(), {"h": Gate(weight_var=0.5, input_var=1.0)})
 

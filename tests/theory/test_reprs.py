@@ -11,7 +11,7 @@ from isornn.cells.random_specs import random_spec
 from isornn.formatting import with_error_of
 from isornn.init import spec_of
 from isornn.theory.analysis import analyze
-from isornn.theory.records import Quantity
+from isornn.theory.quantity import Quantity
 
 GRADES = torch.tensor([1.0, 3.0, 5.0], dtype=torch.float64)
 

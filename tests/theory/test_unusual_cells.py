@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from isornn.cells import Cell, CellError, Gate, Input, Reads, Spec, Values, Vanilla, cell_named
 from isornn.simulation import simulate
 from isornn.theory import analyze, moment_dynamics
-from isornn.theory.records import FROZEN, TOO_SOON
+from isornn.theory.reasons import FROZEN, TOO_SOON
 
 U = np.linspace(-12, 12, 200_001)
 WEIGHTS = np.exp(-U * U / 2) / np.exp(-U * U / 2).sum()

@@ -16,7 +16,8 @@ from isornn.cells.starts import STARTS, TIMED, start
 from isornn.cli.options import NO_INPUT, GivenInput, needed
 from isornn.cli.own_code import allowed, typed_cell
 from isornn.theory.analysis import analyze
-from isornn.theory.records import Analysis, TheoryMissing
+from isornn.theory.reasons import TheoryMissing
+from isornn.theory.records import Analysis
 from isornn.theory.tied.analysis import tied_analysis
 
 if TYPE_CHECKING:

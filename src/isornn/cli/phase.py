@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from isornn.cells import Input, Spec
     from isornn.theory.phase import PhaseDiagram
-    from isornn.theory.records import Quantity
+    from isornn.theory.quantity import Quantity
 
 _ENDINGS = (".png", ".pdf", ".svg", ".npz", ".json")
 _MOST = 1_000_000  # specs of a map

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from isornn.cli.show import print_table
 from isornn.formatting import rounded, with_error_of
 from isornn.theory.depth.stack import StackAnalysis
-from isornn.theory.records import Quantity
+from isornn.theory.quantity import Quantity
 
 _COLUMNS = ("layer", "cell", "input variance", "E[h^2]", "chi", "xi, steps", "why not")
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from isornn.cli.show import print_table
 from isornn.formatting import with_error, with_error_of
 from isornn.present.labels import LABELS
-from isornn.theory.records import QUANTILES, Quantity, Tied
+from isornn.theory.quantity import Quantity
+from isornn.theory.records import QUANTILES, Tied
 
 MOST_ROWS = 10
 

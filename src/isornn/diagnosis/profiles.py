@@ -12,7 +12,7 @@ from isornn.diagnosis.facts import Profile
 from isornn.diagnosis.record import single, thinned
 from isornn.formatting import counted
 from isornn.theory import Quantity
-from isornn.theory.records import jackknife, time_scale
+from isornn.theory.quantity import jackknife, time_scale
 
 # A change that is smaller than this part of another is lost in float32's rounding.
 RESOLUTION = 1e-7

@@ -17,7 +17,7 @@ from isornn.diagnosis.record import single, thinned
 from isornn.diagnosis.replay import Replay, spans
 from isornn.nn.sequences import within
 from isornn.theory import Quantity
-from isornn.theory.records import NOTHING_LEFT
+from isornn.theory.reasons import NOTHING_LEFT
 
 EDGE = 0.01
 NO_REMEMBER_GATE = "the cell has no gate that multiplies its old state"

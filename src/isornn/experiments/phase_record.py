@@ -18,7 +18,7 @@ from isornn.cells import Spec
 from isornn.files import replacing
 from isornn.records import RecordError, versions, write_record
 from isornn.theory.phase import Axis, Line, PhaseDiagram, phase_diagram
-from isornn.theory.records import Quantity
+from isornn.theory.quantity import Quantity
 
 _KIND = "isornn phase diagram"
 _NONE = -1  # in place of a reason where there is a number

@@ -19,7 +19,8 @@ from matplotlib.patheffects import withStroke
 from isornn.present.labels import LABELS
 from isornn.present.matplotlib import NOTHING, Drawing, edges, save
 from isornn.theory.phase import PhaseDiagram
-from isornn.theory.records import MARGINAL, UNENDING, Quantity
+from isornn.theory.quantity import Quantity
+from isornn.theory.reasons import MARGINAL, UNENDING
 
 _ENDLESS = "#f3e3b3"  # where the number is infinite
 _LINES = ("#006400", "#32cd32", "#0072b2", "#d55e00")  # the papers' dark and light green first

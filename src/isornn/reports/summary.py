@@ -6,7 +6,7 @@ from isornn.diagnosis import Diagnosis, LayerDiagnosis
 from isornn.formatting import share, with_error
 from isornn.reports.decades import left_after
 from isornn.theory import Quantity
-from isornn.theory.records import UNENDING
+from isornn.theory.reasons import UNENDING
 
 COLUMNS = ("layer", "gradient after T", "ξ", "reach", "reach in theory", "Lyapunov", "units > T/2", "saturated")
 NO_START = "none known: trained, or drawn by another law"

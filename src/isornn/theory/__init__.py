@@ -20,7 +20,9 @@ from isornn.theory.dynamics import Trajectory, correlation_map, moment_dynamics
 from isornn.theory.gaussian_process import KernelEstimate, kernel, kernel_estimate
 from isornn.theory.gilboa import ApproximateLSTM, lstm_approximation
 from isornn.theory.phase import Axis, PhaseDiagram, phase_diagram
-from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity, TheoryMissing
+from isornn.theory.quantity import Quantity
+from isornn.theory.reasons import TheoryMissing
+from isornn.theory.records import Analysis, FixedPoint, JacobianMoments
 from isornn.theory.spectra import SpectralDensity, spectrum
 
 __all__ = [

@@ -17,7 +17,8 @@ from isornn.theory.population.drawn_parameters import with_drawn_parameters
 from isornn.theory.population.engine import Population, population_analysis
 from isornn.theory.quadrature.affine import quadrature_refusal
 from isornn.theory.quadrature.engine import QuadratureEngine
-from isornn.theory.records import NOT_CONVERGED, Analysis, TheoryMissing
+from isornn.theory.reasons import NOT_CONVERGED, TheoryMissing
+from isornn.theory.records import Analysis
 from isornn.theory.tied.analysis import tied_analysis
 
 Engine = Literal["quadrature", "population"]

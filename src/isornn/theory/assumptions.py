@@ -7,7 +7,7 @@ import functools
 from isornn.cells import Cell, Spec
 from isornn.cells.graph_checks import needs_two_axes
 from isornn.cells.trace import graph_of
-from isornn.theory.records import IDENTITY, NOT_POINTWISE, TWO_AXES, TheoryMissing
+from isornn.theory.reasons import IDENTITY, NOT_POINTWISE, TWO_AXES, TheoryMissing
 
 
 def unmet_assumption(spec: Spec) -> str | None:

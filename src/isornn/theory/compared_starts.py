@@ -14,7 +14,8 @@ from isornn.formatting import with_error_of
 from isornn.notebook import table, tag
 from isornn.theory.analysis import analyze
 from isornn.theory.critical_points.point import critical
-from isornn.theory.records import UNENDING, Analysis, TheoryMissing
+from isornn.theory.reasons import UNENDING, TheoryMissing
+from isornn.theory.records import Analysis
 
 COLUMNS = ("start", "reach, steps", "xi", "chi", "left after T", "verdict", "why not")
 _LONGEST_PROFILE = 10_000  # further on it is continued by chi

@@ -20,7 +20,7 @@ from isornn.theory.population.settling import Moments
 from isornn.theory.quadrature.affine import AffineTheory, PowerMoments, quadrature_refusal
 from isornn.theory.quadrature.fixed_pair import room_for_correlation
 from isornn.theory.quadrature.fixed_point import settle
-from isornn.theory.records import TheoryMissing
+from isornn.theory.reasons import TheoryMissing
 from isornn.theory.tied.moments import tied_moments
 
 HUGE = 1e60

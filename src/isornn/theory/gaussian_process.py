@@ -13,7 +13,7 @@ from isornn.cells import Cell, Gate, Spec
 from isornn.cells.arguments import seeded, whole_number
 from isornn.modes import usual_modes
 from isornn.theory.assumptions import check_assumptions
-from isornn.theory.records import TOO_LARGE, TheoryMissing
+from isornn.theory.reasons import TOO_LARGE, TheoryMissing
 from isornn.theory.tied.moments import OutOfReach, TooLarge, closed_output_moments, sampled_output_moments
 from isornn.theory.tied.paths import TiedLaws
 

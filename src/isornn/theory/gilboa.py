@@ -13,7 +13,8 @@ from isornn.cells.polynomial import GateFunction
 from isornn.modes import usual_modes
 from isornn.theory.inputs import centred
 from isornn.theory.population.engine import Population
-from isornn.theory.records import Quantity, TheoryMissing
+from isornn.theory.quantity import Quantity
+from isornn.theory.reasons import TheoryMissing
 
 BATCHES = 16
 

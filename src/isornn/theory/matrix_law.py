@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells.spec import Ensemble
-from isornn.theory.records import IDENTITY, TheoryMissing
+from isornn.theory.reasons import IDENTITY, TheoryMissing
 
 _FAR = 1e4  # where 1/zeta is small enough for three terms
 _TERMS = 4

@@ -19,7 +19,8 @@ from isornn.theory.analysis import analyze
 from isornn.theory.assumptions import unmet_assumption
 from isornn.theory.population.engine import Effort, population_analysis
 from isornn.theory.quadrature.affine import quadrature_refusal
-from isornn.theory.records import Analysis, Quantity
+from isornn.theory.quantity import Quantity
+from isornn.theory.records import Analysis
 from isornn.theory.tied.analysis import rough_tied
 
 QUANTITIES: Mapping[str, str] = {

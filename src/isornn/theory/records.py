@@ -1,4 +1,4 @@
-"""What the theory answers: numbers with their uncertainty, reasons where there is no number, and records of them."""
+"""What the theory answers: records of numbers with their uncertainty."""
 
 from __future__ import annotations
 
@@ -11,201 +11,8 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec
-from isornn.formatting import rounded, with_error_of
 from isornn.notebook import table, tag
-
-NOT_CONVERGED = "no fixed point was found: the state grows without bound or did not settle (see the residual)"
-TOO_SOON = "units remember for longer than they could be followed, so that the state may not have settled"
-FROZEN = "the remember gate is saturated: the state stays what it was, so no fixed point of its own exists"
-OSCILLATES = (
-    "the moments lead away from their fixed point step by step, as where they alternate between two values, and do not "
-    "settle"
-)
-KEEPS_ANY = (
-    "marginal: one step leaves every value unchanged (the map of moments has slope 1 all along), so networks keep the "
-    "one that they start with"
-)
-NO_SPREAD = "all units have the same value (Q = mu^2), so the correlation is 0/0"
-TOO_LARGE = "it is beyond what double precision holds"
-NOT_A_NUMBER = "it could not be computed in double precision (not a number)"
-MARGINAL = "infinite: marginal, the factor per step is 1 to rounding, so changes neither fade nor grow exponentially"
-UNENDING = "infinite: |chi| >= 1, changes of the state do not fade"
-BEYOND = "the response does not fall to 1/e within the steps followed, and is not known to be an exponential"
-NOT_EXPONENTIAL = (
-    "biases are drawn once, so units have different time scales and the decay is not exponential: see reach and profile"
-)
-DIED_OUT = (
-    "the response died out before its decay settled at one rate, as where units stick for times of their own: see "
-    "reach and profile"
-)
-CORRELATED_RESPONSE = (
-    "inputs are correlated over time, and the decay did not become exponential within the steps that were followed: "
-    "see reach and profile"
-)
-JUMPS = "the update jumps in {}, so small displacements do not stay small, and derivatives say nothing of them"
-IDENTITY = "the theory of random matrices does not cover identity matrices; measure a network instead"
-NOT_POINTWISE = (
-    "the update acts on several units together, and the theory is of units that are alike; simulate it instead"
-)
-TWO_AXES = "its {} takes values (batch, N) only, and the theory's have more axes; write it for (..., N)"
-REDRAWN_BESIDE_SPREAD = 'units keep parameters of their own, so their biases must be drawn once too: biases = "fixed"'
-UNSEEN = (
-    "no displacement of a state changes what is read, to double precision, as where tanh(c) is saturated: see "
-    "state_profiles"
-)
-NEGATIVE = "the response is negative one step later, and does not fall to 1/e: see profile"
-NEGATIVE_RATE = "the response is negative one step later, and sampled units do not tell the rate of such a one"
-NOTHING_LEFT = "nothing is left of a displacement: the state does not carry over"
-NEVER_FORGETS = "infinite: the unit keeps all that it has"
-NOT_SETTLED = "the state has not settled within the steps that were followed (see the residual)"
-SIGN_UNSURE = "what two sequences' displacements have in common is too little to tell its sign from the sampled units"
-
-
-class TheoryMissing(ValueError):
-    """No theory is known for what was asked; the message says which assumption fails.
-
-    >>> from isornn.cells import Gate, Spec, Vanilla
-    >>> from isornn.theory import lstm_approximation
-    >>> lstm_approximation(Spec(Vanilla(), {"h": Gate(1.0, 1.0)}))
-    Traceback (most recent call last):
-    ...
-    isornn.theory.records.TheoryMissing: the papers' approximation is for an LSTM ...
-    """
-
-
-ROUNDING = 1e-12  # a factor per step this near 1 counts as 1
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """A number for every spec of a batch.
-
-    Args:
-        value: batch-shaped float64; infinite where the answer is infinite, NaN where there is none. Both are
-            marked in ``reasons``.
-        stderr: standard error, same shape; 0 where the engine is deterministic (see the fixed point's residual).
-        reasons: (reason, where it applies) for values that are infinite or do not exist.
-
-    >>> print(Quantity.of(torch.tensor(35.3754), torch.tensor(0.14)))
-    35.38 ± 0.14
-    >>> print(Quantity.of(torch.tensor(torch.inf), reasons={UNENDING: True}))
-    infinite: |chi| >= 1, changes of the state do not fade
-    >>> Quantity.of(torch.tensor([1.5, 2.5, torch.inf]), reasons={UNENDING: torch.tensor([False, False, True])})
-    Quantity(shape (3,), 1.5 to 2.5, 1 without a value)
-    """
-
-    value: Tensor
-    stderr: Tensor
-    reasons: tuple[tuple[str, Tensor], ...] = ()
-
-    @staticmethod
-    def of(value: Tensor, stderr: Tensor | None = None, reasons: Mapping[str, Tensor | bool] | None = None) -> Quantity:
-        """Mark ``value`` as missing wherever a reason applies; the first reason that applies counts."""
-        stderr = torch.zeros_like(value) if stderr is None else stderr
-        free, kept = torch.ones_like(value, dtype=torch.bool), []
-        for reason, where in [*(reasons or {}).items(), (NOT_A_NUMBER, value.isnan())]:
-            applies = free & torch.as_tensor(where).expand(value.shape)
-            if bool(applies.any()):
-                kept.append((reason, applies))
-            free = free & ~applies
-        missing = ~free & ~torch.isinf(value)
-        value = torch.where(missing, torch.nan, value)
-        return Quantity(value, torch.where(free, stderr, torch.nan), tuple(kept))
-
-    @property
-    def defined(self) -> Tensor:
-        """Where the value is a finite number."""
-        masks = [where for _, where in self.reasons]
-        return ~torch.stack(masks).any(0) if masks else torch.ones_like(self.value, dtype=torch.bool)
-
-    def number(self) -> float | None:
-        """The value of a single spec; ``None`` where there is none or it is infinite.
-
-        Raises:
-            ValueError: a batch, also of `error` and `reason`.
-        """
-        self._check_single()
-        return float(self.value) if bool(self.defined) else None
-
-    def error(self) -> float | None:
-        """The standard error of a single spec."""
-        self._check_single()
-        return float(self.stderr) if bool(self.defined) else None
-
-    def listed(self) -> Any:
-        """For JSON: a number, or lists of them shaped as the values, in which what does not exist is null."""
-        return _nulled(self.value.tolist(), self.defined.tolist())
-
-    def listed_errors(self) -> Any:
-        """The standard errors in the same form."""
-        return _nulled(self.stderr.tolist(), self.defined.tolist())
-
-    def reason(self) -> str | None:
-        """Why a single spec's value is missing or infinite."""
-        self._check_single()
-        return next((reason for reason, where in self.reasons if bool(where)), None)
-
-    def _check_single(self) -> None:
-        if self.value.numel() != 1:
-            shape = tuple(self.value.shape)
-            raise ValueError(f"a batch of specs, shape {shape}, has no single number: read value, stderr, reasons")
-
-    def __str__(self) -> str:
-        """The value and its standard error, or the reason why there is none; of a batch its shape and range."""
-        if self.value.dim():
-            known = self.value[self.defined]
-            spread = [f"{rounded(float(known.min()))} to {rounded(float(known.max()))}"] if len(known) else []
-            lacking = self.value.numel() - len(known)
-            return ", ".join(
-                [f"shape {tuple(self.value.shape)}", *spread, *([f"{lacking} without a value"] if lacking else [])]
-            )
-        value = self.number()
-        if value is None:
-            reason = self.reason() or ""
-            return reason if reason.startswith("infinite") else f"undefined: {reason}"
-        return with_error_of(value, self.error())
-
-    def __repr__(self) -> str:
-        return f"Quantity({self})"
-
-
-def _nulled(values: Any, defined: Any) -> Any:
-    if isinstance(values, list):
-        return [_nulled(value, known) for value, known in zip(values, defined, strict=True)]
-    return values if defined else None
-
-
-def time_scale(chi: Quantity) -> Quantity:
-    """``xi = -1/ln |chi|``; infinite where |chi| >= 1, and where it is 1 to rounding (`ROUNDING`)."""
-    size = chi.value.abs()
-    marginal = (size - 1).abs() <= ROUNDING
-    unending = marginal | (size >= 1)
-    inside = torch.where(unending, 0.5, size)
-    rate = -inside.log()
-    value = torch.where(unending, torch.inf, 1 / rate)
-    error = chi.stderr / torch.where(size > 0, size, 1.0) * value**2
-    reasons: dict[str, Tensor | bool] = dict(chi.reasons)
-    return Quantity.of(value, error, reasons | {MARGINAL: marginal, UNENDING: unending})
-
-
-def pooled(values: Tensor) -> Tensor:
-    """Means over replicates ``(G, R, ...)``: over all, then leaving each out, ``(R + 1, G, ...)``."""
-    count = values.shape[1]
-    mean = values.mean(1, keepdim=True)
-    others = mean + (mean - values) / (count - 1)
-    return torch.cat((mean, others), 1).movedim(1, 0)
-
-
-def jackknife(estimates: Tensor) -> tuple[Tensor, Tensor]:
-    """Value and standard error of what was computed from each row of ``pooled``.
-
-    ``se^2 = (R-1)/R sum_r (theta_(-r) - mean)^2``. Source: Efron 1982.
-    """
-    value, others = estimates[0], estimates[1:]
-    count = len(others)
-    gap = others - others.mean(0)
-    return value, (gap.square().sum(0) * (count - 1) / count).sqrt()
-
+from isornn.theory.quantity import Quantity, time_scale
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -428,6 +235,7 @@ class Analysis:
         """A line for each quantity, as `Quantity` prints it.
 
         >>> from isornn.cells import Vanilla
+        >>> from isornn.theory.reasons import IDENTITY
         >>> print(Analysis.missing(Spec(Vanilla()), IDENTITY, length=2))  # doctest: +ELLIPSIS
         vanilla, engine none
           fixed_point.mean           undefined: the theory of random matrices does not cover identity matrices; ...

@@ -18,7 +18,7 @@ from isornn.nn.random_network import RandomNetwork
 from isornn.simulation import simulate
 from isornn.theory import COSTS, Quantity, costs
 from isornn.theory.critical_points.costs import NO_UNIT_TIME, UNBOUNDED, GateStatistics, distance_from_uniform
-from isornn.theory.records import NOT_CONVERGED
+from isornn.theory.reasons import NOT_CONVERGED
 
 STRONG = Spec(LSTM(), law(i=(2, 1, 0, 0.5), f=(4, 0.5, 0.1, 2), g=(3, 0.5, 0, 0), o=(2, 0.5, 0, 0.5)))
 SPREAD = (

@@ -25,7 +25,8 @@ from isornn.theory.depth.analysis import tied_stack
 from isornn.theory.depth.input_law import InputLaw
 from isornn.theory.depth.layerwise import output_law, solved
 from isornn.theory.depth.stack import NO_INPUT_LAW, checked
-from isornn.theory.records import IDENTITY, NOT_CONVERGED, NOT_POINTWISE, Quantity
+from isornn.theory.quantity import Quantity
+from isornn.theory.reasons import IDENTITY, NOT_CONVERGED, NOT_POINTWISE
 
 VANILLA = Spec(Vanilla(), law(h=(2, 0.5, 0.1, 0.2)))
 CHO = Spec(ChoGRU(), law(z=(3, 1, 0, 1), r=(2, 0.5, 0.1, 0.5), n=(4, 0.5, 0, 0)))

@@ -32,7 +32,7 @@ from isornn.cells.ind_rnn import IndRNN
 from isornn.theory import analyze
 from isornn.theory.population.engine import Effort, Stable
 from isornn.theory.population.jacobian import StateStructure
-from isornn.theory.records import TheoryMissing
+from isornn.theory.reasons import TheoryMissing
 from populations import FORGETS, close, population
 
 LSTM_MILD = Spec(LSTM(), law(i=(1, 0.5, 0, 0), f=(1, 0.5, 0, 1), g=(1, 0.5, 0, 0), o=(1, 0.5, 0, 0)))

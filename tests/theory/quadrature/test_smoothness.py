@@ -22,7 +22,7 @@ from isornn.theory.quadrature.affine import AffineTheory, quadrature_refusal
 from isornn.theory.quadrature.gate_law import GateLaw
 from isornn.theory.quadrature.grid import Smoothness
 from isornn.theory.quadrature.smoothness import smoothness_of
-from isornn.theory.records import Quantity
+from isornn.theory.quantity import Quantity
 
 Z = np.linspace(-38, 38, 400_001)
 WEIGHT = np.exp(-Z * Z / 2) / np.sqrt(2 * np.pi) * (Z[1] - Z[0])

@@ -16,7 +16,7 @@ from isornn.cells import GRU, LSTM, TRNN, Cell, ChoGRU, Gate, Input, Minimal, Re
 from isornn.cells.bias_laws import BiasLaw
 from isornn.nn.random_network import RandomNetwork
 from isornn.theory import moment_dynamics
-from isornn.theory.records import NOTHING_LEFT, SIGN_UNSURE, TOO_LARGE
+from isornn.theory.reasons import NOTHING_LEFT, SIGN_UNSURE, TOO_LARGE
 from isornn.theory.tied.analysis import lyapunov_exponent
 from isornn.theory.tied.following import _resampled
 from isornn.theory.tied.paths import GaussianProcess, root

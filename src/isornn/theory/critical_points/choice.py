@@ -22,7 +22,9 @@ from isornn.theory.critical_points.rule import (
     mean_square,
     sight_of,
 )
-from isornn.theory.records import BEYOND, UNENDING, Analysis, Quantity
+from isornn.theory.quantity import Quantity
+from isornn.theory.reasons import BEYOND, UNENDING
+from isornn.theory.records import Analysis
 
 TRIES = 8  # points of a front that are measured with full effort, best first, until one sees T steps
 _UNIT_INPUT = Input()

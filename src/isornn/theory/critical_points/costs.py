@@ -25,16 +25,8 @@ from isornn.theory.population.units import draw_gates, next_inputs, variates
 from isornn.theory.quadrature.affine import BiasNodes, bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
 from isornn.theory.quadrature.smoothness import smoothness_of
-from isornn.theory.records import (
-    BEYOND,
-    NOT_CONVERGED,
-    NOT_EXPONENTIAL,
-    UNENDING,
-    Quantity,
-    jackknife,
-    pooled,
-    time_scale,
-)
+from isornn.theory.quantity import Quantity, jackknife, pooled, time_scale
+from isornn.theory.reasons import BEYOND, NOT_CONVERGED, NOT_EXPONENTIAL, UNENDING
 
 COSTS: Mapping[str, str] = {
     "sight": "ln(T / reach) where the reach is below T, else 0 (xi instead where biases are redrawn)",

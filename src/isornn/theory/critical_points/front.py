@@ -18,7 +18,7 @@ from isornn.cells.bias_laws import WITH_ENDS
 from isornn.cells.spec import INPUT_FIELDS
 from isornn.modes import usual_modes
 from isornn.theory.critical_points.costs import COSTS, costs
-from isornn.theory.records import Quantity
+from isornn.theory.quantity import Quantity
 
 LAW_ENDS = ("bias_law.low", "bias_law.high")
 WEIGHTED = tuple(name for name in COSTS if name != "sight")

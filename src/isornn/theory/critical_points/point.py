@@ -28,7 +28,9 @@ from isornn.theory.critical_points.rule import Biases, family_of, over_octaves, 
 from isornn.theory.inputs import centred, memory_limits
 from isornn.theory.population.engine import population_analysis
 from isornn.theory.quadrature.affine import bias_nodes
-from isornn.theory.records import Analysis, Quantity, TheoryMissing
+from isornn.theory.quantity import Quantity
+from isornn.theory.reasons import TheoryMissing
+from isornn.theory.records import Analysis
 from isornn.warn import warn
 
 FARTHEST_SHARE = 1 / 3  # of 1/T, the largest share that the farthest step can have in a unit

@@ -16,7 +16,8 @@ from isornn.cells.openings import bias_of, own_start, refusal, retention_signs, 
 from isornn.cells.roles import Roles, roles_of, silences
 from isornn.theory.analysis import analyze
 from isornn.theory.carry import brent, carry_of
-from isornn.theory.records import Analysis, Quantity
+from isornn.theory.quantity import Quantity
+from isornn.theory.records import Analysis
 
 Biases = Literal["redrawn", "fixed"]
 Family = Callable[[float, float], Spec]

@@ -16,7 +16,8 @@ from torch import Tensor
 from isornn.theory.depth.input_law import Shift
 from isornn.theory.depth.layerwise import Solved
 from isornn.theory.depth.stack import NOT_REACHED, UNSURE, ImpulseResponse
-from isornn.theory.records import BEYOND, UNENDING, Quantity, jackknife, time_scale
+from isornn.theory.quantity import Quantity, jackknife, time_scale
+from isornn.theory.reasons import BEYOND, UNENDING
 
 # Kernels are followed over so many of the longest time scale, and so many more for each layer; but no further.
 _SCALES, _SCALES_A_LAYER, _LONGEST = 6, 2, 2048

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.theory.depth.stack import UNSURE
-from isornn.theory.records import Analysis, FixedPoint, JacobianMoments, Quantity
+from isornn.theory.quantity import Quantity
+from isornn.theory.records import Analysis, FixedPoint, JacobianMoments
 
 # Far enough for differences to stand out of the noise of a sampled population, near enough for a derivative.
 _SHIFT = 0.04

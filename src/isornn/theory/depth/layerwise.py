@@ -20,7 +20,9 @@ from isornn.theory.depth.input_law import InputLaw, Numbers, Shift, mapped, wide
 from isornn.theory.depth.stack import NO_INPUT_LAW
 from isornn.theory.population.engine import Effort, population_analysis
 from isornn.theory.population.settling import Moments
-from isornn.theory.records import NO_SPREAD, NOT_CONVERGED, Analysis, Quantity
+from isornn.theory.quantity import Quantity
+from isornn.theory.reasons import NO_SPREAD, NOT_CONVERGED
+from isornn.theory.records import Analysis
 
 # At shifted inputs: finite differences need less of a population than the numbers themselves.
 _FEW_UNITS, _LITTLE = 64, Effort(cohorts=16)

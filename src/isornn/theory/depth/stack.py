@@ -13,7 +13,8 @@ from isornn.cells import Input, Spec
 from isornn.cells.errors import SpecError
 from isornn.cells.spec import INPUT_FIELDS
 from isornn.theory.assumptions import check_assumptions
-from isornn.theory.records import Analysis, Quantity
+from isornn.theory.quantity import Quantity
+from isornn.theory.records import Analysis
 
 
 @dataclass(frozen=True)

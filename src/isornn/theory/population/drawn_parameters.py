@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from isornn.cells import Cell, Gate, ParameterLaw, Reads, Spec, Values, spread_parameters
-from isornn.theory.records import REDRAWN_BESIDE_SPREAD, TheoryMissing
+from isornn.theory.reasons import REDRAWN_BESIDE_SPREAD, TheoryMissing
 
 _VARIATE = "variate_of_"
 

@@ -24,7 +24,8 @@ from isornn.theory.population.response import Response, follow
 from isornn.theory.population.settling import Dynamics, Moments
 from isornn.theory.population.slow_law import of_units
 from isornn.theory.population.units import Draws, Field, Laws, Units, draw_gates, variates
-from isornn.theory.records import (
+from isornn.theory.quantity import Quantity
+from isornn.theory.reasons import (
     CORRELATED_RESPONSE,
     DIED_OUT,
     FROZEN,
@@ -34,12 +35,9 @@ from isornn.theory.records import (
     NOT_CONVERGED,
     NOT_EXPONENTIAL,
     TOO_SOON,
-    Analysis,
-    FixedPoint,
-    JacobianMoments,
-    Quantity,
     TheoryMissing,
 )
+from isornn.theory.records import Analysis, FixedPoint, JacobianMoments
 
 Copies = Literal["apart", "identical"]
 _UNSETTLED = 16  # steps that a population without a fixed point is followed

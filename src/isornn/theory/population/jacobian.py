@@ -17,7 +17,8 @@ from isornn.cells.structure import form_refusal, structure_of
 from isornn.cells.trace import graph_of
 from isornn.theory.matrix_law import fourth_cumulant
 from isornn.theory.population.units import Field, Laws, Units, draw_gates
-from isornn.theory.records import TheoryMissing, jackknife, pooled
+from isornn.theory.quantity import jackknife, pooled
+from isornn.theory.reasons import TheoryMissing
 
 Derivatives = dict[tuple[str, str], Tensor]
 _TINY = 1e-150

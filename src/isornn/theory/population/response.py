@@ -13,7 +13,8 @@ from isornn.theory.population.jacobian import StateStructure, seen_states
 from isornn.theory.population.renewal import Renewal, first_fall, last_live_rate, late_rate
 from isornn.theory.population.tangents import BURN, Cohort, Curves, grid
 from isornn.theory.population.units import Draws, Field, Laws, Units
-from isornn.theory.records import BEYOND, NEGATIVE, UNENDING, UNSEEN, jackknife, pooled
+from isornn.theory.quantity import jackknife, pooled
+from isornn.theory.reasons import BEYOND, NEGATIVE, UNENDING, UNSEEN
 
 _SHORTEST = 8
 _MOST_STEPS = 1024  # of all cohorts together, unless one takes more

@@ -26,7 +26,7 @@ from isornn.theory.population.units import (
     next_inputs,
     variates,
 )
-from isornn.theory.records import jackknife, pooled
+from isornn.theory.quantity import jackknife, pooled
 
 
 @dataclass(frozen=True)

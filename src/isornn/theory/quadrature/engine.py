@@ -16,7 +16,8 @@ from isornn.theory.matrix_law import fourth_cumulant
 from isornn.theory.quadrature.affine import FROZEN_CARRY, AffineTheory, GateLaws, PowerMoments
 from isornn.theory.quadrature.fixed_pair import SettledPair, settle_pair
 from isornn.theory.quadrature.fixed_point import Settled, settle
-from isornn.theory.records import (
+from isornn.theory.quantity import Quantity
+from isornn.theory.reasons import (
     FROZEN,
     KEEPS_ANY,
     NEGATIVE,
@@ -26,12 +27,9 @@ from isornn.theory.records import (
     OSCILLATES,
     TOO_LARGE,
     UNENDING,
-    Analysis,
-    FixedPoint,
-    JacobianMoments,
-    Quantity,
     TheoryMissing,
 )
+from isornn.theory.records import Analysis, FixedPoint, JacobianMoments
 
 ROUNDING = 1e-10  # of quadrature at kinks
 LONGEST = 2.0**50  # steps; a response that has not fallen by then is called unending

@@ -16,7 +16,7 @@ from isornn.theory.matrix_law import margin_of
 from isornn.theory.population.engine import Population, Stationary
 from isornn.theory.population.jacobian import linearise, linearise_read
 from isornn.theory.population.units import Laws, Units, draw_gates, next_inputs, variates
-from isornn.theory.records import NOT_CONVERGED, TheoryMissing
+from isornn.theory.reasons import NOT_CONVERGED, TheoryMissing
 from isornn.theory.spectra.dyson import Blocks
 
 _FEW = 1e-9

@@ -14,7 +14,8 @@ from isornn.cells.spec import check_spec
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.assumptions import unmet_assumption
-from isornn.theory.records import NOT_CONVERGED, JacobianMoments, TheoryMissing
+from isornn.theory.reasons import NOT_CONVERGED, TheoryMissing
+from isornn.theory.records import JacobianMoments
 from isornn.theory.spectra.blocks import (
     REPLICATES,
     UNITS,

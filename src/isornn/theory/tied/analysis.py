@@ -13,20 +13,9 @@ from isornn.cells import Spec
 from isornn.theory.dynamics import moment_dynamics
 from isornn.theory.population.settling import Moments
 from isornn.theory.population.units import Draws
-from isornn.theory.records import (
-    NEVER_FORGETS,
-    NO_SPREAD,
-    NOT_SETTLED,
-    NOTHING_LEFT,
-    QUANTILES,
-    SIGN_UNSURE,
-    TOO_LARGE,
-    Quantity,
-    Tied,
-    jackknife,
-    pooled,
-    time_scale,
-)
+from isornn.theory.quantity import Quantity, jackknife, pooled, time_scale
+from isornn.theory.reasons import NEVER_FORGETS, NO_SPREAD, NOT_SETTLED, NOTHING_LEFT, SIGN_UNSURE, TOO_LARGE
+from isornn.theory.records import QUANTILES, Tied
 from isornn.theory.tied.following import Followed, follow_tied
 from isornn.theory.tied.moments import certain, input_moments, lines_of, tied_moments
 from isornn.theory.tied.paths import TiedLaws

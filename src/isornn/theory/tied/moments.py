@@ -13,7 +13,8 @@ from isornn.theory.population.jacobian import StateStructure
 from isornn.theory.population.settling import Moments
 from isornn.theory.population.units import HUGE, Draws
 from isornn.theory.quadrature.grid import hermite_table
-from isornn.theory.records import NO_SPREAD, TOO_LARGE, Quantity
+from isornn.theory.quantity import Quantity
+from isornn.theory.reasons import NO_SPREAD, TOO_LARGE
 from isornn.theory.tied.paths import AutoregressiveInput, GivenInput, InputMoments, Paths, TiedLaws, WhiteInput
 
 UNITS, REPLICATES = 2048, 8
