@@ -7,16 +7,32 @@ its own kind a model may show what follows from it (``also``): a network whose g
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import pack_padded_sequence
 
 import isornn
-from isornn.cells import BiasLaw, Gate, Spec
-from isornn.cells.catalogue import cell_named
-from isornn.nn.gate_tensors import recurrent_layers
+from model_parts import (
+    Branched,
+    Encoder,
+    FromStatics,
+    KnownModel,
+    LastOfPacked,
+    LastOutput,
+    PaddedFurther,
+    Reader,
+    Stateful,
+    StatesReshaped,
+    StatesTransposed,
+    critical_,
+    filled,
+    noise,
+    padded,
+    scaled,
+    seeded,
+    stacked,
+)
 
 KINDS = (
     "along_batch",
@@ -44,322 +60,149 @@ KINDS = (
 )
 
 
-@dataclass(frozen=True)
-class KnownModel:
-    """A model, what it is given, how far it has to see, and what is wrong with it (``None``: nothing)."""
-
-    name: str
-    kind: str | None
-    model: nn.Module
-    batch: Tensor | PackedSequence
-    length: int
-    also: frozenset[str] = field(default_factory=frozenset)
-
-
-class Reader(nn.Module):
-    """A recurrent layer and a linear readout of its last output, or last states: what most people write."""
-
-    def __init__(self, recurrent: nn.Module, features: int, classes: int = 10) -> None:
-        super().__init__()
-        self.recurrent, self.readout = recurrent, nn.Linear(features, classes)
-        self.batch_first = bool(getattr(recurrent, "batch_first", False))
-
-    def forward(self, x: Tensor) -> Tensor:
-        out, state = self.recurrent(x)
-        if getattr(self.recurrent, "bidirectional", False):
-            h = state[0] if isinstance(state, tuple) else state
-            return self.readout(torch.cat([h[-2], h[-1]], -1))
-        return self.readout(out[:, -1] if self.batch_first else out[-1])
-
-
-class LastOutput(nn.Module):
-    """The output at the last place, whatever is there."""
-
-    def __init__(self, recurrent: nn.Module, hidden: int) -> None:
-        super().__init__()
-        self.recurrent, self.readout = recurrent, nn.Linear(hidden, 3)
-
-    def forward(self, x: Tensor | PackedSequence) -> Tensor:
-        out = self.recurrent(x)[0]
-        if isinstance(out, PackedSequence):
-            out = pad_packed_sequence(out, batch_first=True)[0]
-        return self.readout(out[:, -1])
-
-
-class Encoder(nn.Module):
-    """Normalisation, a projection of the input, a bidirectional layer, pooling: a model with other parts."""
-
-    def __init__(self, recurrent: nn.Module, inputs: int, hidden: int) -> None:
-        super().__init__()
-        self.norm, self.project = nn.LayerNorm(inputs), nn.Linear(inputs, inputs)
-        self.recurrent, self.head = recurrent, nn.Linear(hidden, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out, _ = self.recurrent(self.project(self.norm(x)))
-        return self.head(out.mean(1))
-
-
-class LastOfPacked(nn.Module):
-    """Reads packed sequences at each one's own last step."""
-
-    def __init__(self, recurrent: nn.Module, hidden: int) -> None:
-        super().__init__()
-        self.recurrent, self.readout = recurrent, nn.Linear(hidden, 2)
-
-    def forward(self, x: PackedSequence) -> Tensor:
-        _, state = self.recurrent(x)
-        h = state[0] if isinstance(state, tuple) else state
-        return self.readout(h[-1])
-
-
-class Branched(nn.Module):
-    """Two recurrent layers side by side, of which one is used as ``second`` says."""
-
-    def __init__(self, second: Callable[[nn.Module, Tensor], Tensor | None]) -> None:
-        super().__init__()
-        self.first, self.second = nn.LSTM(6, 32, batch_first=True), nn.GRU(6, 32, batch_first=True)
-        critical_(self.first, 100, _g(110))
-        critical_(self.second, 100, _g(111))
-        self.readout, self.with_second = nn.Linear(32, 3), second
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.first(x)[0]
-        more = self.with_second(self.second, x)
-        return self.readout((out if more is None else out + more)[:, -1])
-
-
-class Stateful(nn.Module):
-    """Goes on from the state in which the last batch ended."""
-
-    def __init__(self, detached: bool) -> None:
-        super().__init__()
-        self.recurrent, self.readout = nn.LSTM(6, 32, batch_first=True), nn.Linear(32, 3)
-        critical_(self.recurrent, 100, _g(112))
-        self.state: tuple[Tensor, ...] | None = None
-        self.detached = detached
-
-    def forward(self, x: Tensor) -> Tensor:
-        out, state = self.recurrent(x, self.state)
-        self.state = tuple(part.detach() for part in state) if self.detached else state
-        return self.readout(out[:, -1])
-
-
-def _g(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def _noise(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=_g(seed))
-
-
-def _filled(model: nn.Module, kind: str, gate: int, gates: int, value: float) -> None:
-    """One gate's bias set in the vectors of one kind, as found in many scripts."""
-    for name, bias in model.named_parameters():
-        if kind in name:
-            n = len(bias) // gates
-            with torch.no_grad():
-                bias[gate * n : (gate + 1) * n] = value
-
-
-def _scaled(model: nn.Module, kind: str, factor: float) -> None:
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if kind in name:
-                weight.mul_(factor)
-
-
-# What `isornn.isometric` solves, which takes seconds each: r ~ U(low, high), by cell and length.
-SOLVED = {
-    "lstm": {
-        60: (2.747687396503584, 263.21796915193426),
-        80: (4.086644922703129, 353.2703655659834),
-        100: (5.42743162453812, 443.2267966826312),
-        120: (6.705339503164088, 534.3266395910485),
-        200: (11.924720968524754, 896.6679031075082),
-    },
-    "gru": {100: (5.740950119530884, 733.9145950109771), 150: (10.71631360121727, 1109.0418610960633)},
-    "peephole": {150: (8.364064332883064, 675.9536208010375)},
-    "t_lstm": {100: (5.740950119530884, 733.9145950109771)},
-}
-
-
-def critical_spec(cell: str, length: int) -> Spec:
-    """`isornn.isometric`'s spec."""
-    law = BiasLaw("timescale", *SOLVED[cell][length])
-    weak, sees = Gate(weight_var=1e-5), Gate(weight_var=1e-5, input_var=1.0)
-    only_sees, keeps = Gate(input_var=1.0), replace(weak, bias_law=law)
-    writes = replace(sees, bias_law=replace(law, sign=-1))
-    gates = {
-        "lstm": {"i": writes, "f": keeps, "g": sees, "o": Gate(weight_var=1.0)},
-        "gru": {"r": weak, "z": replace(sees, bias_law=law), "nx": only_sees, "nh": weak},
-        "peephole": {"i": writes, "f": keeps, "g": sees, "o": weak},
-        "t_lstm": {"f": replace(only_sees, bias_law=law), "z": only_sees, "o": only_sees},
-    }
-    return Spec(cell_named(cell), gates[cell], biases="fixed")
-
-
-def critical_(module: nn.Module, length: int, generator: torch.Generator) -> None:
-    """`isornn.init.isometric_` without the solving."""
-    cell = recurrent_layers(module)[0].cell.name
-    isornn.init.apply_(module, critical_spec(cell, length), generator=generator)
-
-
 # ---- flawed ----
 
 
 def vanishing_rnn() -> KnownModel:
     rnn = nn.RNN(8, 64)
-    isornn.init.orthogonal_(rnn, generator=_g(1))
-    _scaled(rnn, "weight_hh", 0.5)
-    return KnownModel("vanishing_rnn", "vanishing", Reader(rnn, 64), _noise(100, 16, 8), 100)
+    isornn.init.orthogonal_(rnn, generator=seeded(1))
+    scaled(rnn, "weight_hh", 0.5)
+    return KnownModel("vanishing_rnn", "vanishing", Reader(rnn, 64), noise(100, 16, 8), 100)
 
 
 def vanishing_lstm() -> KnownModel:
     lstm = nn.LSTM(20, 96, batch_first=True)
-    isornn.init.standard_(lstm, generator=_g(2))
-    _filled(lstm, "bias_ih", 1, 4, -2.0)
+    isornn.init.standard_(lstm, generator=seeded(2))
+    filled(lstm, "bias_ih", 1, 4, -2.0)
     # As much is forgotten by a shut gate: what it is called is a matter of taste.
     also = frozenset({"saturated_forget_gate"})
-    return KnownModel("vanishing_lstm", "vanishing", Reader(lstm, 96), _noise(16, 100, 20), 100, also)
+    return KnownModel("vanishing_lstm", "vanishing", Reader(lstm, 96), noise(16, 100, 20), 100, also)
 
 
 def vanishing_gru() -> KnownModel:
     gru = nn.GRU(12, 64, num_layers=2)
-    isornn.init.standard_(gru, generator=_g(3))
-    _filled(gru, "bias_ih", 1, 3, -3.0)
+    isornn.init.standard_(gru, generator=seeded(3))
+    filled(gru, "bias_ih", 1, 3, -3.0)
     also = frozenset({"saturated_forget_gate"})
-    return KnownModel("vanishing_gru", "vanishing", Reader(gru, 64), _noise(200, 8, 12), 200, also)
+    return KnownModel("vanishing_gru", "vanishing", Reader(gru, 64), noise(200, 8, 12), 200, also)
 
 
 def exploding_relu() -> KnownModel:
     rnn = nn.RNN(8, 64, nonlinearity="relu")
-    isornn.init.identity_(rnn, generator=_g(4))
-    _scaled(rnn, "weight_hh", 1.3)
-    return KnownModel("exploding_relu", "exploding", Reader(rnn, 64), _noise(60, 16, 8), 60)
+    isornn.init.identity_(rnn, generator=seeded(4))
+    scaled(rnn, "weight_hh", 1.3)
+    return KnownModel("exploding_relu", "exploding", Reader(rnn, 64), noise(60, 16, 8), 60)
 
 
 def exploding_tanh() -> KnownModel:
     rnn = nn.RNN(8, 128, batch_first=True)
-    isornn.init.orthogonal_(rnn, generator=_g(5))
-    _scaled(rnn, "weight_hh", 4.0)
-    return KnownModel("exploding_tanh", "exploding", Reader(rnn, 128), _noise(16, 80, 8), 80)
+    isornn.init.orthogonal_(rnn, generator=seeded(5))
+    scaled(rnn, "weight_hh", 4.0)
+    return KnownModel("exploding_tanh", "exploding", Reader(rnn, 128), noise(16, 80, 8), 80)
 
 
 def exploding_lstm() -> KnownModel:
     lstm = nn.LSTM(16, 128)
-    isornn.init.standard_(lstm, generator=_g(6))
-    _filled(lstm, "bias_ih", 1, 4, 3.0)
-    _scaled(lstm, "weight_hh", 12.0)
+    isornn.init.standard_(lstm, generator=seeded(6))
+    filled(lstm, "bias_ih", 1, 4, 3.0)
+    scaled(lstm, "weight_hh", 12.0)
     also = frozenset({"saturated_forget_gate"})
-    return KnownModel("exploding_lstm", "exploding", Reader(lstm, 128), _noise(100, 8, 16), 100, also)
+    return KnownModel("exploding_lstm", "exploding", Reader(lstm, 128), noise(100, 8, 16), 100, also)
 
 
 def coupled_relu() -> KnownModel:
     """One large entry: a gradient grows a million times over the first step back, and hardly from there on."""
     rnn = nn.RNN(8, 64, nonlinearity="relu")
-    isornn.init.identity_(rnn, generator=_g(39))
-    _scaled(rnn, "weight_hh", 0.98)
+    isornn.init.identity_(rnn, generator=seeded(39))
+    scaled(rnn, "weight_hh", 0.98)
     with torch.no_grad():
         rnn.weight_hh_l0[0, 1] = 1e6
-    return KnownModel("coupled_relu", "amplified", Reader(rnn, 64), _noise(60, 16, 8), 60)
+    return KnownModel("coupled_relu", "amplified", Reader(rnn, 64), noise(60, 16, 8), 60)
 
 
 def stuck_open_lstm() -> KnownModel:
     lstm = nn.LSTM(10, 64)
-    isornn.init.standard_(lstm, generator=_g(7))
-    _filled(lstm, "bias_ih", 1, 4, 14.0)
-    return KnownModel("stuck_open_lstm", "saturated_forget_gate", Reader(lstm, 64), _noise(120, 16, 10), 120)
+    isornn.init.standard_(lstm, generator=seeded(7))
+    filled(lstm, "bias_ih", 1, 4, 14.0)
+    return KnownModel("stuck_open_lstm", "saturated_forget_gate", Reader(lstm, 64), noise(120, 16, 10), 120)
 
 
 def stuck_open_gru() -> KnownModel:
     gru = nn.GRU(10, 64, batch_first=True, bidirectional=True)
-    isornn.init.standard_(gru, generator=_g(8))
-    _filled(gru, "bias_ih", 1, 3, 16.0)
+    isornn.init.standard_(gru, generator=seeded(8))
+    filled(gru, "bias_ih", 1, 3, 16.0)
     also = frozenset({"vanishing"})  # nothing is written either
-    return KnownModel("stuck_open_gru", "saturated_forget_gate", Reader(gru, 128), _noise(16, 100, 10), 100, also)
+    return KnownModel("stuck_open_gru", "saturated_forget_gate", Reader(gru, 128), noise(16, 100, 10), 100, also)
 
 
 def flapping_lstm() -> KnownModel:
     lstm = nn.LSTM(10, 64)
-    critical_(lstm, 100, _g(9))
+    critical_(lstm, 100, seeded(9))
     with torch.no_grad():
-        lstm.weight_ih_l0[64:128] = 40 * _noise(64, 10, seed=10)
+        lstm.weight_ih_l0[64:128] = 40 * noise(64, 10, seed=10)
     also = frozenset({"vanishing"})
-    return KnownModel("flapping_lstm", "saturated_forget_gate", Reader(lstm, 64), _noise(100, 16, 10), 100, also)
+    return KnownModel("flapping_lstm", "saturated_forget_gate", Reader(lstm, 64), noise(100, 16, 10), 100, also)
 
 
 def default_lstm() -> KnownModel:
     torch.manual_seed(11)
     model = Reader(nn.LSTM(28, 128, batch_first=True), 128)
-    return KnownModel("default_lstm", "default_start", model, _noise(8, 300, 28), 300, frozenset({"vanishing"}))
+    return KnownModel("default_lstm", "default_start", model, noise(8, 300, 28), 300, frozenset({"vanishing"}))
 
 
 def default_gru() -> KnownModel:
     torch.manual_seed(12)
     model = Encoder(nn.GRU(24, 48, num_layers=2, batch_first=True, bidirectional=True), 24, 96)
-    return KnownModel("default_gru", "default_start", model, _noise(8, 150, 24), 150, frozenset({"vanishing"}))
+    return KnownModel("default_gru", "default_start", model, noise(8, 150, 24), 150, frozenset({"vanishing"}))
 
 
 def default_rnn() -> KnownModel:
     torch.manual_seed(13)
     model = Reader(nn.RNN(6, 100), 100)
-    return KnownModel("default_rnn", "default_start", model, _noise(80, 16, 6), 80, frozenset({"vanishing"}))
-
-
-def _stacked(recurrent: nn.Module) -> nn.Module:
-    for name, parameter in recurrent.named_parameters():
-        if "weight_hh" in name:
-            nn.init.orthogonal_(parameter, generator=_g(14))
-        elif "weight_ih" in name:
-            nn.init.xavier_uniform_(parameter, generator=_g(15))
-        else:
-            nn.init.zeros_(parameter)
-    return recurrent
+    return KnownModel("default_rnn", "default_start", model, noise(80, 16, 6), 80, frozenset({"vanishing"}))
 
 
 def stacked_lstm() -> KnownModel:
-    model = Reader(_stacked(nn.LSTM(16, 64)), 64)
-    return KnownModel("stacked_lstm", "stacked_orthogonal", model, _noise(50, 16, 16), 50, frozenset({"vanishing"}))
+    model = Reader(stacked(nn.LSTM(16, 64)), 64)
+    return KnownModel("stacked_lstm", "stacked_orthogonal", model, noise(50, 16, 16), 50, frozenset({"vanishing"}))
 
 
 def stacked_gru() -> KnownModel:
-    model = Encoder(_stacked(nn.GRU(16, 64, batch_first=True, bidirectional=True)), 16, 128)
-    return KnownModel("stacked_gru", "stacked_orthogonal", model, _noise(16, 60, 16), 60, frozenset({"vanishing"}))
+    model = Encoder(stacked(nn.GRU(16, 64, batch_first=True, bidirectional=True)), 16, 128)
+    return KnownModel("stacked_gru", "stacked_orthogonal", model, noise(16, 60, 16), 60, frozenset({"vanishing"}))
 
 
 def stacked_deep_lstm() -> KnownModel:
-    lstm = _stacked(nn.LSTM(32, 80, num_layers=3, batch_first=True))
-    _filled(lstm, "bias_ih", 1, 4, 1.0)
+    lstm = stacked(nn.LSTM(32, 80, num_layers=3, batch_first=True))
+    filled(lstm, "bias_ih", 1, 4, 1.0)
     model = Reader(lstm, 80)
-    return KnownModel("stacked_deep_lstm", "stacked_orthogonal", model, _noise(8, 40, 32), 40, frozenset({"vanishing"}))
+    return KnownModel("stacked_deep_lstm", "stacked_orthogonal", model, noise(8, 40, 32), 40, frozenset({"vanishing"}))
 
 
 def doubled_lstm() -> KnownModel:
     lstm = nn.LSTM(16, 64, batch_first=True)
-    isornn.init.orthogonal_(lstm, generator=_g(16))
-    _filled(lstm, "bias", 1, 4, 1.0)
-    return KnownModel(
-        "doubled_lstm", "doubled_bias", Reader(lstm, 64), _noise(16, 30, 16), 30, frozenset({"vanishing"})
-    )
+    isornn.init.orthogonal_(lstm, generator=seeded(16))
+    filled(lstm, "bias", 1, 4, 1.0)
+    return KnownModel("doubled_lstm", "doubled_bias", Reader(lstm, 64), noise(16, 30, 16), 30, frozenset({"vanishing"}))
 
 
 def doubled_deep_gru() -> KnownModel:
     gru = nn.GRU(16, 64, num_layers=2)
-    isornn.init.orthogonal_(gru, generator=_g(17))
-    _filled(gru, "bias", 1, 3, 2.0)
+    isornn.init.orthogonal_(gru, generator=seeded(17))
+    filled(gru, "bias", 1, 3, 2.0)
     return KnownModel(
-        "doubled_deep_gru", "doubled_bias", Reader(gru, 64), _noise(40, 16, 16), 40, frozenset({"vanishing"})
+        "doubled_deep_gru", "doubled_bias", Reader(gru, 64), noise(40, 16, 16), 40, frozenset({"vanishing"})
     )
 
 
 def doubled_chrono() -> KnownModel:
     lstm = nn.LSTM(12, 128)
-    isornn.init.orthogonal_(lstm, generator=_g(18))
-    drawn = torch.log(1 + 198 * torch.rand(128, generator=_g(19)))
+    isornn.init.orthogonal_(lstm, generator=seeded(18))
+    drawn = torch.log(1 + 198 * torch.rand(128, generator=seeded(19)))
     with torch.no_grad():
         for bias in (lstm.bias_ih_l0, lstm.bias_hh_l0):
             bias[128:256], bias[:128] = drawn, -drawn
-    return KnownModel("doubled_chrono", "doubled_bias", Reader(lstm, 128), _noise(200, 8, 12), 200)
+    return KnownModel("doubled_chrono", "doubled_bias", Reader(lstm, 128), noise(200, 8, 12), 200)
 
 
 def forget_bias_3() -> KnownModel:
@@ -368,41 +211,41 @@ def forget_bias_3() -> KnownModel:
     lstm = nn.LSTM(5, 128)
     with torch.no_grad():
         lstm.bias_hh_l0[128:256] = 3
-    return KnownModel("forget_bias_3", "edge_of_chaos", Reader(lstm, 128), _noise(365, 8, 5), 365)
+    return KnownModel("forget_bias_3", "edge_of_chaos", Reader(lstm, 128), noise(365, 8, 5), 365)
 
 
 def dropped_result() -> KnownModel:
     def dropped(gru: nn.Module, x: Tensor) -> None:
         gru(x)
 
-    return KnownModel("dropped_result", "unused", Branched(dropped), _noise(8, 100, 6), 100)
+    return KnownModel("dropped_result", "unused", Branched(dropped), noise(8, 100, 6), 100)
 
 
 def detached_result() -> KnownModel:
     model = Branched(lambda gru, x: gru(x)[0].detach())
-    return KnownModel("detached_result", "unused", model, _noise(8, 100, 6), 100)
+    return KnownModel("detached_result", "unused", model, noise(8, 100, 6), 100)
 
 
 def never_called() -> KnownModel:
-    return KnownModel("never_called", "not_reached", Branched(lambda gru, x: None), _noise(8, 100, 6), 100)
+    return KnownModel("never_called", "not_reached", Branched(lambda gru, x: None), noise(8, 100, 6), 100)
 
 
 def pieces_without_state() -> KnownModel:
     model = Branched(lambda gru, x: torch.cat([gru(part)[0] for part in x.chunk(4, 1)], 1))
-    return KnownModel("pieces_without_state", "state_not_carried", model, _noise(8, 100, 6), 100)
+    return KnownModel("pieces_without_state", "state_not_carried", model, noise(8, 100, 6), 100)
 
 
 def steps_without_state() -> KnownModel:
     model = Branched(lambda gru, x: torch.cat([gru(x[:, t : t + 1])[0] for t in range(x.shape[1])], 1))
-    return KnownModel("steps_without_state", "state_not_carried", model, _noise(8, 100, 6), 100)
+    return KnownModel("steps_without_state", "state_not_carried", model, noise(8, 100, 6), 100)
 
 
 def kept_state() -> KnownModel:
-    return KnownModel("kept_state", "state_carried", Stateful(detached=True), _noise(8, 100, 6), 100)
+    return KnownModel("kept_state", "state_carried", Stateful(detached=True), noise(8, 100, 6), 100)
 
 
 def kept_graph() -> KnownModel:
-    return KnownModel("kept_graph", "not_detached", Stateful(detached=False), _noise(8, 100, 6), 100)
+    return KnownModel("kept_graph", "not_detached", Stateful(detached=False), noise(8, 100, 6), 100)
 
 
 def short_windows() -> KnownModel:
@@ -414,56 +257,88 @@ def short_windows() -> KnownModel:
             outputs.append(out)
         return torch.cat(outputs, 1)
 
-    return KnownModel("short_windows", "truncated", Branched(windows), _noise(8, 100, 6), 100)
-
-
-def _padded(batch: Tensor, lengths: list[int], value: float) -> Tensor:
-    for sequence, length in zip(batch, lengths, strict=True):
-        sequence[length:] = value
-    return batch
+    return KnownModel("short_windows", "truncated", Branched(windows), noise(8, 100, 6), 100)
 
 
 def padded_lstm() -> KnownModel:
     lstm = nn.LSTM(10, 64, batch_first=True)
-    critical_(lstm, 120, _g(20))
-    x = _padded(_noise(12, 120, 10), [120, 110, 90, 80, 70, 60, 55, 50, 45, 40, 30, 20], 0.0)
+    critical_(lstm, 120, seeded(20))
+    x = padded(noise(12, 120, 10), [120, 110, 90, 80, 70, 60, 55, 50, 45, 40, 30, 20], 0.0)
     return KnownModel("padded_lstm", "padding", Reader(lstm, 64), x, 120)
 
 
 def padded_gru() -> KnownModel:
     gru = nn.GRU(5, 64, batch_first=True)
-    isornn.init.chrono_(gru, 100, generator=_g(21))
-    x = _padded(_noise(8, 100, 5), [100, 95, 60, 50, 50, 40, 30, 25], -1.0)
+    isornn.init.chrono_(gru, 100, generator=seeded(21))
+    x = padded(noise(8, 100, 5), [100, 95, 60, 50, 50, 40, 30, 25], -1.0)
     return KnownModel("padded_gru", "padding", Reader(gru, 64), x, 100)
 
 
 def padded_steps_first() -> KnownModel:
     lstm = nn.LSTM(6, 48, num_layers=2)
-    critical_(lstm, 80, _g(22))
-    x = _padded(_noise(10, 80, 6), [80, 75, 60, 50, 45, 40, 35, 30, 20, 10], 0.0)
+    critical_(lstm, 80, seeded(22))
+    x = padded(noise(10, 80, 6), [80, 75, 60, 50, 45, 40, 35, 30, 20, 10], 0.0)
     return KnownModel("padded_steps_first", "padding", Reader(lstm, 48), x.transpose(0, 1).contiguous(), 80)
 
 
 def raw_pixels() -> KnownModel:
     lstm = nn.LSTM(28, 64, batch_first=True)
-    critical_(lstm, 60, _g(23))
-    x = torch.randint(0, 256, (16, 60, 28), generator=_g(24)).float()
+    critical_(lstm, 60, seeded(23))
+    x = torch.randint(0, 256, (16, 60, 28), generator=seeded(24)).float()
     also = frozenset({"saturated_forget_gate", "vanishing", "exploding"})
     return KnownModel("raw_pixels", "unnormalised_input", Reader(lstm, 64), x, 60, also)
 
 
 def raw_sensor() -> KnownModel:
     gru = nn.GRU(4, 64)
-    isornn.init.standard_(gru, generator=_g(25))
-    x = 1013.0 + 5.0 * _noise(100, 16, 4)
+    isornn.init.standard_(gru, generator=seeded(25))
+    x = 1013.0 + 5.0 * noise(100, 16, 4)
     also = frozenset({"saturated_forget_gate", "vanishing", "exploding"})
     return KnownModel("raw_sensor", "unnormalised_input", Reader(gru, 64), x, 100, also)
 
 
 def tiny_volts() -> KnownModel:
     lstm = nn.LSTM(8, 64)
-    critical_(lstm, 80, _g(26))
-    return KnownModel("tiny_volts", "unnormalised_input", Reader(lstm, 64), 1e-5 * _noise(80, 16, 8), 80)
+    critical_(lstm, 80, seeded(26))
+    return KnownModel("tiny_volts", "unnormalised_input", Reader(lstm, 64), 1e-5 * noise(80, 16, 8), 80)
+
+
+def batch_as_time() -> KnownModel:
+    gru = nn.GRU(5, 32)
+    critical_(gru, 100, seeded(120))
+    return KnownModel("batch_as_time", "along_batch", LastOutput(gru, 32), noise(24, 100, 5), 100)
+
+
+def states_reshaped() -> KnownModel:
+    gru = nn.GRU(5, 32, 2, batch_first=True)
+    critical_(gru, 100, seeded(123))
+    return KnownModel("states_reshaped", "axes_mixed", StatesReshaped(gru, 64), noise(6, 100, 5), 100)
+
+
+def beyond_the_ends() -> KnownModel:
+    lstm = nn.LSTM(5, 32, batch_first=True)
+    critical_(lstm, 100, seeded(124))
+    batch = as_packed(noise(6, 100, 5), [100, 33, 70, 41, 98, 60])
+    return KnownModel("beyond_the_ends", "zero_gradient", PaddedFurther(lstm, 32), batch, 100)
+
+
+def padding_read() -> KnownModel:
+    lstm = nn.LSTM(5, 32, batch_first=True)
+    critical_(lstm, 60, seeded(121))
+    batch = as_packed(noise(6, 60, 5), [60, 33, 60, 41, 38, 60])
+    return KnownModel("padding_read", "shorter_unread", LastOutput(lstm, 32), batch, 60)
+
+
+def reverse_read_early() -> KnownModel:
+    lstm = nn.LSTM(5, 32, batch_first=True, bidirectional=True)
+    critical_(lstm, 60, seeded(122))
+    return KnownModel("reverse_read_early", "reverse_at_start", LastOutput(lstm, 64), noise(6, 60, 5), 60)
+
+
+def large_start() -> KnownModel:
+    gru = nn.GRU(5, 32, batch_first=True)
+    critical_(gru, 100, seeded(123))
+    return KnownModel("large_start", "unnormalised_state", FromStatics(gru, 32, 1000.0), noise(6, 100, 5), 100)
 
 
 # ---- sound ----
@@ -471,27 +346,27 @@ def tiny_volts() -> KnownModel:
 
 def critical_lstm() -> KnownModel:
     lstm = nn.LSTM(49, 128)
-    critical_(lstm, 200, _g(30))
-    return KnownModel("critical_lstm", None, Reader(lstm, 128), _noise(200, 8, 49), 200)
+    critical_(lstm, 200, seeded(30))
+    return KnownModel("critical_lstm", None, Reader(lstm, 128), noise(200, 8, 49), 200)
 
 
 def critical_deep_bidirectional() -> KnownModel:
     lstm = nn.LSTM(16, 64, num_layers=2, batch_first=True, bidirectional=True)
-    critical_(lstm, 100, _g(31))
-    return KnownModel("critical_deep_bidirectional", None, Encoder(lstm, 16, 128), _noise(8, 100, 16), 100)
+    critical_(lstm, 100, seeded(31))
+    return KnownModel("critical_deep_bidirectional", None, Encoder(lstm, 16, 128), noise(8, 100, 16), 100)
 
 
 def critical_gru() -> KnownModel:
     gru = nn.GRU(10, 64, batch_first=True)
-    critical_(gru, 150, _g(32))
-    return KnownModel("critical_gru", None, Reader(gru, 64), _noise(8, 150, 10), 150)
+    critical_(gru, 150, seeded(32))
+    return KnownModel("critical_gru", None, Reader(gru, 64), noise(8, 150, 10), 150)
 
 
 def packed_gru() -> KnownModel:
     """Sequences of several lengths, packed: their padding is nobody's input."""
     gru = nn.GRU(10, 64, batch_first=True)
-    critical_(gru, 100, _g(33))
-    x = _padded(_noise(6, 100, 10), [100, 90, 60, 50, 40, 30], 0.0)
+    critical_(gru, 100, seeded(33))
+    x = padded(noise(6, 100, 10), [100, 90, 60, 50, 40, 30], 0.0)
     packed = pack_padded_sequence(x, torch.tensor([100, 90, 60, 50, 40, 30]), batch_first=True)
     return KnownModel("packed_gru", None, LastOfPacked(gru, 64), packed, 100)
 
@@ -499,8 +374,8 @@ def packed_gru() -> KnownModel:
 def one_hot_characters() -> KnownModel:
     """Inputs of small variance by their nature; the same character may come several times in a row at the end."""
     lstm = nn.LSTM(50, 96, batch_first=True)
-    critical_(lstm, 100, _g(34))
-    codes = torch.randint(0, 50, (12, 100), generator=_g(35))
+    critical_(lstm, 100, seeded(34))
+    codes = torch.randint(0, 50, (12, 100), generator=seeded(35))
     codes[0, -3:] = 7
     x = nn.functional.one_hot(codes, 50).float()
     return KnownModel("one_hot_characters", None, Reader(lstm, 96), x, 100)
@@ -509,99 +384,41 @@ def one_hot_characters() -> KnownModel:
 def orthogonal_relu() -> KnownModel:
     """IRNN: the identity and relu; neither grows nor decays along what stays positive."""
     rnn = nn.RNN(4, 100, nonlinearity="relu")
-    isornn.init.identity_(rnn, generator=_g(36))
-    _scaled(rnn, "weight_ih", 0.3)
-    return KnownModel("orthogonal_relu", None, Reader(rnn, 100), _noise(60, 8, 4).abs(), 60)
+    isornn.init.identity_(rnn, generator=seeded(36))
+    scaled(rnn, "weight_ih", 0.3)
+    return KnownModel("orthogonal_relu", None, Reader(rnn, 100), noise(60, 8, 4).abs(), 60)
 
 
 def critical_peephole() -> KnownModel:
     layer = isornn.nn.PeepholeLSTM(16, 64)
-    critical_(layer, 150, _g(37))
-    return KnownModel("critical_peephole", None, Reader(layer, 64), _noise(150, 8, 16), 150)
+    critical_(layer, 150, seeded(37))
+    return KnownModel("critical_peephole", None, Reader(layer, 64), noise(150, 8, 16), 150)
 
 
 def critical_typed() -> KnownModel:
     layer = isornn.nn.TLSTM(16, 64)
-    critical_(layer, 100, _g(38))
-    return KnownModel("critical_typed", None, Reader(layer, 64), _noise(100, 8, 16), 100)
-
-
-def batch_as_time() -> KnownModel:
-    gru = nn.GRU(5, 32)
-    critical_(gru, 100, _g(120))
-    return KnownModel("batch_as_time", "along_batch", LastOutput(gru, 32), _noise(24, 100, 5), 100)
-
-
-class StatesReshaped(nn.Module):
-    """Reads the last states (layers, B, N) by a reshape to (B, layers N), which takes those of several sequences."""
-
-    def __init__(self, recurrent: nn.Module, features: int) -> None:
-        super().__init__()
-        self.recurrent, self.readout = recurrent, nn.Linear(features, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.readout(self.recurrent(x)[1].reshape(len(x), -1))
-
-
-def states_reshaped() -> KnownModel:
-    gru = nn.GRU(5, 32, 2, batch_first=True)
-    critical_(gru, 100, _g(123))
-    return KnownModel("states_reshaped", "axes_mixed", StatesReshaped(gru, 64), _noise(6, 100, 5), 100)
-
-
-class PaddedFurther(LastOutput):
-    """Reads the last of more steps than any sequence has."""
-
-    def forward(self, x: Tensor | PackedSequence) -> Tensor:
-        out, _ = pad_packed_sequence(self.recurrent(x)[0], batch_first=True, total_length=120)
-        return self.readout(out[:, -1])
-
-
-def beyond_the_ends() -> KnownModel:
-    lstm = nn.LSTM(5, 32, batch_first=True)
-    critical_(lstm, 100, _g(124))
-    lengths = torch.tensor([100, 33, 70, 41, 98, 60])
-    packed = pack_padded_sequence(_noise(6, 100, 5), lengths, batch_first=True, enforce_sorted=False)
-    return KnownModel("beyond_the_ends", "zero_gradient", PaddedFurther(lstm, 32), packed, 100)
-
-
-def padding_read() -> KnownModel:
-    lstm = nn.LSTM(5, 32, batch_first=True)
-    critical_(lstm, 60, _g(121))
-    lengths = torch.tensor([60, 33, 60, 41, 38, 60])
-    packed = pack_padded_sequence(_noise(6, 60, 5), lengths, batch_first=True, enforce_sorted=False)
-    return KnownModel("padding_read", "shorter_unread", LastOutput(lstm, 32), packed, 60)
-
-
-def reverse_read_early() -> KnownModel:
-    lstm = nn.LSTM(5, 32, batch_first=True, bidirectional=True)
-    critical_(lstm, 60, _g(122))
-    return KnownModel("reverse_read_early", "reverse_at_start", LastOutput(lstm, 64), _noise(6, 60, 5), 60)
-
-
-class FromStatics(nn.Module):
-    """Starts from a state that a linear layer makes of a sequence's own numbers."""
-
-    def __init__(self, recurrent: nn.Module, hidden: int, size: float) -> None:
-        super().__init__()
-        self.recurrent, self.start, self.readout = recurrent, nn.Linear(3, hidden), nn.Linear(hidden, 1)
-        self.size = size
-
-    def forward(self, x: Tensor) -> Tensor:
-        state = self.start(self.size * x[:, 0, :3])[None]
-        return self.readout(self.recurrent(x, state)[0][:, -1])
-
-
-def large_start() -> KnownModel:
-    gru = nn.GRU(5, 32, batch_first=True)
-    critical_(gru, 100, _g(123))
-    return KnownModel("large_start", "unnormalised_state", FromStatics(gru, 32, 1000.0), _noise(6, 100, 5), 100)
+    critical_(layer, 100, seeded(38))
+    return KnownModel("critical_typed", None, Reader(layer, 64), noise(100, 8, 16), 100)
 
 
 def start_of_usual_size() -> KnownModel:
     gru = nn.GRU(5, 32, batch_first=True)
-    critical_(gru, 100, _g(124))
-    return KnownModel("start_of_usual_size", None, FromStatics(gru, 32, 1.0), _noise(6, 100, 5), 100)
+    critical_(gru, 100, seeded(124))
+    return KnownModel("start_of_usual_size", None, FromStatics(gru, 32, 1.0), noise(6, 100, 5), 100)
+
+
+def states_transposed() -> KnownModel:
+    gru = nn.GRU(5, 32, 2, batch_first=True)
+    critical_(gru, 100, seeded(125))
+    return KnownModel("states_transposed", None, StatesTransposed(gru, 64), noise(6, 100, 5), 100)
+
+
+def head_of_zeros() -> KnownModel:
+    lstm = nn.LSTM(5, 32, batch_first=True)
+    critical_(lstm, 100, seeded(126))
+    model = LastOutput(lstm, 32)
+    nn.init.zeros_(model.readout.weight)
+    return KnownModel("head_of_zeros", None, model, noise(6, 100, 5), 100)
 
 
 FLAWED: tuple[Callable[[], KnownModel], ...] = (
@@ -618,6 +435,7 @@ FLAWED: tuple[Callable[[], KnownModel], ...] = (
     *(raw_pixels, raw_sensor, tiny_volts),
     *(batch_as_time, states_reshaped, beyond_the_ends, padding_read, reverse_read_early, large_start),
 )
+
 SOUND: tuple[Callable[[], KnownModel], ...] = (
     critical_lstm,
     critical_deep_bidirectional,
@@ -628,4 +446,6 @@ SOUND: tuple[Callable[[], KnownModel], ...] = (
     critical_peephole,
     critical_typed,
     start_of_usual_size,
+    states_transposed,
+    head_of_zeros,
 )

@@ -86,11 +86,10 @@ SOUND = {
 
 
 @pytest.mark.parametrize("name", MIXED)
-@pytest.mark.parametrize("target", [None, torch.arange(B)])
+@pytest.mark.parametrize("target", [None, lambda output: output.square().sum()], ids=["output", "loss"])
 def test_axes_exchanged_by_a_reshape_are_named(name, target):
     read, rnn, features = MIXED[name]
-    loss = None if target is None else lambda output: (output.double() * output.shape[0]).square().sum()
-    one = found(Reader(read, rnn, features), target=loss)
+    one = found(Reader(read, rnn, features), target=target)
     assert one is not None and one.layer == "rnn l0"
     json.dumps(one.to_json(), allow_nan=False)
 
@@ -142,6 +141,25 @@ def test_the_layers_below_a_reshaped_one_are_not_named():
 
 
 def test_how_the_batch_was_made_is_not_the_models():
-    read, rnn, features = SOUND["last step"]
-    assert found(Reader(read, rnn, features), torch.randn(T, B, D).view(B, T, D)) is None
-    assert found(gru(), torch.randn(T, B, D).view(B, T, D)) is None
+    """The same view within the model is one that mixes."""
+    whole = torch.randn(T, B, D)
+    assert found(gru(), whole.view(B, T, D)) is None
+    assert found(Reader(lambda rnn, x: rnn(x.view(B, T, D))[0], gru()), whole) is not None
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes", "advice"),
+    [
+        ((B, T, 1), (T, B, 1), "x = x.permute(1, 0, 2)"),
+        ((B, T), (T, B, 1), "x = x.permute(1, 0).reshape(30, 12, 1)"),
+        ((B, 7, 1, T), (B, T, 7), "x = x.permute(0, 3, 1, 2).reshape(12, 30, 7)"),
+    ],
+)
+def test_advice_for_axes_of_size_1_gives_the_shape_that_was_wanted(shape, sizes, advice):
+    rnn = nn.GRU(sizes[-1], N, batch_first=sizes[0] == B)
+    x = torch.randn(shape)
+    one = found(Reader(lambda rnn, x: rnn(x.view(sizes))[0], rnn), x)
+    assert advice in one.remedy
+    lines = {"x": x}
+    exec(one.remedy, lines)
+    assert lines["x"].shape == sizes and not torch.equal(lines["x"], x.view(sizes))

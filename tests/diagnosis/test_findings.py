@@ -1,9 +1,7 @@
 """Findings: models with a known flaw are found out, sound ones are not, and fixes correct."""
 
 import json
-import warnings
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 import torch
@@ -14,23 +12,12 @@ import isornn
 import known_models
 import known_models_held_out
 import own_cells
-from isornn.diagnosis import CANNOT_TELL, KINDS, Finding, advice, findings, fix_, measure
-from isornn.diagnosis.fixes import Fix, redraw_, redraw_fix
+from isornn.diagnosis import CANNOT_TELL, KINDS, findings, fix_, measure
+from isornn.diagnosis.fixes import redraw_fix
 from isornn.diagnosis.kolmogorov_smirnov import kolmogorov_smirnov
 from isornn.diagnosis.weights import untrained_evidence, weight_facts
 from isornn.nn.gate_tensors import recurrent_layers
-
-
-def told(known):
-    said = findings(measure(known.model, known.batch, known.length, theory=False))
-    # What denormal numbers cost is the machine's, not the known's; see below.
-    found = [finding for finding in said if finding.kind != "denormals"]
-    for finding in found:
-        json.dumps(finding.to_json(), allow_nan=False)
-        assert any(sign.isdigit() for sign in finding.sentence)
-        assert any("bar: " in value for value in finding.evidence.values())
-        assert finding.remedy or finding.kind == CANNOT_TELL
-    return found
+from model_parts import SOLVED, critical_spec, findings_of, kinds_of
 
 
 def test_there_is_a_model_for_every_kind():
@@ -41,24 +28,20 @@ def test_there_is_a_model_for_every_kind():
     )
 
 
-def names(found):
-    return {finding.kind for finding in found} - {CANNOT_TELL}
-
-
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 @pytest.mark.parametrize("made", [*known_models.FLAWED, *known_models_held_out.FLAWED], ids=lambda made: made.__name__)
 def test_the_kind_is_named_and_no_other(made):
     known = made()
-    found = told(known)
-    assert known.kind in names(found)
-    assert names(found) <= {known.kind} | known.also
+    found = findings_of(known)
+    assert known.kind in kinds_of(found)
+    assert kinds_of(found) <= {known.kind} | known.also
     order = [*KINDS, CANNOT_TELL]
     assert [finding.kind for finding in found] == sorted((v.kind for v in found), key=order.index)
 
 
 @pytest.mark.parametrize("made", [*known_models.SOUND, *known_models_held_out.SOUND], ids=lambda made: made.__name__)
-def test_the_healthy_are_not_called_ill(made):
-    assert names(told(made())) == set()
+def test_sound_models_have_no_findings(made):
+    assert kinds_of(findings_of(made())) == set()
 
 
 LOSSES = {
@@ -144,8 +127,8 @@ def test_the_law_of_the_largest_distance_is_that_of_scipy():
 
 @pytest.mark.parametrize("cell", ["peephole", "t_lstm"])
 def test_known_models_start_as_isometric_does(cell):
-    (length,) = known_models.SOLVED[cell]
-    written = known_models.critical_spec(cell, length)
+    (length,) = SOLVED[cell]
+    written = critical_spec(cell, length)
     solved = isornn.isometric(written.cell, length).spec
     assert solved.gates.keys() == written.gates.keys()
     for name, gate in solved.gates.items():
@@ -156,131 +139,6 @@ def test_known_models_start_as_isometric_does(cell):
         else:
             assert gate.bias_law.sign == own.bias_law.sign
             assert (gate.bias_law.low, gate.bias_law.high) == pytest.approx((own.bias_law.low, own.bias_law.high))
-
-
-QUICK = (known_models.default_rnn, known_models.exploding_relu, known_models.doubled_deep_gru)
-
-
-@pytest.mark.parametrize("made", [*QUICK[:2], known_models.stacked_gru], ids=lambda made: made.__name__)
-def test_fix_corrects_the_weights(made):
-    known = made()
-    assert fix_(known.model, told(known), generator=torch.Generator().manual_seed(1))
-    assert names(told(known)) == set()
-
-
-def test_which_of_two_biases_is_meant_is_left_to_the_user():
-    """Half of the bias shortens the memory: tasks that were learnt with the sum may not be with one."""
-    lstm = nn.LSTM(4, 32, batch_first=True)
-    for bias in (lstm.bias_ih_l0, lstm.bias_hh_l0):
-        bias.data[32:64] = 1.0
-    batch = torch.randn(8, 20, 4)
-    doubled = [finding for finding in findings(measure(lstm, batch)) if finding.kind == "doubled_bias"]
-    before = lstm.bias_hh_l0.clone()
-    (said,) = fix_(lstm, doubled, batch)
-    assert said == (
-        "LSTM l0: left alone (doubled_bias): which of 1 and 2 is meant only you know; single_bias_ makes it 1, so that "
-        "the memory becomes shorter."
-    )
-    assert torch.equal(lstm.bias_hh_l0, before)
-
-
-@pytest.mark.parametrize("made", QUICK, ids=lambda made: made.__name__)
-def test_remedies_run_as_printed_and_mend(made):
-    known = made()
-    found = told(known)
-    assert {finding.kind for finding in found} >= {known.kind}
-    torch.manual_seed(2)
-    for remedy in dict.fromkeys(finding.remedy for finding in found):
-        exec(remedy, {"model": known.model, "batch": known.batch})
-    assert names(told(known)) == set()
-
-
-def test_orthogonal_by_gate_keeps_all_else():
-    known = known_models.stacked_lstm()
-    lstm = known.model.recurrent
-    before = {name: value.clone() for name, value in lstm.state_dict().items()}
-    stacked = [finding for finding in told(known) if finding.kind == "stacked_orthogonal"]
-    for mend in (
-        lambda: fix_(known.model, stacked, generator=torch.Generator().manual_seed(0)),
-        lambda: exec(stacked[0].remedy, {"model": known.model}),
-    ):
-        lstm.load_state_dict(before)
-        mend()
-        for matrix in lstm.weight_hh_l0.detach().split(64):
-            torch.testing.assert_close(matrix @ matrix.T, torch.eye(64), atol=1e-5, rtol=0)
-        assert all(torch.equal(value, before[name]) for name, value in lstm.state_dict().items() if "hh" not in name)
-
-
-def test_remedies_of_data():
-    packing, scaling = known_models.padded_gru(), known_models.raw_sensor()
-    known: dict[str, Any] = {}
-    exec(told(packing)[0].remedy, known)
-    packed = known["packed"](packing.batch, torch.tensor([100, 95, 60, 50, 50, 40, 30, 25]))
-    whole = known_models.LastOfPacked(packing.model.recurrent, 64)
-    assert names(findings(measure(whole, packed, packing.length, theory=False))) == set()
-    exec(told(scaling)[0].remedy, known)
-    scaled = known["normalised"](scaling.batch, scaling.batch)
-    assert "unnormalised_input" not in names(findings(measure(scaling.model, scaled, 100, theory=False)))
-
-
-def test_what_lies_in_the_data_is_left_to_the_user():
-    known = known_models.padded_gru()
-    before = [value.clone() for value in known.model.state_dict().values()]
-    (said,) = fix_(known.model, told(known))
-    assert said.startswith("recurrent l0: left alone (padding): it is in the data; ")
-    unsure = Finding(CANNOT_TELL, "recurrent l0", "", {})
-    assert fix_(known.model, [*told(known), unsure])[0] == said
-    assert all(torch.equal(a, b) for a, b in zip(before, known.model.state_dict().values(), strict=True))
-
-
-@pytest.mark.parametrize("steps", [1, 30])
-def test_a_trained_layer_is_left_alone(steps):
-    """Already one step of an optimiser moves biases apart that were equal, and matrices off the orthogonal ones."""
-    known = known_models.vanishing_rnn()
-    optimiser = torch.optim.Adam(known.model.parameters(), 0.01)
-    for _ in range(steps):
-        optimiser.zero_grad()
-        known.model(known.batch[:10]).square().mean().backward()
-        optimiser.step()
-    before = [value.clone() for value in known.model.state_dict().values()]
-    found = told(known)
-    assert "throws away # what it has learnt" in " ".join(found[0].remedy.split())
-    (said,) = fix_(known.model, found)
-    assert said.startswith("recurrent l0: left alone (vanishing): it looks trained")
-    assert all(torch.equal(a, b) for a, b in zip(before, known.model.state_dict().values(), strict=True))
-
-
-def test_a_narrow_layer_is_left_alone_for_its_few_weights():
-    model = nn.RNN(3, 5)
-    (finding,) = findings(measure(model, torch.randn(40, 8, 3)))
-    (said,) = fix_(model, [finding])
-    assert said.startswith("RNN l0: left alone (default_start): it has too few weights to tell whether it is trained")
-
-
-def test_a_cell_that_is_not_pointwise_is_drawn_orthogonal():
-    layer = isornn.nn.VanillaRNN(4, 32, nonlinearity="oplu")
-    assert redraw_(layer, "VanillaRNN l0", 50, torch.randn(20, 4, 4)) == "drawn again by the orthogonal start"
-    weight = layer.weight_hh_l0.detach()
-    torch.testing.assert_close(weight @ weight.T, torch.eye(32), rtol=0, atol=1e-5)
-
-
-def test_parametrised_weights_are_left_alone():
-    rnn = nn.RNN(4, 32)
-    nn.utils.parametrizations.orthogonal(rnn, "weight_hh_l0")
-    found = Finding("vanishing", "RNN l0", "", {}, Fix(redraw_, "RNN l0", (50,)))
-    (said,) = fix_(rnn, [found])
-    assert said.startswith("RNN l0: left alone (vanishing): ") and "is not a parameter" in said
-
-
-def test_a_stack_that_is_kept_orthogonal_is_fixed_too():
-    """torch's own parametrisation of an LSTM's matrix does to the stack what is meant for each gate."""
-    lstm = nn.LSTM(4, 24)
-    nn.utils.parametrizations.orthogonal(lstm, "weight_hh_l0")
-    x = torch.randn(20, 6, 4)
-    found = findings(measure(lstm, x, 20, theory=False))[0]
-    assert found.kind == "stacked_orthogonal"
-    exec(found.remedy, {"model": lstm})
-    assert "stacked_orthogonal" not in names(findings(measure(lstm, x, 20, theory=False)))
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
@@ -315,34 +173,6 @@ def test_what_cannot_be_told():
     assert unsure == f"used l0: left alone (cannot_tell): {short[1].sentence}"
 
 
-@pytest.mark.parametrize(
-    ("advice", "action"),
-    [
-        (advice.clip(), "torch.nn.utils.clip_grad_norm_"),
-        (advice.flush(), "torch.set_flush_denormal(True)"),
-        (advice.pack(True), "torch.nn.utils.rnn.pack_padded_sequence"),
-        (advice.pack(None), "torch.where"),
-        (advice.normalise(), "standard deviation"),
-    ],
-)
-def test_what_is_left_to_the_user_says_what_to_do(advice, action):
-    finding = Finding("vanishing", "RNN l0", "The gradient vanishes.", {}, advice)
-    (said,) = fix_(nn.RNN(2, 3), [finding])
-    assert said == f"RNN l0: left alone (vanishing): {advice.why}."
-    assert action in said
-    assert not action.startswith("torch") or action.rpartition(".")[2] in advice.code
-
-
-def test_findings_of_the_whole_model_are_left_by_name():
-    finding = Finding("not_finite", None, "The loss on the batch is nan.", {})
-    assert fix_(nn.RNN(2, 3), [finding]) == ["the whole model: left alone (not_finite): The loss on the batch is nan."]
-
-
-def test_a_layer_that_is_not_the_models_is_refused():
-    with pytest.raises(ValueError, match=r"layer: 'LSTM l3' is not allowed; the model has LSTM l0"):
-        fix_(nn.LSTM(2, 3), [Finding("vanishing", "LSTM l3", "", {}, Fix(redraw_, "LSTM l3", (50,)))])
-
-
 @dataclass(frozen=True)
 class Named(own_cells.Gated):
     """A cell of the user's own, in a module that need not be importable."""
@@ -362,7 +192,7 @@ def test_an_own_cells_doubled_bias_is_named_and_fixed(cell):
     assert [finding.layer for finding in found] == ["0 l0", "0 l1"]
     for finding in found:
         exec(finding.remedy, {"model": model})
-    assert "doubled_bias" not in names(findings(measure(model, batch, theory=False)))
+    assert "doubled_bias" not in kinds_of(findings(measure(model, batch, theory=False)))
     for layer in range(2):
         first, second = model[0].gate_parameters("f", layer).biases
         assert bool((first == 1).all() and (second == 0).all())
@@ -388,41 +218,6 @@ def test_an_own_cells_nonlinearity_is_not_the_vanilla_networks():
     )
 
 
-def test_fix_draws_each_layer_for_what_it_then_receives():
-    """The upper module is registered first; its input is what the redrawn one below gives."""
-    torch.manual_seed(0)
-    model = nn.ModuleDict({"top": nn.GRU(24, 16, batch_first=True), "low": nn.GRU(3, 24, batch_first=True)})
-    model.forward = lambda x: model["top"](model["low"](x)[0])[0]
-    batch = 2 + torch.randn(8, 120, 3).cumsum(1) / 5
-    found = findings(measure(model, batch))
-    assert names(found) == {"default_start"}
-    done = fix_(model, found, batch, generator=torch.Generator().manual_seed(0))
-    assert [line.partition(":")[0] for line in done] == ["low l0", "top l0"]
-    with torch.no_grad():
-        low = model["low"](batch)[0]
-        for layer, x in ((model["low"], batch), (model["top"], low)):
-            candidate = (x @ layer.weight_ih_l0.T + layer.bias_ih_l0).chunk(3, -1)[2]
-            assert candidate.mean((0, 1)).abs().max() < 1e-3
-            assert 1 < candidate.var((0, 1)).mean() < 6
-
-
-@pytest.mark.parametrize(
-    ("kind", "evidence"),
-    [(nn.LSTM, "the input matrix is 0 in f, o"), (nn.GRU, "biases are the same for all units in r, nh")],
-)
-def test_a_start_for_a_batch_does_not_look_trained(kind, evidence):
-    """Its biases make up for the mean of the input, and so differ over units in most gates."""
-    torch.manual_seed(0)
-    batch = 2 + torch.randn(8, 30, 3)
-    model = isornn.init.critical_(kind(3, 16, batch_first=True), batch=batch)
-    (layer,) = recurrent_layers(model)
-    assert untrained_evidence(weight_facts(layer)) == evidence
-    optimiser = torch.optim.SGD(model.parameters(), 0.1)
-    model(batch)[0].square().mean().backward()
-    optimiser.step()
-    assert untrained_evidence(weight_facts(layer)) is None
-
-
 def test_packed_sequences_of_one_length_are_given_lengths():
     torch.manual_seed(0)
     x = torch.randn(200, 4, 3)
@@ -430,14 +225,6 @@ def test_packed_sequences_of_one_length_are_given_lengths():
     packed = nn.utils.rnn.pack_padded_sequence(x, [200] * 4)
     kinds = [{one.kind for one in findings(measure(nn.GRU(3, 8), batch, theory=False))} for batch in (x, packed)]
     assert "padding" in kinds[0] and "padding" not in kinds[1]
-
-
-def test_relu_layers_are_drawn_again_as_identity_draws_them():
-    """Glorot's uniform entries, whose bound normal ones exceed."""
-    model = nn.RNN(50, 64, nonlinearity="relu")
-    redraw_(model, "RNN l0", 100, generator=torch.Generator().manual_seed(0))
-    drawn = isornn.init.identity_(nn.RNN(50, 64, nonlinearity="relu"), generator=torch.Generator().manual_seed(0))
-    assert torch.equal(model.weight_ih_l0, drawn.weight_ih_l0) and torch.equal(model.weight_hh_l0, torch.eye(64))
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
@@ -480,17 +267,3 @@ def test_what_one_run_in_eval_mode_does_not_show_is_said():
     found = {one.layer: one for one in findings(measure(Hierarchical(), torch.randn(12, 60, 3), 30, theory=False))}
     assert found["words l0"].kind == "cannot_tell" and "or give length=12" in found["words l0"].sentence
     assert found["extra"].kind == "not_reached" and "in training mode alone" in found["extra"].sentence
-
-
-def test_a_redraw_says_that_wrapped_weights_come_first():
-    torch.manual_seed(0)
-    plain, batch = nn.LSTM(4, 24), torch.randn(60, 6, 4)
-    notes = {}
-    for wrapped in (False, True):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's own advice on weight_norm
-            lstm = nn.utils.weight_norm(plain, "weight_hh_l0") if wrapped else plain
-        found = measure(lstm, batch, theory=False)
-        assert found.layers[0].info.parametrised == wrapped
-        notes[wrapped] = next(one for one in findings(found) if one.kind == "default_start").remedy
-    assert "before it is wrapped" in notes[True] and "wrapped" not in notes[False]
