@@ -25,6 +25,7 @@ from model_parts import (
     Stateful,
     StatesReshaped,
     StatesTransposed,
+    as_packed,
     critical_,
     filled,
     noise,
