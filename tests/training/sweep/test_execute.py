@@ -231,7 +231,7 @@ def processes_of(group: int) -> list[str]:
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are listed in /proc")
 @pytest.mark.parametrize("at_work", [True, False], ids=["at work", "while they import"])
 def test_workers_end_with_their_sweep(tmp_path: Path, at_work: bool) -> None:
-    """None is left a minute after the sweep was killed, and no lock is held; `benchmarks/kills.py` has other signals."""
+    """Within a minute none is left of a killed sweep, and no lock; `benchmarks/kills.py` has other signals."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     process = subprocess.Popen(
         [sys.executable, "-c", PARENT, str(tmp_path)], env=environment, start_new_session=True, stderr=subprocess.PIPE
