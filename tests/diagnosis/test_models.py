@@ -114,6 +114,49 @@ def test_precisions(dtype):
     assert report.layers[0].info.dtype == str(dtype).removeprefix("torch.") and report.layers[0].info.name == "0 l0"
 
 
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        (nn.LSTM, torch.bfloat16),  # torch has none in float16 on a CPU
+        (nn.GRU, torch.float16),
+        (nn.GRU, torch.bfloat16),
+        (nn.RNN, torch.bfloat16),
+        (nn.GRUCell, torch.float16),
+        (nn.LSTMCell, torch.bfloat16),
+        (isornn.nn.GRU, torch.float16),
+    ],
+)
+def test_a_forward_under_autocast(kind, dtype):
+    """torch's GRU has float32 states then, and products in half precision."""
+
+    class Autocast(nn.Module):
+        def __init__(self):
+            super().__init__()
+            cell = issubclass(kind, nn.RNNCellBase)
+            self.model = ByHand(kind(3, 16)) if cell else kind(3, 16)
+
+        def forward(self, x):
+            with torch.autocast("cpu", dtype=dtype):
+                return self.model(x)
+
+    torch.manual_seed(0)
+    model, x = Autocast(), torch.randn(40, 4, 3)
+    found, exact = (diagnosed(one, x).layers[0] for one in (model, model.model))
+    assert exact.check.residual < 1e-5 < found.check.residual < found.check.tolerance
+    torch.testing.assert_close(found.backward.log_norm["all"], exact.backward.log_norm["all"])
+
+
+def test_a_forward_of_its_own_under_autocast_is_refused():
+    class Halved(nn.GRU):
+        def forward(self, x, hx=None):
+            with torch.autocast("cpu"):
+                output, last = super().forward(x, hx)
+            return output / 2, last / 2
+
+    with pytest.raises(ReplayError, match="differs from what the module returned"):
+        diagnosed(Halved(3, 16), torch.randn(40, 4, 3))
+
+
 class ByHand(nn.Module):
     def __init__(self, cell):
         super().__init__()

@@ -28,6 +28,7 @@ from isornn.capture.use import (
     tensors_in,
     within_checkpoint,
 )
+from isornn.nn.autocast import autocast_dtype
 from isornn.nn.gate_tensors import RecurrentLayer, kind_of, recurrent_layers
 from isornn.nn.wrappers import is_compiled, unwrapped
 
@@ -139,12 +140,14 @@ class Call(Given):
 
     Args:
         output, final: what it returned, before anything else could write to it.
+        precision: what its products are computed in.
         of_output, of_final: gradients of the loss, total derivatives. Without a loss, of a random sum of the model's
             outputs where use is looked at, else ``None``.
     """
 
     output: Tensor | PackedSequence
     final: States
+    precision: torch.dtype
     of_output: Tensor | PackedSequence | None = None
     of_final: States | None = None
 
@@ -387,7 +390,8 @@ class CallRecorder:
         self.ended[module] = kept_final
         if stepped:
             kept_output = kept_final[0]
-        self.calls[module].append(Call(**vars(given), output=kept_output, final=kept_final))
+        precision = _precision(data_of(kept_output))
+        self.calls[module].append(Call(**vars(given), output=kept_output, final=kept_final, precision=precision))
         if module not in self.order:
             self.order.append(module)
         # The model continues with copies: what it does to them in place does not touch what was kept.
@@ -404,6 +408,24 @@ class CallRecorder:
             # wanted is that of the rest of the model with respect to each.
             data = data.view_as(data) if data.requires_grad else data.detach().requires_grad_(True)
         return with_data(value, data)
+
+
+def _precision(output: Tensor) -> torch.dtype:
+    """Of the products behind ``output``, whose dtype may be wider: autocast's, and float16 for TF32, with 10 bits too."""
+    autocast = autocast_dtype(output.device.type)
+    if autocast is not None and output.dtype != torch.float64:
+        return autocast
+    return torch.float16 if _computed_in_tf32(output) else output.dtype
+
+
+def _computed_in_tf32(output: Tensor) -> bool:
+    """Whether products of float32 numbers may have been rounded as TF32."""
+    if not output.is_cuda or output.dtype != torch.float32:
+        return False
+    try:
+        return torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
+    except RuntimeError:  # of operators with precisions of their own torch does not say it; some have TF32's
+        return True
 
 
 def _is_transformed(tensor: Tensor) -> bool:

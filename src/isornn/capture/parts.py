@@ -31,6 +31,7 @@ class Part:
     of_final: Sequence[States] | None
     detached: bool
     altered: bool
+    precision: torch.dtype
 
     def of_row(self, row: int) -> Part:
         """The same of one row of the batch, which is kept as an axis of length 1."""
@@ -100,6 +101,7 @@ def read_part(module: RecurrentModule, call: Call) -> Part:
         by_layer(call.of_final),
         call.detached,
         call.altered,
+        call.precision,
     )
 
 
@@ -127,4 +129,5 @@ def _read_step(call: Call) -> Part:
         rows(call.of_final),
         call.detached,
         call.altered,
+        call.precision,
     )

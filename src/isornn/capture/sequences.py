@@ -47,6 +47,7 @@ class CapturedSequence:
         goes_on: whether the first call did, from one that is not 0.
         altered: whether the model changes the gradient of a state that it passes on: see
             `isornn.capture.use.changes_gradient`.
+        precision: what the products of its calls are computed in.
         of_rows: by the times of ``of_ends``, for which sequences, (B,); ``None`` where a call's end is that of all.
     """
 
@@ -59,6 +60,7 @@ class CapturedSequence:
     of_ends: Mapping[int, Sequence[States]] | None
     calls: int
     chains: int
+    precision: torch.dtype
     cuts: tuple[int, ...] = ()
     goes_on: bool = False
     of_rows: Mapping[int, Tensor] | None = None
@@ -212,6 +214,7 @@ def _as_one_batch(each: Sequence[CapturedSequence]) -> CapturedSequence:
         {time: by_layer([own.get(time, own[max(own)]) for own in of_ends]) for time in times} or None,
         each[0].calls,
         each[0].chains,
+        each[0].precision,
         of_rows={time: torch.tensor([time in own for own in of_ends], device=device) for time in times} or None,
     )
 
@@ -245,4 +248,5 @@ def _joined(parts: Sequence[Part], calls: int, chains: int) -> CapturedSequence:
         of_ends or None,
         calls,
         chains,
+        min((part.precision for part in parts), key=lambda dtype: torch.finfo(dtype).bits),
     )

@@ -37,7 +37,7 @@ def denormals(
         log_norms: by layer, ln of the norm of the gradient with respect to the states, as `Profile` has it.
         flushed: whether the caller's mode flushes them already.
     """
-    dtype, device = captured.output.dtype, captured.output.device
+    dtype, device = captured.precision, captured.output.device
     if device.type != "cpu" or dtype not in (torch.float32, torch.float64):
         return None
     pairs = zip(replays, log_norms, strict=True)

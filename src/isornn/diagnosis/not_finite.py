@@ -101,7 +101,7 @@ def first_step(values: Tensor, *, backwards: bool = False) -> str:
 @torch.no_grad()
 def _in_layers(module: RecurrentModule, found: CapturedSequence) -> str:
     """The first layer, in the module's dtype, whose states are not finite, and whether float64 would hold them."""
-    dtype, sequences = found.output.dtype, found.sequences
+    dtype, sequences = found.precision, found.sequences
     for depth in range(1 + max(layer.layer for layer in module.layers)):
         outputs = []
         for number, layer in enumerate(module.layers):

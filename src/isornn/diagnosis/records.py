@@ -88,9 +88,10 @@ class ReplayCheck(Record):
     Args:
         residual: largest difference at any step, relative to the layer's largest value; where ``rounding`` allows more
             than the tolerance, divided by as much.
-        tolerance: what is allowed: 1e-5 for float32, 1e-10 for float64, 1e-2 for float16, 5e-2 for bfloat16; or a
-            thousand times what rounding has done until that step.
-        rounding: distance of a second replay, in the module's own dtype, from the first: more than the tolerance in
+        tolerance: what is allowed: 1e-5 for float32, 1e-10 for float64, 1e-2 for float16, 5e-2 for bfloat16, by what
+            the module multiplied in (under autocast not the dtype of its states); or a thousand times what rounding
+            has done until that step, in half precision up to ten times.
+        rounding: distance of a second replay, in the module's own precision, from the first: more than the tolerance in
             chaotic networks and behind gates that are almost closed. 0 where it was not needed.
 
     >>> import torch

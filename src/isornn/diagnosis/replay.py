@@ -193,7 +193,7 @@ def replay_module(module: RecurrentModule, captured: CapturedSequence) -> list[L
         ReplayError: a replay does not reproduce what the module returned.
     """
     sequences, done = captured.sequences, list[LayerReplay]()
-    dtype = captured.output.dtype
+    dtype = captured.precision
     depth = 1 + max(layer.layer for layer in module.layers)
     numbers = sum(len(layer.cell.gates) * layer.hidden for layer in module.layers)
     keep = 8 * sequences.values.shape[:2].numel() * numbers <= _KEPT
@@ -268,9 +268,8 @@ def _check(
         raise ReplayError(
             f"{layer.where}: recomputed step by step in float64 it differs from what the module returned by "
             f"{float(gaps.max()):.1e} of the largest value, by rounding in {str(dtype).removeprefix('torch.')} at most "
-            f"{float(rounding[-1]):.1e}. Nothing is reported on a replay that is not the model. Under autocast it "
-            "computes in lower precision: measure it without. If its forward is its own, leave that to its class and "
-            "move what it adds into a module around it"
+            f"{float(rounding[-1]):.1e}. Nothing is reported on a replay that is not the model. If its forward "
+            "is its own, leave that to its class and move what it adds into a module around it"
         )
     return ReplayCheck(residual, tolerance, float(rounding[-1]))
 

@@ -70,14 +70,12 @@ class RecordedStep:
         module: with a copy of the module and its weights, as they were in the forward pass; ``None`` where it was not
             called, or not differentiated through.
         calls: those that a gradient reached, with that gradient.
-        precision: what autocast computed with, float16 where a GPU multiplied in TF32; ``None`` without either.
         refused: why its calls could not be read; ``None`` where they were.
         stale: whether a call was given a state whose graph is older than the step.
     """
 
     module: RecurrentModule | None
     calls: list[Call]
-    precision: torch.dtype | None
     refused: str | None = None
     stale: bool = False
 
@@ -120,7 +118,6 @@ class StepRecorder:
             found.name: RecordedStep(
                 self._copies.get(module),
                 [pending.whole() for pending in self._pending[module] if pending.reached],
-                self._precision,
                 self._recorder.refused.get(module),
                 module in self._stale,
             )
@@ -133,7 +130,6 @@ class StepRecorder:
         self._recorder = CallRecorder({module: [] for module in self._modules}, differentiable=True)
         self._pending: dict[nn.Module, list[_PendingCall]] = {module: [] for module in self._modules}
         self._copies: dict[nn.Module, RecurrentModule] = {}
-        self._precision: torch.dtype | None = None
         self._ended: set[nn.Module] = set()
         self._probing = False
         self._began = 0
@@ -162,10 +158,6 @@ class StepRecorder:
         if module not in self._copies:
             # The weights will have been updated by the time of the measurement.
             self._copies[module] = copied(self._modules[module])
-        if torch.is_autocast_enabled(output.device.type):
-            self._precision = torch.get_autocast_dtype(output.device.type)
-        elif _computed_in_tf32(output):
-            self._precision = torch.float16
         copies = self._recorder.after(module, positional, result)
         self._pending[module].append(_PendingCall(self._recorder.calls[module].pop(), partial(self._arrived, module)))
         return copies
@@ -175,16 +167,6 @@ class StepRecorder:
         if not self._probing:
             self._ended.add(module)
         return not self._probing
-
-
-def _computed_in_tf32(output: Tensor) -> bool:
-    """Whether products of float32 numbers may have been rounded as TF32, whose 10 bits of mantissa are float16's."""
-    if not output.is_cuda or output.dtype != torch.float32:
-        return False
-    try:
-        return torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
-    except RuntimeError:  # of operators with precisions of their own torch does not say it; some have TF32's
-        return True
 
 
 class _PendingCall:
@@ -381,9 +363,6 @@ def _gradients(
     if whole.altered:
         return ALTERED
     found = _few(whole)
-    if recorded.precision is not None:
-        # The replay has to agree to the precision that the module computed with.
-        found = replace(found, output=found.output.to(recorded.precision))
     if not _finite(found):
         return NOT_FINITE
     try:
