@@ -411,7 +411,7 @@ class CallRecorder:
 
 
 def _precision(output: Tensor) -> torch.dtype:
-    """Of the products behind ``output``, whose dtype may be wider: autocast's, and float16 for TF32, with 10 bits too."""
+    """Of the products behind ``output``, whose dtype may be wider: autocast's, and float16 for the 10 bits of TF32."""
     autocast = autocast_dtype(output.device.type)
     if autocast is not None and output.dtype != torch.float64:
         return autocast
