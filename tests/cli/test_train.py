@@ -16,6 +16,7 @@ import pytest
 
 import shell
 from dropped_interrupts import dropped_interrupt
+from isornn.formatting import with_error_of
 from isornn.training import Configuration, RunRecord
 
 FILE = """
@@ -53,7 +54,8 @@ def test_a_run_from_its_file(file: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     assert [line for line in done.stderr.splitlines() if line.startswith("update 20 of 20, loss ")]
     record = RunRecord.load(tmp_path / "run" / "record.json")
-    assert record.test is not None and f"{record.test['accuracy']:.4g}" in done.stdout
+    assert record.test is not None
+    assert with_error_of(record.test["accuracy"], record.test["accuracy_error"]) in done.stdout
     assert str(tmp_path / "run" / "record.json") in done.stdout
     again = called(file, "-o", tmp_path / "run", "--device", "cpu")
     assert (again.exit_code, again.stdout) == (0, done.stdout)

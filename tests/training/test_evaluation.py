@@ -24,13 +24,13 @@ def test_padding_counts_nowhere() -> None:
     told = evaluate(nn.Identity(), [(output, target)])
     right = sum(int(output[t, b].argmax() == target[t, b]) for t, b in kept) / 8
     expected = {"loss": mean, "accuracy": right, "bits": mean / math.log(2), "perplexity": math.exp(mean)}
-    assert told == pytest.approx(expected)
+    assert {name: told[name] for name in expected} == pytest.approx(expected)
 
 
 def test_values_have_their_squared_error() -> None:
     output, target = torch.tensor([[1.0], [3.0]]), torch.tensor([[0.0], [5.0]])
     assert task_loss(output, target).item() == 2.5
-    assert evaluate(nn.Identity(), [(output, target)]) == {"loss": 2.5}
+    assert evaluate(nn.Identity(), [(output, target)]) == {"loss": 2.5, "loss_error": 1.5}
 
 
 def test_batches_of_unequal_size_count_by_their_targets() -> None:
@@ -64,3 +64,35 @@ def test_a_part_that_is_frozen_stays_so_also_after_an_error() -> None:
 def test_nothing_has_no_mean() -> None:
     with pytest.raises(ValueError, match="batches: there is no target"):
         evaluate(nn.Identity(), [])
+
+
+def drawn(sequences: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Outputs and targets (T, B) of sequences that differ in level, and in how many targets they have."""
+    level = torch.randn(sequences, generator=generator)
+    output = torch.randn(7, sequences, 3, generator=generator)
+    output[..., 0] += level
+    target = torch.randint(2, (7, sequences), generator=generator)
+    ends = torch.randint(1, 8, (sequences,), generator=generator)
+    return output, target.masked_fill(torch.arange(7)[:, None] >= ends, NO_TARGET)
+
+
+@pytest.mark.parametrize("continued", [False, True])
+def test_standard_errors_are_the_spread_of_other_sequences(continued: bool) -> None:
+    generator, told = torch.Generator().manual_seed(0), []
+    for _ in range(400):
+        parts = [drawn(40, generator)]
+        if continued:  # the same sequences, so that the second batch says nothing new
+            parts *= 2
+        told.append(evaluate(nn.Identity(), parts, continued=continued))
+    for name in ("loss", "accuracy", "bits", "perplexity"):
+        spread = torch.tensor([one[name] for one in told]).std().item()
+        errors = torch.tensor([one[f"{name}_error"] for one in told])
+        assert errors.mean().item() == pytest.approx(spread, rel=0.12), name  # of 400 a spread is known to 4 %
+
+
+def test_an_accuracy_of_1_has_an_error_and_one_sequence_has_none() -> None:
+    for batch in (10, 1000):
+        found = evaluate(nn.Identity(), [(torch.eye(3)[[0] * batch], torch.zeros(batch, dtype=torch.int64))])
+        assert found["accuracy"] == 1.0 and found["loss_error"] == pytest.approx(0, abs=1e-9)
+        assert 1 / batch > found["accuracy_error"] > 0.8 / batch
+    assert set(evaluate(nn.Identity(), [(torch.eye(3)[:1], torch.tensor([0]))])) == {"loss", "accuracy"}

@@ -166,9 +166,17 @@ def _counted(runs: Sequence[SweptRun]) -> str:
 
 def _loss(run: SweptRun) -> float | None:
     """The lowest loss on the validation part, where the record has one."""
+    return _of_best(run, "loss")
+
+
+def _of_best(run: SweptRun, name: str) -> float | None:
     best = (run.record or {}).get("best")
-    loss = best.get("loss") if isinstance(best, dict) else None
-    return loss if isinstance(loss, int | float) else None
+    value = best.get(name) if isinstance(best, dict) else None
+    return value if isinstance(value, int | float) else None
+
+
+def _shown_loss(run: SweptRun) -> str:
+    return with_error_of(_loss(run), _of_best(run, "loss_error"))
 
 
 def _best(runs: Sequence[SweptRun]) -> SweptRun | None:
@@ -213,12 +221,12 @@ def _print(folder: Path, runs: Sequence[SweptRun]) -> None:
     print(_counted(runs))
     best = _best(runs)
     if best is not None:
-        print(f"best so far: {best.folder.name}, validation loss {with_error_of(_loss(best))}")
+        print(f"best so far: {best.folder.name}, validation loss {_shown_loss(best)}")
 
 
 def _row(run: SweptRun, fields: dict[str, str]) -> tuple[str, ...]:
     done = "-" if run.done is None else f"{run.done[0]} of {run.done[1]}"
-    return (run.folder.name, *fields.values(), run.state, done, with_error_of(_loss(run)))
+    return (run.folder.name, *fields.values(), run.state, done, _shown_loss(run))
 
 
 def _varied(runs: Sequence[SweptRun]) -> list[tuple[SweptRun, dict[str, str]]]:

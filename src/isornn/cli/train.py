@@ -171,8 +171,11 @@ def _print(record: RunRecord) -> None:
         "test, best weights": record.test,
     }
     evaluated = {name: metrics for name, metrics in parts.items() if metrics is not None}
-    columns = list(next(iter(evaluated.values()), {}))
-    rows = [(name, *(with_error_of(metrics.get(column)) for column in columns)) for name, metrics in evaluated.items()]
+    columns = [name for name in next(iter(evaluated.values()), {}) if not name.endswith("_error")]
+    rows = [
+        (name, *(with_error_of(metrics.get(column), metrics.get(f"{column}_error")) for column in columns))
+        for name, metrics in evaluated.items()
+    ]
     title = f"{_named(record.configuration.model)}, {record.data}, {record.seconds:.0f} s"
     if record.baseline is not None:
         title += f", loss without memory {with_error_of(record.baseline)}"

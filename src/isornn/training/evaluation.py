@@ -24,59 +24,96 @@ def task_loss(output: Tensor, target: Tensor, reduction: str = "mean") -> Tensor
     Args:
         output: (..., classes) or (..., values).
         target: (...) of classes, of which `NO_TARGET` is left out, or as ``output``.
-        reduction: ``"mean"`` over all targets, or their ``"sum"``.
+        reduction: ``"mean"`` over all targets, or ``"none"``, of the target's shape.
 
     >>> round(task_loss(torch.zeros(5, 2, 10), torch.full((5, 2), 3)).item(), 5) == round(math.log(10), 5)
     True
     """
     if target.is_floating_point():
         return functional.mse_loss(output, target.to(output.dtype), reduction=reduction)
-    return functional.cross_entropy(
+    loss = functional.cross_entropy(
         output.flatten(0, -2), target.flatten(), ignore_index=NO_TARGET, reduction=reduction
     )
+    return loss.view_as(target) if reduction == "none" else loss
 
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, batches: Iterable[Batch], forward: Callable[..., Tensor] | None = None
+    model: nn.Module,
+    batches: Iterable[Batch],
+    forward: Callable[..., Tensor] | None = None,
+    *,
+    continued: bool = False,
 ) -> dict[str, float]:
     """``loss``, the mean over all targets of all ``batches``, and for classes ``accuracy``; with an answer for every
     step also ``bits``, loss / ln 2, which is per symbol, and ``perplexity``, exp(loss), where it is a number.
 
+    Of two sequences or more also ``loss_error`` and so on, standard errors: how far off as many other sequences would
+    be. Where all sequences are equally accurate the accuracy's counts two sequences more, one all right and one all
+    wrong (Agresti & Coull 1998): that all of few are right does not make it exact.
+
     Args:
         model: all of its modules are left in the modes that they were in.
-        batches: of (x, y) or (x, y, lengths).
+        batches: of (x, y) or (x, y, lengths), with outputs (B, .) or (T, B, .).
         forward: what is called in the model's place, if something wraps it.
+        continued: whether sequence k of a batch goes on sequence k of the one before, and is the same.
 
     Raises:
         ValueError: no batch, or none with a target.
 
-    >>> evaluate(nn.Identity(), [(torch.eye(2), torch.tensor([0, 0]))])["accuracy"]
-    0.5
+    >>> found = evaluate(nn.Identity(), [(torch.eye(2), torch.tensor([0, 0]))])
+    >>> round(found["loss"], 4), round(found["loss_error"], 4)
+    (0.8133, 0.5)
+    >>> found["accuracy"], round(found["accuracy_error"], 4)
+    (0.5, 0.5)
     """
     forward = model if forward is None else forward
-    loss, right, count, classes, steps = 0.0, 0, 0, False, False
+    sums, classes, steps = list[Tensor](), False, False
     with _in_eval_mode(model):
         for x, target, *lengths in batches:
-            output = forward(x, *lengths)
-            loss += float(task_loss(output, target, "sum"))
-            if target.is_floating_point():
-                count += target.numel()
-            else:
-                classes, steps = True, target.dim() > 1
-                count += int((target != NO_TARGET).sum())
-                right += int((output.argmax(-1) == target).sum())
-    if count == 0:
+            sums.append(_by_sequence(forward(x, *lengths), target))
+            classes = not target.is_floating_point()
+            steps = classes and target.dim() > 1
+    loss, right, count = torch.stack(sums).sum(0) if continued and sums else torch.cat([torch.zeros(3, 0), *sums], 1)
+    if not count.any():
         raise ValueError("batches: there is no target in them, and a mean needs one")
-    mean = loss / count
-    metrics = {"loss": mean}
+    metrics = {"loss": float(loss.sum() / count.sum())}
+    errors = {"loss": _standard_error(loss, count)}
     if classes:
-        metrics["accuracy"] = right / count
+        metrics["accuracy"] = float(right.sum() / count.sum())
+        errors["accuracy"] = _standard_error(right, count) or _standard_error(*_with_extremes(right, count))
     if steps:
-        metrics["bits"] = mean / math.log(2)
-        if mean < _LOG_LARGEST:
-            metrics["perplexity"] = math.exp(mean)
-    return metrics
+        metrics["bits"], errors["bits"] = metrics["loss"] / math.log(2), errors["loss"] / math.log(2)
+        if metrics["loss"] < _LOG_LARGEST:
+            metrics["perplexity"] = math.exp(metrics["loss"])
+            errors["perplexity"] = metrics["perplexity"] * errors["loss"]
+    known = int(count.count_nonzero()) > 1
+    return metrics | {f"{name}_error": error for name, error in errors.items() if known and math.isfinite(error)}
+
+
+def _by_sequence(output: Tensor, target: Tensor) -> Tensor:
+    """(3, B): the sum of losses, how many answers are right, 0 of values, and how many targets there are."""
+    loss = task_loss(output, target, "none")
+    if target.is_floating_point():
+        right, count = torch.zeros_like(loss), torch.ones_like(loss)
+    else:
+        right, count = output.argmax(-1) == target, target != NO_TARGET
+    each = torch.stack([part.double().cpu() for part in (loss, right, count)])
+    if target.is_floating_point():
+        each = each.sum(-1)
+    return each if each.dim() == 2 else each.sum(1)
+
+
+def _standard_error(sums: Tensor, counts: Tensor) -> float:
+    """Of the ratio of two sums over sequences, linearised."""
+    residuals = (sums - counts * (sums.sum() / counts.sum()))[counts > 0]
+    return float((residuals.square().mean() / (len(residuals) - 1)).sqrt() / counts[counts > 0].mean())
+
+
+def _with_extremes(right: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    """With two sequences of the mean's number of targets, all right and all wrong."""
+    usual = count[count > 0].mean()
+    return torch.cat([right, torch.stack([usual, 0 * usual])]), torch.cat([count, usual.repeat(2)])
 
 
 @contextmanager
