@@ -39,7 +39,7 @@ def held_out_metrics(
     """`evaluate` on all items of a held-out part; the state that training carries stays out of it."""
     carried = model.carried
     model.forget()
-    batches = map(fabric.to_device, one_pass(task, task.columns or batch_size))
+    batches: Iterator[Batch] = map(fabric.to_device, one_pass(task, task.columns or batch_size))
     metrics = evaluate(model, batches, forward, continued=task.columns is not None)
     model.carried = carried
     return metrics

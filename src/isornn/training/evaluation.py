@@ -74,9 +74,9 @@ def evaluate(
             sums.append(_by_sequence(forward(x, *lengths), target))
             classes = not target.is_floating_point()
             steps = classes and target.dim() > 1
-    loss, right, count = torch.stack(sums).sum(0) if continued and sums else torch.cat([torch.zeros(3, 0), *sums], 1)
-    if not count.any():
+    if not any(bool(own[-1].any()) for own in sums):
         raise ValueError("batches: there is no target in them, and a mean needs one")
+    loss, right, count = torch.stack(sums).sum(0) if continued else torch.cat(sums, 1)
     metrics = {"loss": float(loss.sum() / count.sum())}
     errors = {"loss": _standard_error(loss, count)}
     if classes:
