@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from isornn.cli.near_isometry import Biases, Fix, Preference, Ranges, Specs, checked_biases, fixed_fields, objective_of
 from isornn.cli.options import (
     NO_INPUT,
     AsJson,
@@ -20,7 +21,6 @@ from isornn.cli.options import (
     Length,
     with_input_options,
 )
-from isornn.cli.pareto import Biases, Fix, Preference, Ranges, Specs, checked_biases, fixed_fields, objective_of
 from isornn.cli.show import check_writable, errors, print_json, print_table, say
 
 if TYPE_CHECKING:

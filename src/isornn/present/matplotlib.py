@@ -28,6 +28,7 @@ _STYLES: dict[str, dict[str, Any]] = {
     "steps": {"ls": "-", "drawstyle": "steps-pre"},
 }
 _ACROSS = 3  # the most panels in a row
+_INSIDE = 6  # the most labels of a legend within its panel
 
 
 class Drawing(Figure):
@@ -131,8 +132,10 @@ def _draw(axes: Axes, panel: Panel, canvas: Figure) -> None:
     axes.set(xlim=panel.x_range, ylim=panel.y_range)
     if panel.names:
         axes.set_xticks(*map(list, zip(*panel.names, strict=True)), rotation=35, ha="right", fontsize="small")
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=panel.heat is not None, framealpha=0.85, fontsize="small")
+    labels = len(axes.get_legend_handles_labels()[0])
+    if labels:  # many beside the panel, where they cover nothing
+        beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5)} if labels > _INSIDE else {}
+        axes.legend(frameon=panel.heat is not None, framealpha=0.85, fontsize="small", **beside)
 
 
 def _draw_curve(axes: Axes, curve: Curve, number: int) -> None:
