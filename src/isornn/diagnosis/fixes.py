@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from isornn.capture.calls import RecurrentModule, recurrent_modules
-from isornn.cells import Cell, Input, Spec, SpecError, Vanilla
+from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.diagnosis.advice import Advice
 from isornn.diagnosis.record import layer_name
 from isornn.diagnosis.records import LayerDiagnosis
@@ -76,8 +76,7 @@ def redraw_(
 ) -> str:
     """Initialise one layer again for sequences of ``length`` steps, as `isornn.init.critical_` does, given a batch.
 
-    A relu network has no such law and gets identity matrices (`isornn.init.identity_`); a cell that is not pointwise
-    has no theory and gets orthogonal ones (`isornn.init.orthogonal_`).
+    A cell that is not pointwise has no theory and gets orthogonal matrices (`isornn.init.orthogonal_`).
 
     Args:
         model: the model.
@@ -100,9 +99,6 @@ def redraw_(
     """
     found = _layer(model, layer)
     check_writable(found)
-    if isinstance(found.cell, Vanilla) and found.cell.nonlinearity == "relu":
-        redraw_named("identity", found, generator)
-        return "drawn again by the identity start"
     if not found.cell.pointwise:
         redraw_named("orthogonal", found, generator)
         return "drawn again by the orthogonal start"

@@ -82,7 +82,8 @@ def critical_(
     without a remember gate, the theory is computed, with a warning for a condition that does not hold.
 
     Args:
-        module: as `apply_`; a cell without a remember gate is set by orthogonal weights instead.
+        module: as `apply_`; a cell without a remember gate is set by orthogonal weights instead, a ReLU network by
+            identity matrices.
         length: T from 2 to 1e6, the number of steps to bridge; with a batch by default those of each layer's longest
             sequence.
         batch: what the model is called with: a tensor or PackedSequence, a tuple of positional arguments, or a dict of

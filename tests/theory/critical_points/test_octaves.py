@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from isornn import critical, init, isometric
-from isornn.cells import CELLS, Cell, Input, Peephole, Spec, SpecError, Vanilla, cell_named
+from isornn.cells import CELLS, Cell, Gate, Input, Peephole, Spec, SpecError, Vanilla, cell_named
 from isornn.cells.activations import hard_sigmoid
 from isornn.cells.openings import bias_of
 from isornn.cells.roles import roles_of
@@ -120,6 +120,17 @@ def test_what_has_no_time_scales_of_units_is_solved_for_as_ever() -> None:
     assert vanilla.python == "isornn.init.critical_(module, length=30)"
     redrawn = isometric(cell_named("peephole"), 30, biases="redrawn")
     assert redrawn.analysis.xi.number() == pytest.approx(30, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["relu", "leaky_relu", "prelu"])
+def test_rectifiers_add_up_their_input_by_identity_matrices(kind: str) -> None:
+    point = critical(Vanilla(kind), 50, input=Input(4.0))
+    assert point.spec.gates["h"] == Gate(weight_var=1.0, input_var=1 / 200, ensemble="identity")
+    assert point.conditions == () and "identity" in point.analysis.reach.reason()
+    assert critical(Vanilla(kind), 50, fixed={"h.input_var": 0.3}).spec.gates["h"].input_var == 0.3
+    for field, value in (("h.weight_var", 2.0), ("h.ensemble", "orthogonal")):
+        with pytest.raises(SpecError, match=f"{field}: .*it is what sets the length"):
+            critical(Vanilla(kind), 50, fixed={field: value})
 
 
 def test_fields_can_be_fixed_but_not_the_time_scales() -> None:

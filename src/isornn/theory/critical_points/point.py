@@ -24,7 +24,15 @@ from isornn.theory.critical_points.choice import chosen, steps_seen, subspace
 from isornn.theory.critical_points.costs import COSTS, costs, sight_name
 from isornn.theory.critical_points.front import Objective, check_length, pareto_front
 from isornn.theory.critical_points.python_line import objective_line, rule_line
-from isornn.theory.critical_points.rule import Biases, family_of, over_octaves, sight_of, solve
+from isornn.theory.critical_points.rule import (
+    Biases,
+    family_of,
+    identity_matrices,
+    over_octaves,
+    rectifies,
+    sight_of,
+    solve,
+)
 from isornn.theory.inputs import centred, memory_limits
 from isornn.theory.population.engine import population_analysis
 from isornn.theory.quadrature.affine import bias_nodes
@@ -152,11 +160,15 @@ def critical(
       has ``ln r ~ U(0, ln high)``, as many in each octave of time scales; the others have r = high, which follows from
       the length alone: 2.5 T at T = 10, 2.7 T at 100, 2.9 T at 1000;
     - recurrent weights are weak, weight_var 1e-5, but on a gate that only shapes the output (the LSTM's o): 1;
-    - candidates see the input with variance 4 (input_var = 4 / E x^2), the write gate with 1, others do not;
+    - candidates see the input with variance 4 (input_var = 4 / E x^2), of a cell without a write gate, whose state adds
+      them up, 4 / T; the write gate sees it with 1, others do not;
     - a hard remember gate clips, which cuts slow units' memory short: its weight_var is at most 0.01 / T^2 and (where
       it also writes) its input_var 1 / (T^2 E x^2).
 
-    A cell without a remember gate has no time scales of units: its start is that of `isometric`.
+    A cell without a remember gate has no time scales of units: its start is that of `isometric`. Of a ReLU network,
+    whose states nothing bounds, it is identity matrices and input_var = 1 / (T E x^2): each unit adds up its input less
+    its mean, to a variance of 1 after T steps. Of identity matrices the theory says nothing, and ``conditions`` are
+    none.
 
     Args:
         cell: the cell; what its gates are for is derived from its update. A gate that retains by 1 - f gets the
@@ -185,6 +197,9 @@ def critical(
     """
     fixed = _checked(cell, length, fixed, input, generator)
     line = rule_line("critical", float(length), fixed, input)
+    if rectifies(cell):
+        spec = identity_matrices(cell, fixed, input, float(length))
+        return Critical(spec, float(length), line, lambda: (analyze(spec, length=math.ceil(length)), ()))
     if not roles_of(cell).gated:
         solved = _solved(cell, float(length), fixed, replace(input, autocorrelation=0.0), "fixed", generator, line)
         return _on_input(solved, input, generator) if input.remembers else solved

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from isornn.cells import BiasLaw, Cell, Gate, Input, Spec, SpecError
+from isornn.cells import BiasLaw, Cell, Gate, Input, Spec, SpecError, Values, initial_parameters, spread_parameters
 from isornn.cells.bias_laws import SPREAD
 from isornn.cells.openings import bias_of, own_start, refusal, retention_signs, write_signs
 from isornn.cells.roles import Roles, roles_of, silences
@@ -47,6 +47,8 @@ def over_octaves(cell: Cell, length: float, fixed: Mapping[str, Any], input: Inp
     roles = _gated(cell)
     template = _template(roles, cell, input, "fixed", length)
     seen = SEEN_TO_LEARN / mean_square(input)
+    if not roles.write:  # the state adds up what the others average
+        seen /= length
     template = _with(template, {f"{gate}.input_var": seen for gate in roles.candidates if cell.gates[gate].input})
     law = BiasLaw("capped_timescale", SHORTEST, slow_end(length))
     return _spread(_with(template, fixed), law, fixed)
@@ -79,6 +81,44 @@ def slow_end(length: float) -> float:
         slow = (kept - float(weight @ np.exp((length + 1) * log_q))) / (1 - SPREAD)
         high = 1 / math.expm1(-math.log(slow) / (2 * (length + 1)))
     return high
+
+
+# -- a rectifier: `critical` of ReLU networks -------------------------------------------------------------------------
+
+
+def rectifies(cell: Cell) -> bool:
+    """Whether the new state is a function of one pre-activation that scales with it and bends at 0, as a ReLU.
+
+    Nothing bounds the state of such a network: with the weight variance that is critical at infinite width a network
+    of finite width, whose matrix is the same at every step, explodes or dies out over some hundred steps.
+
+    >>> from isornn.cells import Vanilla
+    >>> [rectifies(Vanilla(name)) for name in ("relu", "leaky_relu", "tanh", "identity")]
+    [True, True, False, False]
+    """
+    if len(cell.states) > 1 or len(cell.gates) > 1 or cell.input_enters_pointwise or spread_parameters(cell):
+        return False
+    (gate,), (state,) = cell.gates, cell.states
+    if not cell.gates[gate].state:
+        return False
+    u = torch.tensor([1.0, 2.0, -1.0, -2.0], dtype=torch.float64)
+    zero = Values(**{state: torch.zeros_like(u)})
+    up, twice_up, down, twice_down = cell.update(zero, Values(**{gate: u}, **initial_parameters(cell)), None)[state]
+    return bool((twice_up == 2 * up) & (twice_down == 2 * down) & (up != -down))
+
+
+def identity_matrices(cell: Cell, fixed: Mapping[str, Any], input: Input, length: float) -> Spec:
+    """The spec of `critical` for a rectifier: each unit adds up its input, to a variance of 1 over the length.
+
+    Source: the identity is that of Le, Jaitly & Hinton 2015, the size of inputs this library's own.
+
+    Raises:
+        SpecError: a fixed field is the recurrent matrix.
+    """
+    (gate,) = cell.gates
+    _refuse(fixed, [f"{gate}.weight_var", f"{gate}.ensemble"])
+    drawn = Gate(weight_var=1.0, input_var=1 / length / mean_square(input), ensemble="identity")
+    return _with(Spec(cell, {gate: drawn}, input, "fixed"), fixed)
 
 
 # -- time scales in one range, or one for all: `isometric` ------------------------------------------------------------
