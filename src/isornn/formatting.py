@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from isornn.theory import Quantity
 
 _MOST = 8  # digits after the point: errors of rounding have no others
+_EXACT = 1e-13  # of the value: an error that is rounding
 
 
 def rounded(value: float, error: float = 0.0) -> str:
@@ -32,7 +33,7 @@ def rounded(value: float, error: float = 0.0) -> str:
 
 
 def with_error_of(value: float | None, error: float | None = None) -> str:
-    """The value and its standard error, where it has one.
+    """The value and its standard error, where it has one beyond rounding.
 
     >>> with_error_of(0.27571234, 0.0013), with_error_of(166.68), with_error_of(3.2e-9), with_error_of(None)
     ('0.2757 ± 0.0013', '166.7', '3.2e-09', '-')
@@ -40,10 +41,12 @@ def with_error_of(value: float | None, error: float | None = None) -> str:
     ('1.25e-09 ± 1e-10', '2 (error unknown)', '0.99999900 ± 2e-07')
     >>> with_error_of(291.93, 2.0), with_error_of(78324.2, 22752.0)
     ('291.9 ± 2.0', '78324 ± 22752')
+    >>> with_error_of(0.25, 2.8e-16)
+    '0.25'
     """
     if value is None:
         return "-"
-    if not error:
+    if not error or error <= _EXACT * abs(value):
         return rounded(value)
     return f"{rounded(value, error)} {plus_minus(error)}"
 

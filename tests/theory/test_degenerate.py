@@ -10,12 +10,36 @@ from typing import Any
 import pytest
 import torch
 
-from isornn.cells import CELLS, Cell, ChoGRU, Gate, Input, Minimal, Peephole, Reads, Spec, Values, Vanilla
+from isornn.cells import (
+    CELLS,
+    SCRN,
+    TMR,
+    Cell,
+    ChoGRU,
+    Gate,
+    Input,
+    Minimal,
+    Peephole,
+    Reads,
+    Spec,
+    Values,
+    Vanilla,
+)
 from isornn.cells.bias_laws import WITH_ENDS, BiasLaw
+from isornn.cells.ind_rnn import IndRNN
 from isornn.cells.roles import roles_of
 from isornn.cells.starts import preset
 from isornn.theory import analyze
-from isornn.theory.reasons import FROZEN, IDENTITY, KEEPS_ANY, MARGINAL, NO_SPREAD, NOT_CONVERGED, UNENDING
+from isornn.theory.reasons import (
+    FROZEN,
+    IDENTITY,
+    KEEPS_ANY,
+    KEEPS_START,
+    MARGINAL,
+    NO_SPREAD,
+    NOT_CONVERGED,
+    UNENDING,
+)
 
 NAMES = pytest.mark.parametrize("name", CELLS)
 
@@ -256,6 +280,83 @@ def test_a_line_that_ends_is_a_line() -> None:
     record = answered(Spec(HardTanh(), {"h": Gate(1.0)}))
     assert record["undefined"]["fixed_point.second_moment"] == KEEPS_ANY
     assert record["undefined"]["xi"] == MARGINAL
+
+
+@dataclass(frozen=True)
+class Latch(Cell):
+    """Two stable states, between which noise moves units."""
+
+    name = "latch"
+    gates = {"n": Reads(state=False)}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.tanh(2 * s.h + u.n)}
+
+
+@dataclass(frozen=True)
+class Carried(Cell):
+    """``h = factor h + added u``."""
+
+    name = "carried"
+    gates = {"n": Reads(state=False)}
+
+    factor: float = 1.0
+    added: float = 0.0
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": self.factor * s.h + self.added * u.n}
+
+
+def latched(noise: float, size: float, shared: bool, steps: int = 400) -> tuple[float, float]:
+    """E[h^2] and C of 20,000 units with half their inputs' variance in common, from states of this size."""
+    generator = torch.Generator().manual_seed(0)
+    h = size * torch.randn(2, 20_000, generator=generator, dtype=torch.float64)
+    if shared:
+        h = h[:1].repeat(2, 1)
+    for _ in range(steps):
+        own = torch.randn(3, 20_000, generator=generator, dtype=torch.float64)
+        h = torch.tanh(2 * h + (noise / 2) ** 0.5 * (own[:2] + own[2]))
+    return float(h.square().mean()), float(torch.corrcoef(h)[0, 1])
+
+
+def test_units_with_several_stable_states_have_no_moments_of_their_own() -> None:
+    (_, apart), (_, together) = latched(0.02, 0.5, False), latched(0.02, 0.5, True)
+    assert together - apart > 0.5  # of networks, which keep what they start with
+    for gate, biases in (
+        (Gate(input_var=0.02), "redrawn"),
+        (Gate(), "redrawn"),
+        (Gate(0, 0.01, bias_var=0.04), "fixed"),
+    ):
+        record = answered(replace(Spec(Latch(), {"n": gate}, Input(1.0, 0.5)), biases=biases))
+        assert record["undefined"]["fixed_point.second_moment"] == record["undefined"]["chi"] == KEEPS_START
+        assert not record["fixed_point"]["converged"]
+
+
+def test_units_that_noise_moves_between_their_stable_states_have_moments() -> None:
+    (q, apart), (q_too, together) = latched(0.8, 0.5, False), latched(0.8, 2.0, True)
+    assert apart == pytest.approx(together, abs=0.03)
+    assert q == pytest.approx(q_too, abs=0.01)
+    found = analyze(Spec(Latch(), {"n": Gate(input_var=0.8)}, Input(1.0, 0.5)), length=20).fixed_point
+    assert found.second_moment.number() == pytest.approx((q + q_too) / 2, abs=0.005)
+    assert found.correlation.number() == pytest.approx((apart + together) / 2, abs=0.025)
+
+
+@pytest.mark.parametrize("cell", [TMR(), IndRNN(low=1.0, high=1.0)], ids=["t_mr", "ind_rnn"])
+def test_a_rectifier_that_carries_its_state_keeps_any(cell: Cell) -> None:
+    """h = relu(h): from states N(0, v) E[h^2] is v / 2 for good."""
+    record = answered(Spec(cell, {}, biases="fixed"))
+    assert record["undefined"]["fixed_point.second_moment"] == KEEPS_START
+
+
+def test_a_state_that_is_only_carried_keeps_any_and_one_that_is_added_to_grows() -> None:
+    gates = {"n": Gate(input_var=1.0)}
+    for cell in (Carried(), Carried(-1.0), SCRN(alpha=1.0)):
+        spec = Spec(cell, {"z": gates["n"]} if isinstance(cell, SCRN) else gates)
+        record = answered(spec)
+        assert set(record["undefined"].values()) <= {KEEPS_ANY}, record["undefined"]
+        assert "fixed_point.second_moment" in record["undefined"]
+    for cell in (Carried(1.0, 1.0), Carried(-1.0, 1.0)):
+        assert answered(Spec(cell, gates))["undefined"]["fixed_point.second_moment"] == NOT_CONVERGED
 
 
 @pytest.mark.parametrize("name", ["minimal", "lstm"])

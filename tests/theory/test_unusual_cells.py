@@ -129,7 +129,7 @@ def test_no_state_may_have_the_inputs_name() -> None:
     class Named(Sign):
         states = ("x",)
 
-    with pytest.raises(CellError, match="sign.states: 'x' is not allowed; it must be the name of the input"):
+    with pytest.raises(CellError, match="sign.states: 'x' is not allowed; it is the name of the input"):
         analyze(Spec(Named(), {"n": Gate(1.0)}))
 
 

@@ -53,7 +53,7 @@ isornn.cells.cell_named gives one by name
         if twice:
             raise CellError(f"{name}.{field}: {twice[0]!r} is there twice")
     if "x" in states:
-        raise CellError(f"{name}.states: 'x' is not allowed; it must be the name of the input")
+        raise CellError(f"{name}.states: 'x' is not allowed; it is the name of the input")
     if "output" in states:
         raise CellError(f"{name}.states: 'output' is not allowed; it must be the name of what the cell gives out")
     for attribute in undeclared_attributes(cell):

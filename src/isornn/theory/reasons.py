@@ -13,6 +13,10 @@ KEEPS_ANY = (
     "marginal: one step leaves every value unchanged (the map of moments has slope 1 all along), so networks keep the "
     "one that they start with"
 )
+KEEPS_START = (
+    "units keep any state, or have several stable ones, so that moments depend on the states that they start from; "
+    "simulate from yours"
+)
 NO_SPREAD = "all units have the same value (Q = mu^2), so the correlation is 0/0"
 TOO_LARGE = "it is beyond what double precision holds"
 NOT_A_NUMBER = "it could not be computed in double precision (not a number)"

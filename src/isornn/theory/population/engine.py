@@ -30,6 +30,7 @@ from isornn.theory.reasons import (
     DIED_OUT,
     FROZEN,
     JUMPS,
+    KEEPS_START,
     NEGATIVE_RATE,
     NO_SPREAD,
     NOT_CONVERGED,
@@ -56,6 +57,8 @@ class Stationary:
         converged, residual: whether block means agree, and the largest change between the last two blocks, relative
             to Q (the mean's to sqrt Q).
         frozen: whether over 1 % of the units retain their state to rounding, so that it stays at its start.
+        keeps_start: whether the moments depend on the states that units begin with: they keep any, or have several
+            stable ones.
         steps: steps taken.
         units, field: the population itself and the moments that drive its gates, for what is computed from it.
     """
@@ -63,6 +66,7 @@ class Stationary:
     moments: Moments
     converged: Tensor
     frozen: Tensor
+    keeps_start: Tensor
     residual: Tensor
     steps: int
     units: Units
@@ -125,8 +129,9 @@ class Population:
         self.laws = Laws.of(spec)
         self.batch_shape = spec.batch_shape
         self.structure = StateStructure.of(self.laws.cell)
-        # Whether the map of correlations is one of correlations alone.
-        self._meet = set(self.structure.persistent) <= {*self.structure.slow, *self.structure.joint}
+        # Those that do not enter their own update affinely: the map of correlations is not one of correlations alone,
+        # and units may have several stable states.
+        self._nonaffine = tuple(name for name in self.structure.persistent if name not in self.structure.closed)
         if self.laws.remembered:  # the closed law of a slow state needs inputs that are independent over time
             self.structure = replace(self.structure, slow=(), joint=())
         self._draws = Draws(self.laws.batch, replicates, units, generator)
@@ -146,10 +151,14 @@ class Population:
         """
         with torch.no_grad():
             found = self._dynamics.settle(2 if copies == "apart" else 1, max_steps, least_steps, tolerance)
+            keeps_start = found.frozen & found.agreed
+            if self._nonaffine and bool(found.converged.any()):
+                keeps_start = keeps_start | found.converged & self._dynamics.keeps_start(found, self._nonaffine)
         return Stationary(
             moments=Moments.of(found.mean, self.batch_shape),
-            converged=found.converged.reshape(self.batch_shape),
+            converged=(found.converged & ~keeps_start).reshape(self.batch_shape),
             frozen=found.frozen.reshape(self.batch_shape),
+            keeps_start=keeps_start.reshape(self.batch_shape),
             residual=found.residual.reshape(self.batch_shape),
             steps=found.steps,
             units=found.units,
@@ -251,10 +260,10 @@ class Population:
         response = respond(identical)
         # Of a function that jumps chi, from derivatives, is not the slope at C = 1, which is infinite.
         may_meet = alike & (response.chi <= 1) & (not jumping(self.spec.cell))
-        if not effort.apart or bool(((may_meet & self._meet) | ~identical.converged).all()):
+        if not effort.apart or bool(((may_meet & (not self._nonaffine)) | ~identical.converged).all()):
             return Stable(identical, response, identical, response)
         apart = settle("apart")
-        one = may_meet & (self._meet | (apart.moments.correlation > 1 - _MET))
+        one = may_meet & ((not self._nonaffine) | (apart.moments.correlation > 1 - _MET))
         if bool((one | ~identical.converged).all()):
             return Stable(identical, response, identical, response)
         merged = _merged(one, identical, apart)
@@ -348,6 +357,7 @@ def _merged(one: Tensor, identical: Stationary, apart: Stationary) -> Stationary
         moments=Moments.chosen(one, identical.moments, apart.moments),
         converged=torch.where(one, identical.converged, apart.converged),
         frozen=torch.where(one, identical.frozen, apart.frozen),
+        keeps_start=torch.where(one, identical.keeps_start, apart.keeps_start),
         residual=torch.where(one, identical.residual, apart.residual),
         steps=identical.steps + apart.steps,
         units=apart.units.with_identical(one.reshape(-1), identical.units),
@@ -394,7 +404,13 @@ def population_analysis(
     converged = settled & ~too_soon
     # Without a gate that retains, a state of which nothing is lost grows.
     frozen = (stable.stationary.frozen | stable.identical.frozen) & bool(population.structure.retention_gates)
-    missing: dict[str, Tensor | bool] = {FROZEN: frozen, NOT_CONVERGED: ~settled, TOO_SOON: too_soon}
+    keeps_start = stable.stationary.keeps_start | stable.identical.keeps_start
+    missing: dict[str, Tensor | bool] = {
+        FROZEN: frozen,
+        KEEPS_START: keeps_start,
+        NOT_CONVERGED: ~settled,
+        TOO_SOON: too_soon,
+    }
 
     def quantity(value: Tensor, stderr: Tensor, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
         return Quantity.of(value, stderr, missing | (reasons or {}))

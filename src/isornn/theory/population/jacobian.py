@@ -17,7 +17,7 @@ from isornn.cells.structure import form_refusal, structure_of
 from isornn.cells.trace import graph_of
 from isornn.theory.matrix_law import fourth_cumulant
 from isornn.theory.population.units import Field, Laws, Units, draw_gates
-from isornn.theory.quantity import jackknife, pooled
+from isornn.theory.quantity import ROUNDING, jackknife, pooled
 from isornn.theory.reasons import TheoryMissing
 
 Derivatives = dict[tuple[str, str], Tensor]
@@ -360,7 +360,9 @@ class JacobianSums:
             m2 = m2 + b1.square() * e["y2"] + e["y"].square() * b2
             m2 = m2 + self._cumulants.get(self.gated, 0.0) * x.square()
         m1, m2 = m1 / states, m2 / states
-        both = {"first": jackknife(m1), "second": jackknife(m2), "variance": jackknife(m2 - m1.square())}
+        spread = m2 - m1.square()
+        spread = torch.where(spread.abs() <= ROUNDING * m2, 0.0, spread)
+        both = {"first": jackknife(m1), "second": jackknife(m2), "variance": jackknife(spread)}
         values = {name: value.reshape(shape) for name, (value, _) in both.items()}
         return SampledJacobianMoments(
             **values, stderr={name: error.reshape(shape) for name, (_, error) in both.items()}

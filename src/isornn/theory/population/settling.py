@@ -103,11 +103,13 @@ class SettledUnits:
     """Where ``Dynamics.settle`` ended: replicate means ``(G, R, 3)`` of h, h^2 and h_a h_b over the last block.
 
     ``frozen`` is where over 1 % of the units retain their state to rounding; such a population has not converged.
+    ``agreed`` is where the last two blocks' means agree all the same.
     """
 
     mean: Tensor
     converged: Tensor
     frozen: Tensor
+    agreed: Tensor
     residual: Tensor
     steps: int
     units: Units
@@ -207,15 +209,42 @@ class Dynamics:
             ends.append(ends[-1] + block)
             if len(means) < 2:
                 continue
-            residual, converged, noise = _agreement(means[-2], means[-1])
+            residual, agreed, noise = _agreement(means[-2], means[-1])
             growing = _growing(means, ends)
-            converged = converged & ~frozen & ~growing & ~alternating & ~_drifting(means)
+            converged = agreed & ~frozen & ~growing & ~alternating & ~_drifting(means)
             # Slow units are the same units throughout a block: beyond this a longer average gains little.
             precise = converged & ((noise <= tolerance) | (ends[-1] >= _PRECISE_ENOUGH)) & (ends[-1] >= least)
             block *= 2
             unsettled = frozen | growing | (alternating & (ends[-1] >= _GROWTH_SHOWS))
             if bool((precise | unsettled).all()) or ends[-1] + block > max_steps:
-                return SettledUnits(means[-1], converged, frozen, residual, ends[-1], units, mean_field)
+                return SettledUnits(means[-1], converged, frozen, agreed, residual, ends[-1], units, mean_field)
+
+    def keeps_start(self, found: SettledUnits, names: Sequence[str]) -> Tensor:
+        """Where units whose states ``names`` begin elsewhere, under the same gate laws, do not come where these have
+        come ``(G,)``, nor nearer: they have several stable states, or keep any.
+
+        They begin with states of the same size and random signs, the same for both copies.
+        """
+        units, field, means = found.units, found.field.now(), list[Tensor]()
+        normal = torch.special.ndtri(self.draws.uniform(len(names)))
+        sizes = {name: units.states[name].square().mean((0, -1), keepdim=True).sqrt() for name in names}
+        begun = {
+            name: (sizes[name] * one).expand_as(units.states[name]) for name, one in zip(names, normal, strict=True)
+        }
+        units = replace(units, states={**units.states, **begun}).taken(self.draws.order(None))
+        for _ in range(2):
+            record = []
+            for step in range(found.steps // 2):
+                units = self.step(units, field)
+                if step >= found.steps // 4:
+                    record.append(self.measure(units))
+            means.append(torch.stack(record).mean(0))
+        q = found.mean[..., 1:2].mean(1).clamp(min=1e-14)
+        scale = torch.cat((q.sqrt(), q, q), -1)
+        gaps = torch.stack(means) - found.mean
+        noise = gaps[1].std(1) / gaps.shape[2] ** 0.5
+        earlier, later = gaps.mean(2).abs()
+        return ((later > torch.maximum(4 * noise, _SAME_MOMENTS * scale)) & (later >= earlier / 2)).any(-1)
 
     def _block(self, units: Units, field: Field, steps: int, known: StateLaws) -> tuple[Units, Field, Tensor]:
         """Some steps, the mean of the field over their second half, and the moments at its steps.

@@ -15,7 +15,7 @@ from isornn.cells.polynomial import Polynomial
 from isornn.theory.matrix_law import fourth_cumulant
 from isornn.theory.quadrature.affine import FROZEN_CARRY, AffineTheory, GateLaws, PowerMoments
 from isornn.theory.quadrature.fixed_pair import SettledPair, settle_pair
-from isornn.theory.quadrature.fixed_point import Settled, settle
+from isornn.theory.quadrature.fixed_point import Settled, left_unchanged, settle
 from isornn.theory.quantity import Quantity
 from isornn.theory.reasons import (
     FROZEN,
@@ -294,11 +294,21 @@ class QuadratureEngine:
         exists, carry = self._all(self.settled.exists), self.settled.carry
         gated = bool(self.theory.A.gates)  # a factor that no gate opens or shuts is no memory
         frozen = ~exists & self._any((carry >= FROZEN_CARRY) & (carry <= 2 - FROZEN_CARRY)) & gated
-        return {FROZEN: frozen, OSCILLATES: exists & self._unstable, NOT_CONVERGED: ~self._converged()}
+        return {
+            FROZEN: frozen,
+            KEEPS_ANY: self._keeps_all & ~frozen,
+            OSCILLATES: exists & self._unstable,
+            NOT_CONVERGED: ~self._converged(),
+        }
 
     def _converged(self) -> Tensor:
         accurate = torch.maximum(self.settled.residual, self.pair.residual) <= ACCURATE
         return self._all(self.settled.exists & accurate) & ~self._unstable
+
+    @cached_property
+    def _keeps_all(self) -> Tensor:
+        """Where a unit keeps what it has and nothing is added, batch-shaped."""
+        return ~self._all(self.settled.exists) & self._any(left_unchanged(self.theory))
 
     @cached_property
     def _unstable(self) -> Tensor:
@@ -327,13 +337,13 @@ class QuadratureEngine:
         mean, second = theory.over_units(state.mean), theory.over_units(state.second)
         mean = torch.where(mean.abs() <= ROUNDING * second.sqrt(), 0.0, mean)  # of a symmetric law
         residual = torch.maximum(self.settled.residual, self.pair.residual).amax(0)
-        any_size: dict[str, Tensor | bool] = {KEEPS_ANY: self._any(self.settled.keeps_any)}
+        any_size: dict[str, Tensor | bool] = {KEEPS_ANY: self._any(self.settled.keeps_any) | self._keeps_all}
         return FixedPoint(
             mean=self._quantity(mean, any_size),
             second_moment=self._quantity(second, any_size),
             correlation=self._quantity(
                 self.pair.correlation,
-                {KEEPS_ANY: self._any(self.pair.keeps_any), NO_SPREAD: ~self._all(self.pair.defined)},
+                {KEEPS_ANY: self._any(self.pair.keeps_any) | self._keeps_all, NO_SPREAD: ~self._all(self.pair.defined)},
             ),
             residual=residual.reshape(self.spec.batch_shape),
             converged=self._converged(),

@@ -83,6 +83,16 @@ def _on_line(theory: AffineTheory, second: Tensor, shape: Tensor) -> tuple[Tenso
     return second, found
 
 
+def left_unchanged(theory: AffineTheory) -> Tensor:
+    """Where a step leaves every unit's state or its size as it was: nothing is lost and nothing added."""
+    found = theory.full(1.0) > 0
+    for size in _SIZES:
+        before = PowerMoments.of(theory.full(0.0), theory.full(size))
+        after = theory.step(theory.laws(before), before).second
+        found = found & ((after - size).abs() <= UNCHANGED * size)
+    return found
+
+
 def needs_shape(theory: AffineTheory) -> bool:
     """How Q is spread over units matters only to gated reads with biases kept per unit."""
     gated = any(read.gates for read in theory.reads.values())
