@@ -322,12 +322,9 @@ def latched(noise: float, size: float, shared: bool, steps: int = 400) -> tuple[
 def test_units_with_several_stable_states_have_no_moments_of_their_own() -> None:
     (_, apart), (_, together) = latched(0.02, 0.5, False), latched(0.02, 0.5, True)
     assert together - apart > 0.5  # of networks, which keep what they start with
-    for gate, biases in (
-        (Gate(input_var=0.02), "redrawn"),
-        (Gate(), "redrawn"),
-        (Gate(0, 0.01, bias_var=0.04), "fixed"),
-    ):
-        record = answered(replace(Spec(Latch(), {"n": gate}, Input(1.0, 0.5)), biases=biases))
+    of_units = Spec(Latch(), {"n": Gate(0, 0.01, bias_var=0.04)}, Input(1.0, 0.5), "fixed")
+    for spec in (*(Spec(Latch(), {"n": Gate(0, v)}, Input(1.0, 0.5)) for v in (0.0, 0.02)), of_units):
+        record = answered(spec)
         assert record["undefined"]["fixed_point.second_moment"] == record["undefined"]["chi"] == KEEPS_START
         assert not record["fixed_point"]["converged"]
 

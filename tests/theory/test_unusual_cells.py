@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from isornn.cells import Cell, CellError, Gate, Input, Reads, Spec, Values, Vanilla, cell_named
 from isornn.simulation import simulate
 from isornn.theory import analyze, moment_dynamics
-from isornn.theory.reasons import FROZEN, TOO_SOON
+from isornn.theory.reasons import FROZEN, KEEPS_START, TOO_SOON
 
 U = np.linspace(-12, 12, 200_001)
 WEIGHTS = np.exp(-U * U / 2) / np.exp(-U * U / 2).sum()
@@ -191,13 +191,17 @@ class Sticking(Cell):
         return {"h": torch.tanh(2 * s.h + u.n)}
 
 
-def test_copies_of_units_that_stick_do_not_meet() -> None:
-    spec = Spec(Sticking(), {"n": Gate(0.02, 0.02)})
-    generator = torch.Generator().manual_seed(0)
-    run = simulate(spec, width=400, steps=20, networks=3, warmup=300, initial_variance=0.01, generator=generator)
-    found = analyze(spec).fixed_point.correlation
-    assert found.number() < 0.5
-    assert found.number() == pytest.approx(float(run.correlation.value[-1]), abs=0.2)
+def test_units_that_stick_depend_on_their_start() -> None:
+    """Copies that begin apart never meet, and copies that begin together stay so."""
+    spec = Spec(Sticking(), {"n": Gate(0.02, 0.02)}, Input(1.0, 0.9))
+    found = []
+    for size in (0.01, 1.0):
+        generator = torch.Generator().manual_seed(0)
+        run = simulate(spec, width=400, steps=20, networks=3, warmup=300, initial_variance=size, generator=generator)
+        found.append(float(run.correlation.value[-1]))
+    assert found[0] > found[1] + 0.2
+    answer = analyze(spec)
+    assert answer.fixed_point.correlation.reason() == answer.chi.reason() == KEEPS_START
 
 
 @dataclass(frozen=True)
