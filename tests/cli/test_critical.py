@@ -84,6 +84,11 @@ def test_critical_gives_the_line_of_the_default_start() -> None:
     )
 
 
+def test_a_start_without_conditions_has_no_table_of_them() -> None:
+    told = run("critical", "--cell", "vanilla(nonlinearity='relu')", "--length", "50").stdout
+    assert '"ensemble": "identity"' in told and "identity matrices" in told and "condition" not in told
+
+
 def test_a_field_is_fixed_once() -> None:
     asked = ("critical", "--cell", "lstm", "--length", "50", "--fix", "f.input_var=1", "--fix", "f.input_var=2")
     assert "--fix: 'f.input_var=2' is not allowed; f.input_var is fixed once, and is 1 already" in refusal(*asked)

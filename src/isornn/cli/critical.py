@@ -187,6 +187,7 @@ def _print(point: Critical, length: int) -> None:
 
     print(dumps(point.spec.to_json(), indent=1))
     rows = [(c.name, c.wanted, c.found, "yes" if c.met else "no") for c in point.conditions]
-    print_table("", ("condition", "wanted", "found", "met"), rows)
+    if rows:
+        print_table("", ("condition", "wanted", "found", "met"), rows)
     print(sentence(point.analysis, length))
     print(point.python)
