@@ -105,6 +105,12 @@ def test_lyapunov_exponents_and_singular_values_are_those_of_dense_jacobians(kin
         torch.testing.assert_close(at.singular_values, torch.linalg.svdvals(dense[at.time - 1]))
 
 
+@pytest.mark.parametrize(("hidden", "times"), [(512, [5, 10, 15, 20]), (513, [20])])
+def test_wide_states_are_decomposed_once(hidden, times):
+    found = jacobians(replay_of(nn.LSTM(2, hidden), torch.randn(20, 1, 2)))
+    assert [at.time for at in found] == times and all(len(at.singular_values) == 2 * hidden for at in found)
+
+
 @pytest.mark.parametrize("kind", ["LSTM", "PeepholeLSTM", "VanillaRNN"])
 def test_what_is_kept_changes_no_number(kind, monkeypatch):
     """Steps linearised anew each time, and pre-activations recomputed, of a replay by the compiled kernels."""

@@ -17,7 +17,8 @@ from isornn.diagnosis.record import single
 from isornn.diagnosis.replay import CHUNK, Replay
 from isornn.theory import Quantity
 
-TIMES, LARGEST = 4, 4096
+TIMES = 4
+_WIDE, LARGEST = 1024, 4096  # widths of a layer's states from which one time is enough, and from which none
 EXPONENTS, LYAPUNOV_SEQUENCES = 8, 2
 SEQUENCES, DIRECTIONS, SETTLING = 8, 4, 100
 _EVERY = 4  # steps between two decompositions, or two rescalings
@@ -27,7 +28,8 @@ NOTHING_LEFT = "minus infinity: nothing of that many directions is left"
 
 @torch.no_grad()
 def jacobians(replay: Replay) -> tuple[JacobianAt, ...]:
-    """At four times evenly over the sequence, the last among them; none where the states are wider than 4096."""
+    """At four times evenly over the sequence, the last among them; of states wider than 1024, of which a decomposition
+    takes seconds, at the last alone, and at none of those wider than 4096."""
     width = sum(replay.step.sizes)
     if width > LARGEST:
         return ()
@@ -35,6 +37,8 @@ def jacobians(replay: Replay) -> tuple[JacobianAt, ...]:
     identity = torch.eye(width, dtype=torch.float64, device=one.output.device).unsqueeze(0)
     directions = identity.split(one.step.sizes, -1)
     times = sorted({max(1, one.steps * (place + 1) // TIMES) for place in range(TIMES)})
+    if width > _WIDE:
+        times = times[-1:]
     # Rows are directions, so this is the transpose, which has the same singular values.
     found = [torch.cat(linearised(one, t - 1, t).pushed(0, directions), -1)[0] for t in times]
     return tuple(JacobianAt(t, torch.linalg.svdvals(rows).cpu()) for t, rows in zip(times, found, strict=True))
