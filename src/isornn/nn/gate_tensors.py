@@ -109,8 +109,8 @@ def recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
         closed = next((f" ({_named(name, child)}: {why})" for name, child, why in unreadable_modules(module)), "")
         raise ModuleError(
             f"module: {type(module).__name__} holds no recurrent layer; those are torch.nn.RNN, LSTM, GRU, their "
-            f"...Cell forms, and isornn's layers{closed}. The update of a cell of your own, as an isornn.cells.Cell, becomes "
-            "one by isornn.nn.RNN"
+            f"...Cell forms, and isornn's layers{closed}. The update of a cell of your own, as an isornn.cells.Cell, "
+            "becomes one by isornn.nn.RNN"
         )
     return found
 
