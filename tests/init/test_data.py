@@ -352,6 +352,15 @@ def test_features_get_the_size_of_a_candidate(features):
     assert float(gate.detach().var()) == pytest.approx(1.0, rel=0.1)
 
 
+@pytest.mark.parametrize("cell", ["minimal", "mut1"])
+def test_the_input_of_a_layer_with_features_is_its_own_not_theirs(cell):
+    model, starts = isornn.nn.RNN(cell_named(cell), 5, 48, features="linear", batch_first=True), list[LayerStart]()
+    batch = 500 + offset_batch()
+    with pytest.warns(UnnormalisedInput, match="l0: the features of its input have means of"):
+        critical_(model, batch=batch, generator=seeded(), report=starts.append)
+    torch.testing.assert_close(starts[0].input.means, batch.double().mean((0, 1)))
+
+
 def test_upper_layers_have_no_features_and_keep_their_law():
     """A layer whose width is that of its input takes it as it is: nothing is mapped, gates have variance 1."""
     model, batch = MinimalRNN(5, 400, num_layers=2, batch_first=True), offset_batch()

@@ -71,7 +71,8 @@ class LayerStart:
         length: T that it was set for.
         input: what it receives; ``None`` where the batch did not reach it, and it was set as if for input with mean 0
             and variance 1.
-        spec: the law that its weights and biases were drawn by, for the input less its mean.
+        spec: the law that its weights and biases were drawn by, for what its gates read less its mean: the input, or
+            ``Phi`` of it where the layer has a feature map.
 
     >>> from isornn.init import critical_
     >>> starts = []
@@ -332,10 +333,12 @@ def received_by(found: RecurrentModule, captured: CapturedInputs) -> Iterator[Re
 
 def _set(received: Received, length: float, spec_for: SpecFor, generator: torch.Generator | None) -> LayerStart:
     layer = received.layer
+    seen = own = LayerInput.of(received.sequence, received.lengths, layer.where)
     if layer.features is not None:
-        _set_features(layer.features, LayerInput.of(received.sequence, received.lengths, layer.where), generator)
+        _set_features(layer.features, own, generator)
     x = received.gate_inputs()[..., : layer.inputs]  # x_(t-1), which some read too, has the same law
-    seen = LayerInput.of(x, received.lengths, layer.where)
+    if layer.features is not None:
+        seen = LayerInput.of(x, received.lengths, layer.where)
     spec = spec_for(layer.cell, length, seen.law(layer.where))
     if any(gate.biases for gate in layer.gates.values()):
         check_settable(layer, spec)
@@ -343,7 +346,7 @@ def _set(received: Received, length: float, spec_for: SpecFor, generator: torch.
         _centre(layer, seen.means)
     else:
         _set_without_biases(layer, x, received.lengths, spec, generator)
-    return LayerStart(layer.where, length, seen, spec)
+    return LayerStart(layer.where, length, own, spec)
 
 
 def _set_features(features: FeatureMap, seen: LayerInput, generator: torch.Generator | None) -> None:
