@@ -414,13 +414,21 @@ def raw_features(kind: str) -> torch.Tensor:
         return 290 + 8 * noise
     if kind == "prices and returns":
         return noise * torch.tensor([0.01, 1e4, 0.02, 0.03])
+    if kind == "a year":  # the others are so large that the mean of all is not
+        return torch.cat([1000 * noise[..., :3], 2020 + 0.5 * noise[..., 3:]], -1)
+    if kind == "constants and flags":
+        return torch.cat([noise, torch.full_like(noise[..., :1], 50.0), (noise[..., :1] < 2.6).float()], -1)
     symbols = (noise[..., 0].abs() * 40).long().clamp(max=99)  # some of 100 are rare
     return nn.functional.one_hot(symbols, 100).float() if kind == "symbols" else noise
 
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("kelvin", "means of 3[56] times their standard deviations"), ("prices and returns", r"0\.021? \(median\) to")],
+    [
+        ("kelvin", "means of up to 3[6-9] times their standard deviations"),
+        ("prices and returns", r"0\.021? \(median\) to"),
+        ("a year", "means of up to [34][0-9]{3} times their standard deviations"),
+    ],
 )
 def test_features_that_are_not_normalised_are_named(kind, words):
     batch = raw_features(kind)
@@ -430,9 +438,24 @@ def test_features_that_are_not_normalised_are_named(kind, words):
     assert "unnormalised_input" in [finding.kind for finding in report.findings]
 
 
-@pytest.mark.parametrize("kind", ["symbols", "normalised"])
+@pytest.mark.parametrize("kind", ["symbols", "normalised", "constants and flags"])
 def test_features_that_need_no_normalisation_are_not_named(kind):
-    batch = raw_features(kind)
+    batch, model = raw_features(kind), nn.LSTM(raw_features(kind).shape[-1], 8, batch_first=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        critical_(nn.LSTM(batch.shape[-1], 8, batch_first=True), batch=batch, generator=seeded())
+        critical_(model, batch=batch, generator=seeded())
+    assert "unnormalised_input" not in [finding.kind for finding in isornn.diagnose(model, batch).findings]
+
+
+def test_features_that_the_model_computes_of_one_number_may_vary_little():
+    """``w x + b`` with |b| above 10 |w| for one feature in 20; the others have what it lacks."""
+    torch.manual_seed(0)
+    model, batch = (
+        nn.Sequential(nn.Linear(1, 64), nn.LSTM(64, 8, batch_first=True)),
+        raw_features("normalised")[..., :1],
+    )
+    assert (model[0].bias / model[0].weight[:, 0]).abs().max() > 10
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        critical_(model, batch=batch, generator=seeded())
+    assert "unnormalised_input" not in [finding.kind for finding in isornn.diagnose(model, batch).findings]

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from isornn.capture.calls import Call, RecurrentModule, capture, recurrent_modules
 from isornn.capture.parts import CaptureError
 from isornn.capture.sequences import CapturedInputs, CapturedSequence, all_inputs, longest_sequence
+from isornn.capture.use import reads_batch
 from isornn.cells import Cell, Input, Spec
 from isornn.cells.arguments import check_generator
-from isornn.init.layer_input import OFFSET, LayerInput, uneven_scales
+from isornn.init.layer_input import LayerInput
 from isornn.init.writing import all_or_nothing, check_settable
 from isornn.modes import unhindered
 from isornn.nn import draws
@@ -129,7 +130,7 @@ def start_for_batch_(
                 for received in received_by(found, captured):
                     starts.append(_set(received, steps, spec_for, generator))
                     if (received.layer.layer, received.layer.direction) == (0, 0):
-                        _warn_of_unnormalised(starts[-1])
+                        _warn_of_unnormalised(starts[-1], captured, batch)
                 continue
             longest = max((start.length for start in starts), default=None) if length is None else length
             if longest is None:
@@ -183,17 +184,11 @@ def _warn_of_shared(found: RecurrentModule, others: Sequence[RecurrentModule]) -
             warn(f"{found.name}: it shares parameters with {other.name}, and sets them for its own input")
 
 
-def _warn_of_unnormalised(start: LayerStart) -> None:
-    given = start.input
-    if given is None:
-        return
-    if given.offset > OFFSET:
-        wrong = f"means of {given.offset:.0f} times their standard deviations, which biases make up for only at first"
-    elif (scales := uneven_scales(given.means, given.deviations)) is not None:
-        wrong = "standard deviations of {:.2g} (median) to {:.2g}, so that most have no effect at first".format(*scales)
-    else:
-        return
-    warn(f"{start.where}: the features of its input have {wrong}; standardise each feature", UnnormalisedInput)
+def _warn_of_unnormalised(start: LayerStart, captured: CapturedInputs, batch: Any) -> None:
+    assert start.input is not None
+    wrong = start.input.unnormalised(each=reads_batch(captured.sequences.values, batch) is True)
+    if wrong is not None:
+        warn(f"{start.where}: {wrong}", UnnormalisedInput)
 
 
 def _warn_of_other_input_in_training(model: nn.Module, modules: Sequence[RecurrentModule], batch: Any) -> None:

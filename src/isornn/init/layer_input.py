@@ -50,11 +50,20 @@ class LayerInput:
         """The variance of the input where it moves, by which input weights are divided: ``variance * tails``."""
         return self.variance * self.tails
 
-    @property
-    def offset(self) -> float:
-        """Of the features that vary, means over standard deviations, root mean squares; 0 where none does."""
-        mean, deviation = (float(value[self.deviations > 0].square().sum()) for value in (self.means, self.deviations))
-        return (mean / deviation) ** 0.5 if deviation > 0 else 0.0
+    def unnormalised(self, *, each: bool) -> str | None:
+        """What weights and biases make up for only at first, in words; ``None`` where nothing is.
+
+        Args:
+            each: as `offset`.
+        """
+        if (times := offset(self.means, self.deviations, each=each)) > OFFSET:
+            most = f"{'up to ' * each}{times:.0f} times"
+            wrong = f"means of {most} their standard deviations, which biases make up for only"
+        elif (scales := uneven_scales(self.means, self.deviations)) is not None:
+            wrong = "standard deviations of {:.2g} (median) to {:.2g}, so that most have no effect".format(*scales)
+        else:
+            return None
+        return f"the features of its input have {wrong} at first; standardise each feature"
 
     def law(self, where: str) -> Input:
         """Of the input less its mean; one that is constant has variance 0.
@@ -104,6 +113,27 @@ class LayerInput:
         return LayerInput(*facts, total / x.shape[-1], _tails(moved[inside]), after / total)
 
 
+def offset(means: Tensor, deviations: Tensor, *, each: bool) -> float:
+    """Means of features (D,) over their standard deviations, of features that vary; 0 where none does.
+
+    Args:
+        each: for data, of which every feature matters: the largest ratio of a feature, indicators left out as by
+            `uneven_scales`. Else that of root mean squares over features: of many that are computed from few numbers
+            some vary little by chance.
+
+    >>> means, deviations = torch.tensor([0.0, 2020.0]), torch.tensor([1000.0, 0.5])
+    >>> offset(means, deviations, each=True), round(offset(means, deviations, each=False), 2)
+    (4040.0, 2.02)
+    """
+    varying = deviations > 0
+    if each:
+        varying = varying & ~_indicators(means, deviations)
+    means, deviations = means[varying].double(), deviations[varying].double()
+    if not len(means):
+        return 0.0
+    return float((means / deviations).abs().max() if each else means.norm() / deviations.norm())
+
+
 def uneven_scales(means: Tensor, deviations: Tensor) -> tuple[float, float] | None:
     """Of features (D,) the median and the largest standard deviation, where they are a factor of `UNEVEN` apart.
 
@@ -112,12 +142,16 @@ def uneven_scales(means: Tensor, deviations: Tensor) -> tuple[float, float] | No
     >>> uneven_scales(torch.zeros(3), torch.tensor([1.0, 1.0, 500.0])), uneven_scales(torch.zeros(2), torch.ones(2))
     ((1.0, 500.0), None)
     """
-    indicator = (deviations.square() - means * (1 - means)).abs() <= _INDICATOR * deviations.square()
-    scales = deviations[(deviations > 0) & ~indicator]
+    scales = deviations[(deviations > 0) & ~_indicators(means, deviations)]
     if len(scales) < 2:
         return None
     middle, largest = float(scales.median()), float(scales.max())
     return (middle, largest) if largest > UNEVEN * middle else None
+
+
+def _indicators(means: Tensor, deviations: Tensor) -> Tensor:
+    """Which features (D,) are 0 or 1: their variance is ``mean (1 - mean)``."""
+    return (deviations.square() - means * (1 - means)).abs() <= _INDICATOR * deviations.square()
 
 
 def _tails(moved: Tensor) -> float:
