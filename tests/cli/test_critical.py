@@ -53,6 +53,10 @@ def test_critical_for_a_batch(tmp_path: Path) -> None:
     assert "(sequences, steps, features) of numbers, not (3, 4)" in refusal(
         "critical", "--cell", "lstm", "--data", short
     )
+    np.save(short, np.random.default_rng(0).normal(size=(64, 1, 4)))
+    one = ("critical", "--cell", "lstm", "--data", short)
+    assert "is not allowed; its sequences have one step; give --length" in refusal(*one)
+    assert run(*one, "--length", "20").exit_code == 0
     other = ("critical", "--cell", "lstm", "--data", file, "--inputs", "3")
     assert "--inputs: 3 is not allowed; it must be 4, as many as --data has" in refusal(*other)
     both = ("critical", "--cell", "lstm", "--data", file, "--input-variance", "2")

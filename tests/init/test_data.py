@@ -207,7 +207,7 @@ def test_a_mean_by_chance_replaces_no_biases(sequences, steps, features):
     """Of few rows a combination of the features is constant, and of further rows of the same law it is not."""
     model = nn.LSTM(features, 8, batch_first=True, bias=False)
     with pytest.raises(ModuleError, match="it has bias=False"):
-        critical_(model, batch=torch.randn(sequences, steps, features, generator=seeded()))
+        critical_(model, 20, batch=torch.randn(sequences, steps, features, generator=seeded()))
 
 
 def test_symbols_that_are_missing_from_the_batch_have_no_biases():

@@ -227,3 +227,38 @@ def test_a_decoder_that_reads_targets_in_training_warns():
     assert starts[1].input.variance == pytest.approx(1, rel=0.3)
     with pytest.warns(UserWarning, match="decoder: it is set for its input in eval mode"):
         isornn.diagnosis.redraw_(model, "decoder", 10, (x, y))
+
+
+class Generator(nn.Module):
+    """An encoder and a decoder that reads targets in training, and five steps of its own else."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder, self.head = nn.GRU(4, 16), nn.GRU(4, 16), nn.Linear(16, 4)
+
+    def forward(self, x, y):
+        h, step = self.encoder(x)[1], x[-1:]
+        if self.training:
+            return self.decoder(y, h)[0]
+        for _ in range(5):
+            _, h = self.decoder(step, h)
+        return h
+
+
+def test_a_decoder_that_has_more_steps_in_training_warns():
+    x, y = torch.randn(30, 8, 4, generator=seeded()), torch.randn(100, 8, 4, generator=seeded(1))
+    with pytest.warns(UserWarning, match=r"decoder: it is set for its 5 steps in eval mode; .* these are 100\. If"):
+        critical_(Generator(), batch=(x, y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        critical_(Generator(), 50, batch=(x, y))
+        critical_(Generator(), batch=(x, y[:8]))
+
+
+def test_sequences_of_one_step_need_a_length():
+    model, batch = nn.Sequential(nn.Linear(4, 3), nn.LSTM(3, 16)), torch.randn(1, 64, 4)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ValueError, match="batch: 1 is given sequences of one step; give length="):
+        critical_(model, batch=batch)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    critical_(model, 20, batch=batch)

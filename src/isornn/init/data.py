@@ -32,7 +32,7 @@ Report = Callable[["LayerStart"], object]
 SpecFor = Callable[[Cell, float, Input], Spec]
 _ROUNDED = 1.0  # of a pre-activation: by so much a gate may be off where biases cancel large means
 _HALF_PRECISION = 0.05  # of the largest value; bfloat16 and some steps of it
-_OTHER_INPUT = 2.0  # times the root mean square in eval mode that is another input in training; dropout's is below
+_OTHER_INPUT = 2.0  # times as large or as long as in eval mode is another input in training; dropout's is below
 _RIDGE = 1e-9  # of the features' mean square, so that a constant feature has a finite weight
 
 
@@ -114,7 +114,8 @@ def start_for_batch_(
         spec_for: the spec by cell, length and law of the input.
 
     Raises:
-        ValueError: the batch reaches no recurrent layer; as `isornn.capture.calls.capture`.
+        ValueError: the batch reaches no recurrent layer, or gives one sequences of one step and there is no length; as
+            `isornn.capture.calls.capture`.
         SpecError, ModuleError: as `isornn.init.critical_`.
     """
     check_generator(generator)
@@ -126,7 +127,7 @@ def start_for_batch_(
         for found in modules:
             captured = _inputs(model, found, batch)
             if captured is not None:
-                steps = max(2, int(captured.lengths.max())) if length is None else length
+                steps = _longest(found, captured) if length is None else length
                 for received in received_by(found, captured):
                     starts.append(_set(received, steps, spec_for, generator))
                     if (received.layer.layer, received.layer.direction) == (0, 0):
@@ -136,7 +137,7 @@ def start_for_batch_(
             if longest is None:
                 raise ValueError("batch: it reaches no recurrent layer whose input can be read")
             starts += [_set_unreached(layer, longest, spec_for, generator) for layer in found.layers]
-        _warn_of_other_input_in_training(model, modules, batch)
+        _warn_of_other_input_in_training(model, modules, batch, length)
         if report is not None:
             for start in starts:
                 report(start)
@@ -161,7 +162,7 @@ def redraw_for_batch_(
     _warn_of_shared(found, [other for other in modules if other is not found])
     with all_or_nothing([layer], generator):
         captured = _inputs(model, found, batch)
-        _warn_of_other_input_in_training(model, [found], batch)
+        _warn_of_other_input_in_training(model, [found], batch, length)
         for received in received_by(found, captured) if captured is not None else ():
             if (received.layer.layer, received.layer.direction) == (layer.layer, layer.direction):
                 return _set(received, length, spec_for, generator)
@@ -191,25 +192,52 @@ def _warn_of_unnormalised(start: LayerStart, captured: CapturedInputs, batch: An
         warn(f"{start.where}: {wrong}", UnnormalisedInput)
 
 
-def _warn_of_other_input_in_training(model: nn.Module, modules: Sequence[RecurrentModule], batch: Any) -> None:
+def _longest(found: RecurrentModule, captured: CapturedInputs) -> int:
+    """Steps of the longest sequence.
+
+    Raises:
+        ValueError: it has one, which needs no start.
+    """
+    steps = int(captured.lengths.max())
+    if steps < 2:
+        raise ValueError(
+            f"batch: {found.name or found.kind} is given sequences of one step; give length=, or run the model on "
+            "whole sequences: batch=lambda model: ..."
+        )
+    return steps
+
+
+def _warn_of_other_input_in_training(
+    model: nn.Module, modules: Sequence[RecurrentModule], batch: Any, length: float | None
+) -> None:
     """Name what is set for the input that it has in eval mode and has another one in training, as with targets that a
-    decoder reads there. A model that cannot be run so, as without its targets, is not judged."""
+    decoder reads there; or, without a length, as many steps. A model that cannot be run so, as without its targets, is
+    not judged."""
     with unhindered(), suppress(Exception):
         runs = [capture(model, modules, batch, None, training=training).calls for training in (False, True)]
         for found in modules:
-            as_set, in_training = (_root_mean_square(found, calls[found.module]) for calls in runs)
+            as_set, in_training = (_size_and_steps(found, calls[found.module]) for calls in runs)
             if as_set is None or in_training is None:
                 continue
-            if max(as_set, in_training) > _OTHER_INPUT * min(as_set, in_training):
-                warn(
-                    f"{found.name or found.kind}: it is set for its input in eval mode, of root mean square "
-                    f"{as_set:.2g}; in training mode that is {in_training:.2g}. If it reads targets there (teacher "
-                    "forcing), run the model so: batch=lambda model: model.train()(...)",
-                )
+            if _unlike(as_set[0], in_training[0]):
+                sizes = f"{as_set[0]:.2g}; in training mode that is {in_training[0]:.2g}"
+                differs = f"input in eval mode, of root mean square {sizes}"
+            elif length is None and _unlike(as_set[1], in_training[1]):
+                differs = f"{as_set[1]} steps in eval mode; in training mode these are {in_training[1]}"
+            else:
+                continue
+            warn(
+                f"{found.name or found.kind}: it is set for its {differs}. If it reads targets there (teacher "
+                "forcing), run the model so: batch=lambda model: model.train()(...)",
+            )
 
 
-def _root_mean_square(found: RecurrentModule, calls: Sequence[Call]) -> float | None:
-    """Of all inputs of all steps; ``None`` where that is not known."""
+def _unlike(one: float, other: float) -> bool:
+    return max(one, other) > _OTHER_INPUT * min(one, other)
+
+
+def _size_and_steps(found: RecurrentModule, calls: Sequence[Call]) -> tuple[float, int] | None:
+    """Of all inputs the root mean square, and the steps of the longest sequence; ``None`` where that is not known."""
     try:
         inputs = all_inputs(found, calls) if calls else None
     except CaptureError:
@@ -217,7 +245,8 @@ def _root_mean_square(found: RecurrentModule, calls: Sequence[Call]) -> float | 
     if inputs is None:
         return None
     inside = within(inputs.lengths, len(inputs.sequences.values))
-    return float(inputs.sequences.values[inside].double().square().mean().sqrt())
+    size = float(inputs.sequences.values[inside].double().square().mean().sqrt())
+    return size, int(inputs.lengths.max())
 
 
 def _inputs(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedInputs | None:

@@ -99,7 +99,8 @@ def critical_(
             field of ``fixed`` that does not exist or is what sets the length; a cell that is not pointwise; a cell
             whose memory no bias or recurrent matrix sets, as ``rg_lru``, whose own start is the one to use.
         ModuleError: as `apply_`; among others ``bias=False``.
-        ValueError: a batch that is empty, gives a layer NaN or infinity, or reaches no recurrent layer.
+        ValueError: a batch that is empty, gives a layer NaN or infinity, or sequences of one step where there is no
+            length, or reaches no recurrent layer.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(3, 8), nn.LSTM(8, 4, batch_first=True))
