@@ -438,21 +438,34 @@ def _set_without_biases(
     check_settable(layer, plain)
     wanted = draws.biases((layer.hidden,), spec, generator)
     largest = max(float(bias.abs().max()) for bias in wanted.values())
+    rows = torch.cat(sequences)
     if not largest**2 <= strength or any(
         layer.gates[name].input is None and bias.any() for name, bias in wanted.items()
     ):
         raise ModuleError(
             f"{layer.where}: it has bias=False, and gates that need biases up to {largest:.1f}; the mean of its input "
-            f"could take their place, but no combination of its features has a mean above {strength**0.5:.2g} standard "
-            f"deviations; build it with bias=True"
+            f"could take their place, but {_why_too_weak(rows, strength, largest)}"
         )
-    rows = torch.cat(sequences)
     means, w = rows.mean(0), _steadiest(rows)
     draws.redraw(layer, plain, generator)
     for name, tensors in layer.gates.items():
         if tensors.input is not None:
             offset = wanted[name].cpu() - tensors.input.double().cpu() @ means
             tensors.input.add_(torch.outer(offset, w).to(tensors.input))
+
+
+def _why_too_weak(rows: Tensor, strength: float, largest: float) -> str:
+    """Why the mean of the input cannot take the place of biases up to ``largest``, and what helps."""
+    if not largest**2 <= _squared_mean_over_variance(rows, rows):
+        return (
+            f"no combination of its features has a mean above {strength**0.5:.2g} standard deviations; build it with "
+            "bias=True"
+        )
+    return (
+        "the combination of its features that is steadiest in one half of the batch's sequences has in the other half "
+        f"a mean of {strength**0.5:.2g} standard deviations, as where symbols occur in one half only; give a larger "
+        "batch, or build it with bias=True"
+    )
 
 
 def _strength(sequences: list[Tensor]) -> float:
@@ -462,9 +475,12 @@ def _strength(sequences: list[Tensor]) -> float:
     """
     parts = sequences if len(sequences) > 1 else list(sequences[0].tensor_split(2))
     seen, unseen = torch.cat(parts[::2]), torch.cat(parts[1::2])
-    if not len(unseen):
-        return 0.0
-    combined = unseen @ _steadiest(seen)
+    return _squared_mean_over_variance(seen, unseen) if len(unseen) else 0.0
+
+
+def _squared_mean_over_variance(fitted: Tensor, rows: Tensor) -> float:
+    """Of ``w x`` over rows x (n, D), with w of the rows ``fitted``."""
+    combined = rows @ _steadiest(fitted)
     return float((combined.mean().square() / combined.var(correction=0)).nan_to_num(0.0, posinf=math.inf))
 
 
