@@ -66,6 +66,24 @@ def test_what_the_batch_does_not_reach():
     assert "not reached by the batch" in str(lines[1])
 
 
+class Unreached(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.unused, self.head = nn.LSTM(5, 8), nn.Linear(5, 2)
+
+    def forward(self, x):
+        return self.head(x)
+
+
+@pytest.mark.parametrize("length", [None, 50])
+def test_a_batch_that_reaches_no_layer_is_refused_with_a_length_too(length):
+    model = Unreached()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ValueError, match="batch: it reaches no recurrent layer .* unused: the batch does not reach it"):
+        critical_(model, length, batch=offset_batch())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
 class Normalised(nn.Module):
     """A recurrent layer behind a batch normalisation that has seen nothing yet."""
 

@@ -63,6 +63,8 @@ def critical(
         _ = point.analysis  # computed under the message
     if found is not None:
         say(f"isornn: {found.seen}")
+        if (wrong := found.seen.unnormalised(each=True)) is not None:
+            say(f"isornn: the features of {str(data)!r} {wrong}")
         point = replace(point, python=batch_line(point.length, fixed))
     _show(point, steps, output, json)
 

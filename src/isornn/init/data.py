@@ -114,29 +114,35 @@ def start_for_batch_(
         spec_for: the spec by cell, length and law of the input.
 
     Raises:
-        ValueError: the batch reaches no recurrent layer, or gives one sequences of one step and there is no length; as
-            `isornn.capture.calls.capture`.
+        ValueError: the batch reaches no recurrent layer whose input can be read, or gives one sequences of one step and
+            there is no length; as `isornn.capture.calls.capture`.
         SpecError, ModuleError: as `isornn.init.critical_`.
     """
     check_generator(generator)
     modules = in_forward_order(model, batch)
     for number, found in enumerate(modules):
         _warn_of_shared(found, modules[:number])
-    starts: list[LayerStart] = []
+    starts, unread = list[LayerStart](), list[CaptureError]()
     with all_or_nothing([layer for found in modules for layer in found.layers], generator):
         for found in modules:
-            captured = _inputs(model, found, batch)
-            if captured is not None:
-                steps = _longest(found, captured) if length is None else length
-                for received in received_by(found, captured):
-                    starts.append(_set(received, steps, spec_for, generator))
-                    if (received.layer.layer, received.layer.direction) == (0, 0):
-                        _warn_of_unnormalised(starts[-1], captured, batch)
+            try:
+                captured = _inputs(model, found, batch)
+            except CaptureError as error:
+                unread.append(error)
+                longest = max((start.length for start in starts), default=None) if length is None else length
+                if longest is None:
+                    raise _unreached(error) from None
+                starts += [_set_unreached(layer, longest, spec_for, generator) for layer in found.layers]
                 continue
-            longest = max((start.length for start in starts), default=None) if length is None else length
-            if longest is None:
-                raise ValueError("batch: it reaches no recurrent layer whose input can be read")
-            starts += [_set_unreached(layer, longest, spec_for, generator) for layer in found.layers]
+            steps = _longest(found, captured) if length is None else length
+            for received in received_by(found, captured):
+                starts.append(_set(received, steps, spec_for, generator))
+                if (received.layer.layer, received.layer.direction) == (0, 0):
+                    _warn_of_unnormalised(starts[-1], captured, batch)
+        if len(unread) == len(modules):
+            raise _unreached(unread[0])
+        for error in unread:
+            _warn_of_unread(error)
         _warn_of_other_input_in_training(model, modules, batch, length)
         if report is not None:
             for start in starts:
@@ -161,12 +167,15 @@ def redraw_for_batch_(
     found = next(found for found in modules if found.module is layer.module)
     _warn_of_shared(found, [other for other in modules if other is not found])
     with all_or_nothing([layer], generator):
-        captured = _inputs(model, found, batch)
+        try:
+            captured = _inputs(model, found, batch)
+        except CaptureError as error:
+            _warn_of_unread(error)
+            return _set_unreached(layer, length, spec_for, generator)
         _warn_of_other_input_in_training(model, [found], batch, length)
-        for received in received_by(found, captured) if captured is not None else ():
-            if (received.layer.layer, received.layer.direction) == (layer.layer, layer.direction):
-                return _set(received, length, spec_for, generator)
-        return _set_unreached(layer, length, spec_for, generator)
+        place = (layer.layer, layer.direction)
+        own = (one for one in received_by(found, captured) if (one.layer.layer, one.layer.direction) == place)
+        return _set(next(own), length, spec_for, generator)
 
 
 def in_forward_order(model: nn.Module, batch: Any) -> list[RecurrentModule]:
@@ -176,6 +185,14 @@ def in_forward_order(model: nn.Module, batch: Any) -> list[RecurrentModule]:
         order = capture(model, modules, batch, None).order
     place = {module: number for number, module in enumerate(order)}
     return sorted(modules, key=lambda found: place.get(found.module, len(place)))
+
+
+def _unreached(error: CaptureError) -> ValueError:
+    return ValueError(f"batch: it reaches no recurrent layer whose input can be read; {error}")
+
+
+def _warn_of_unread(error: CaptureError) -> None:
+    warn(f"{error}; set for standardised input", StandardisedInput)
 
 
 def _warn_of_shared(found: RecurrentModule, others: Sequence[RecurrentModule]) -> None:
@@ -189,7 +206,7 @@ def _warn_of_unnormalised(start: LayerStart, captured: CapturedInputs, batch: An
     assert start.input is not None
     wrong = start.input.unnormalised(each=reads_batch(captured.sequences.values, batch) is True)
     if wrong is not None:
-        warn(f"{start.where}: {wrong}", UnnormalisedInput)
+        warn(f"{start.where}: the features of its input {wrong}", UnnormalisedInput)
 
 
 def _longest(found: RecurrentModule, captured: CapturedInputs) -> int:
@@ -249,14 +266,10 @@ def _size_and_steps(found: RecurrentModule, calls: Sequence[Call]) -> tuple[floa
     return size, int(inputs.lengths.max())
 
 
-def _inputs(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedInputs | None:
-    """What the module runs over; ``None``, with a warning, where that is not known."""
-    try:
-        calls = _calls(model, found, batch)
-        inputs = _joined(found, calls)
-    except CaptureError as error:
-        warn(f"{error}; set for standardised input", StandardisedInput)
-        return None
+def _inputs(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedInputs:
+    """What the module runs over, with a warning where its forward makes something else of it; raises as `inputs_of`."""
+    calls = _calls(model, found, batch)
+    inputs = _joined(found, calls)
     if _has_own_forward(found.module) and not _follows_its_class(found, longest_sequence(found, calls)):
         warn(
             f"{found.name or found.kind}: its forward is its own, and does not return what its weights make of its "

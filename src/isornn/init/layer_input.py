@@ -51,7 +51,7 @@ class LayerInput:
         return self.variance * self.tails
 
     def unnormalised(self, *, each: bool) -> str | None:
-        """What weights and biases make up for only at first, in words; ``None`` where nothing is.
+        """What features have that weights and biases make up for only at first, in words; ``None`` where nothing is.
 
         Args:
             each: as `offset`.
@@ -63,7 +63,7 @@ class LayerInput:
             wrong = "standard deviations of {:.2g} (median) to {:.2g}, so that most have no effect".format(*scales)
         else:
             return None
-        return f"the features of its input have {wrong} at first; standardise each feature"
+        return f"have {wrong} at first; standardise each feature"
 
     def law(self, where: str) -> Input:
         """Of the input less its mean; one that is constant has variance 0.

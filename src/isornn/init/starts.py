@@ -100,7 +100,8 @@ def critical_(
             whose memory no bias or recurrent matrix sets, as ``rg_lru``, whose own start is the one to use.
         ModuleError: as `apply_`; among others ``bias=False``.
         ValueError: a batch that is empty, gives a layer NaN or infinity, or sequences of one step where there is no
-            length, or reaches no recurrent layer.
+            length, or reaches no recurrent layer. Where it reaches some only, the others are set for standardised
+            input, with a warning.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(3, 8), nn.LSTM(8, 4, batch_first=True))
