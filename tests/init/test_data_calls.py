@@ -152,6 +152,66 @@ def test_loops_that_change_the_state_are_one_sequence(how):
     assert [line.length for line in lines] == [T]
 
 
+class Masked(nn.Module):
+    """A loop that keeps the state of sequences that have ended."""
+
+    def __init__(self, cell):
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x, lengths):
+        state = (x.new_zeros(len(x), 6),) * (2 if isinstance(self.cell, nn.LSTMCell) else 1)
+        for t in range(x.shape[1]):
+            new = self.cell(x[:, t], state if len(state) == 2 else state[0])
+            new = new if len(state) == 2 else (new,)
+            state = tuple(torch.where((t < lengths)[:, None], a, b) for a, b in zip(new, state, strict=True))
+        return state[0]
+
+
+@pytest.mark.parametrize("padding", [0.0, 1000.0, float("nan")])
+@pytest.mark.parametrize("longest", [T, T - 2])  # one sequence is masked in the last step alone, or all end before
+@pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell])
+def test_steps_that_a_loop_masks_are_not_measured(kind, longest, padding):
+    x, lengths, lines = offset_batch(), torch.arange(1, 13) * 5, list[LayerStart]()
+    lengths[-2:] = torch.tensor([T - 1, T])
+    lengths = lengths.clamp(max=longest)
+    inside = torch.cat([row[:length] for row, length in zip(x, lengths, strict=True)]).double()
+    for row, length in zip(x, lengths, strict=True):
+        row[length:] = padding
+    critical_(Masked(kind(5, 6)), batch=(x, lengths), report=lines.append)
+    assert lines[0].length == longest
+    torch.testing.assert_close(lines[0].input.means, inside.mean(0), atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(lines[0].input.deviations, inside.std(0, correction=0), atol=1e-6, rtol=1e-6)
+
+
+def test_states_that_stay_the_same_by_themselves_are_measured():
+    """A sequence of equal inputs ends in a fixed point; the next state is its own, as any other."""
+    x, lines = 1 + offset_batch(), list[LayerStart]()
+    x[0] = 0.3
+    x, cell = x.repeat(1, 5, 1), nn.RNNCell(5, 6)
+    nn.init.zeros_(cell.weight_hh)
+    critical_(Masked(cell), batch=(x, torch.full((12,), 5 * T)), report=lines.append)
+    torch.testing.assert_close(lines[0].input.means, x.double().mean((0, 1)))
+
+
+class FromOneState(nn.Module):
+    """One step for each of several inputs, all from the state in which an encoder ended."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.cell = nn.GRU(5, 6, batch_first=True), nn.GRUCell(5, 6)
+
+    def forward(self, x):
+        state = self.encoder(x)[1][0]
+        return torch.stack([self.cell(x[:, t], state) for t in range(x.shape[1])])
+
+
+def test_several_steps_from_one_state_are_all_measured():
+    lines, batch = list[LayerStart](), offset_batch()
+    critical_(FromOneState(), 40, batch=batch, report=lines.append)
+    torch.testing.assert_close(lines[1].input.means, batch.double().mean((0, 1)))
+
+
 class Turns(nn.Module):
     """One cell for all sequences by turns, step by step, or for one after the other from a state of its own."""
 
