@@ -460,3 +460,38 @@ def test_features_that_the_model_computes_of_one_number_may_vary_little():
         warnings.simplefilter("error")
         critical_(model, batch=batch, generator=seeded())
     assert "unnormalised_input" not in [finding.kind for finding in isornn.diagnose(model, batch).findings]
+
+
+def heavy_tails(kind: str) -> torch.Tensor:
+    """(B, T, D) of which rare values are far larger than the others."""
+    noise = torch.randn(16, 100, 3, generator=seeded())
+    if kind == "volumes":
+        return (2 * noise).exp()
+    noise[3, 50, 1] = 1000  # one faulty measurement
+    return noise
+
+
+@pytest.mark.parametrize("kind", ["volumes", "a faulty measurement"])
+def test_rare_values_far_beyond_the_others_are_named(kind):
+    with pytest.warns(UnnormalisedInput, match="l0: the features of its input have rare values so large .* clip them"):
+        critical_(nn.LSTM(3, 8, batch_first=True), batch=heavy_tails(kind), generator=seeded())
+
+
+def events(kind: str) -> torch.Tensor:
+    """(B, T, D) whose large values are rare, and all of a size."""
+    chance, noise = (draw(32, 100, 3, generator=seeded()) for draw in (torch.rand, torch.randn))
+    return {
+        "flags": (chance < 0.001).float(),
+        "counts": torch.poisson(torch.full((32, 100, 3), 0.001), generator=seeded()),
+        "rain": torch.where(chance < 0.1, -(10 * chance).clamp(min=1e-9).log(), 0.0),
+        "prices": (0.5 * noise).exp(),
+        "pixels": torch.where(chance < torch.tensor([0.001, 0.2, 0.3]), chance.sqrt(), 0.0),
+        "mostly padding": torch.where(torch.arange(100)[:, None] < 5, 3 + noise, 0.0),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["flags", "counts", "rain", "prices", "pixels", "mostly padding"])
+def test_rare_events_are_no_rare_large_values(kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        critical_(nn.LSTM(3, 8, batch_first=True), batch=events(kind), generator=seeded())

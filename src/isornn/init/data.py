@@ -50,7 +50,8 @@ class StandardisedInput(UserWarning):
 
 
 class UnnormalisedInput(UserWarning):
-    """A start for data whose features have means or scales that weights and biases make up for only at first.
+    """A start for data whose features have means or scales that weights and biases make up for only at first, or rare
+    values that are far larger than the others.
 
     >>> import warnings
     >>> from isornn.init import critical_
@@ -141,8 +142,8 @@ def start_for_batch_(
                     _warn_of_unnormalised(starts[-1], captured, batch)
         if len(unread) == len(modules):
             raise _unreached(unread[0])
-        for error in unread:
-            _warn_of_unread(error)
+        for reason in unread:
+            _warn_of_unread(reason)
         _warn_of_other_input_in_training(model, modules, batch, length)
         if report is not None:
             for start in starts:

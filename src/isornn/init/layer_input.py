@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,8 @@ from isornn.nn.sequences import within
 _WIDE, _ROWS = 512, 4096  # features from which on so many steps are enough for the tails
 _SMALLEST, _LARGEST = 1e-5, 1e6  # standard deviations of inputs, whose weights a spec can still hold
 OFFSET, UNEVEN = 10.0, 100.0  # means over standard deviations; the largest of these over their median
+_HEAVY = 5.0  # the size where the input moves, over its standard deviation and over the usual size of its values
+_USUAL = 0.9  # of the values
 _INDICATOR = 1e-3  # relative distance of a variance from mean (1 - mean)
 
 
@@ -20,7 +23,8 @@ _INDICATOR = 1e-3  # relative distance of a variance from mean (1 - mean)
 class LayerInput:
     """What one layer receives over all sequences, steps and features of a batch.
 
-    Exact for that batch, but for the tails of more than 512 features, which are of some 4096 evenly spaced steps.
+    Exact for that batch, but for tails and usual sizes of more than 512 features, which are of some 4096 evenly spaced
+    steps.
 
     Args:
         means, deviations: mu (D,) and standard deviation (D,) of each feature.
@@ -29,6 +33,8 @@ class LayerInput:
             input is where it moves than on average. Symbols of which one is most frequent have large tails.
         correlation_in_time: of a feature's deviations from its mean at one step and the next, mean over features
             weighted by their variances; 0 where nothing varies or there is one step.
+        usual: distance from their feature's median that nine in ten of the values keep, of those that are not equal to
+            it: of rare events, the events.
     """
 
     means: Tensor
@@ -36,6 +42,7 @@ class LayerInput:
     variance: float
     tails: float
     correlation_in_time: float
+    usual: float
 
     def __str__(self) -> str:
         """One clause."""
@@ -56,6 +63,11 @@ class LayerInput:
         Args:
             each: as `offset`.
         """
+        if self.size**0.5 > _HEAVY * max(self.variance**0.5, self.usual):
+            return (
+                f"have rare values so large that input weights are for a size of {self.size**0.5:.3g}; nine in ten "
+                f"values are within {self.usual:.2g} of the median and have little effect; clip them or take logarithms"
+            )
         if (times := offset(self.means, self.deviations, each=each)) > OFFSET:
             most = f"{'up to ' * each}{times:.0f} times"
             wrong = f"means of {most} their standard deviations, which biases make up for only"
@@ -108,9 +120,11 @@ class LayerInput:
         variances = moved.square().sum((0, 1)) / count
         total, facts = float(variances.sum()), (means.cpu(), variances.sqrt().cpu())
         if total == 0:
-            return LayerInput(*facts, 0.0, 1.0, 0.0)
-        after = float((moved[1:] * moved[:-1]).sum()) / max(links, 1)
-        return LayerInput(*facts, total / x.shape[-1], _tails(moved[inside]), after / total)
+            return LayerInput(*facts, 0.0, 1.0, 0.0, 0.0)
+        after, rows = float((moved[1:] * moved[:-1]).sum()) / max(links, 1), moved[inside]
+        if rows.shape[-1] > _WIDE:  # a covariance costs rows D^2
+            rows = rows[:: -(-len(rows) // _ROWS)]
+        return LayerInput(*facts, total / x.shape[-1], _tails(rows), after / total, _usual(rows))
 
 
 def offset(means: Tensor, deviations: Tensor, *, each: bool) -> float:
@@ -156,9 +170,14 @@ def _indicators(means: Tensor, deviations: Tensor) -> Tensor:
 
 def _tails(moved: Tensor) -> float:
     """`LayerInput.tails` of deviations (rows, D): Gaussian ones have ``E |x|^4 = tr(C)^2 + 2 tr(C^2)``."""
-    if moved.shape[-1] > _WIDE:  # C costs rows D^2
-        moved = moved[:: -(-len(moved) // _ROWS)]
     # C and the products of rows have the same trace, and so have their squares: the smaller one is computed.
     gram = (moved.T @ moved if moved.shape[-1] < len(moved) else moved @ moved.T) / len(moved)
     gaussian = gram.trace().square() + 2 * gram.square().sum()
     return max(1.0, float(moved.square().sum(-1).square().mean() / gaussian))
+
+
+def _usual(moved: Tensor) -> float:
+    """`LayerInput.usual` of deviations (rows, D)."""
+    distances = (moved - moved.median(0).values).abs()
+    moving = distances[distances > 0]
+    return float(moving.kthvalue(math.ceil(_USUAL * len(moving))).values) if len(moving) else 0.0
