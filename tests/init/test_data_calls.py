@@ -331,6 +331,8 @@ def test_a_decoder_that_has_more_steps_in_training_warns():
         warnings.simplefilter("error")
         critical_(Generator(), 50, batch=(x, y))
         critical_(Generator(), batch=(x, y[:8]))
+        with pytest.raises(UserWarning, match="decoder: it is set for its 5 steps"):
+            critical_(Generator(), batch=(x, y))
 
 
 def test_sequences_of_one_step_need_a_length():

@@ -231,6 +231,7 @@ def _warn_of_other_input_in_training(
     """Name what is set for the input that it has in eval mode and has another one in training, as with targets that a
     decoder reads there; or, without a length, as many steps. A model that cannot be run so, as without its targets, is
     not judged."""
+    found_wrong = list[str]()
     with unhindered(), suppress(Exception):
         runs = [capture(model, modules, batch, None, training=training).calls for training in (False, True)]
         for found in modules:
@@ -244,10 +245,12 @@ def _warn_of_other_input_in_training(
                 differs = f"{as_set[1]} steps in eval mode; in training mode these are {in_training[1]}"
             else:
                 continue
-            warn(
+            found_wrong.append(
                 f"{found.name or found.kind}: it is set for its {differs}. If it reads targets there (teacher "
                 "forcing), run the model so: batch=lambda model: model.train()(...)",
             )
+    for wrong in found_wrong:  # outside, as a warning may be an error
+        warn(wrong)
 
 
 def _unlike(one: float, other: float) -> bool:

@@ -178,6 +178,7 @@ def _tails(moved: Tensor) -> float:
 
 def _usual(moved: Tensor) -> float:
     """`LayerInput.usual` of deviations (rows, D)."""
+    moved = moved.cpu()  # on CUDA medians are refused where algorithms are to be deterministic
     distances = (moved - moved.median(0).values).abs()
     moving = distances[distances > 0]
     return float(moving.kthvalue(math.ceil(_USUAL * len(moving))).values) if len(moving) else 0.0
