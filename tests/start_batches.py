@@ -13,7 +13,7 @@ def offset_batch(features=5, batch=12):
     """Features with means and scales of their own, correlated in time."""
     noise = torch.randn(batch, T, features, generator=seeded(1))
     smooth = noise.cumsum(1) / torch.arange(1, T + 1).sqrt().unsqueeze(-1)
-    return smooth * torch.tensor([0.3, 1.0, 2.0, 0.1, 0.5]) + torch.tensor([4.0, -1.0, 0.0, 2.0, 0.5])
+    return smooth * torch.tensor([0.3, 1.0, 2.0, 0.1, 0.5]) + torch.tensor([2.0, -1.0, 0.0, 0.5, 0.5])
 
 
 def pre_activations(weight, bias_ih, bias_hh, x, gate, gates=4):

@@ -1,6 +1,7 @@
 """``isornn critical`` and ``isornn isometric``, as the shell calls them."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import torch
 
 import isornn
 from shell import SIZES, answer, refusal, run
+
+_FOR_DATA = ("critical", "--cell", "lstm", "--data")
 
 
 def test_critical_reaches_the_length(tmp_path: Path) -> None:
@@ -53,6 +56,10 @@ def test_critical_for_a_batch(tmp_path: Path) -> None:
     assert "(sequences, steps, features) of numbers, not (3, 4)" in refusal(
         "critical", "--cell", "lstm", "--data", short
     )
+    np.save(short, np.random.default_rng(0).normal(size=(64, 1, 4)))
+    one = ("critical", "--cell", "lstm", "--data", short)
+    assert "is not allowed; its sequences have one step; give --length" in refusal(*one)
+    assert run(*one, "--length", "20").exit_code == 0
     other = ("critical", "--cell", "lstm", "--data", file, "--inputs", "3")
     assert "--inputs: 3 is not allowed; it must be 4, as many as --data has" in refusal(*other)
     both = ("critical", "--cell", "lstm", "--data", file, "--input-variance", "2")
@@ -61,6 +68,18 @@ def test_critical_for_a_batch(tmp_path: Path) -> None:
     assert "all of its numbers must be finite" in refusal("critical", "--cell", "lstm", "--data", file)
     torch.save(1e-20 * batch, file)
     assert "standard deviation of its input" in refusal("critical", "--cell", "lstm", "--data", file)
+
+
+@pytest.mark.parametrize(
+    ("mean", "last", "words"),
+    [(500.0, 1.0, "have means of up to 5.. times their"), (0.0, 1e4, "have standard deviations of .* to 1e\\+04")],
+)
+def test_data_that_are_not_normalised_are_named(tmp_path: Path, mean: float, last: float, words: str) -> None:
+    file, noise = tmp_path / "batch.npy", np.random.default_rng(0).normal(size=(20, 60, 4))
+    np.save(file, mean + noise * [1, 1, 1, last])
+    assert re.search(rf"isornn: the features of '.*batch\.npy' {words}", run(*_FOR_DATA, file).stderr)
+    np.save(file, noise)
+    assert "standardise" not in run(*_FOR_DATA, file).stderr
 
 
 def test_isometric_with_biases_redrawn_sets_xi() -> None:

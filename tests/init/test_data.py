@@ -207,14 +207,15 @@ def test_a_mean_by_chance_replaces_no_biases(sequences, steps, features):
     """Of few rows a combination of the features is constant, and of further rows of the same law it is not."""
     model = nn.LSTM(features, 8, batch_first=True, bias=False)
     with pytest.raises(ModuleError, match="it has bias=False"):
-        critical_(model, batch=torch.randn(sequences, steps, features, generator=seeded()))
+        critical_(model, 20, batch=torch.randn(sequences, steps, features, generator=seeded()))
 
 
 def test_symbols_that_are_missing_from_the_batch_have_no_biases():
     """Each symbol's bias is its own column: one that half of the sequences lack shows what a missing one would get."""
-    x = nn.functional.one_hot(torch.randint(400, (6, 20), generator=seeded()), 400).float()
-    with pytest.raises(ModuleError, match="it has bias=False"):
-        critical_(nn.GRU(400, 8, batch_first=True, bias=False), batch=x)
+    few, many = (nn.functional.one_hot(torch.randint(400, (n, 20), generator=seeded()), 400).float() for n in (6, 400))
+    with pytest.raises(ModuleError, match="it has bias=False, .* symbols occur in one half only; give a larger batch"):
+        critical_(nn.GRU(400, 8, batch_first=True, bias=False), batch=few)
+    critical_(nn.GRU(400, 8, batch_first=True, bias=False), batch=many)
 
 
 def test_a_constant_feature_replaces_biases_with_fewer_rows_than_features():
@@ -352,6 +353,15 @@ def test_features_get_the_size_of_a_candidate(features):
     assert float(gate.detach().var()) == pytest.approx(1.0, rel=0.1)
 
 
+@pytest.mark.parametrize("cell", ["minimal", "mut1"])
+def test_the_input_of_a_layer_with_features_is_its_own_not_theirs(cell):
+    model, starts = isornn.nn.RNN(cell_named(cell), 5, 48, features="linear", batch_first=True), list[LayerStart]()
+    batch = 500 + offset_batch()
+    with pytest.warns(UnnormalisedInput, match="l0: the features of its input have means of"):
+        critical_(model, batch=batch, generator=seeded(), report=starts.append)
+    torch.testing.assert_close(starts[0].input.means, batch.double().mean((0, 1)))
+
+
 def test_upper_layers_have_no_features_and_keep_their_law():
     """A layer whose width is that of its input takes it as it is: nothing is mapped, gates have variance 1."""
     model, batch = MinimalRNN(5, 400, num_layers=2, batch_first=True), offset_batch()
@@ -405,13 +415,21 @@ def raw_features(kind: str) -> torch.Tensor:
         return 290 + 8 * noise
     if kind == "prices and returns":
         return noise * torch.tensor([0.01, 1e4, 0.02, 0.03])
+    if kind == "a year":  # the others are so large that the mean of all is not
+        return torch.cat([1000 * noise[..., :3], 2020 + 0.5 * noise[..., 3:]], -1)
+    if kind == "constants and flags":
+        return torch.cat([noise, torch.full_like(noise[..., :1], 50.0), (noise[..., :1] < 2.6).float()], -1)
     symbols = (noise[..., 0].abs() * 40).long().clamp(max=99)  # some of 100 are rare
     return nn.functional.one_hot(symbols, 100).float() if kind == "symbols" else noise
 
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("kelvin", "means of 3[56] times their standard deviations"), ("prices and returns", r"0\.021? \(median\) to")],
+    [
+        ("kelvin", "means of up to 3[6-9] times their standard deviations"),
+        ("prices and returns", r"0\.021? \(median\) to"),
+        ("a year", "means of up to [34][0-9]{3} times their standard deviations"),
+    ],
 )
 def test_features_that_are_not_normalised_are_named(kind, words):
     batch = raw_features(kind)
@@ -421,9 +439,9 @@ def test_features_that_are_not_normalised_are_named(kind, words):
     assert "unnormalised_input" in [finding.kind for finding in report.findings]
 
 
-@pytest.mark.parametrize("kind", ["symbols", "normalised"])
+@pytest.mark.parametrize("kind", ["symbols", "normalised", "constants and flags"])
 def test_features_that_need_no_normalisation_are_not_named(kind):
-    batch = raw_features(kind)
+    batch, model = raw_features(kind), nn.LSTM(raw_features(kind).shape[-1], 8, batch_first=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         critical_(nn.LSTM(batch.shape[-1], 8, batch_first=True), batch=batch, generator=seeded())
@@ -445,3 +463,55 @@ def test_states_that_nothing_bounds_have_one_size_at_every_length(layer, length)
         batch = 3 + 2 * torch.randn(length, 8, 4)
         last = critical_(layer(), batch=batch, generator=seeded())(batch)[0][-1]
         assert 0.5 < last.square().mean().sqrt() < 3 and last.abs().max() < 20
+
+        critical_(model, batch=batch, generator=seeded())
+    assert "unnormalised_input" not in [finding.kind for finding in isornn.diagnose(model, batch).findings]
+
+
+def test_features_that_the_model_computes_of_one_number_may_vary_little():
+    """``w x + b`` with |b| above 10 |w| for one feature in 20; the others have what it lacks."""
+    torch.manual_seed(0)
+    model, batch = (
+        nn.Sequential(nn.Linear(1, 64), nn.LSTM(64, 8, batch_first=True)),
+        raw_features("normalised")[..., :1],
+    )
+    assert (model[0].bias / model[0].weight[:, 0]).abs().max() > 10
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        critical_(model, batch=batch, generator=seeded())
+    assert "unnormalised_input" not in [finding.kind for finding in isornn.diagnose(model, batch).findings]
+
+
+def heavy_tails(kind: str) -> torch.Tensor:
+    """(B, T, D) of which rare values are far larger than the others."""
+    noise = torch.randn(16, 100, 3, generator=seeded())
+    if kind == "volumes":
+        return (2 * noise).exp()
+    noise[3, 50, 1] = 1000  # one faulty measurement
+    return noise
+
+
+@pytest.mark.parametrize("kind", ["volumes", "a faulty measurement"])
+def test_rare_values_far_beyond_the_others_are_named(kind):
+    with pytest.warns(UnnormalisedInput, match="l0: the features of its input have rare values so large .* clip them"):
+        critical_(nn.LSTM(3, 8, batch_first=True), batch=heavy_tails(kind), generator=seeded())
+
+
+def events(kind: str) -> torch.Tensor:
+    """(B, T, D) whose large values are rare, and all of a size."""
+    chance, noise = (draw(32, 100, 3, generator=seeded()) for draw in (torch.rand, torch.randn))
+    return {
+        "flags": (chance < 0.001).float(),
+        "counts": torch.poisson(torch.full((32, 100, 3), 0.001), generator=seeded()),
+        "rain": torch.where(chance < 0.1, -(10 * chance).clamp(min=1e-9).log(), 0.0),
+        "prices": (0.5 * noise).exp(),
+        "pixels": torch.where(chance < torch.tensor([0.001, 0.2, 0.3]), chance.sqrt(), 0.0),
+        "mostly padding": torch.where(torch.arange(100)[:, None] < 5, 3 + noise, 0.0),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["flags", "counts", "rain", "prices", "pixels", "mostly padding"])
+def test_rare_events_are_no_rare_large_values(kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        critical_(nn.LSTM(3, 8, batch_first=True), batch=events(kind), generator=seeded())

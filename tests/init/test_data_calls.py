@@ -66,6 +66,24 @@ def test_what_the_batch_does_not_reach():
     assert "not reached by the batch" in str(lines[1])
 
 
+class Unreached(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.unused, self.head = nn.LSTM(5, 8), nn.Linear(5, 2)
+
+    def forward(self, x):
+        return self.head(x)
+
+
+@pytest.mark.parametrize("length", [None, 50])
+def test_a_batch_that_reaches_no_layer_is_refused_with_a_length_too(length):
+    model = Unreached()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ValueError, match="batch: it reaches no recurrent layer .* unused: the batch does not reach it"):
+        critical_(model, length, batch=offset_batch())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
 class Normalised(nn.Module):
     """A recurrent layer behind a batch normalisation that has seen nothing yet."""
 
@@ -132,6 +150,68 @@ def test_loops_that_change_the_state_are_one_sequence(how):
     lines = list[LayerStart]()
     critical_(Altered(how), batch=offset_batch(), report=lines.append)
     assert [line.length for line in lines] == [T]
+
+
+class Masked(nn.Module):
+    """A loop that keeps the state of sequences that have ended."""
+
+    def __init__(self, cell):
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x, lengths):
+        state = (x.new_zeros(len(x), 6),) * (2 if isinstance(self.cell, nn.LSTMCell) else 1)
+        for t in range(x.shape[1]):
+            new = self.cell(x[:, t], state if len(state) == 2 else state[0])
+            new = new if len(state) == 2 else (new,)
+            state = tuple(torch.where((t < lengths)[:, None], a, b) for a, b in zip(new, state, strict=True))
+        return state[0]
+
+
+@pytest.mark.parametrize("padding", [0.0, 1000.0, float("nan")])
+@pytest.mark.parametrize("longest", [T, T - 2])  # one sequence is masked in the last step alone, or all end before
+@pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell])
+def test_steps_that_a_loop_masks_are_not_measured(kind, longest, padding):
+    x, lengths, lines = offset_batch(), torch.arange(1, 13) * 5, list[LayerStart]()
+    lengths[-2:] = torch.tensor([T - 1, T])
+    lengths = lengths.clamp(max=longest)
+    inside = torch.cat([row[:length] for row, length in zip(x, lengths, strict=True)]).double()
+    for row, length in zip(x, lengths, strict=True):
+        row[length:] = padding
+    critical_(Masked(kind(5, 6)), batch=(x, lengths), report=lines.append)
+    assert lines[0].length == longest
+    torch.testing.assert_close(lines[0].input.means, inside.mean(0), atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(lines[0].input.deviations, inside.std(0, correction=0), atol=1e-6, rtol=1e-6)
+
+
+def test_states_that_stay_the_same_by_themselves_are_measured():
+    """A sequence of equal inputs ends in a fixed point; the next state is its own, as any other."""
+    x, lines = 1 + offset_batch(), list[LayerStart]()
+    x[0] = 0.3
+    x, cell = x.repeat(1, 5, 1), nn.RNNCell(5, 6)
+    nn.init.zeros_(cell.weight_hh)
+    critical_(Masked(cell), batch=(x, torch.full((12,), 5 * T)), report=lines.append)
+    torch.testing.assert_close(lines[0].input.means, x.double().mean((0, 1)))
+
+
+class Averaged(nn.Module):
+    """At each step the mean of the states that two inputs give, both from one state."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(5, 6)
+
+    def forward(self, x):
+        h = x.new_zeros(len(x), 6)
+        for t in range(x.shape[1]):
+            h = (self.cell(x[:, t], h) + self.cell(3 - x[:, t], h)) / 2
+        return h
+
+
+def test_several_steps_from_one_state_are_all_measured():
+    lines, batch = list[LayerStart](), offset_batch()
+    critical_(Averaged(), T, batch=batch, report=lines.append)
+    torch.testing.assert_close(lines[0].input.means, torch.full((5,), 1.5).double())
 
 
 class Turns(nn.Module):
@@ -227,3 +307,40 @@ def test_a_decoder_that_reads_targets_in_training_warns():
     assert starts[1].input.variance == pytest.approx(1, rel=0.3)
     with pytest.warns(UserWarning, match="decoder: it is set for its input in eval mode"):
         isornn.diagnosis.redraw_(model, "decoder", 10, (x, y))
+
+
+class Generator(nn.Module):
+    """An encoder and a decoder that reads targets in training, and five steps of its own else."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder, self.head = nn.GRU(4, 16), nn.GRU(4, 16), nn.Linear(16, 4)
+
+    def forward(self, x, y):
+        h, step = self.encoder(x)[1], x[-1:]
+        if self.training:
+            return self.decoder(y, h)[0]
+        for _ in range(5):
+            _, h = self.decoder(step, h)
+        return h
+
+
+def test_a_decoder_that_has_more_steps_in_training_warns():
+    x, y = torch.randn(30, 8, 4, generator=seeded()), torch.randn(100, 8, 4, generator=seeded(1))
+    with pytest.warns(UserWarning, match=r"decoder: it is set for its 5 steps in eval mode; .* these are 100\. If"):
+        critical_(Generator(), batch=(x, y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        critical_(Generator(), 50, batch=(x, y))
+        critical_(Generator(), batch=(x, y[:8]))
+        with pytest.raises(UserWarning, match="decoder: it is set for its 5 steps"):
+            critical_(Generator(), batch=(x, y))
+
+
+def test_sequences_of_one_step_need_a_length():
+    model, batch = nn.Sequential(nn.Linear(4, 3), nn.LSTM(3, 16)), torch.randn(1, 64, 4)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ValueError, match="batch: 1 is given sequences of one step; give length="):
+        critical_(model, batch=batch)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    critical_(model, 20, batch=batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -57,6 +57,35 @@ def runs_of(parts: Sequence[Part]) -> list[Run]:
     for row in range(len(begun)):
         end(row, len(parts))
     return sorted(runs, key=lambda run: (-run.steps, run.start, run.row))
+
+
+def discarded(parts: Sequence[Part]) -> Tensor:
+    """(calls, B): rows in which the next call is given the state before the call again, as a loop does that masks the
+    states of sequences that have ended.
+
+    Only where other rows go on, or the call before was discarded for some: from one state a model may also take a step
+    with each of several inputs. After the last call there is no state to see; a row of it counts where that of the call
+    before does, or its input is one that was discarded there, as padding is.
+    """
+    found = torch.zeros(len(parts), max(part.output.shape[1] for part in parts), dtype=torch.bool)
+    for number, (part, later) in enumerate(pairwise(parts)):
+        goes_on, repeats = _alike(part, later)
+        if any(goes_on) or (number and bool(found[number - 1].any())):
+            met = [again and not on for again, on in zip(repeats, goes_on, strict=True)]
+            found[number, : len(met)] = torch.tensor(met, dtype=torch.bool)
+    if len(parts) > 1 and bool(found[-2].any()):
+        found[-1] = found[-2] | _padding(parts[-2], parts[-1], found[-2])
+    return found
+
+
+def _padding(before: Part, part: Part, left_out: Tensor) -> Tensor:
+    """Rows (B,) of a call whose input is that of one of the rows (B,) that were left out of the call before."""
+    found = torch.zeros_like(left_out)
+    if before.output.shape == part.output.shape:
+        inputs, own = before.sequences.values[:, left_out], part.sequences.values
+        same = (own.unsqueeze(2) == inputs.unsqueeze(1)) | (own.isnan().unsqueeze(2) & inputs.isnan().unsqueeze(1))
+        found[: own.shape[1]] = same.all(-1).all(0).any(-1)
+    return found
 
 
 def returns_to_earlier(parts: Sequence[Part]) -> bool:

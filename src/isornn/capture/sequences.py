@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from isornn.capture.calls import Call, RecurrentModule, States
 from isornn.capture.chains import chained, is_whole, joined_though_altered
 from isornn.capture.parts import CaptureError, Part, read_part
-from isornn.capture.rows import Run, returns_to_earlier, runs_of, steps_though_reordered
-from isornn.nn.sequences import Sequences
+from isornn.capture.rows import Run, discarded, returns_to_earlier, runs_of, steps_though_reordered
+from isornn.nn.sequences import Sequences, within
 
 ALTERED = (
     "between its calls the model changes the gradient of the state that it passes on: it detaches a part of it, scales "
@@ -104,7 +104,8 @@ def all_inputs(module: RecurrentModule, calls: Sequence[Call]) -> CapturedInputs
 
     A model may change a state between two calls: rows that have ended are masked, a state is reset, normalised or
     scaled, the batch shrinks. A call goes on with an earlier sequence also where a row of its state, not 0, is that
-    sequence's; and one step with the step before, where both are joined with no call by an equal state.
+    sequence's; and one step with the step before, where both are joined with no call by an equal state. Steps that are
+    masked are left out: see `isornn.capture.rows.discarded`.
 
     Raises:
         CaptureError: as `longest_sequence`.
@@ -221,14 +222,24 @@ def _as_one_batch(each: Sequence[CapturedSequence]) -> CapturedSequence:
 
 def _side_by_side(parts: Sequence[Part]) -> tuple[Tensor, Tensor, Tensor | None]:
     """Of one sequence's calls the inputs (T, B, D), lengths (B,) and x_0; rows that a later call lacks have ended."""
-    first, batch = parts[0], parts[0].output.shape[1]
-    values = [nn.functional.pad(part.sequences.values, (0, 0, 0, batch - part.output.shape[1])) for part in parts]
+    first, batch = parts[0], max(part.output.shape[1] for part in parts)
+    values = torch.cat(
+        [nn.functional.pad(part.sequences.values, (0, 0, 0, batch - part.output.shape[1])) for part in parts]
+    )
     if first.sequences.lengths is not None:
-        lengths = first.sequences.lengths
-    else:
-        rows = torch.arange(batch, device=first.output.device)
-        lengths = torch.stack([(rows < part.output.shape[1]) * len(part.output) for part in parts]).sum(0)
-    return torch.cat(values), lengths, first.previous
+        return values, first.sequences.lengths, first.previous
+    steps = torch.tensor([len(part.output) for part in parts])
+    rows = torch.tensor([part.output.shape[1] for part in parts])
+    kept = (torch.arange(batch) < rows.unsqueeze(1)) & ~discarded(parts)
+    return *_closed_up(values, kept.repeat_interleave(steps, 0).to(values.device)), first.previous
+
+
+def _closed_up(values: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+    """Of (T, B, D) the steps that are kept, (T, B), one behind the other, 0 behind them; their numbers (B,)."""
+    lengths = kept.sum(0)
+    order = (~kept).long().sort(dim=0, stable=True).indices
+    ahead = values.gather(0, order.unsqueeze(-1).expand_as(values))
+    return ahead.masked_fill((~within(lengths, len(values))).unsqueeze(-1), 0.0), lengths
 
 
 def _joined(parts: Sequence[Part], calls: int, chains: int) -> CapturedSequence:

@@ -71,17 +71,16 @@ class Origin:
         return same and self.offset == before.offset + before.shape[time] * self.strides[time]
 
 
-def reads_batch(calls: Sequence[Call], batch: Any) -> bool | None:
-    """Whether a module's inputs are the batch's own numbers, not what the model computes from them.
+def reads_batch(inputs: Tensor, batch: Any) -> bool | None:
+    """Whether a module's inputs (..., D) are the batch's own numbers, not what the model computes from them.
 
-    Looked for is the largest of the first call's rows (D,), one number behind the other, in the batch's tensors as they
-    are and with their last axes swapped. ``None`` where the batch has no tensors, as a function.
+    Looked for is the largest of their rows (D,), one number behind the other, in the batch's tensors as they are and
+    with their last axes swapped. ``None`` where the batch has no tensors, as a function.
     """
     given = list(tensors_in(batch))
-    if not given or not calls:
+    if not given:
         return None
-    rows = _data(calls[0].inputs)
-    rows = rows.reshape(-1, rows.shape[-1])
+    rows = inputs.reshape(-1, inputs.shape[-1])
     row = rows[rows.square().sum(-1).argmax()]
     return any(_holds(tensor.to(row), row) for tensor in given if tensor.is_floating_point())
 

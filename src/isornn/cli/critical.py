@@ -55,7 +55,7 @@ def critical(
     check_writable("--output", output, (".json",))
     check_sizes(hidden, inputs)
     found = None if data is None else _measured(data, law, inputs)
-    steps = needed_length(length if found is None or length is not None else found.steps)
+    steps = needed_length(length) if found is None or length is not None else _own_length(data, found)
     kind, own = needed_cell(cell), input_law(law) if found is None else found.seen.law(f"--data: {str(data)!r}")
     fixed = fixed_fields(fix)
     with errors().status("analysing"), one_thread():
@@ -63,6 +63,8 @@ def critical(
         _ = point.analysis  # computed under the message
     if found is not None:
         say(f"isornn: {found.seen}")
+        if (wrong := found.seen.unnormalised(each=True)) is not None:
+            say(f"isornn: the features of {str(data)!r} {wrong}")
         point = replace(point, python=batch_line(point.length, fixed))
     _show(point, steps, output, json)
 
@@ -100,6 +102,22 @@ def _measured(file: Path, given: GivenInput, inputs: int | None) -> _Measured:
     if inputs not in (None, features):
         raise SpecError("--inputs", inputs, f"it must be {features}, as many as --data has features, or left out")
     return _Measured(steps, LayerInput.of(batch.transpose(0, 1), torch.full((sequences,), steps)))
+
+
+def _own_length(file: Path | None, found: _Measured) -> int:
+    """The number of steps of ``--data``, in the range of a start's.
+
+    Raises:
+        SpecError: it has one step, or too many.
+    """
+    from isornn.cells import SpecError
+    from isornn.cli.ask import needed_length
+
+    if found.steps == 1:
+        raise SpecError(
+            "--data", str(file), "its sequences have one step; give --length, the number of steps to bridge"
+        )
+    return needed_length(found.steps)
 
 
 @with_input_options

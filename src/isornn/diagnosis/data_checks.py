@@ -11,7 +11,7 @@ from isornn.diagnosis.fixes import Fix
 from isornn.diagnosis.records import LayerDiagnosis, LayerInfo
 from isornn.diagnosis.states import EDGE
 from isornn.diagnosis.weights import TOLERANCE, doubled_gates, equal, layer_evidence
-from isornn.init.layer_input import OFFSET, uneven_scales
+from isornn.init.layer_input import OFFSET, offset, uneven_scales
 
 
 class UnnormalisedInput(Check):
@@ -20,8 +20,9 @@ class UnnormalisedInput(Check):
     times their median.
 
     The check uses the input's contribution to the gates' pre-activations, whose variance is ``input_var R``. Gates
-    whose weights saturate them with inputs of unit size are excluded, as the data is not the cause. The mean is
-    compared feature by feature, where it contributes more than 1 to pre-activations.
+    whose weights saturate them with inputs of unit size are excluded, as the data is not the cause. Means are
+    compared feature by feature in data, and by root mean squares in what the model computes, where they contribute
+    more than 1 to pre-activations; constants are left out, and of data indicators.
     """
 
     kind = "unnormalised_input"
@@ -44,6 +45,9 @@ class UnnormalisedInput(Check):
         gain = math.sqrt(most.input_var)
         drive = gain * math.sqrt(inputs.second_moment)
         shared = math.sqrt(float(inputs.feature_means.square().mean()))
+        each = layer.use is not None and layer.use.reads_batch is True
+        times = offset(inputs.feature_means, inputs.feature_stds, each=each)
+        means = "the largest" if each else "root mean squares"
         if (gain * varying if _made_up_for(most, shared) else drive) > self.LARGE:
             wrong = (
                 f"their contribution to pre-activations is {drive:.3g} (root mean square), and {self.LARGE:.2g} "
@@ -60,10 +64,8 @@ class UnnormalisedInput(Check):
                 "saturates a gate"
             )
         # A mean of ten standard deviations: the loss is a hundred times more curved along it than along what varies.
-        elif shared > OFFSET * varying and gain * shared > 1:
-            wrong = (
-                f"the features' means are {shared / varying:.0f} times their standard deviations (root mean squares)"
-            )
+        elif times > OFFSET and gain * shared > 1:
+            wrong = f"the features' means are {times:.0f} times their standard deviations ({means})"
         elif (scales := uneven_scales(inputs.feature_means, inputs.feature_stds)) is not None:
             middle, most_varying = scales
             wrong = (
@@ -80,7 +82,7 @@ class UnnormalisedInput(Check):
             {
                 "inputs": f"{size}, largest {inputs.largest:.3g}",
                 "drive, sqrt(input_var E[x^2])": f"{drive:.3g} (bars: {self.SMALL:.2g} and {self.LARGE:.3g})",
-                "mean over standard deviation, by feature": f"{shared / varying:.3g} (bar: {OFFSET:g}, where the "
+                f"mean over standard deviation, by feature, {means}": f"{times:.3g} (bar: {OFFSET:g}, where the "
                 f"mean drives by more than 1; here by {gain * shared:.3g})",
             },
             advice.normalise_within(layer.info.inputs) if is_computed(layer) else advice.normalise(),

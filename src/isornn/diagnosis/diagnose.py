@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from isornn.capture.axes import reshaped_input
-from isornn.capture.calls import Call, Captured, RecurrentModule, as_called, capture, recurrent_modules
+from isornn.capture.calls import Call, Captured, RecurrentModule, as_called, capture, data_of, recurrent_modules
 from isornn.capture.parts import CaptureError
 from isornn.capture.read import reads_repeated_end, reads_reverse_at_its_start, state_sizes, unread_shorter
 from isornn.capture.sequences import ALTERED, CapturedSequence, all_inputs, longest_sequence
@@ -152,7 +152,7 @@ def _called(
         of_calls = partial(
             Use,
             restarts=restarts(module.module, calls),
-            reads_batch=reads_batch(calls, batch),
+            reads_batch=reads_batch(data_of(calls[0].inputs), batch) if calls else None,
             zero_gradient=module.module in captured.zero_gradient,
             reshaped=reshaped_input(module.module, calls, batch) or captured.reshaped.get(module.module),
         )

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from isornn.capture.calls import Call, RecurrentModule, capture, recurrent_modules
 from isornn.capture.parts import CaptureError
 from isornn.capture.sequences import CapturedInputs, CapturedSequence, all_inputs, longest_sequence
+from isornn.capture.use import reads_batch
 from isornn.cells import Cell, Input, Spec
 from isornn.cells.arguments import check_generator
-from isornn.init.layer_input import OFFSET, LayerInput, uneven_scales
+from isornn.init.layer_input import LayerInput
 from isornn.init.writing import all_or_nothing, check_settable
 from isornn.modes import unhindered
 from isornn.nn import draws
@@ -31,7 +32,7 @@ Report = Callable[["LayerStart"], object]
 SpecFor = Callable[[Cell, float, Input], Spec]
 _ROUNDED = 1.0  # of a pre-activation: by so much a gate may be off where biases cancel large means
 _HALF_PRECISION = 0.05  # of the largest value; bfloat16 and some steps of it
-_OTHER_INPUT = 2.0  # times the root mean square in eval mode that is another input in training; dropout's is below
+_OTHER_INPUT = 2.0  # times as large or as long as in eval mode is another input in training; dropout's is below
 _RIDGE = 1e-9  # of the features' mean square, so that a constant feature has a finite weight
 
 
@@ -49,7 +50,8 @@ class StandardisedInput(UserWarning):
 
 
 class UnnormalisedInput(UserWarning):
-    """A start for data whose features have means or scales that weights and biases make up for only at first.
+    """A start for data whose features have means or scales that weights and biases make up for only at first, or rare
+    values that are far larger than the others.
 
     >>> import warnings
     >>> from isornn.init import critical_
@@ -71,7 +73,8 @@ class LayerStart:
         length: T that it was set for.
         input: what it receives; ``None`` where the batch did not reach it, and it was set as if for input with mean 0
             and variance 1.
-        spec: the law that its weights and biases were drawn by, for the input less its mean.
+        spec: the law that its weights and biases were drawn by, for what its gates read less its mean: the input, or
+            ``Phi`` of it where the layer has a feature map.
 
     >>> from isornn.init import critical_
     >>> starts = []
@@ -112,29 +115,36 @@ def start_for_batch_(
         spec_for: the spec by cell, length and law of the input.
 
     Raises:
-        ValueError: the batch reaches no recurrent layer; as `isornn.capture.calls.capture`.
+        ValueError: the batch reaches no recurrent layer whose input can be read, or gives one sequences of one step and
+            there is no length; as `isornn.capture.calls.capture`.
         SpecError, ModuleError: as `isornn.init.critical_`.
     """
     check_generator(generator)
     modules = in_forward_order(model, batch)
     for number, found in enumerate(modules):
         _warn_of_shared(found, modules[:number])
-    starts: list[LayerStart] = []
+    starts, unread = list[LayerStart](), list[CaptureError]()
     with all_or_nothing([layer for found in modules for layer in found.layers], generator):
         for found in modules:
-            captured = _inputs(model, found, batch)
-            if captured is not None:
-                steps = max(2, int(captured.lengths.max())) if length is None else length
-                for received in received_by(found, captured):
-                    starts.append(_set(received, steps, spec_for, generator))
-                    if (received.layer.layer, received.layer.direction) == (0, 0):
-                        _warn_of_unnormalised(starts[-1])
+            try:
+                captured = _inputs(model, found, batch)
+            except CaptureError as error:
+                unread.append(error)
+                longest = max((start.length for start in starts), default=None) if length is None else length
+                if longest is None:
+                    raise _unreached(error) from None
+                starts += [_set_unreached(layer, longest, spec_for, generator) for layer in found.layers]
                 continue
-            longest = max((start.length for start in starts), default=None) if length is None else length
-            if longest is None:
-                raise ValueError("batch: it reaches no recurrent layer whose input can be read")
-            starts += [_set_unreached(layer, longest, spec_for, generator) for layer in found.layers]
-        _warn_of_other_input_in_training(model, modules, batch)
+            steps = _longest(found, captured) if length is None else length
+            for received in received_by(found, captured):
+                starts.append(_set(received, steps, spec_for, generator))
+                if (received.layer.layer, received.layer.direction) == (0, 0):
+                    _warn_of_unnormalised(starts[-1], captured, batch)
+        if len(unread) == len(modules):
+            raise _unreached(unread[0])
+        for reason in unread:
+            _warn_of_unread(reason)
+        _warn_of_other_input_in_training(model, modules, batch, length)
         if report is not None:
             for start in starts:
                 report(start)
@@ -158,12 +168,15 @@ def redraw_for_batch_(
     found = next(found for found in modules if found.module is layer.module)
     _warn_of_shared(found, [other for other in modules if other is not found])
     with all_or_nothing([layer], generator):
-        captured = _inputs(model, found, batch)
-        _warn_of_other_input_in_training(model, [found], batch)
-        for received in received_by(found, captured) if captured is not None else ():
-            if (received.layer.layer, received.layer.direction) == (layer.layer, layer.direction):
-                return _set(received, length, spec_for, generator)
-        return _set_unreached(layer, length, spec_for, generator)
+        try:
+            captured = _inputs(model, found, batch)
+        except CaptureError as error:
+            _warn_of_unread(error)
+            return _set_unreached(layer, length, spec_for, generator)
+        _warn_of_other_input_in_training(model, [found], batch, length)
+        place = (layer.layer, layer.direction)
+        own = (one for one in received_by(found, captured) if (one.layer.layer, one.layer.direction) == place)
+        return _set(next(own), length, spec_for, generator)
 
 
 def in_forward_order(model: nn.Module, batch: Any) -> list[RecurrentModule]:
@@ -175,6 +188,14 @@ def in_forward_order(model: nn.Module, batch: Any) -> list[RecurrentModule]:
     return sorted(modules, key=lambda found: place.get(found.module, len(place)))
 
 
+def _unreached(error: CaptureError) -> ValueError:
+    return ValueError(f"batch: it reaches no recurrent layer whose input can be read; {error}")
+
+
+def _warn_of_unread(error: CaptureError) -> None:
+    warn(f"{error}; set for standardised input", StandardisedInput)
+
+
 def _warn_of_shared(found: RecurrentModule, others: Sequence[RecurrentModule]) -> None:
     own = set(map(id, found.module.parameters(recurse=False)))
     for other in others:
@@ -182,38 +203,62 @@ def _warn_of_shared(found: RecurrentModule, others: Sequence[RecurrentModule]) -
             warn(f"{found.name}: it shares parameters with {other.name}, and sets them for its own input")
 
 
-def _warn_of_unnormalised(start: LayerStart) -> None:
-    given = start.input
-    if given is None:
-        return
-    if given.offset > OFFSET:
-        wrong = f"means of {given.offset:.0f} times their standard deviations, which biases make up for only at first"
-    elif (scales := uneven_scales(given.means, given.deviations)) is not None:
-        wrong = "standard deviations of {:.2g} (median) to {:.2g}, so that most have no effect at first".format(*scales)
-    else:
-        return
-    warn(f"{start.where}: the features of its input have {wrong}; standardise each feature", UnnormalisedInput)
+def _warn_of_unnormalised(start: LayerStart, captured: CapturedInputs, batch: Any) -> None:
+    assert start.input is not None
+    wrong = start.input.unnormalised(each=reads_batch(captured.sequences.values, batch) is True)
+    if wrong is not None:
+        warn(f"{start.where}: the features of its input {wrong}", UnnormalisedInput)
 
 
-def _warn_of_other_input_in_training(model: nn.Module, modules: Sequence[RecurrentModule], batch: Any) -> None:
+def _longest(found: RecurrentModule, captured: CapturedInputs) -> int:
+    """Steps of the longest sequence.
+
+    Raises:
+        ValueError: it has one, which needs no start.
+    """
+    steps = int(captured.lengths.max())
+    if steps < 2:
+        raise ValueError(
+            f"batch: {found.name or found.kind} is given sequences of one step; give length=, or run the model on "
+            "whole sequences: batch=lambda model: ..."
+        )
+    return steps
+
+
+def _warn_of_other_input_in_training(
+    model: nn.Module, modules: Sequence[RecurrentModule], batch: Any, length: float | None
+) -> None:
     """Name what is set for the input that it has in eval mode and has another one in training, as with targets that a
-    decoder reads there. A model that cannot be run so, as without its targets, is not judged."""
+    decoder reads there; or, without a length, as many steps. A model that cannot be run so, as without its targets, is
+    not judged."""
+    found_wrong = list[str]()
     with unhindered(), suppress(Exception):
         runs = [capture(model, modules, batch, None, training=training).calls for training in (False, True)]
         for found in modules:
-            as_set, in_training = (_root_mean_square(found, calls[found.module]) for calls in runs)
+            as_set, in_training = (_size_and_steps(found, calls[found.module]) for calls in runs)
             if as_set is None or in_training is None:
                 continue
-            if max(as_set, in_training) > _OTHER_INPUT * min(as_set, in_training):
-                warn(
-                    f"{found.name or found.kind}: it is set for its input in eval mode, of root mean square "
-                    f"{as_set:.2g}; in training mode that is {in_training:.2g}. If it reads targets there (teacher "
-                    "forcing), run the model so: batch=lambda model: model.train()(...)",
-                )
+            if _unlike(as_set[0], in_training[0]):
+                sizes = f"{as_set[0]:.2g}; in training mode that is {in_training[0]:.2g}"
+                differs = f"input in eval mode, of root mean square {sizes}"
+            elif length is None and _unlike(as_set[1], in_training[1]):
+                differs = f"{as_set[1]} steps in eval mode; in training mode these are {in_training[1]}"
+            else:
+                continue
+            found_wrong.append(
+                f"{found.name or found.kind}: it is set for its {differs}. If it reads targets there (teacher "
+                "forcing), run the model so: batch=lambda model: model.train()(...)",
+            )
+    for wrong in found_wrong:  # outside, as a warning may be an error
+        warn(wrong)
 
 
-def _root_mean_square(found: RecurrentModule, calls: Sequence[Call]) -> float | None:
-    """Of all inputs of all steps; ``None`` where that is not known."""
+def _unlike(one: float, other: float) -> bool:
+    return max(one, other) > _OTHER_INPUT * min(one, other)
+
+
+def _size_and_steps(found: RecurrentModule, calls: Sequence[Call]) -> tuple[float, int] | None:
+    """Of all inputs the root mean square, and the steps of the longest sequence; ``None`` where that is not known."""
     try:
         inputs = all_inputs(found, calls) if calls else None
     except CaptureError:
@@ -221,17 +266,14 @@ def _root_mean_square(found: RecurrentModule, calls: Sequence[Call]) -> float | 
     if inputs is None:
         return None
     inside = within(inputs.lengths, len(inputs.sequences.values))
-    return float(inputs.sequences.values[inside].double().square().mean().sqrt())
+    size = float(inputs.sequences.values[inside].double().square().mean().sqrt())
+    return size, int(inputs.lengths.max())
 
 
-def _inputs(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedInputs | None:
-    """What the module runs over; ``None``, with a warning, where that is not known."""
-    try:
-        calls = _calls(model, found, batch)
-        inputs = _joined(found, calls)
-    except CaptureError as error:
-        warn(f"{error}; set for standardised input", StandardisedInput)
-        return None
+def _inputs(model: nn.Module, found: RecurrentModule, batch: Any) -> CapturedInputs:
+    """What the module runs over, with a warning where its forward makes something else of it; raises as `inputs_of`."""
+    calls = _calls(model, found, batch)
+    inputs = _joined(found, calls)
     if _has_own_forward(found.module) and not _follows_its_class(found, longest_sequence(found, calls)):
         warn(
             f"{found.name or found.kind}: its forward is its own, and does not return what its weights make of its "
@@ -332,10 +374,12 @@ def received_by(found: RecurrentModule, captured: CapturedInputs) -> Iterator[Re
 
 def _set(received: Received, length: float, spec_for: SpecFor, generator: torch.Generator | None) -> LayerStart:
     layer = received.layer
+    seen = own = LayerInput.of(received.sequence, received.lengths, layer.where)
     if layer.features is not None:
-        _set_features(layer.features, LayerInput.of(received.sequence, received.lengths, layer.where), generator)
+        _set_features(layer.features, own, generator)
     x = received.gate_inputs()[..., : layer.inputs]  # x_(t-1), which some read too, has the same law
-    seen = LayerInput.of(x, received.lengths, layer.where)
+    if layer.features is not None:
+        seen = LayerInput.of(x, received.lengths, layer.where)
     spec = spec_for(layer.cell, length, seen.law(layer.where))
     if any(gate.biases for gate in layer.gates.values()):
         check_settable(layer, spec)
@@ -343,7 +387,7 @@ def _set(received: Received, length: float, spec_for: SpecFor, generator: torch.
         _centre(layer, seen.means)
     else:
         _set_without_biases(layer, x, received.lengths, spec, generator)
-    return LayerStart(layer.where, length, seen, spec)
+    return LayerStart(layer.where, length, own, spec)
 
 
 def _set_features(features: FeatureMap, seen: LayerInput, generator: torch.Generator | None) -> None:
@@ -411,21 +455,34 @@ def _set_without_biases(
     check_settable(layer, plain)
     wanted = draws.biases((layer.hidden,), spec, generator)
     largest = max(float(bias.abs().max()) for bias in wanted.values())
+    rows = torch.cat(sequences)
     if not largest**2 <= strength or any(
         layer.gates[name].input is None and bias.any() for name, bias in wanted.items()
     ):
         raise ModuleError(
             f"{layer.where}: it has bias=False, and gates that need biases up to {largest:.1f}; the mean of its input "
-            f"could take their place, but no combination of its features has a mean above {strength**0.5:.2g} standard "
-            f"deviations; build it with bias=True"
+            f"could take their place, but {_why_too_weak(rows, strength, largest)}"
         )
-    rows = torch.cat(sequences)
     means, w = rows.mean(0), _steadiest(rows)
     draws.redraw(layer, plain, generator)
     for name, tensors in layer.gates.items():
         if tensors.input is not None:
             offset = wanted[name].cpu() - tensors.input.double().cpu() @ means
             tensors.input.add_(torch.outer(offset, w).to(tensors.input))
+
+
+def _why_too_weak(rows: Tensor, strength: float, largest: float) -> str:
+    """Why the mean of the input cannot take the place of biases up to ``largest``, and what helps."""
+    if not largest**2 <= _squared_mean_over_variance(rows, rows):
+        return (
+            f"no combination of its features has a mean above {strength**0.5:.2g} standard deviations; build it with "
+            "bias=True"
+        )
+    return (
+        "the combination of its features that is steadiest in one half of the batch's sequences has in the other half "
+        f"a mean of {strength**0.5:.2g} standard deviations, as where symbols occur in one half only; give a larger "
+        "batch, or build it with bias=True"
+    )
 
 
 def _strength(sequences: list[Tensor]) -> float:
@@ -435,9 +492,12 @@ def _strength(sequences: list[Tensor]) -> float:
     """
     parts = sequences if len(sequences) > 1 else list(sequences[0].tensor_split(2))
     seen, unseen = torch.cat(parts[::2]), torch.cat(parts[1::2])
-    if not len(unseen):
-        return 0.0
-    combined = unseen @ _steadiest(seen)
+    return _squared_mean_over_variance(seen, unseen) if len(unseen) else 0.0
+
+
+def _squared_mean_over_variance(fitted: Tensor, rows: Tensor) -> float:
+    """Of ``w x`` over rows x (n, D), with w of the rows ``fitted``."""
+    combined = rows @ _steadiest(fitted)
     return float((combined.mean().square() / combined.var(correction=0)).nan_to_num(0.0, posinf=math.inf))
 
 

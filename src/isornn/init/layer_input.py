@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,8 @@ from isornn.nn.sequences import within
 _WIDE, _ROWS = 512, 4096  # features from which on so many steps are enough for the tails
 _SMALLEST, _LARGEST = 1e-5, 1e6  # standard deviations of inputs, whose weights a spec can still hold
 OFFSET, UNEVEN = 10.0, 100.0  # means over standard deviations; the largest of these over their median
+_HEAVY = 5.0  # the size where the input moves, over its standard deviation and over the usual size of its values
+_USUAL = 0.9  # of the values
 _INDICATOR = 1e-3  # relative distance of a variance from mean (1 - mean)
 
 
@@ -20,7 +23,8 @@ _INDICATOR = 1e-3  # relative distance of a variance from mean (1 - mean)
 class LayerInput:
     """What one layer receives over all sequences, steps and features of a batch.
 
-    Exact for that batch, but for the tails of more than 512 features, which are of some 4096 evenly spaced steps.
+    Exact for that batch, but for tails and usual sizes of more than 512 features, which are of some 4096 evenly spaced
+    steps.
 
     Args:
         means, deviations: mu (D,) and standard deviation (D,) of each feature.
@@ -29,6 +33,8 @@ class LayerInput:
             input is where it moves than on average. Symbols of which one is most frequent have large tails.
         correlation_in_time: of a feature's deviations from its mean at one step and the next, mean over features
             weighted by their variances; 0 where nothing varies or there is one step.
+        usual: distance from their feature's median that nine in ten of the values keep, of those that are not equal to
+            it: of rare events, the events.
     """
 
     means: Tensor
@@ -36,6 +42,7 @@ class LayerInput:
     variance: float
     tails: float
     correlation_in_time: float
+    usual: float
 
     def __str__(self) -> str:
         """One clause."""
@@ -50,11 +57,25 @@ class LayerInput:
         """The variance of the input where it moves, by which input weights are divided: ``variance * tails``."""
         return self.variance * self.tails
 
-    @property
-    def offset(self) -> float:
-        """Of the features that vary, means over standard deviations, root mean squares; 0 where none does."""
-        mean, deviation = (float(value[self.deviations > 0].square().sum()) for value in (self.means, self.deviations))
-        return (mean / deviation) ** 0.5 if deviation > 0 else 0.0
+    def unnormalised(self, *, each: bool) -> str | None:
+        """What features have that weights and biases make up for only at first, in words; ``None`` where nothing is.
+
+        Args:
+            each: as `offset`.
+        """
+        if self.size**0.5 > _HEAVY * max(self.variance**0.5, self.usual):
+            return (
+                f"have rare values so large that input weights are for a size of {self.size**0.5:.3g}; nine in ten "
+                f"values are within {self.usual:.2g} of the median and have little effect; clip them or take logarithms"
+            )
+        if (times := offset(self.means, self.deviations, each=each)) > OFFSET:
+            most = f"{'up to ' * each}{times:.0f} times"
+            wrong = f"means of {most} their standard deviations, which biases make up for only"
+        elif (scales := uneven_scales(self.means, self.deviations)) is not None:
+            wrong = "standard deviations of {:.2g} (median) to {:.2g}, so that most have no effect".format(*scales)
+        else:
+            return None
+        return f"have {wrong} at first; standardise each feature"
 
     def law(self, where: str) -> Input:
         """Of the input less its mean; one that is constant has variance 0.
@@ -99,9 +120,32 @@ class LayerInput:
         variances = moved.square().sum((0, 1)) / count
         total, facts = float(variances.sum()), (means.cpu(), variances.sqrt().cpu())
         if total == 0:
-            return LayerInput(*facts, 0.0, 1.0, 0.0)
-        after = float((moved[1:] * moved[:-1]).sum()) / max(links, 1)
-        return LayerInput(*facts, total / x.shape[-1], _tails(moved[inside]), after / total)
+            return LayerInput(*facts, 0.0, 1.0, 0.0, 0.0)
+        after, rows = float((moved[1:] * moved[:-1]).sum()) / max(links, 1), moved[inside]
+        if rows.shape[-1] > _WIDE:  # a covariance costs rows D^2
+            rows = rows[:: -(-len(rows) // _ROWS)]
+        return LayerInput(*facts, total / x.shape[-1], _tails(rows), after / total, _usual(rows))
+
+
+def offset(means: Tensor, deviations: Tensor, *, each: bool) -> float:
+    """Means of features (D,) over their standard deviations, of features that vary; 0 where none does.
+
+    Args:
+        each: for data, of which every feature matters: the largest ratio of a feature, indicators left out as by
+            `uneven_scales`. Else that of root mean squares over features: of many that are computed from few numbers
+            some vary little by chance.
+
+    >>> means, deviations = torch.tensor([0.0, 2020.0]), torch.tensor([1000.0, 0.5])
+    >>> offset(means, deviations, each=True), round(offset(means, deviations, each=False), 2)
+    (4040.0, 2.02)
+    """
+    varying = deviations > 0
+    if each:
+        varying = varying & ~_indicators(means, deviations)
+    means, deviations = means[varying].double(), deviations[varying].double()
+    if not len(means):
+        return 0.0
+    return float((means / deviations).abs().max() if each else means.norm() / deviations.norm())
 
 
 def uneven_scales(means: Tensor, deviations: Tensor) -> tuple[float, float] | None:
@@ -112,19 +156,29 @@ def uneven_scales(means: Tensor, deviations: Tensor) -> tuple[float, float] | No
     >>> uneven_scales(torch.zeros(3), torch.tensor([1.0, 1.0, 500.0])), uneven_scales(torch.zeros(2), torch.ones(2))
     ((1.0, 500.0), None)
     """
-    indicator = (deviations.square() - means * (1 - means)).abs() <= _INDICATOR * deviations.square()
-    scales = deviations[(deviations > 0) & ~indicator]
+    scales = deviations[(deviations > 0) & ~_indicators(means, deviations)]
     if len(scales) < 2:
         return None
     middle, largest = float(scales.median()), float(scales.max())
     return (middle, largest) if largest > UNEVEN * middle else None
 
 
+def _indicators(means: Tensor, deviations: Tensor) -> Tensor:
+    """Which features (D,) are 0 or 1: their variance is ``mean (1 - mean)``."""
+    return (deviations.square() - means * (1 - means)).abs() <= _INDICATOR * deviations.square()
+
+
 def _tails(moved: Tensor) -> float:
     """`LayerInput.tails` of deviations (rows, D): Gaussian ones have ``E |x|^4 = tr(C)^2 + 2 tr(C^2)``."""
-    if moved.shape[-1] > _WIDE:  # C costs rows D^2
-        moved = moved[:: -(-len(moved) // _ROWS)]
     # C and the products of rows have the same trace, and so have their squares: the smaller one is computed.
     gram = (moved.T @ moved if moved.shape[-1] < len(moved) else moved @ moved.T) / len(moved)
     gaussian = gram.trace().square() + 2 * gram.square().sum()
     return max(1.0, float(moved.square().sum(-1).square().mean() / gaussian))
+
+
+def _usual(moved: Tensor) -> float:
+    """`LayerInput.usual` of deviations (rows, D)."""
+    moved = moved.cpu()  # on CUDA medians are refused where algorithms are to be deterministic
+    distances = (moved - moved.median(0).values).abs()
+    moving = distances[distances > 0]
+    return float(moving.kthvalue(math.ceil(_USUAL * len(moving))).values) if len(moving) else 0.0

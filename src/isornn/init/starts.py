@@ -77,9 +77,10 @@ def critical_(
 
     The meaning of ``length``: with no input to the remember gate and no recurrent weights, the mean square of a small
     perturbation of the state is 1/e of its value after one step exactly T steps after that; this gives high, 2.5 to
-    3 T. On inputs of the law ``input`` the reach is between T/2 and 2 T: 1.03 T for an LSTM, 0.61 T for a GRU;
-    `isornn.critical` gives it. Where the gates alone do not determine it, as with ``fixed`` fields and for a cell
-    without a remember gate, the theory is computed, with a warning for a condition that does not hold.
+    3 T. On inputs of the law ``input`` the reach, of states that have settled, is between T/2 and 2 T: 1.03 T for an
+    LSTM, 0.61 T for a GRU; `isornn.critical` gives it. Where the gates alone do not determine it, as with ``fixed``
+    fields and for a cell without a remember gate, the theory is computed, with a warning for a condition that does not
+    hold.
 
     Args:
         module: as `apply_`; a cell without a remember gate is set by orthogonal weights instead, a ReLU network by
@@ -88,8 +89,10 @@ def critical_(
             sequence.
         batch: what the model is called with: a tensor or PackedSequence, a tuple of positional arguments, or a dict of
             keyword arguments; or a function that is called with the model and runs it, where that is not by forward.
-            Some dozens of typical sequences are enough. The model is run in eval mode; one that reads its targets in
-            training and its own outputs in eval mode is measured by ``lambda model: model.train()(x)``.
+            Some dozens of typical sequences are enough. Padding is measured as input unless the layer is given lengths
+            (PackedSequence), or a loop keeps the states of sequences that have ended while others go on. The model is
+            run in eval mode; one that reads its targets in training and its own outputs in eval mode is measured by
+            ``lambda model: model.train()(x)``.
         fixed: as `isornn.critical`.
         input: law of every layer's input, in place of a batch; standardised if neither is given, with a warning.
         generator: source of all draws.
@@ -100,7 +103,9 @@ def critical_(
             field of ``fixed`` that does not exist or is what sets the length; a cell that is not pointwise; a cell
             whose memory no bias or recurrent matrix sets, as ``rg_lru``, whose own start is the one to use.
         ModuleError: as `apply_`; among others ``bias=False``.
-        ValueError: a batch that is empty, gives a layer NaN or infinity, or reaches no recurrent layer.
+        ValueError: a batch that is empty, gives a layer NaN or infinity, or sequences of one step where there is no
+            length, or reaches no recurrent layer. Where it reaches some only, the others are set for standardised
+            input, with a warning.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(3, 8), nn.LSTM(8, 4, batch_first=True))
