@@ -15,6 +15,8 @@ from isornn.training.run import RECORD, run
 from isornn.training.sweep.ledger import Progress, RunFailed, SweptRun, collect
 from isornn.training.sweep.plan import Fields, SweepError
 
+_TYPES = {"diverged": str | None}
+
 
 def named_by_hash(configurations: Iterable[Fields], *, allow: Sequence[str] = ()) -> dict[str, Fields]:
     """All fields of each configuration, defaults included, by its hash.
@@ -52,6 +54,9 @@ def train_run(
 ) -> dict[str, Any]:
     """`isornn.training.run` as a sweep calls it; a worker imports a cell's module where ``allow`` has its package.
 
+    A run that has diverged before is trained again, from its last checkpoint: a sweep calls this only for runs that are
+    new, interrupted, or to be tried again.
+
     Raises:
         RunFailed: training diverged.
 
@@ -62,10 +67,19 @@ def train_run(
     ...     train_run(given, Path(folder), lambda done, of: None)["length"]
     9
     """
-    record = run(Configuration.from_mapping(configuration, allow=allow), folder, data=data, progress=progress)
+    known = Configuration.from_mapping(configuration, allow=allow)
+    _forget_divergence(folder)
+    record = run(known, folder, data=data, progress=progress)
     if record.diverged is not None:
         raise RunFailed(_diverged(record.diverged), record.to_mapping())
     return record.to_mapping()
+
+
+def _forget_divergence(folder: Path) -> None:
+    """Remove the record of a run that diverged, with which `run` takes it as ended; its checkpoint is from before."""
+    file = folder / RECORD
+    if file.exists() and _why_diverged(file) is not None:
+        file.unlink()
 
 
 def trainings_in(folder: Path) -> list[SweptRun]:
@@ -94,13 +108,17 @@ def _as_recorded(run: SweptRun) -> SweptRun:
         if not file.exists():
             reached = read_metrics(run.folder)[-1:] if (run.folder / CHECKPOINT).exists() else []
             return replace(run, done=(int(reached[0]["update"]), updates)) if reached else run
-        record = read_table(file, {"diverged": str | None})
+        record, why = read_table(file, _TYPES), _why_diverged(file)
     except (RecordError, CheckpointError) as error:
         return replace(run, state="failed", reason=str(error))
-    why = record.get("diverged")
     if why is not None:
         return replace(run, state="failed", record=record, reason=_diverged(why))
     return replace(run, state="finished", record=record, done=(updates, updates) if updates else None)
+
+
+def _why_diverged(record: Path) -> str | None:
+    why: str | None = read_table(record, _TYPES).get("diverged")
+    return why
 
 
 def _diverged(why: str) -> str:
