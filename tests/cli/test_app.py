@@ -32,6 +32,23 @@ def test_version() -> None:
     assert run("--version").stdout == f"isornn {isornn.__version__}\n" == f"isornn {version('isornn')}\n"
 
 
+@pytest.mark.parametrize("module", ["isornn.cli", "isornn.cli.app", "isornn.cli.train"])
+def test_an_interrupt_while_the_commands_are_imported_is_one_line(module: str) -> None:
+    program = f"""
+import sys, signal
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["isornn", "cells"]
+from isornn.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "isornn: interrupted\n")
+
+
 def test_an_interrupt_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
