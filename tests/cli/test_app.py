@@ -70,7 +70,14 @@ def test_a_fault_of_ours_is_not_taken_for_bad_input(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (("analyse",), ("'analyse'", "analyze, compare")),
+        (("analyse",), ("did you mean analyze? 'analyse'", "analyze, compare")),
+        (("Train",), ("did you mean train?",)),
+        (("analyze", "--cell", "LSTM", *SIZES), ("did you mean lstm?",)),
+        (("analyze", "--cell", "lstm", *SIZES, "--init", "chronos"), ("did you mean chrono? starts are",)),
+        (("critical", "--cell", "lstm", "--length", "9", "--fix", "f.input_vra=1"), ("did you mean f.input_var?",)),
+        (("critical", "--cell", "lstm", "--data", "none.npy"), ("'none.npy'", "there is no such file")),
+        (("reproduce", "lst"), ("did you mean list? targets are",)),
+        (("reproduce", "gilboa-fig11"), ("did you mean gilboa-fig",)),
         (("analyze",), ("SPEC.json or --cell is needed", "a cell's name")),
         (("analyze", "--cell", "lstm", "--hidden", "4"), ("--inputs is needed", "per step")),
         (("spectrum", "--cell", "lstm"), ("--hidden is needed", "units")),
@@ -157,6 +164,7 @@ def test_bad_options(
         ({"cell": "lstm", "input": {"correlation": -2}}, ("input.correlation: -2", "from -1 to 1")),
         ({"cell": "lstm", "biases": "often"}, ("biases: 'often'", "redrawn")),
         ({"cell": "lstm", "a\nb\ud800": 1}, ("fields are",)),
+        ({"cell": "vanilla", "gates": {"h": {"weight_vra": 1}}}, ("did you mean weight_var? fields are",)),
     ],
 )
 def test_bad_specs(data: Any, parts: tuple[str, ...], spec_file: Callable[[Any], Path]) -> None:

@@ -151,7 +151,7 @@ def test_choosing_among_many_does_not_flatter() -> None:
     assert np.mean(best) < 2 * np.std(best) / len(best) ** 0.5
 
 
-@pytest.mark.parametrize("sequences", [5, 18])
+@pytest.mark.parametrize("sequences", [1, 2, 5, 18])
 def test_too_few_sequences(sequences: int) -> None:
     x = noise(sequences, 1000)
     found = isornn.memory(x, x[:, -501, 0])

@@ -208,7 +208,7 @@ def test_refused_workers(arguments: tuple[int, ...], words: str) -> None:
 
 
 def test_a_folder_without_runs(tmp_path: Path) -> None:
-    with pytest.raises(SweepError, match="folder: .* in which a sweep was begun"):
+    with pytest.raises(SweepError, match="folder: .* a folder that holds runs"):
         collect(tmp_path)
 
 

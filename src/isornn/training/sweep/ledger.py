@@ -127,7 +127,7 @@ def collect(folder: Path) -> list[SweptRun]:
     """
     runs = [read_run(file.parent) for file in sorted(folder.glob(f"*/{CONFIGURATION}"))]
     if not runs:
-        raise SweepError("folder", str(folder), "it must be a folder in which a sweep was begun")
+        raise SweepError("folder", str(folder), "it must be a folder that holds runs")
     return runs
 
 

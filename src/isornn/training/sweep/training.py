@@ -11,8 +11,8 @@ from isornn.records import RecordError, read_table
 from isornn.training.checkpoint import CheckpointError
 from isornn.training.configuration import Configuration
 from isornn.training.metrics import CHECKPOINT, read_metrics
-from isornn.training.run import RECORD, run
-from isornn.training.sweep.ledger import Progress, RunFailed, SweptRun, collect
+from isornn.training.run import CONFIGURATION, RECORD, run
+from isornn.training.sweep.ledger import Progress, RunFailed, SweptRun, collect, read_run
 from isornn.training.sweep.plan import Fields, SweepError
 
 _TYPES = {"diverged": str | None}
@@ -83,8 +83,10 @@ def _forget_divergence(folder: Path) -> None:
 
 
 def trainings_in(folder: Path) -> list[SweptRun]:
-    """`collect`, in which a run that `isornn.training.run` has made without a sweep is as its record says, or waits at
-    its last checkpoint; one with a damaged file has failed, with that reason.
+    """`collect`, or the one run whose own folder it is.
+
+    A run that `isornn.training.run` has made without a sweep is as its record says, or waits at its last checkpoint;
+    one with a damaged file has failed, with that reason.
 
     Raises:
         SweepError, RecordError: as `collect`.
@@ -97,7 +99,8 @@ def trainings_in(folder: Path) -> list[SweptRun]:
     ...     [each.state for each in trainings_in(Path(folder))]
     ['finished']
     """
-    return [_as_recorded(run) for run in collect(folder)]
+    runs = [read_run(folder.absolute())] if (folder / CONFIGURATION).exists() else collect(folder)
+    return [_as_recorded(run) for run in runs]
 
 
 def _as_recorded(run: SweptRun) -> SweptRun:
