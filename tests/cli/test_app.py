@@ -32,6 +32,23 @@ def test_version() -> None:
     assert run("--version").stdout == f"isornn {isornn.__version__}\n" == f"isornn {version('isornn')}\n"
 
 
+@pytest.mark.parametrize("module", ["isornn.cli", "isornn.cli.app", "isornn.cli.train"])
+def test_an_interrupt_while_the_commands_are_imported_is_one_line(module: str) -> None:
+    program = f"""
+import sys, signal
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["isornn", "cells"]
+from isornn.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "isornn: interrupted\n")
+
+
 def test_an_interrupt_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -53,7 +70,14 @@ def test_a_fault_of_ours_is_not_taken_for_bad_input(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (("analyse",), ("'analyse'", "analyze, compare")),
+        (("analyse",), ("did you mean analyze? 'analyse'", "analyze, compare")),
+        (("Train",), ("did you mean train?",)),
+        (("analyze", "--cell", "LSTM", *SIZES), ("did you mean lstm?",)),
+        (("analyze", "--cell", "lstm", *SIZES, "--init", "chronos"), ("did you mean chrono? starts are",)),
+        (("critical", "--cell", "lstm", "--length", "9", "--fix", "f.input_vra=1"), ("did you mean f.input_var?",)),
+        (("critical", "--cell", "lstm", "--data", "none.npy"), ("'none.npy'", "there is no such file")),
+        (("reproduce", "lst"), ("did you mean list? targets are",)),
+        (("reproduce", "gilboa-fig11"), ("did you mean gilboa-fig",)),
         (("analyze",), ("SPEC.json or --cell is needed", "a cell's name")),
         (("analyze", "--cell", "lstm", "--hidden", "4"), ("--inputs is needed", "per step")),
         (("spectrum", "--cell", "lstm"), ("--hidden is needed", "units")),
@@ -140,6 +164,7 @@ def test_bad_options(
         ({"cell": "lstm", "input": {"correlation": -2}}, ("input.correlation: -2", "from -1 to 1")),
         ({"cell": "lstm", "biases": "often"}, ("biases: 'often'", "redrawn")),
         ({"cell": "lstm", "a\nb\ud800": 1}, ("fields are",)),
+        ({"cell": "vanilla", "gates": {"h": {"weight_vra": 1}}}, ("did you mean weight_var? fields are",)),
     ],
 )
 def test_bad_specs(data: Any, parts: tuple[str, ...], spec_file: Callable[[Any], Path]) -> None:

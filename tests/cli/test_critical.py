@@ -30,6 +30,13 @@ def test_critical_takes_sizes_as_other_commands_do() -> None:
     assert answer(*asked, *SIZES) == answer(*asked)
 
 
+def test_each_number_that_was_found_has_its_error_or_is_exact() -> None:
+    sampled = answer("critical", "--cell", "lstm", "--length", "50", "--fix", "f.weight_var=1e-3")["conditions"]
+    assert all("±" in condition["found"] for condition in sampled)
+    exact = answer("critical", "--cell", "peephole", "--length", "50", "--fix", "f.weight_var=0")["conditions"]
+    assert exact[1]["found"].endswith(" (exact)")
+
+
 def test_critical_keeps_what_is_fixed() -> None:
     found = answer(
         "critical", "--cell", "peephole", "--length", "50", "--fix", "g.input_var=0.5", "--fix", "o.bias_mean=1"

@@ -109,6 +109,9 @@ def test_fetch_takes_a_set_from_a_mirror_and_refuses_unknown_names(
     assert result.exit_code == 1 and "another checksum" in result.stderr and "Traceback" not in result.output
     result = run("data", "fetch", "other", tmp_path)
     assert result.exit_code == 2 and "'other' is not a known data set; they are made" in result.stderr
+    assert "did you mean made? they are made" in run("data", "fetch", "mad", tmp_path).stderr
+    result = run("data", "fetch", "made", source / "one.txt")
+    assert result.exit_code == 2 and result.stderr.endswith("is not allowed; it must be a folder\n")
 
 
 def test_the_group_alone_is_refused_in_one_line_and_explains_itself_when_asked() -> None:

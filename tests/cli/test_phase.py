@@ -91,6 +91,11 @@ def test_refusals(arguments: tuple[str, ...], words: str) -> None:
     assert re.search(words, result.stderr), result.stderr
 
 
+def test_a_line_that_runs_nowhere_is_said(tmp_path: Path) -> None:
+    result = phase(*CHO, "--overlay", "6:1e9", "-o", tmp_path / "map.png", "-o", tmp_path / "map.npz")
+    assert result.exit_code == 0 and result.stderr.count("--overlay 6:1e+09: no line; xi = 1.667e+08 is nowhere") == 1
+
+
 def test_tied_networks(tmp_path: Path) -> None:
     file = tmp_path / "map.png"
     axes = ("--x", "h.weight_var=0.5:1.2:2", "--y", "h.bias_mean=0:1:2")

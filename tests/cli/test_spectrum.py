@@ -50,6 +50,12 @@ def test_the_table_names_the_atoms(folder: Path) -> None:
     assert result.exit_code == 0 and "mass at 1" in result.stdout and "99.9 % are below" in result.stdout
 
 
+def test_quantiles_of_sampled_units_are_said_to_be() -> None:
+    lines = run("--cell", "lstm", "--hidden", "64", "--inputs", "4").stdout.splitlines()
+    assert "Quantiles are of sampled units, without standard errors" in lines[-1]
+    assert "sampled" not in run("--cell", "vanilla", "--hidden", "64", "--inputs", "4").stdout
+
+
 def test_the_table_says_where_the_density_ends(folder: Path) -> None:
     ends = {}
     for name in ("haar", "gaussian"):

@@ -123,6 +123,8 @@ def test_an_interrupted_single_run_is_shown_with_its_updates(tmp_path: Path) -> 
     assert result.exit_code == 0, result.exception
     assert "1 finished, 0 running, 0 failed, 1 waiting" in result.stdout
     assert result.stdout.count("4 of 4") == 2
+    alone = sweep("status", tmp_path / "runs" / "whole").stdout
+    assert "1 finished, 0 running, 0 failed, 0 waiting" in alone and "best so far: whole" in alone
 
 
 def written(file: Path, updates: int = 4, rates: str = "[0.1, 0.01, 1e30]") -> Path:
@@ -187,7 +189,7 @@ def test_an_interrupt_leaves_everything_to_be_taken_up(tmp_path: Path) -> None:
         (("{file}", "--threads", "0"), "threads: 0"),
         (("{file}", "--jobs", "many"), "'many' is not a whole number"),
         (("{file}", "--data", "nowhere"), "nowhere: no such folder"),
-        (("status", "nowhere"), "folder: 'nowhere' .* in which a sweep was begun"),
+        (("status", "nowhere"), "folder: 'nowhere' .* a folder that holds runs"),
     ],
 )
 def test_refusals(file: Path, tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import isornn
 from isornn.lookback.measure import _finding
-from isornn.lookback.record import GROWING, NOTHING, TOO_FEW
+from isornn.lookback.record import GROWING, NOTHING, NOTHING_READ, TOO_FEW
 from isornn.lookback.rows import DataError
 from isornn.lookback.scoring import Scored
 from isornn.lookback.sparse import LEVEL
@@ -151,7 +151,7 @@ def test_choosing_among_many_does_not_flatter() -> None:
     assert np.mean(best) < 2 * np.std(best) / len(best) ** 0.5
 
 
-@pytest.mark.parametrize("sequences", [5, 18])
+@pytest.mark.parametrize("sequences", [1, 2, 5, 18])
 def test_too_few_sequences(sequences: int) -> None:
     x = noise(sequences, 1000)
     found = isornn.memory(x, x[:, -501, 0])
@@ -166,6 +166,24 @@ def test_still_growing_where_it_may_not_look_further() -> None:
     assert (found.needed, found.reason, found.whole) == (None, GROWING, False)
     assert str(found).startswith("More than 16 steps")
     assert isornn.memory(x, y).needed == 32
+
+
+def test_nothing_in_the_steps_that_were_read() -> None:
+    """The sample is found where it is read, and the answer says no more of what is not."""
+    x = noise(120, 40)
+    found = isornn.memory(x, x[:, -11, 0], longest=8)
+    assert (found.needed, found.reason, found.whole) == (None, NOTHING_READ, False)
+    said = str(found)
+    assert said.startswith("No length: nothing in the last 8 steps predicts the target.\n")
+    assert "Earlier steps were not read; a larger `longest` reads them." in said and "far back" not in said
+    assert isornn.memory(x, x[:, -11, 0]).needed == 11
+    assert "in the last step predicts" in str(isornn.memory(x, x[:, -11, 0], longest=1))
+
+
+def test_scores_have_their_errors_however_small() -> None:
+    x = noise(120, 10)
+    found = isornn.memory(x, x[:, -1, 0])
+    assert 0 < found.errors[0] < 1e-6 and "R^2 1.00000000 ± " in str(found)
 
 
 def test_equal_generators_give_equal_answers_and_it_travels_as_json() -> None:

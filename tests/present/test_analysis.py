@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from isornn.cells import Gate, Peephole, Spec, Vanilla
+from isornn.cells import Gate, Peephole, Spec, Vanilla, cell_named
+from isornn.formatting import with_error
 from isornn.present import draw_analysis
-from isornn.present.analysis import _response
+from isornn.present.analysis import _response, response_panel
 from isornn.theory.analysis import analyze
 
 SPECS = {
@@ -26,6 +27,13 @@ def test_is_drawn_whatever_the_answer(tmp_path: Path, name: str, length: int | N
     file = tmp_path / "figure.svg"
     draw_analysis(analyze(SPECS[name], length=20), file, length)
     assert file.read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_a_sampled_reach_has_its_error_in_the_legend() -> None:
+    found = analyze(Spec(cell_named("lstm"), {"f": Gate(input_var=1.0)}), length=20)
+    panel = response_panel(found)
+    assert f"reach {with_error(found.reach)} steps" in [curve.label for curve in panel.curves]
+    assert "±" in with_error(found.reach) and with_error(found.reach) in str(panel.caption)
 
 
 def test_leaves_nothing_else(tmp_path: Path) -> None:

@@ -52,10 +52,14 @@ def brief(value: object) -> str:
 
 
 def suggested(given: object, known: Iterable[str]) -> str:
-    """A question that names the known word most like ``given``; first in an error, as the words allowed may be many.
+    """A question that names the known word most like ``given``, in any case; first in an error, as the words allowed
+    may be many.
 
-    >>> suggested("peepole", ("lstm", "peephole")), suggested("chess", ("lstm", "peephole"))
-    ('did you mean peephole? ', '')
+    >>> suggested("peepole", ("lstm", "peephole")), suggested("LSTM", ("lstm", "peephole"))
+    ('did you mean peephole? ', 'did you mean lstm? ')
+    >>> suggested("chess", ("lstm", "peephole"))
+    ''
     """
-    close = get_close_matches(str(given), known, n=1)
-    return f"did you mean {close[0]}? " if close else ""
+    lower = {word.lower(): word for word in known}
+    close = get_close_matches(str(given).lower(), lower, n=1)
+    return f"did you mean {lower[close[0]]}? " if close else ""

@@ -18,7 +18,7 @@ from isornn.cells.bias_laws import BiasLaw, bias_law_from_json
 from isornn.cells.catalogue import cell_named, full_name, importable, with_options
 from isornn.cells.cell import Cell
 from isornn.cells.definition import check_definition
-from isornn.cells.errors import SpecError
+from isornn.cells.errors import SpecError, suggested
 from isornn.files import read_json
 
 Number = float | Tensor
@@ -285,8 +285,10 @@ class Spec:
             return replace(self, input=replace(self.input, **{name: value}))
         if head in self.gates and name in {f.name for f in fields(Gate)}:
             return replace(self, gates={**self.gates, head: replace(self.gates[head], **{name: value})})
-        gates = ", ".join(self.gates)
-        raise SpecError(path, value, f"fields are biases, input.*, and GATE.FIELD with GATE of {gates}")
+        known = [f"input.{field}" for field in INPUT_FIELDS]
+        known += [f"{gate}.{field.name}" for gate in self.gates for field in fields(Gate)]
+        allowed = f"fields are biases, input.*, and GATE.FIELD with GATE of {', '.join(self.gates)}"
+        raise SpecError(path, value, suggested(path, ["biases", *known]) + allowed)
 
     def __repr__(self) -> str:
         """Without what is as it would be anyway.
@@ -464,7 +466,8 @@ def _check_keys(where: str, data: Any, allowed: tuple[str, ...]) -> None:
         raise SpecError(where, data, "it must be an object")
     for key in data:
         if key not in allowed:
-            raise SpecError(f"{where}.{key}" if where != "spec" else key, data[key], f"fields are {', '.join(allowed)}")
+            field = f"{where}.{key}" if where != "spec" else key
+            raise SpecError(field, data[key], f"{suggested(key, allowed)}fields are {', '.join(allowed)}")
 
 
 def _check_plain(where: str, value: Any) -> None:

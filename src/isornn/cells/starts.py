@@ -11,7 +11,7 @@ import torch
 from isornn.cells.arguments import whole_number
 from isornn.cells.bias_laws import BiasLaw
 from isornn.cells.cell import Cell, ParameterLaw
-from isornn.cells.errors import SpecError
+from isornn.cells.errors import SpecError, suggested
 from isornn.cells.lstm import LSTM, Peephole
 from isornn.cells.openings import modulating_signs, refusal, retention_signs, write_signs
 from isornn.cells.spec import Gate, Input, Spec
@@ -120,7 +120,7 @@ def start(
         for gate, sign in modulating_signs(cell).items():
             spec = spec.replace(f"{gate}.bias_law", replace(law, sign=-sign))
         return spec
-    raise SpecError("init", name, f"starts are {', '.join(STARTS)}")
+    raise SpecError("init", name, f"{suggested(name, STARTS)}starts are {', '.join(STARTS)}")
 
 
 def preset(name: str, hidden: int = 1, inputs: int = 1, input: Input = _UNIT_INPUT) -> Spec:

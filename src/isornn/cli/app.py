@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import sys
 import traceback
+from difflib import get_close_matches
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
@@ -84,7 +85,10 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in self.commands:
-            raise typer.BadParameter(f"{args[0]!r} is not one of {', '.join(self.commands)}", param_hint="COMMAND")
+            # Not by isornn.cells.errors.suggested, as a mistyped command is not to wait for torch.
+            close = "".join(f"did you mean {name}? " for name in get_close_matches(args[0].lower(), self.commands, n=1))
+            allowed = f"{args[0]!r} is not one of {', '.join(self.commands)}"
+            raise typer.BadParameter(close + allowed, param_hint="COMMAND")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:

@@ -12,6 +12,7 @@ import torch
 
 from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.arguments import seeded, whole_number
+from isornn.cells.errors import suggested
 from isornn.cells.starts import STARTS, TIMED, start
 from isornn.cli.options import NO_INPUT, GivenInput, needed
 from isornn.cli.own_code import allowed, typed_cell
@@ -166,7 +167,7 @@ def started(name: str, cell: Cell, hidden: int | None, inputs: int | None, lengt
     from isornn.theory.critical_points.point import critical, isometric
 
     if name not in INITS:
-        raise SpecError("init", name, f"starts are {', '.join(INITS)}")
+        raise SpecError("init", name, f"{suggested(name, INITS)}starts are {', '.join(INITS)}")
     if name in STARTS:
         needed("--hidden", hidden, "it is the number of units, N")
         needed("--inputs", inputs, "it is the number of inputs per step, D")

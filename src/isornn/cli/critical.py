@@ -21,7 +21,8 @@ from isornn.cli.options import (
     Length,
     with_input_options,
 )
-from isornn.cli.show import check_writable, errors, print_json, print_table, say
+from isornn.cli.progress import working
+from isornn.cli.show import check_writable, print_json, print_table, say
 
 if TYPE_CHECKING:
     from isornn.init.layer_input import LayerInput
@@ -58,7 +59,7 @@ def critical(
     steps = needed_length(length) if found is None or length is not None else _own_length(data, found)
     kind, own = needed_cell(cell), input_law(law) if found is None else found.seen.law(f"--data: {str(data)!r}")
     fixed = fixed_fields(fix)
-    with errors().status("analysing"), one_thread():
+    with working("analysing"), one_thread():
         point = critical(kind, steps, fixed=fixed, input=own)
         _ = point.analysis  # computed under the message
     if found is not None:
@@ -152,7 +153,7 @@ def isometric(
     else:
         objective = objective_of(preference, ranges, specs)
         doing = f"evaluating {objective.specs} specs; isornn pareto shows them"
-    with errors().status(doing), one_thread():
+    with working(doing), one_thread():
         point = isometric(
             kind, steps, fixed=fixed, input=input_law(law), biases=checked_biases(biases), objective=objective
         )

@@ -63,10 +63,13 @@ def fetch(
 
     Only what has the published checksum is kept.
     """
+    from isornn.cells.errors import SpecError
     from isornn.tasks.fetching import fetch as fetched
     from isornn.tasks.known_sets import known
 
     chosen = known(name)
+    if folder.exists() and not folder.is_dir():
+        raise SpecError("DIR", str(folder), "it must be a folder")
     say(f"isornn: {chosen.title}: {chosen.terms}")
     with _progress() as progress:
         files = fetched(chosen, folder, mirrors=mirror or (), progress=progress)

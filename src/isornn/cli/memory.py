@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from isornn.lookback import Memory
 
 _NEEDED, _OPTIONAL = ("inputs", "targets"), ("lengths",)
+_NAMES = {"batch": "inputs", "target": "targets", "longest": "--longest", "per_step": "--per-step"}
 
 
 def memory(
@@ -56,7 +57,7 @@ def memory(
     if not 0 <= seed < 2**63:
         raise SpecError("--seed", seed, "it must be at least 0 and below 2**63")
     arrays = _read(data)
-    with _progress() as progress:
+    with _progress() as progress, _named_as_in_the_file():
         found = measured(
             arrays["inputs"],
             arrays["targets"],
@@ -100,7 +101,7 @@ def _read(file: Path) -> dict[str, Any]:
             raise ValueError(f"it unpacks to {unpacked:,} bytes, the most is {MOST_DATA:,}")
         with np.load(file, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in (*_NEEDED, *_OPTIONAL) if name in arrays.files}
-            unknown = [name for name in arrays.files if name not in found]
+            held = list(arrays.files)
     except FileNotFoundError:
         raise SpecError("DATA", str(file), "there is no such file") from None
     # Of an encrypted or damaged archive RuntimeError, of a damaged header SyntaxError or TokenError.
@@ -108,11 +109,26 @@ def _read(file: Path) -> dict[str, Any]:
         raise SpecError("DATA", str(file), f"it must be an .npz file of plain arrays ({error})") from None
     for name in _NEEDED:
         if name not in found:
-            raise SpecError("DATA", str(file), f"it must be an .npz file with an array {name}, as numpy.savez writes")
+            has = f"; it has {', '.join(held)}" if held else ""
+            allowed = f"it must be an .npz file with an array {name}, as numpy.savez writes{has}"
+            raise SpecError("DATA", str(file), allowed)
+    unknown = [name for name in held if name not in found]
     if unknown:
         allowed = f"its arrays are {', '.join((*_NEEDED, *_OPTIONAL))}; it also has {', '.join(unknown)}"
         raise SpecError("DATA", str(file), allowed)
     return found
+
+
+@contextmanager
+def _named_as_in_the_file() -> Iterator[None]:
+    """Errors name the file's arrays and the options in place of the function's arguments."""
+    from isornn.lookback.rows import DataError
+
+    try:
+        yield
+    except DataError as error:
+        name, colon, rest = str(error).partition(":")
+        raise DataError(_NAMES.get(name, name) + colon + rest.replace("batch[", "inputs[")) from None
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 import zipfile
 from collections.abc import Mapping
 from contextlib import redirect_stdout
@@ -128,6 +129,8 @@ def _array(file: Path) -> Tensor:
         with np.errstate(over="raise"):
             mapped = np.load(file, mmap_mode="r", allow_pickle=False)
             array = torch.from_numpy(np.array(mapped, mapped.dtype.newbyteorder("="), order="C"))
+    except FileNotFoundError:
+        raise SpecError("--data", str(file), "there is no such file") from None
     except (OSError, ValueError, TypeError, EOFError, ArithmeticError) as error:
         allowed = f"it must be an array that numpy reads without pickle ({_reason(error)})"
         raise SpecError("--data", str(file), allowed) from None
@@ -140,9 +143,7 @@ def _loaded(option: str, file: Path) -> Any:
     try:
         size = check_regular(file)
         _check_parts(file, size)
-        content = (
-            load_checkpoint(file) if is_checkpoint(file) else torch.load(file, map_location="cpu", weights_only=True)
-        )
+        content = load_checkpoint(file) if is_checkpoint(file) else _unpickled(file)
     except Exception as error:  # a pickle that somebody made may raise anything
         if isinstance(error, FileNotFoundError):
             raise SpecError(option, str(file), "there is no such file") from None
@@ -150,6 +151,13 @@ def _loaded(option: str, file: Path) -> Any:
         raise SpecError(option, str(file), f"it must be what torch.save wrote of tensors only ({reason})") from None
     _check_tensors(option, file, content, size)
     return content
+
+
+def _unpickled(file: Path) -> Any:
+    """What torch.save wrote; torch's warning of pickles that others wrote would be a second line before the error."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Detected pickle protocol")
+        return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def _reason(error: Exception) -> str:
@@ -192,7 +200,7 @@ def _check_tensors(option: str, file: Path, content: Any, size: int) -> None:
             inner += one
         elif isinstance(one, Tensor):
             if one.layout != torch.strided or one.is_meta or one.is_quantized:
-                raise SpecError(option, str(file), f"its tensors are plain, not {one.layout} on {one.device}")
+                raise SpecError(option, str(file), f"its tensors must be plain, not {one.layout} on {one.device}")
             taken += one.nbytes
             if taken > _MOST_SHARED * size:
                 raise SpecError(

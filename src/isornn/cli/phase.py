@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from isornn.theory.phase import PhaseDiagram
     from isornn.theory.quantity import Quantity
 
-_ENDINGS = (".png", ".pdf", ".svg", ".npz", ".json")
+_FIGURES = (".png", ".pdf", ".svg")
+_ENDINGS = (*_FIGURES, ".npz", ".json")
 _MOST = 1_000_000  # specs of a map
 _FORM = "FIELD=FROM:TO:COUNT[:log]"
 _AXIS = f"it must be {_FORM}, as z.bias_mean=0:6:100"
@@ -111,6 +112,8 @@ def phase(
             diagram = phase_diagram(base, across, upward, tied_steps=most, progress=progress)
     seconds = time.perf_counter() - begun
     _print(diagram, show, seconds)
+    if any(file.suffix.lower() in _FIGURES for file in files):
+        _say_what_is_not_drawn(diagram, lines)
     for file in files:
         _write(diagram, show, file, lines)
 
@@ -222,6 +225,15 @@ def _sureness(diagram: PhaseDiagram, quantity: Quantity) -> str:
 
 def _share(where: Tensor) -> str:
     return share(float(where.double().mean()))
+
+
+def _say_what_is_not_drawn(diagram: PhaseDiagram, lines: list[tuple[float, float]]) -> None:
+    from isornn.present.phase import has_line
+
+    for multiple, length in lines:
+        if not has_line(diagram, "xi", length / multiple):
+            found = _range(diagram.quantities["xi"])
+            say(f"isornn: --overlay {multiple:g}:{length:g}: no line; xi = {length / multiple:.4g} is nowhere, {found}")
 
 
 def _write(diagram: PhaseDiagram, show: str, file: Path, lines: list[tuple[float, float]]) -> None:

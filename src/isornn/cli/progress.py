@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -79,6 +80,28 @@ def bars(
     every = (TextColumn(text), BarColumn(), *between, TimeRemainingColumn())
     with Progress(*every, console=console, transient=transient) as progress:
         yield Bars(progress)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Until the block ends ``what`` on a terminal's stderr, and elsewhere a line every `PATIENCE` seconds."""
+    console, over, begun = errors(), threading.Event(), time.monotonic()
+    if console.is_terminal:
+        with console.status(what):
+            yield
+        return
+
+    def lines() -> None:
+        while not over.wait(PATIENCE):
+            say(f"isornn: {what}, for {time.monotonic() - begun:.0f} s so far")
+
+    thread = threading.Thread(target=lines, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @contextmanager

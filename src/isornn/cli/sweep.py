@@ -94,7 +94,7 @@ def run(
 
 @sweep.command()
 def status(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of a sweep, or of single runs.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of a sweep, of single runs, or of one run.")],
     as_json: AsJson = False,
 ) -> None:
     """The state of a sweep's runs, and the best so far, during the sweep or after it."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 
+from isornn.cells.errors import suggested
 from isornn.figures import Panel
 
 Scale = Literal["small", "medium", "paper"]
@@ -162,7 +163,8 @@ def target_named(name: str) -> Target:
         TargetError: there is none of it.
     """
     if name not in target_ids():
-        raise TargetError(f"target: {name!r} is not allowed; targets are {', '.join(target_ids())}")
+        close = suggested(name, ("all", "list", "report", *target_ids()))
+        raise TargetError(f"target: {name!r} is not allowed; {close}targets are {', '.join(target_ids())}")
     module = importlib.import_module(f"isornn.experiments.reproductions.{name.replace('-', '_')}")
     target: Target = module.TARGET
     return target

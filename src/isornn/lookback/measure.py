@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 
 from isornn.cells.arguments import seeded
 from isornn.lookback.dense import Predictions, gaussian, linear, reservoir
-from isornn.lookback.record import GROWING, NOTHING, TOO_FEW, Memory
+from isornn.lookback.record import GROWING, NOTHING, NOTHING_READ, TOO_FEW, Memory
 from isornn.lookback.rows import DataError, Rows, grid, rows_of
 from isornn.lookback.scoring import Candidates, Scored, shortest
 from isornn.lookback.sparse import LEVEL, sparse, threshold
@@ -146,7 +146,9 @@ def _finding(steps: Sequence[int], scored: Sequence[Scored], rows: Rows) -> tupl
     best = max(scored, key=lambda one: one.score)
     certain = -float(stdtrit(rows.sequences - 1, LEVEL / len(steps)))
     if best.score <= certain * best.error:
-        return None, TOO_FEW if best.score > _POSSIBLE * best.error > 0 else NOTHING
+        if best.score > _POSSIBLE * best.error > 0:
+            return None, TOO_FEW
+        return None, NOTHING if rows.whole else NOTHING_READ
     place = shortest(steps, [one.score for one in scored], [one.error for one in scored])
     if place == len(steps) - 1 and not rows.whole:
         return None, GROWING

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from isornn.formatting import counted, rounded, share, steps, with_error_of
+from isornn.formatting import counted, share, steps, with_error_of
 from isornn.lookback.rows import Score
 from isornn.notebook import table, tag
 
 TOO_FEW = "too few sequences to tell"
 NOTHING = "nothing in the inputs predicts the target"
+NOTHING_READ = "nothing in the last steps that were read predicts the target"
 GROWING = "still growing at the longest length"
 
 
@@ -24,7 +25,7 @@ class Memory:
         errors: their standard errors.
         needed: the smallest L whose score is within one standard error (at least .001) of the best; ``None`` for a
             ``reason``.
-        reason: `TOO_FEW`, `NOTHING` or `GROWING`; empty where ``needed`` is a number.
+        reason: `TOO_FEW`, `NOTHING`, `NOTHING_READ` or `GROWING`; empty where ``needed`` is a number.
         score: ``"R^2"`` of values, ``"Brier skill"`` of classes: the share of the squared error, of the indicators of
             the classes, that the base rate makes and the predictions do not.
         sequences, rows: of how many sequences, and how many targets of them, it is the result.
@@ -63,18 +64,19 @@ class Memory:
         best = max(range(len(self.scores)), key=lambda place: self.scores[place])
         if self.needed is None and self.reason == GROWING:
             found = f"More than {steps(self.lengths[-1])}: the score is {self.reason}"
+        elif self.reason == NOTHING_READ:
+            found = f"No length: nothing in the {_last(self.lengths[-1])} predicts the target"
         elif self.needed is None:
             found = f"No length: {self.reason}"
         else:
-            one = self.needed == 1
-            found = f"The last {'step' if one else steps(self.needed)} of the inputs {'is' if one else 'are'} enough"
+            found = f"The {_last(self.needed)} of the inputs {'is' if self.needed == 1 else 'are'} enough"
             if self.needed == self.lengths[-1] and self.whole and len(self.lengths) > 1:
                 found += ", which is the whole sequence"
         return f"{found}.\n{self._evidence(best)}\n{data}.{self._limit()}"
 
     def _repr_html_(self) -> str:
         rows = (
-            (str(length), _with_error(score, error))
+            (str(length), with_error_of(score, error))
             for length, score, error in zip(self.lengths, self.scores, self.errors, strict=True)
         )
         finding, *evidence = str(self).splitlines()
@@ -84,34 +86,36 @@ class Memory:
     def _evidence(self, best: int) -> str:
         value, error = self.scores[best], self.errors[best]
         if self.needed is None:
-            return f"{self.score} {_with_error(value, error)} at best."
+            return f"{self.score} {with_error_of(value, error)} at best."
         own = self.lengths.index(self.needed)
-        sentence = f"{self.score} {_with_error(self.scores[own], self.errors[own])}"
+        sentence = f"{self.score} {with_error_of(self.scores[own], self.errors[own])}"
         if own:
-            sentence += f"; with {self.lengths[own - 1]} {_with_error(self.scores[own - 1], self.errors[own - 1])}"
+            sentence += f"; with {self.lengths[own - 1]} {with_error_of(self.scores[own - 1], self.errors[own - 1])}"
         return (
-            sentence if own == best else f"{sentence}; at best {_with_error(value, error)}, with {self.lengths[best]}"
+            sentence if own == best else f"{sentence}; at best {with_error_of(value, error)}, with {self.lengths[best]}"
         )
 
     def _whose(self) -> str:
         return ", one for each step" if self.per_step else ""
 
     def _limit(self) -> str:
-        if self.reason not in (TOO_FEW, NOTHING):
+        if self.reason not in (TOO_FEW, NOTHING, NOTHING_READ):
             return ""
         if self.directions is not None:
             return (
                 f" The features are too many to be searched one by one: {self.directions} combinations of them were, "
                 f"those of largest variance. Give fewer features, or a shorter longest length."
             )
+        unread = "" if self.whole else " Earlier steps were not read; a larger `longest` reads them."
         if self.detectable >= 1:
-            return " Even a target that is one of the inputs would not be found for sure."
-        return f" One sample far back would be found for sure if it explained {share(self.detectable)} of the target."
+            return f" Even a target that is one of the inputs would not be found for sure.{unread}"
+        where, least = "far back" if self.whole else "of these steps", share(self.detectable)
+        return f" One sample {where} would be found for sure if it explained {least} of the target.{unread}"
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, as JSON has them."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
 
-def _with_error(value: float, error: float) -> str:
-    return with_error_of(value, error) if error >= 1e-6 else rounded(value)
+def _last(length: int) -> str:
+    return "last step" if length == 1 else f"last {steps(length)}"

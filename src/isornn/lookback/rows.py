@@ -86,7 +86,7 @@ def rows_of(
     if not len(step):
         raise DataError("target: none is left; NaN and the class -100 leave a target out")
     targets, score = _targets(chosen)
-    if bool((targets == targets[0]).all()):
+    if len(targets) > 1 and bool((targets == targets[0]).all()):
         raise DataError("target: all entries are the same, so that there is nothing to predict")
     before = int(step.max()) + 1
     steps = before if longest is None else min(before, int(longest))
@@ -115,7 +115,7 @@ def _lengths(inputs: Tensor, lengths: Any) -> Tensor:
     """The number of steps of each sequence, (B,)."""
     symbols = inputs.dim() == 2 and not inputs.is_floating_point()
     if not (symbols or inputs.dim() == 3) or 0 in inputs.shape:
-        allowed = "(sequences, steps, features), or (sequences, steps) of whole numbers"
+        allowed = "(sequences, steps, features), or (sequences, steps) of whole numbers, at least one of each"
         raise DataError(f"batch: shape {tuple(inputs.shape)} of {inputs.dtype} is not allowed; it must be {allowed}")
     if lengths is None:
         return torch.full((len(inputs),), inputs.shape[1])

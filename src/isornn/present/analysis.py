@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from isornn.figures import Curve, Mark, Panel
-from isornn.formatting import value_of
+from isornn.formatting import with_error
 from isornn.present.matplotlib import Drawing, draw_panels
 from isornn.theory.records import Analysis, Tied
 
@@ -56,7 +56,7 @@ def response_panel(analysis: Analysis, length: int | None = None) -> Panel:
     curves = [Curve(steps.tolist(), response.tolist(), error=band, hover="t = %{x}: %{y:.3g}")]
     reach = analysis.reach.number()
     if reach is not None and 1 + reach <= end:
-        spread, known = analysis.reach.error() or 0.0, f"reach {value_of(analysis.reach)} steps"
+        spread, known = analysis.reach.error() or 0.0, f"reach {with_error(analysis.reach)} steps"
         curves.append(Curve([1 + reach], [1 / math.e], known, "points", x_error=[2 * spread], hover=known))
     marks = [Mark("y", 1 / math.e, "1/e")]
     if length is not None and length <= end:
@@ -65,7 +65,7 @@ def response_panel(analysis: Analysis, length: int | None = None) -> Panel:
     bars = " Sampled: bar and band are two standard errors." if sampled else ""
     caption = (
         "Response to a small perturbation of the state, relative to its value after one step. "
-        f"Reach: {value_of(analysis.reach)}.{bars}"
+        f"Reach: {with_error(analysis.reach)}.{bars}"
     )
     return Panel(title, x, y, curves, marks=marks, log=["y"], x_range=spans[0], y_range=spans[1], caption=caption)
 

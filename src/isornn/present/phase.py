@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -125,14 +126,24 @@ def _line(
     axes: Axes, diagram: PhaseDiagram, name: str, level: float, colour: str, style: str, label: str
 ) -> list[Artist]:
     """The contour of a quantity at ``level``, if it runs through the map; an infinite number is above every level."""
-    value = _numbers(diagram.quantities[name])
-    known = np.ma.masked_invalid(np.minimum(value, 10 * level))
-    if min(known.shape) < 2 or not known.count() or not known.min() < level < known.max():
+    known = _up_to(diagram, name, 10 * level)
+    if not has_line(diagram, name, level):
         return []
     x, y = diagram.x.values.numpy(), diagram.y.values.numpy()
     drawn = axes.contour(x, y, known, levels=[level], colors=[colour], linestyles=[style], linewidths=1.5)
     drawn.set_path_effects([withStroke(linewidth=3, foreground="white")])  # seen on dark and light
     return [Line2D([], [], color=colour, ls=style, label=label)]
+
+
+def has_line(diagram: PhaseDiagram, name: str, level: float) -> bool:
+    """Whether the contour of a quantity at ``level`` runs through the map."""
+    known = _up_to(diagram, name, 10 * level)
+    return min(known.shape) >= 2 and bool(known.count()) and bool(known.min() < level < known.max())
+
+
+def _up_to(diagram: PhaseDiagram, name: str, most: float) -> Any:
+    """A quantity, masked where there is none; at most ``most``."""
+    return np.ma.masked_invalid(np.minimum(_numbers(diagram.quantities[name]), most))
 
 
 def cell_edges(centres: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ the MD5 sums that its authors (the archive) and torchvision (its files) publish;
 
 from __future__ import annotations
 
+from isornn.cells.errors import suggested
 from isornn.tasks.data_files import DataError, KnownSet
 
 _IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -134,4 +135,5 @@ def known(name: str) -> KnownSet:
     for candidate in KNOWN:
         if name == candidate.name:
             return candidate
-    raise DataError(f"{name!r} is not a known data set; they are {', '.join(one.name for one in KNOWN)}")
+    names = [one.name for one in KNOWN]
+    raise DataError(f"{name!r} is not a known data set; {suggested(name, names)}they are {', '.join(names)}")

@@ -54,6 +54,34 @@ def test_curves_that_fall_at_known_rates_go_on_as_they_began(followed: int) -> N
     torch.testing.assert_close(renewal(followed).profile(60), renewal(60).profile(60))
 
 
+@pytest.mark.parametrize(("classes", "followed"), [(1, 4), (2, 7), (3, 150)])
+def test_blocks_beyond_what_was_followed_are_the_recursion_of_all_lags(classes: int, followed: int) -> None:
+    """Of curves that are sums of exponentials, of either sign, with rows that do not act back."""
+    length, rates, draw = 400, torch.tensor([0.99, 0.7, 0.2], dtype=torch.float64), torch.Generator().manual_seed(0)
+    parts = torch.rand(2, classes + 2, 1 + classes, 3, generator=draw, dtype=torch.float64) - 0.3
+    parts[:, :, 1:] *= 0.03 / classes
+    within = 0.2 * torch.rand(2, classes, classes, generator=draw, dtype=torch.float64)
+
+    def renewal(steps: int) -> Renewal:
+        curves = torch.einsum("grkb,tb->grkt", parts, rates ** torch.arange(steps, dtype=torch.float64)[:, None])
+        curves[:, :, 1:, 0] = 0
+        return Renewal.with_late(curves[:, :, 0], curves[:, :, 1:], within, parts * rates**steps, rates)
+
+    whole = renewal(length).profile(length)
+    torch.testing.assert_close(renewal(followed).profile(length), whole, rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(
+        renewal(followed).of_classes().profile(length), whole[:, :classes], rtol=1e-10, atol=1e-13
+    )
+
+
+def test_what_grows_without_bound_beyond_what_was_followed_is_a_huge_number() -> None:
+    kernel = torch.full((1, 1, 5), 1e9, dtype=torch.float64)
+    late, rates = torch.ones(1, 2, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    growing = Renewal.with_late(kernel[0], kernel, torch.zeros(1, 1, dtype=torch.float64), late, rates)
+    found = growing.profile(400)
+    assert bool(found.isfinite().all()) and float(found[0, -1]) == 1e250
+
+
 def test_the_output_moves_with_a_state_of_which_nothing_is_kept() -> None:
     """With f = 0 an LSTM's c is i tanh(g) of independent normal numbers, and dh/dc = o tanh'(c)."""
     gates = {name: Gate(weight_var=2.0, input_var=0.5) for name in "igo"} | {"f": Gate(bias_mean=-9.0)}

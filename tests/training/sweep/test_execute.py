@@ -65,6 +65,13 @@ def test_failed_runs_wait_again_when_asked(tmp_path: Path) -> None:
     assert steps(tmp_path / "a") == [0, 1, 2]
 
 
+def test_a_run_that_fails_again_at_once_came_no_less_far(tmp_path: Path) -> None:
+    plan = {"a": {"to": 3, "fails_at": 1}}
+    before = run_sweep(plan, tmp_path, count, LocalWorkers(1))
+    (after,) = run_sweep(plan, tmp_path, count, LocalWorkers(1), retry_failed=True)
+    assert (after.state, after.takes, after.done) == ("failed", 2, before[0].done) == ("failed", 2, (1, 3))
+
+
 def test_a_record_that_json_cannot_hold_is_a_failure(tmp_path: Path) -> None:
     (run,) = run_sweep({"a": {}}, tmp_path, lambda *_: {"loss": float("nan")}, LocalWorkers(1))
     assert run.state == "failed" and "JSON" in str(run.reason)
@@ -201,7 +208,7 @@ def test_refused_workers(arguments: tuple[int, ...], words: str) -> None:
 
 
 def test_a_folder_without_runs(tmp_path: Path) -> None:
-    with pytest.raises(SweepError, match="folder: .* in which a sweep was begun"):
+    with pytest.raises(SweepError, match="folder: .* a folder that holds runs"):
         collect(tmp_path)
 
 

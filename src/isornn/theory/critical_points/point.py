@@ -366,9 +366,8 @@ def _over_octaves(spec: Spec, length: float, generator: torch.Generator | None) 
     analysis = analyze(spec, length=math.ceil(length), generator=generator)
     reach = analysis.reach.number()
     try:
-        carry = carry_of(spec, analysis.fixed_point.second_moment.number() or 0.0)
-        share = length * carry.share_of(length - 1, length)
-        found = f"{share:.3g}"
+        share, error = _first_share(spec, length, analysis.fixed_point.second_moment)
+        found = with_error_of(share, error) if error else f"{share:.4g} (exact)"
     except NotPolynomial as error:
         share, found = math.nan, f"none ({error})"
     return analysis, (
@@ -380,6 +379,14 @@ def _over_octaves(spec: Spec, length: float, generator: torch.Generator | None) 
         ),
         Condition("share of the first of T steps", "at least a third of the most, 1/T", found, share >= FARTHEST_SHARE),
     )
+
+
+def _first_share(spec: Spec, length: float, second_moment: Quantity) -> tuple[float, float]:
+    """T times the share that the first of T steps has in a unit, mean over units, and its standard error: that of the
+    state's second moment, which is all that is sampled."""
+    known, error = second_moment.number() or 0.0, second_moment.error() or 0.0
+    share, moved = (length * carry_of(spec, q).share_of(length - 1, length) for q in (known, known + error))
+    return share, abs(moved - share)
 
 
 def _near_isometry(analysis: Analysis, length: float, biases: Biases) -> tuple[Condition, ...]:

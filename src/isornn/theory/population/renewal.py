@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-_LEAST_RESPONSE = 1e-280
+_LEAST_RESPONSE, _HUGE = 1e-280, 1e250
+_MOST_LAGS = 1 << 14  # of a block: its steps times those of the kernel
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Renewal:
         displaced: rho ``(..., rows, T)``; rows are the classes of reads first.
         kernel: K ``(..., rows, classes, T)``.
         within: same-step coupling of classes ``(..., classes, classes)``.
-        late_displaced, late_kernel: rho and K at T by what falls at the rates ``rates`` ``(..., B)``, B in place of T.
+        late_displaced, late_kernel: rho and K at T by what falls at the rates ``rates``, ``(..., B)`` or ``(B,)``, B in
+            place of T.
         tail: decay per step of rho and K late in what was followed.
         died: whether they are 0 there but were not at first; the tail is then that of the last steps before.
     """
@@ -53,8 +55,19 @@ class Renewal:
         late, rates = late[..., used], rates[used]
         leading = displaced.shape[:-2]
         tail = rates.max() if bool(used.any()) else torch.zeros((), dtype=displaced.dtype)
-        on = (late[..., 0, :], late[..., 1:, :], rates.expand(*leading, -1))
+        on = (late[..., 0, :], late[..., 1:, :], rates)
         return Renewal(displaced, kernel, within, *on, tail.expand(leading), torch.zeros(leading, dtype=torch.bool))
+
+    def of_classes(self) -> Renewal:
+        """The rows that act back alone, without those that are only shown."""
+        some = slice(self.kernel.shape[-2])
+        return replace(
+            self,
+            displaced=self.displaced[..., some, :],
+            kernel=self.kernel[..., some, :, :],
+            late_displaced=self.late_displaced[..., some, :],
+            late_kernel=self.late_kernel[..., some, :, :],
+        )
 
     def after_sources(self, classes: Sequence[int]) -> Renewal:
         """The same after source terms of unit size in these ``classes`` at step 0, in place of the displacement."""
@@ -71,21 +84,15 @@ class Renewal:
         backward = self.kernel[..., 1:].flip(-1)
         rows = torch.zeros(*self.displaced.shape[:-1], length, dtype=self.kernel.dtype)
         found = rows[..., :classes, :]
-        rates = self.rates[..., None, :]
-        fading, old = self.late_displaced, torch.zeros(*found.shape[:-1], rates.shape[-1], dtype=rows.dtype)
-        for t in range(length):
-            first = max(0, t - known + 1)
-            past = backward[..., known - 1 - (t - first) :]
-            value = torch.einsum("...rkt,...kt->...r", past, found[..., first:t])
-            if t < known:
-                value = value + self.displaced[..., t]
-            else:
-                old = old * rates + found[..., t - known, None]
-                value = value + fading.sum(-1) + torch.einsum("...rkb,...kb->...r", self.late_kernel, old)
-                fading = fading * rates
-            rows[..., t] = value
-            coupled = (coupling @ value[..., :classes, None])[..., 0]
-            rows[..., :classes, t] = coupled.clamp(-1e250, 1e250)
+        for t in range(min(length, known)):
+            value = torch.einsum("...rkt,...kt->...r", backward[..., known - 1 - t :], found[..., :t])
+            rows[..., t] = value + self.displaced[..., t]
+            rows[..., :classes, t] = (coupling @ rows[..., :classes, t, None])[..., 0].clamp(-_HUGE, _HUGE)
+        if length > known:
+            later = _Blocks(self, coupling)
+            for t in range(known, length, later.size):
+                block = later.next(found[..., t - known : t])
+                rows[..., t : t + later.size] = block[..., : length - t]
         return rows
 
     def rate(self) -> Tensor:
@@ -123,6 +130,57 @@ class Renewal:
         if coupled.shape[-1] == 1:
             return coupled[..., 0, 0]
         return torch.linalg.eigvals(coupled).abs().amax(-1)
+
+
+class _Blocks:
+    """P beyond T, by blocks of as many steps as T at most, each linear in what was before it.
+
+    Within a block only the kernel K(1) .. K(T - 1) acts, as a step that is T or more back lies before the block: the
+    block solves a triangular system. What is more than T before the block acts by one sum for each rate, and the
+    displacement by another.
+    """
+
+    def __init__(self, renewal: Renewal, coupling: Tensor) -> None:
+        known, self._classes = renewal.kernel.shape[-1], renewal.kernel.shape[-2]
+        self.size = size = min(known, max(1, _MOST_LAGS // known))
+        powers = renewal.rates[..., None] ** torch.arange(size + 1, dtype=renewal.kernel.dtype)  # (..., B, size + 1)
+        self._ahead, self._aged, self._into_sums = powers[..., :size], powers[..., -1], powers[..., 1:].flip(-1).mT
+        lags = torch.cat([renewal.kernel, renewal.late_kernel @ powers[..., None, :, :size]], -1)  # K(0) ..
+        to, since = torch.arange(size)[:, None], torch.arange(known)
+        history = lags[..., known + to - since].movedim(-3, -2)  # (..., rows, size, classes, T)
+        self._history = history.flatten(-4, -3).flatten(-2, -1).contiguous()
+        steps_back = (to - torch.arange(size)).clamp(min=0)
+        inside = (lags[..., steps_back] * (steps_back > 0)).movedim(-3, -2)  # (..., rows, size, classes, size)
+        self._inside = inside[..., self._classes :, :, :, :].flatten(-4, -3).flatten(-2, -1).contiguous()
+        # Times first, so that what the classes of a block are by what acts on them from outside is triangular.
+        coupled = torch.einsum("...ab,...bjki->...jaik", coupling, inside[..., : self._classes, :, :, :])
+        self._system = torch.eye(size * self._classes, dtype=lags.dtype) - coupled.flatten(-4, -3).flatten(-2, -1)
+        self._coupling = coupling
+        self._late = torch.cat([renewal.late_displaced[..., None, :], renewal.late_kernel], -2)
+        self._sums = torch.zeros(*self._history.shape[:-2], 1 + self._classes, powers.shape[-2], dtype=lags.dtype)
+        self._sums[..., 0, :] = 1
+
+    def next(self, before: Tensor) -> Tensor:
+        """The rows ``(..., rows, size)`` after the classes' last T values ``before`` ``(..., classes, T)``."""
+        late = (self._late * self._sums[..., None, :, :]).sum(-2) @ self._ahead
+        history = (self._history @ before.flatten(-2)[..., None])[..., 0].unflatten(-1, late.shape[-2:])
+        value = _bounded(history + late)
+        outside = (self._coupling @ value[..., : self._classes, :]).mT.flatten(-2)
+        solved = torch.linalg.solve_triangular(self._system, outside[..., None], upper=False, unitriangular=True)
+        found = _bounded(solved[..., 0].unflatten(-1, (self.size, self._classes)).mT)
+        value[..., : self._classes, :] = found
+        if self._inside.shape[-2]:
+            value[..., self._classes :, :] += (self._inside @ found.flatten(-2)[..., None])[..., 0].unflatten(
+                -1, (-1, self.size)
+            )
+        self._sums *= self._aged[..., None, :]
+        self._sums[..., 1:, :] += before[..., : self.size] @ self._into_sums
+        return value
+
+
+def _bounded(value: Tensor) -> Tensor:
+    """What grows without bound as a huge number."""
+    return value.nan_to_num(_HUGE, _HUGE, -_HUGE).clamp(-_HUGE, _HUGE)
 
 
 def _level(curve: Tensor, rate: Tensor) -> Tensor:

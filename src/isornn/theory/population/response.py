@@ -149,10 +149,9 @@ def _horizon(laws: Laws, cohorts: Sequence[Cohort], steps: int, length: int | No
     wanted = max(steps, 0 if length is None else length + 1)
     if not cohorts[0].by_rate:
         return wanted
-    renewal = _renewal(laws, [cohorts[0].curves()], rows=slice(0, 1))
-    while wanted < _FARTHEST * max_steps and not bool(
-        (1.5 * first_fall(renewal.profile(wanted)[0, :, 0]) < wanted).all()
-    ):
+    renewal = _renewal(laws, [cohorts[0].curves()], rows=slice(0, 1)).of_classes()
+    most = max(_FARTHEST * max_steps, 0 if length is None else 2 * length)
+    while wanted < most and not bool((1.5 * first_fall(renewal.profile(wanted)[0, :, 0]) < wanted).all()):
         wanted *= 2
     return wanted
 
@@ -200,7 +199,7 @@ def _enough(laws: Laws, renewal: Renewal, same: Tensor, steps: int, length: int 
 
 def _relative_error(laws: Laws, cohorts: Sequence[Cohort], horizon: int) -> Tensor:
     """Relative standard error ``(G,)`` of the reach and, where there is one rate, of ln chi: the larger."""
-    renewal = _renewal(laws, [c.curves() for c in cohorts])
+    renewal = _renewal(laws, [c.curves() for c in cohorts]).of_classes()
     rates = torch.zeros(()) if laws.fixed else _rate(laws, renewal, horizon)
     shown = horizon if laws.fixed else renewal.displaced.shape[-1]
     value, error = jackknife(_reach(laws, renewal.profile(shown)[..., 0, :], rates))
@@ -224,34 +223,35 @@ def _response(
 ) -> Response:
     renewal = _renewal(laws, [cohort.curves() for cohort in cohorts])
     if laws.fixed:
-        rows = renewal.profile(horizon)
-        rates = late_rate(rows[..., 0, :])
+        first = renewal.of_classes().profile(horizon)[..., 0, :]
+        rates = late_rate(first)
     else:
         rates = _rate(laws, renewal, horizon)
-        rows = renewal.profile(horizon if length is not None else _shown(rates[0], steps))
-    shown = rows.shape[-1] if length is None else length + 1
+        first = renewal.of_classes().profile(horizon if length is not None else _shown(rates[0], steps))[..., 0, :]
+    shown = first.shape[-1] if length is None else length + 1
     chi, chi_error = jackknife(rates)
     log_error = jackknife(rates.clamp(min=_TINY).log())[1]
-    reach, reach_error = jackknife(_reach(laws, rows[..., 0, :], rates))
-    profile, profile_error = (value[..., :shown] for value in jackknife(rows[..., 0, :]))
+    reach, reach_error = jackknife(_reach(laws, first, rates))
+    profile, profile_error = jackknife(first[..., :shown])
     for part in () if cohorts[0].by_rate else _CUTS:
         # What the end of what was followed decides is no more certain than it is when that is cut off.
         shorter = _renewal(laws, [cohort.curves() for cohort in cohorts], rows=slice(0, 1), part=part)
-        cut = torch.cat([rows[:1, :, 0, :steps], shorter.profile(rows.shape[-1])[:, :, 0, steps:]], -1)
+        cut = torch.cat([first[:1, :, :steps], shorter.profile(first.shape[-1])[:, :, 0, steps:]], -1)
         cut_rate = late_rate(cut) if laws.fixed else _rate(laws, shorter, horizon)
         chi_error = _at_least(chi_error, cut_rate[0] - chi)
         log_error = _at_least(log_error, cut_rate[0].clamp(min=_TINY).log() - chi.clamp(min=_TINY).log())
         reach_error = _at_least(reach_error, _reach(laws, cut, cut_rate)[0] - reach)
         profile_error = _at_least(profile_error, cut[0, :, :shown] - profile)
     names = laws.cell.states
-    states = {name: rows[0, :, rows.shape[2] - len(names) + j, :shown] for j, name in enumerate(names)}
+    rows = _renewal(laws, [cohort.curves() for cohort in cohorts], rows=slice(0, 1)).profile(shown)[0]
+    states = dict(zip(names, rows[:, -len(names) :].unbind(1), strict=True))
     share = torch.stack([cohort.effective_share.amin(1) for cohort in cohorts]).amin(0)
     return Response(
         profile=profile.reshape(*shape, shown),
         states={name: value.reshape(*shape, shown) for name, value in states.items()},
         chi=chi.reshape(shape),
         reach=reach.reshape(shape),
-        exponential=_exponential(laws, rows[..., 0, :], resolved, renewal.died[0]).reshape(shape),
+        exponential=_exponential(laws, first, resolved, renewal.died[0]).reshape(shape),
         stderr={
             "chi": chi_error.reshape(shape),
             "log_chi": log_error.reshape(shape),

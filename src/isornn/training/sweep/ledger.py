@@ -55,6 +55,7 @@ State = Literal["waiting", "running", "finished", "failed"]
 STATES: tuple[State, ...] = ("finished", "running", "failed", "waiting")
 
 CONFIGURATION, CLAIM, OUTCOME = "configuration.json", "claim.json", "outcome.json"
+_CLAIMED = ("sweep", "takes", "host", "pid", "begun", "done")
 _SECONDS_BETWEEN_NOTES = 1.0
 _TYPES = {"takes": int, "done": list, "state": str, "record": dict | None, "reason": str | None}
 
@@ -67,7 +68,7 @@ class SweptRun:
         folder: of the run; its name is the run's.
         configuration: as the sweep asked for it.
         state: waiting (for the first time or to be taken up again), running, finished or failed.
-        done: updates done and asked for, by the last worker's last note; ``None`` without one.
+        done: updates done and asked for, by the last note of a worker; ``None`` without one.
         takes: how often a worker took it.
         record: what the run returned, once finished; what it has to tell of its failure, if anything.
         reason: why it failed.
@@ -126,7 +127,7 @@ def collect(folder: Path) -> list[SweptRun]:
     """
     runs = [read_run(file.parent) for file in sorted(folder.glob(f"*/{CONFIGURATION}"))]
     if not runs:
-        raise SweepError("folder", str(folder), "it must be a folder in which a sweep was begun")
+        raise SweepError("folder", str(folder), "it must be a folder that holds runs")
     return runs
 
 
@@ -137,7 +138,14 @@ def ask(folder: Path, configuration: Fields, *, retry_failed: bool = False) -> N
     if retry_failed:
         with locked(folder) as ours:
             if ours and read_run(folder).state == "failed":
-                (folder / OUTCOME).unlink()
+                _wait_again(folder)
+
+
+def _wait_again(folder: Path) -> None:
+    """Leave of a failure how often the run was taken, and how far it came."""
+    ended = _notes(folder / OUTCOME)
+    write_record(folder / CLAIM, {name: ended[name] for name in _CLAIMED if name in ended})
+    (folder / OUTCOME).unlink()
 
 
 def take(folder: Path, run: Run, sweep: str) -> None:
@@ -196,9 +204,11 @@ def _configuration(folder: Path) -> dict[str, Any]:
 def _run(folder: Path, run: Run, sweep: str) -> None:
     for name in (CLAIM, OUTCOME):
         remove_begun(folder / name)
+    before = _noted(folder)
     notes = {
+        **{name: before[name] for name in ("done",) if name in before},  # a run that fails at once came no less far
         "sweep": sweep,
-        "takes": _noted(folder).get("takes", 0) + 1,
+        "takes": before.get("takes", 0) + 1,
         "host": platform.node(),
         "pid": os.getpid(),
         "begun": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -84,7 +84,7 @@ def expand(table: Mapping[str, Any]) -> list[Fields]:
     grid = dict(flattened(table.get("grid", {})))
     for field, values in grid.items():
         if not isinstance(values, list) or not values:
-            raise SweepError(f"grid.{field}", values, "it must be a list of values")
+            raise SweepError(f"grid.{field}", values, "it must be a list of at least one value")
     base = changed({}, table.get("base", {}), "base")
     return [
         changed(changed(base, change, f"runs[{place}]"), dict(zip(grid, values, strict=True)), "grid")

@@ -11,9 +11,11 @@ from isornn.records import RecordError, read_table
 from isornn.training.checkpoint import CheckpointError
 from isornn.training.configuration import Configuration
 from isornn.training.metrics import CHECKPOINT, read_metrics
-from isornn.training.run import RECORD, run
-from isornn.training.sweep.ledger import Progress, RunFailed, SweptRun, collect
+from isornn.training.run import CONFIGURATION, RECORD, run
+from isornn.training.sweep.ledger import Progress, RunFailed, SweptRun, collect, read_run
 from isornn.training.sweep.plan import Fields, SweepError
+
+_TYPES = {"diverged": str | None}
 
 
 def named_by_hash(configurations: Iterable[Fields], *, allow: Sequence[str] = ()) -> dict[str, Fields]:
@@ -52,6 +54,9 @@ def train_run(
 ) -> dict[str, Any]:
     """`isornn.training.run` as a sweep calls it; a worker imports a cell's module where ``allow`` has its package.
 
+    A run that has diverged before is trained again, from its last checkpoint: a sweep calls this only for runs that are
+    new, interrupted, or to be tried again.
+
     Raises:
         RunFailed: training diverged.
 
@@ -62,15 +67,26 @@ def train_run(
     ...     train_run(given, Path(folder), lambda done, of: None)["length"]
     9
     """
-    record = run(Configuration.from_mapping(configuration, allow=allow), folder, data=data, progress=progress)
+    known = Configuration.from_mapping(configuration, allow=allow)
+    _forget_divergence(folder)
+    record = run(known, folder, data=data, progress=progress)
     if record.diverged is not None:
         raise RunFailed(_diverged(record.diverged), record.to_mapping())
     return record.to_mapping()
 
 
+def _forget_divergence(folder: Path) -> None:
+    """Remove the record of a run that diverged, with which `run` takes it as ended; its checkpoint is from before."""
+    file = folder / RECORD
+    if file.exists() and _why_diverged(file) is not None:
+        file.unlink()
+
+
 def trainings_in(folder: Path) -> list[SweptRun]:
-    """`collect`, in which a run that `isornn.training.run` has made without a sweep is as its record says, or waits at
-    its last checkpoint; one with a damaged file has failed, with that reason.
+    """`collect`, or the one run whose own folder it is.
+
+    A run that `isornn.training.run` has made without a sweep is as its record says, or waits at its last checkpoint;
+    one with a damaged file has failed, with that reason.
 
     Raises:
         SweepError, RecordError: as `collect`.
@@ -83,7 +99,8 @@ def trainings_in(folder: Path) -> list[SweptRun]:
     ...     [each.state for each in trainings_in(Path(folder))]
     ['finished']
     """
-    return [_as_recorded(run) for run in collect(folder)]
+    runs = [read_run(folder.absolute())] if (folder / CONFIGURATION).exists() else collect(folder)
+    return [_as_recorded(run) for run in runs]
 
 
 def _as_recorded(run: SweptRun) -> SweptRun:
@@ -94,13 +111,17 @@ def _as_recorded(run: SweptRun) -> SweptRun:
         if not file.exists():
             reached = read_metrics(run.folder)[-1:] if (run.folder / CHECKPOINT).exists() else []
             return replace(run, done=(int(reached[0]["update"]), updates)) if reached else run
-        record = read_table(file, {"diverged": str | None})
+        record, why = read_table(file, _TYPES), _why_diverged(file)
     except (RecordError, CheckpointError) as error:
         return replace(run, state="failed", reason=str(error))
-    why = record.get("diverged")
     if why is not None:
         return replace(run, state="failed", record=record, reason=_diverged(why))
     return replace(run, state="finished", record=record, done=(updates, updates) if updates else None)
+
+
+def _why_diverged(record: Path) -> str | None:
+    why: str | None = read_table(record, _TYPES).get("diverged")
+    return why
 
 
 def _diverged(why: str) -> str:
