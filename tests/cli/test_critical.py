@@ -1,6 +1,7 @@
 """``isornn critical`` and ``isornn isometric``, as the shell calls them."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,15 @@ def test_each_number_that_was_found_has_its_error_or_is_exact() -> None:
     assert all("±" in condition["found"] for condition in sampled)
     exact = answer("critical", "--cell", "peephole", "--length", "50", "--fix", "f.weight_var=0")["conditions"]
     assert exact[1]["found"].endswith(" (exact)")
+
+
+def test_a_long_length_has_a_reach_and_lines_say_that_it_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isornn.cli.progress.PATIENCE", 0.2)
+    result = run("critical", "--cell", "lstm", "--length", "20000", "--json")
+    found = json.loads(result.stdout)
+    assert found["achieved"]["reach"] == pytest.approx(1.02 * 20000, rel=0.01)
+    assert all(condition["met"] for condition in found["conditions"])
+    assert re.fullmatch(r"(isornn: analysing, for \d+ s so far\n)+", result.stderr)
 
 
 def test_critical_keeps_what_is_fixed() -> None:
