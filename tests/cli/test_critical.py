@@ -37,6 +37,15 @@ def test_each_number_that_was_found_has_its_error_or_is_exact() -> None:
     assert exact[1]["found"].endswith(" (exact)")
 
 
+def test_a_long_length_has_a_reach_and_lines_say_that_it_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isornn.cli.progress.PATIENCE", 0.2)
+    result = run("critical", "--cell", "lstm", "--length", "20000", "--json")
+    found = json.loads(result.stdout)
+    assert found["achieved"]["reach"] == pytest.approx(1.02 * 20000, rel=0.01)
+    assert all(condition["met"] for condition in found["conditions"])
+    assert re.fullmatch(r"(isornn: analysing, for \d+ s so far\n)+", result.stderr)
+
+
 def test_critical_keeps_what_is_fixed() -> None:
     found = answer(
         "critical", "--cell", "peephole", "--length", "50", "--fix", "g.input_var=0.5", "--fix", "o.bias_mean=1"
