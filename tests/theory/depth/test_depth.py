@@ -14,8 +14,23 @@ import torch
 from torch import Tensor
 
 from checked import law
-from isornn import analyze
-from isornn.cells import GRU, LSTM, TRNN, Cell, ChoGRU, Gate, Input, Minimal, Peephole, Reads, Spec, Values, Vanilla
+from isornn import analyze, simulate
+from isornn.cells import (
+    GRU,
+    LSTM,
+    TRNN,
+    Cell,
+    ChoGRU,
+    Gate,
+    Input,
+    Minimal,
+    Peephole,
+    Reads,
+    Spec,
+    Values,
+    Vanilla,
+    cell_named,
+)
 from isornn.cells.bias_laws import BiasLaw
 from isornn.cells.errors import SpecError
 from isornn.nn.random_network import RandomNetwork
@@ -244,6 +259,22 @@ def test_second_moments_are_those_of_tied_stacks(layers: Stack) -> None:
 
 
 # -- what does not exist, and what is refused --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "gates"),
+    [
+        ("minimal", {"u": Gate(1.0, 1.0, bias_mean=1.0)}),
+        ("mut1", {"z": Gate(0.0, 1.0, bias_mean=1.0), "n": Gate(1.0)}),
+    ],
+)
+def test_a_first_layer_may_read_its_input_pointwise(name: str, gates: dict[str, Gate]) -> None:
+    first = Spec(cell_named(name), gates)
+    alone = simulate(first, width=500, steps=10, warmup=60, networks=6, generator=torch.Generator().manual_seed(0))
+    below, above = analyze_stack([first, VANILLA], length=10).layers
+    measured = alone.second_moment.value[1:].mean().item()
+    assert below[0].fixed_point.second_moment.number() == pytest.approx(measured, rel=0.05)
+    assert above[0].fixed_point.second_moment.number() is not None and above[0].reach.number() is not None
 
 
 def test_above_a_layer_without_a_fixed_point_nothing_is_known() -> None:

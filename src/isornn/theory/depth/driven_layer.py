@@ -16,7 +16,7 @@ from isornn.theory.population.settling import Moments
 
 PULSE, OUTPUT = "_pulse", "_output"
 _NOW, _BEFORE = "_now_", "_before_"
-_POINTWISE = _NOW + "x itself"
+_POINTWISE = _NOW + "x_itself"
 UNITS, REPLICATES, COHORTS = 256, 16, 16
 
 
