@@ -127,6 +127,15 @@ def test_reports_and_a_monitor_beside_them(trained, tmp_path, caplog):
     assert [row["iteration"] for row in rows] == [0, 4]
 
 
+def test_reports_behind_a_start_are_of_it_and_no_more_than_asked_for(trained, caplog):
+    """The start runs the model in train mode too, which is no batch of the Trainer's."""
+    model, written = Model(), Diagnose(every=3)
+    caplog.set_level("INFO", "isornn.integrations.transformers")
+    trained(model, CriticalStart(generator=torch.Generator().manual_seed(0)), written)
+    assert [line.split()[2] for line in caplog.messages if line.startswith("isornn: step")] == ["0:", "3:", "6:"]
+    assert written.reports[0].findings == () and hooks(model) == 0
+
+
 def test_a_resumed_monitor_counts_on(trained):
     trained(Model())
     watching = MonitorCallback(every=2)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from isornn.capture.calls import is_captured
 from isornn.capture.preserve import preserve_state
 from isornn.diagnosis.monitor import EVERY, Log, Monitor, Writer
 from isornn.diagnosis.target import Target
@@ -37,7 +38,7 @@ class _FirstBatch(TrainerCallback):  # type: ignore[misc]
         """Call ``act`` ahead of that pass, with a function that repeats it."""
 
         def before(_: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-            if not model.training:
+            if not model.training or any(map(is_captured, model.modules())):  # a run that measures is no batch
                 return
             self._wait_no_more()
             arguments = copied((positional, named))
