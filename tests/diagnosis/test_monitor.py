@@ -264,6 +264,55 @@ def test_evaluation_accumulation_and_several_losses():
     assert np.array_equal(expected.loss["h"], expected.last["h"])
 
 
+def test_gradients_of_inputs_are_none_of_the_losss():
+    torch.manual_seed(0)
+    rnn = nn.GRU(D, N)
+    x = torch.randn(T, B, D, requires_grad=True)
+
+    def look(run):
+        with Monitor(rnn) as monitor:
+            run(rnn(x)[0][-1].sum())
+            monitor.step()
+        return monitor.record.layers[0]
+
+    def saliency(last):
+        torch.autograd.grad((7 * rnn(x)[0]).sum(), x)
+        torch.autograd.grad(7 * last, x, retain_graph=True)
+        last.backward()
+
+    def of_a_leaf(last):
+        (7 * last).backward(inputs=[x], retain_graph=True)
+        last.backward()
+
+    def by_hand(last):
+        torch.autograd.grad(last, list(rnn.parameters()))
+
+    expected = look(torch.Tensor.backward)
+    for run in (saliency, of_a_leaf, by_hand):
+        found = look(run)
+        assert found.reasons == ("",) and np.allclose(found.last["h"], expected.last["h"], atol=1e-6)
+    assert look(lambda last: torch.autograd.grad(last, x)).reasons == (NOT_REACHED,)
+
+
+def test_a_gradient_penalty_is_a_part_of_the_loss_through_the_outputs():
+    """Of D(x) + (dD/dx)^2 with an output that is squared: what autograd has at the output, by a graph of its own."""
+    torch.manual_seed(0)
+    rnn = VanillaRNN(D, N, dtype=torch.float64)
+    x = torch.randn(T, B, D, dtype=torch.float64, requires_grad=True)
+
+    def loss(output):
+        score = output[-1].square().sum()
+        return score + torch.autograd.grad(score, x, create_graph=True)[0].square().sum()
+
+    output = rnn(x)[0]
+    (expected,) = torch.autograd.grad(loss(output), output)
+    with Monitor(rnn) as monitor:
+        loss(rnn(x)[0]).backward()
+        monitor.step()
+    norm = expected[-1].square().sum(-1).mean().log() / 2
+    assert monitor.record.layers[0].loss["h"][0, 0] == pytest.approx(float(norm), abs=1e-6)
+
+
 def test_networks_with_a_loss_each_are_all_measured():
     torch.manual_seed(0)
     nets = nn.ModuleDict({name: nn.GRU(D, N) for name in ("critic", "actor")})
@@ -400,6 +449,23 @@ def test_in_the_training_loop_and_a_resumed_one():
         train(state, batches, 19, on_update=[monitor])
     assert monitor.record.iterations.tolist() == [7, 10, 15]
     assert monitor.record.layers[0].reasons == ("", "", "")
+
+
+@pytest.mark.parametrize("update", [-1, 0, 1.5, "x", True])
+def test_an_update_is_a_number(update):
+    monitor = Monitor(nn.GRU(D, N))
+    with pytest.raises(ValueError, match="update: .* is not allowed; it must be a whole number of updates, at least 1"):
+        monitor.step(update)
+    with pytest.raises(ValueError, match="updates: .* is not allowed"):
+        Monitor(nn.GRU(D, N), updates=update or -1)
+
+
+def test_updates_made_before_are_counted():
+    monitor = Monitor(nn.GRU(D, N), every=5, updates=3)
+    for _ in range(4):
+        monitor.step()
+    monitor.step(12)
+    assert monitor.record.iterations.tolist() == [3, 5]
 
 
 def test_the_summary_names_the_layer_that_fades_soonest_first_of_all():

@@ -79,6 +79,7 @@ class Kept(Logger):
 
 @pytest.fixture
 def loader():
+    torch.manual_seed(0)  # of the models
     generator = torch.Generator().manual_seed(0)
     data = TensorDataset(torch.randn(8 * B, T, D, generator=generator), torch.randn(8 * B, 1, generator=generator))
     return DataLoader(data, batch_size=B)
@@ -316,6 +317,31 @@ def test_monitor(tmp_path, loader):
     assert watching.record.layers[0].reasons == ("", "")
     assert (0, "rnn l0/xi") in {(step, name) for step, name, _ in logger.rows}
     assert not any(name == "iteration" for _, name, _ in logger.rows)
+
+
+class Two(Network):
+    """Two optimisers that both step in every batch, so that an update of the module is two of the Trainer's."""
+
+    def __init__(self):
+        super().__init__(1)
+        self.automatic_optimization = False
+
+    def configure_optimizers(self):
+        return [torch.optim.Adam(part.parameters()) for part in (self.rnn, self.head)]
+
+    def training_step(self, batch, batch_idx):
+        optimizers = self.optimizers()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        self.manual_backward(super().training_step(batch, batch_idx))
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+def test_updates_are_the_trainers_also_with_two_optimisers(tmp_path, loader):
+    watching = MonitorCallback(every=4)
+    assert fitted(tmp_path, Two(), loader, watching).global_step == 16
+    assert watching.record.iterations.tolist() == [0, 4, 8, 12]
 
 
 def test_a_monitor_sees_the_same_with_and_without_reports(tmp_path, loader):

@@ -368,11 +368,15 @@ def test_groups_that_cannot_be(group: dict[str, Any], message: str) -> None:
 
 def test_other_mistakes() -> None:
     wrong: list[dict[str, Any]] = [{"lr": -1.0}, {"lr": float("nan")}, {"lr": 0.1, "geodesic_lr": float("inf")}]
+    wrong += [{"lr": "0.1"}, {"lr": 0.1, "geodesic_lr": [0.1]}]
     for rates in wrong:
         with pytest.raises(ValueError, match="lr: .* is not allowed"):
             GeodesicSGD([torch.ones(1)], **rates)
     with pytest.raises(ValueError, match="momentum: 1.0 is not allowed; it must be from 0 to below 1"):
         GeodesicSGD([torch.ones(1)], 0.1, momentum=1.0)
+    with pytest.raises(ValueError, match="momentum: high is not allowed"):
+        GeodesicSGD([torch.ones(1)], 0.1, momentum="high")  # type: ignore[arg-type]
+    GeodesicSGD([torch.ones(1)], torch.tensor(0.1))  # type: ignore[arg-type]  # as torch.optim's take it
     model = model_of()
     optimizer = GeodesicSGD(spectral.groups(model), 0.1, rest=lambda groups: torch.optim.Adam(groups))
     with pytest.raises(ValueError, match="param_group: the rest has an optimiser of its own; make GeodesicSGD anew"):

@@ -20,6 +20,7 @@ from isornn.modes import flushes_denormals, usual_modes
 
 EVERY = 100
 ROWS = 1024
+_OF_UPDATES = "whole number of updates"
 # Where along a sequence the profile is logged, as parts of T.
 _ALONG = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -51,7 +52,8 @@ class Monitor:
 
     - several forward and backward passes (gradient accumulation): the first. What several losses send back through
       one forward pass before the next is added, as in the parameters' gradients.
-    - passes without gradients (evaluation): never.
+    - passes without gradients (evaluation), and gradients with respect to inputs alone (saliency, the inner pass of a
+      gradient penalty): never.
     - mixed precision: norms are of the loss that was backpropagated, with the scale of a GradScaler where there is
       one; xi does not depend on it. A scale that overflows leaves a row without gradients, and says so.
     - several calls of one module (a cell in the user's loop, a shared encoder): as `isornn.diagnosis.measure` has it.
@@ -69,10 +71,11 @@ class Monitor:
         log: called with one dict of numbers for each measurement, the iteration under ``"iteration"``; numbers that do
             not exist are left out.
         writer: TensorBoard's SummaryWriter, or whatever has its ``add_scalar(tag, value, step)``.
+        updates: that the model has had; one less than the first `step` says if ``None``.
 
     Raises:
         ModuleError: the model has no recurrent layer.
-        ValueError: every; a model that is compiled or cannot be copied.
+        ValueError: every, updates; a model that is compiled or cannot be copied.
 
     >>> import torch
     >>> model = nn.Sequential(nn.GRU(3, 8))
@@ -85,9 +88,15 @@ class Monitor:
     """
 
     def __init__(
-        self, model: nn.Module, every: int = EVERY, *, log: Log | None = None, writer: Writer | None = None
+        self,
+        model: nn.Module,
+        every: int = EVERY,
+        *,
+        log: Log | None = None,
+        writer: Writer | None = None,
+        updates: int | None = None,
     ) -> None:
-        every = whole_number("every", every, what="whole number of updates")
+        every = whole_number("every", every, what=_OF_UPDATES)
         modules = recurrent_modules(model)
         if any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules()):
             raise ValueError("model: it is compiled, and a compiled model does not call the hooks that a monitor needs")
@@ -99,7 +108,7 @@ class Monitor:
         self._denormals: dict[str, Denormals] = {}
         self._findings: dict[tuple[str, str], str] = {}
         self._kept_every = 1
-        self._updates: int | None = None
+        self._updates = None if updates is None else whole_number("updates", updates, 0, _OF_UPDATES)
         self._attached = self._closed = False
         self._attach()
 
@@ -116,12 +125,15 @@ class Monitor:
         Args:
             update: how many updates have been made, if training goes on where an earlier one ended; counted from 1
                 where it is not given.
+
+        Raises:
+            ValueError: update.
         """
+        known = 1 if update is None else whole_number("update", update, what=_OF_UPDATES)
         if self._closed:
             return
-        known = 1 if update is None else update
         before = known - 1 if self._updates is None else self._updates
-        self._updates = before + 1 if update is None else update
+        self._updates = before + 1 if update is None else known
         if self._attached:
             self._measure(before)
         if self._updates // self._every > before // self._every:

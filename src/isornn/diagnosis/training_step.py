@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import Node, get_gradient_edge
 from torch.nn.utils import parametrize
 
 from isornn.capture.calls import (
@@ -86,7 +87,8 @@ class StepRecorder:
     Only calls are kept that can be differentiated, and only until the module's first gradient arrives: of several
     forward and backward passes before one update (gradient accumulation, or a loss for each of several networks) the
     first that reaches the module is recorded. What is backpropagated twice counts twice, as it does in the parameters'
-    gradients. Passes without gradients, as in evaluation, are not recorded.
+    gradients. Passes without gradients, as in evaluation, are not recorded, nor gradients that do not go on to the
+    module's parameters, as `torch.autograd.grad` has them with respect to inputs (gradient penalties, saliency).
 
     The model computes the same as without them, to the bit: the rest of the model gets a copy of what a module
     returns, which gathers its gradient from the same consumers in the same order.
@@ -159,14 +161,18 @@ class StepRecorder:
             # The weights will have been updated by the time of the measurement.
             self._copies[module] = copied(self._modules[module])
         copies = self._recorder.after(module, positional, result)
-        self._pending[module].append(_PendingCall(self._recorder.calls[module].pop(), partial(self._arrived, module)))
+        weights = [get_gradient_edge(weight).node for weight in module.parameters() if weight.requires_grad]
+        arrived = partial(self._arrived, module, weights)
+        self._pending[module].append(_PendingCall(self._recorder.calls[module].pop(), arrived))
         return copies
 
-    def _arrived(self, module: nn.Module) -> bool:
-        """Whether a gradient is one of the backward pass, not the recorder's own probe between two calls."""
-        if not self._probing:
+    def _arrived(self, module: nn.Module, weights: Sequence[Node]) -> bool:
+        """Whether a gradient counts: it is not the recorder's own probe between two calls, and its backward pass
+        reaches the weights, if any is trained."""
+        counts = not self._probing and (not weights or any(map(_is_reached, weights)))
+        if counts:
             self._ended.add(module)
-        return not self._probing
+        return counts
 
 
 class _PendingCall:
@@ -208,6 +214,14 @@ class _PendingCall:
             of_output=with_data(output, dense(of_output, data_of(output))),
             of_final=tuple(dense(one, state) for one, state in zip(of_final, final, strict=True)),
         )
+
+
+def _is_reached(node: Node) -> bool:
+    """Whether the backward pass in which this is called computes the node's gradient."""
+    try:
+        return bool(torch._C._will_engine_execute_node(node))
+    except RuntimeError:  # what `torch.autograd.grad` is asked for, of a weight itself
+        return True
 
 
 def copied(found: RecurrentModule) -> RecurrentModule:

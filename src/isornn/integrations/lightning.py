@@ -142,8 +142,8 @@ class MonitorCallback(Callback):  # type: ignore[misc]
             for logger in trainer.loggers:
                 logger.log_metrics(numbers, step=step)
 
-        self._monitor = Monitor(pl_module, self._every, log=log)
         self._updates = trainer.global_step
+        self._monitor = Monitor(pl_module, self._every, log=log, updates=self._updates)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self._monitor is not None and trainer.global_step > self._updates:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from numbers import Real
 from typing import Any, overload
 
 import torch
@@ -72,7 +73,7 @@ class GeodesicSGD(Optimizer):
         geodesic_lr = lr if geodesic_lr is None else geodesic_lr
         for name, rate in (("lr", lr), ("geodesic_lr", geodesic_lr)):
             _check_rate(name, rate)
-        if not 0 <= momentum < 1:
+        if not (_is_real(momentum) and 0 <= momentum < 1):
             raise ValueError(f"momentum: {momentum} is not allowed; it must be from 0 to below 1")
         self._of_bases = {"lr": geodesic_lr, "momentum": momentum}
         self._rest: Optimizer | None = None
@@ -194,14 +195,21 @@ def _renormalised(rate: float, margin: float | None) -> float:
     return rate / (2 * margin) if margin else 0.0
 
 
+def _is_real(value: Any) -> bool:
+    """A finite number: as `torch.optim` has rates, also a tensor of one element."""
+    if isinstance(value, Tensor):
+        return value.numel() == 1 and not value.is_complex() and bool(value.isfinite())
+    return isinstance(value, Real) and math.isfinite(value)
+
+
 def _check_rate(name: str, rate: Any) -> None:
-    if not (math.isfinite(rate) and rate >= 0):
+    if not (_is_real(rate) and rate >= 0):
         raise ValueError(f"{name}: {rate} is not allowed; it must be a finite number, 0 or larger")
 
 
 def _check_margin(group: Group) -> None:
     margin = group.get("margin", math.nan)
-    if margin is not None and not (math.isfinite(margin) and margin >= 0):
+    if margin is not None and not (_is_real(margin) and margin >= 0):
         raise ValueError(f"margin: {margin} is not allowed; a spectrum's is a number, 0 or larger, or None")
 
 
