@@ -256,7 +256,7 @@ def test_features_too_many_to_be_searched_leave_no_certainty() -> None:
 
 def test_features_that_their_dtype_does_not_resolve_are_named() -> None:
     x = noise(200, 12)
-    with pytest.warns(UserWarning, match="1 of 1 features vary by less than torch.float32 resolves") as caught:
+    with pytest.warns(UserWarning, match="^1 of 1 features of the inputs vary by less than torch.float32") as caught:
         isornn.memory(x + 2e6, x[:, -4, 0])
     assert caught[0].filename == __file__
 

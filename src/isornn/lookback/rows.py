@@ -236,8 +236,8 @@ def _features(inputs: Tensor, inside: Tensor, sequence: Tensor, step: Tensor, ge
     resolved = spread > 8 * torch.finfo(kind).eps * mean.abs()
     if bool((~resolved & (flat != flat[:1]).any(0)).any()):
         warn(
-            f"batch: {int((~resolved).sum())} of {len(resolved)} features vary by less than {flat.dtype} resolves "
-            f"beside their means, and are left out; subtract the means in float64",
+            f"{int((~resolved).sum())} of {len(resolved)} features of the inputs vary by less than {flat.dtype} "
+            f"resolves beside their means, and are left out; subtract the means in float64",
         )
     scale = torch.where(resolved, 1 / torch.where(resolved, spread, 1.0), 0.0)
 
