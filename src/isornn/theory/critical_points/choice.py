@@ -41,9 +41,9 @@ def subspace(
     """What `isometric`'s rule decides and an objective leaves open: the rule's other fields as a spec, and the ranges.
 
     - ``biases="fixed"``: the ends of the law of time scales, ``low`` from 1 to T and ``high`` from T to 32 T.
-      ``"redrawn"``: the remember gate's bias, that of time scales T/8 to 32 T.
-    - the remember gate's weight_var from the rule's to 1, and its input_var up to 1 / the input's second moment.
-    - a cell without a remember gate: its weight_var within 1/sqrt(T) of the critical value, relatively, and its
+      ``"redrawn"``: the retention gate's bias, that of time scales T/8 to 32 T.
+    - the retention gate's weight_var from the rule's to 1, and its input_var up to 1 / the input's second moment.
+    - a cell without a retention gate: its weight_var within 1/sqrt(T) of the critical value, relatively, and its
       input_var from 1/100 to 100 times the rule's.
 
     Fields in ``fixed`` are not varied. Arguments and errors as for `isometric`.
