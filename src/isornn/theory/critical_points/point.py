@@ -377,7 +377,7 @@ def _over_octaves(spec: Spec, length: float, generator: torch.Generator | None) 
             _shown(analysis.reach),
             reach is not None and length / 2 <= reach <= 2 * length,
         ),
-        Condition("share of the first of T steps", "at least a third of the most, 1/T", found, share >= FARTHEST_SHARE),
+        Condition("T times the first step's share of the state", "1/3 to 1, the most", found, share >= FARTHEST_SHARE),
     )
 
 
