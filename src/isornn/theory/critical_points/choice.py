@@ -26,7 +26,7 @@ from isornn.theory.quantity import Quantity
 from isornn.theory.reasons import BEYOND, UNENDING
 from isornn.theory.records import Analysis
 
-TRIES = 8  # points of a front that are measured with full effort, best first, until one sees T steps
+TRIES = 8  # points of a front that are measured with full effort, best first, until one has a reach of T
 _UNIT_INPUT = Input()
 
 
@@ -93,8 +93,8 @@ def _free_weights(family: Family, length: float) -> tuple[Spec, list[Range]]:
 def chosen(front: ParetoFront, objective: Objective, generator: torch.Generator | None = None) -> tuple[int, Analysis]:
     """Place and analysis of the point of ``front`` that `isometric` takes.
 
-    The best by the objective's score that, measured with full effort, still sees T steps; the one that sees farthest of
-    those measured where none does.
+    The best by the objective's score that, measured with full effort, still has a reach of T; where none has, the one
+    with the longest reach of those measured.
 
     Raises:
         SpecError: the front is empty.

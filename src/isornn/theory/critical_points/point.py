@@ -238,8 +238,8 @@ def isometric(
     Args:
         cell, length, fixed, input: as for `critical`.
         biases: ``"fixed"``, drawn once for each unit, or ``"redrawn"``, one bias for all units.
-        objective: experimental, and of no measured use in training: what is preferred among the specs that see far
-            enough, in place of the rule.
+        objective: experimental, and of no measured use in training: which spec is preferred of those with a
+            reach of T, in place of the rule.
         generator: randomness of the population engine, and of the specs that are looked at for an objective; the line
             of Python is for the default one.
 

@@ -135,7 +135,7 @@ def family_of(cell: Cell, input: Input, biases: Biases, fixed: Mapping[str, Any]
     if not roles_of(cell).gated:
         free = [f"{gate}.weight_var" for gate, reads in cell.gates.items() if reads.state]
         if not free:
-            reason = "it has neither a retention gate nor a matrix on its state, so no start sets how far it sees"
+            reason = "it has neither a retention gate nor a matrix on its state, so no start sets its reach"
             raise SpecError("cell", cell.name, reason + own_start(cell))
         _refuse(fixed, free)
         template = _with(_template(roles_of(cell), cell, input, biases, length), fixed)
@@ -167,7 +167,7 @@ def solve(family: Family, length: float, biases: Biases, generator: torch.Genera
         spec = _aimed(family, math.exp(aim), length, biases, second_moment)
         analysis = analyze(spec, length=math.ceil(length), generator=generator)
         found = sight_of(analysis, biases).number()
-        # nothing found: it sees too far, or its state grows because it remembers too well
+        # nothing found: its reach is too long, or its state grows because it remembers too well
         height = math.inf if found is None else math.log(max(found, 1e-9))
         if best is None or abs(height - wanted) < best[0]:
             best = abs(height - wanted), analysis
