@@ -102,8 +102,8 @@ def simulate(
         steps: how many are measured.
         networks: how many are drawn, one after the other; the standard errors are over them.
         tied: one draw of weights and biases for all steps. Else weights are drawn afresh each step, and biases where
-            ``spec.biases`` is ``"redrawn"``; beside fixed biases the input matrices stay where inputs have a mean or
-            are correlated over time.
+            ``spec.biases`` is ``"redrawn"``; with fixed biases the input matrices are kept too where inputs have a
+            mean or are correlated over time.
         input_correlation: a number, or one for each measured step, (steps,); the spec's where not given.
         input_size: D; the width where not given.
         initial_variance: the states start at N(0, initial_variance), independent in the copies and the states; 0 for

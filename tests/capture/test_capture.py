@@ -277,9 +277,9 @@ def test_batches_without_values_are_refused():
         (None, "NoneType"),
         ("text", "str"),
         (np.zeros((9, 2, 3), dtype=np.float32), "ndarray"),
-        ([1, 2], "list"),
-        ((), "tuple"),
-        ([torch.zeros(9, 2, 3)] * 3, "list"),  # as of a loader that gives targets too
+        ([1, 2], "list of 2"),
+        ((), "tuple of 0"),
+        ([torch.zeros(9, 2, 3)] * 3, "list of 3"),  # as of a loader that gives targets too
         ({}, "dict of nothing"),
         ({"inputs": torch.zeros(9, 2, 3)}, "dict of inputs"),
     ],
@@ -287,6 +287,12 @@ def test_batches_without_values_are_refused():
 def test_batches_that_forward_does_not_take_are_refused(batch, kind):
     with pytest.raises(ValueError, match=rf"batch: {kind} is not allowed; it must be what forward takes \(input, hx\)"):
         measure(nn.GRU(3, 5), batch)
+
+
+def test_of_inputs_and_targets_the_inputs_are_asked_for():
+    model = nn.Sequential(nn.Linear(3, 3), nn.GRU(3, 5))
+    with pytest.raises(ValueError, match=r"batch: tuple of 2 is not allowed.*\(inputs, targets\) give the inputs"):
+        measure(model, (torch.zeros(9, 2, 3), torch.zeros(2)))
 
 
 def test_a_fault_of_the_model_itself_is_left_as_it_is():

@@ -114,9 +114,8 @@ def test_people_get_the_line_that_applies_it() -> None:
 def test_critical_gives_the_line_of_the_default_start() -> None:
     result = run("critical", "--cell", "peephole", "--length", "50")
     assert result.exit_code == 0
-    assert (
-        "isornn.init.critical_(module, length=50)" in result.stdout and "share of the first of T steps" in result.stdout
-    )
+    assert "isornn.init.critical_(module, length=50)" in result.stdout
+    assert "T times the first step's share of the state" in result.stdout
 
 
 def test_a_start_without_conditions_has_no_table_of_them() -> None:

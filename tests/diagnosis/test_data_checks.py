@@ -50,6 +50,22 @@ def test_inputs_that_the_model_computes_are_named_so(model, batch, computed):
     assert ("LayerNorm(5)" in found.remedy) == computed
 
 
+def test_raw_inputs_hide_no_finding_of_a_layer_above_that_gets_what_is_computed_from_them():
+    class Weather(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.decoder = nn.GRU(3, 64, batch_first=True), nn.LSTM(64, 64, batch_first=True)
+
+        def forward(self, x):
+            return self.decoder(self.encoder(x)[0])[0][:, -1]
+
+    torch.manual_seed(0)  # the first gates saturate, so that most of what the second layer gets hardly varies
+    batch = torch.tensor([1013.0, 20.0, 0.5]) + torch.tensor([8.0, 5.0, 0.2]) * torch.randn(8, 100, 3)
+    found = {(finding.kind, finding.layer) for finding in isornn.diagnose(Weather(), batch).findings}
+    assert {("unnormalised_input", "encoder l0"), ("default_start", "decoder l0")} <= found
+    assert ("unnormalised_input", "decoder l0") not in found
+
+
 def test_an_embedding_is_not_normalised_by_the_data():
     model = nn.Sequential(nn.Embedding(50, 8), nn.GRU(8, 16, batch_first=True))
     model[0].weight.data.mul_(100)

@@ -72,12 +72,14 @@ def _refused_batch(model: nn.Module, batch: Any) -> Iterator[None]:
             unbound = isinstance(batch, tuple | list) and not _binds(signature, *batch)
         if not unbound and _holds_tensor(batch):
             raise
-        kind = type(batch).__name__
+        kind, hint = type(batch).__name__, ""
         if isinstance(batch, Mapping):
             kind += f" of {', '.join(map(str, batch)) or 'nothing'}"
+        elif isinstance(batch, tuple | list):
+            kind, hint = f"{kind} of {len(batch)}", "; of a loader's (inputs, targets) give the inputs"
         raise Unmeasurable(
             f"batch: {kind} is not allowed; it must be what forward takes ({', '.join(signature.parameters)}): "
-            f"a tensor, a tuple of arguments or a dict of them by name ({type(error).__name__}: {error})"
+            f"a tensor, a tuple of arguments or a dict of them by name{hint} ({type(error).__name__}: {error})"
         ) from error
 
 

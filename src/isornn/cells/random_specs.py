@@ -15,7 +15,7 @@ def random_spec(cell: Cell, generator: torch.Generator) -> Spec:
     """A spec of ``cell`` drawn from the law below, gates in the cell's order; biases "redrawn", ensembles Gaussian.
 
     Per gate, where it reads them: ``weight_var`` log-uniform on [0.01, 4]; ``input_var`` and ``previous_input_var``
-    log-uniform on [0.1, 4]. ``bias_mean`` uniform on [-1, 1], on [-1, 3] for the remember gate. ``bias_var`` 0 or
+    log-uniform on [0.1, 4]. ``bias_mean`` uniform on [-1, 1], on [-1, 3] for the retention gate. ``bias_var`` 0 or
     uniform on [0, 0.5], each with probability 1/2. Input variance log-uniform on [0.25, 4]; input correlation 1 or
     uniform on [0, 1], each with probability 1/2. Conventions as in :class:`Gate`.
 

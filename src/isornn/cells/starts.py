@@ -43,30 +43,30 @@ def start(
     name               recurrent, per gate    input        biases
     ================== ====================== ============ =====================================================
     torch              uniform, 1/3           D/(3N)       variance 1/(3N) for each bias the pre-activation sums
-    standard           orthogonal, 1          2D/(D+N)     0; remember gate 1, or -1 where it retains by 1 - f
+    standard           orthogonal, 1          2D/(D+N)     0; retention gate 1, or -1 where it retains by 1 - f
     orthogonal         orthogonal, 1          2D/(D+N)     0
     glorot             Glorot, 1              2D/(D+N)     0
     identity           identity, 1            2D/(D+N)     0
-    chrono             orthogonal, 1          2D/(D+N)     0; remember gate ln U(1, T-1), write gate its negative
-    uniform_gate       orthogonal, 1          2D/(D+N)     0; sigma(remember gate's) ~ U(0, 1), write gate's mirrored
+    chrono             orthogonal, 1          2D/(D+N)     0; retention gate ln U(1, T-1), write gate its negative
+    uniform_gate       orthogonal, 1          2D/(D+N)     0; sigma(retention gate's) ~ U(0, 1), write gate's mirrored
     stacked_orthogonal a block, 1/G           D/max(GN, D) 0
-    forget_bias_3      as torch               as torch     as torch; remember gate 3, variance 1/(3N)
-    forget_bias_3_to_6 as torch               as torch     as torch; remember gate U(3, 6)
-    doubled_chrono     as torch               as torch     0; remember gate the sum of two of chrono's, write gate's
+    forget_bias_3      as torch               as torch     as torch; retention gate 3, variance 1/(3N)
+    forget_bias_3_to_6 as torch               as torch     as torch; retention gate U(3, 6)
+    doubled_chrono     as torch               as torch     0; retention gate the sum of two of chrono's, write gate's
                                                            its negative
     ================== ====================== ============ =====================================================
 
-    The remember gate is derived from the cell's update (`isornn.cells.roles.roles_of`): f of ``lstm``, ``peephole`` and
-    the typed cells, z of the GRUs, u of ``minimal``; ``vanilla`` has none, so its standard is its orthogonal. A write
-    gate of its own have ``lstm`` and ``peephole`` only (i). A gate that retains by 1 - f has biases of the other sign;
-    several retained states have a remember gate each. chrono and uniform_gate spread what the state keeps of itself,
+    The retention gate is derived from the cell's update (`isornn.cells.roles.roles_of`): f of ``lstm``, ``peephole``
+    and the typed cells, z of the GRUs, u of ``minimal``; ``vanilla`` has none, so its standard is its orthogonal. Only
+    ``lstm`` and ``peephole`` have a separate write gate (i). A gate that retains by 1 - f has biases of the other sign;
+    several retained states have a retention gate each. chrono and uniform_gate spread what the state keeps of itself,
     whatever function of the gate that is: ln U(1, T-1) is for a logistic gate. As in torch's modules, a pre-activation
     that reads the state and an input sums two biases, so its variance is 2/(3N); others have one, 1/(3N). uniform_gate
-    also mirrors the law on a gate that only modulates the remember gate, as its authors do: r of ``ur_lstm`` and
+    also mirrors the law on a gate that only modulates the retention gate, as its authors do: r of ``ur_lstm`` and
     ``ur_gru``. Starts that spread biases over units draw them once (``biases = "fixed"``), and so do
     all starts of cells whose units start with different parameters (``lru``, ``rg_lru``); the others are "redrawn".
 
-    The last four are what libraries in use do to LSTMs (remember gate f); for other cells the remember gate takes f's
+    The last four are what libraries in use do to LSTMs (retention gate f); for other cells the retention gate takes f's
     place. stacked_orthogonal draws one orthogonal matrix for all G gates that read the state, and one for those that
     read the input, so that no gate's own matrix is orthogonal; a spec has the blocks' variance, and takes their entries
     as independent. The two biases that chrono's sums are drawn independently in NeMo; here it is the law of N units
@@ -81,7 +81,7 @@ def start(
 
     Raises:
         SpecError: unknown name, sizes below 1, chrono or doubled_chrono without a length above 2, a start that spreads
-            biases for a cell without a remember gate, or whose retention no bias sets.
+            biases for a cell without a retention gate, or whose retention no bias sets.
 
     Sources: Glorot & Bengio 2010; Saxe et al. 2014 (orthogonal); Gers et al. 2000 and Jozefowicz et al. 2015 (forget
     bias); Le et al. 2015 (identity); Tallec & Ollivier 2018 (chrono); Gu et al. 2020 (uniform gate); CleanRL
@@ -251,10 +251,10 @@ def _without_biases(spec: Spec, gates: Iterable[str]) -> Spec:
 
 
 def _with_time_scales(name: str, spec: Spec, law: BiasLaw, mirrored: Mapping[str, int] | None = None) -> Spec:
-    """Spread the remember gates' biases by ``law`` and mirror it on write gates of their own, or on ``mirrored``."""
+    """Spread the retention gates' biases by ``law`` and mirror it on write gates of their own, or on ``mirrored``."""
     reason = refusal(spec.cell)
     if reason is not None:
-        raise SpecError("init", name, f"it spreads the bias of a remember gate, and {reason}")
+        raise SpecError("init", name, f"it spreads the bias of a retention gate, and {reason}")
     written = write_signs(spec.cell) if mirrored is None else mirrored
     signs = retention_signs(spec.cell) | {gate: -sign for gate, sign in written.items()}
     for gate, sign in signs.items():

@@ -27,11 +27,11 @@ def compare(
     length: Length = None,
     law: GivenInput = NO_INPUT,
     in_use: Annotated[
-        bool, typer.Option("--in-use", help="Also the starts of libraries in use, which takes about 20 s more.")
+        bool, typer.Option("--in-use", help="Also the starts that other libraries use; takes about 20 s more.")
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """All starts side by side for sequences of T steps, best first: the one whose reach is closest to T."""
+    """Named starts side by side for sequences of T steps, the one whose reach is closest to T first."""
     from isornn.cli.ask import input_law, needed_cell, needed_length, one_thread
     from isornn.cli.options import needed
     from isornn.theory.compared_starts import COLUMNS

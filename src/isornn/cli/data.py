@@ -61,7 +61,7 @@ def fetch(
 ) -> None:
     """Download a published set into its folder in DIR; an interrupted download is resumed.
 
-    Only what has the published checksum is kept.
+    Only files whose checksum is the one that isornn knows are kept.
     """
     from isornn.cells.errors import SpecError
     from isornn.tasks.fetching import fetch as fetched

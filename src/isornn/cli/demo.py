@@ -24,10 +24,11 @@ FIGURE = "demo.png"
 def demo(
     length: Length = None,
     updates: Annotated[
-        int | None, typer.Option("--updates", metavar="K", parser=whole, help="Of each start; 300 unless given.")
+        int | None,
+        typer.Option("--updates", metavar="K", parser=whole, help="Updates of each training; 300 unless given."),
     ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="S", parser=whole, help="Of weights, images and noise; 0 unless given.")
+        int, typer.Option("--seed", metavar="S", parser=whole, help="Seed of weights, images and noise.")
     ] = 0,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Record and figure go there.")] = Path(
         "demo"
@@ -37,7 +38,7 @@ def demo(
         typer.Option("--data", metavar="DIR", help="MNIST's IDX files, or ISORNN_DATA; else the package's digits."),
     ] = None,
 ) -> None:
-    """The predicted reach of four starts of nn.LSTM, and their accuracy at recalling a digit after T steps of noise."""
+    """Predicted reach of four starts of nn.LSTM, and their accuracy at recalling a digit after T - 1 steps of noise."""
     from isornn.experiments import demo as experiment
     from isornn.modes import denormal_mode, denormals_flushed
     from isornn.present import draw_demo

@@ -21,10 +21,11 @@ _WEIGHTS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 def diagnose(
     what: Annotated[
         str | None,
-        typer.Argument(metavar="[WHAT]", help="package.module:factory, or a file of weights and its --cell."),
+        typer.Argument(metavar="[WHAT]", help="package.module:factory, or a file of weights, with --cell."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="FILE", help="The batch, .npy or .pt; or the factory gives one.")
+        Path | None,
+        typer.Option("--data", metavar="FILE", help="The batch, .npy or .pt, unless the factory returns one."),
     ] = None,
     length: Length = None,
     cell: CellName = None,
@@ -33,7 +34,7 @@ def diagnose(
     ] = None,
     theory: Annotated[
         bool,
-        typer.Option("--theory", help="With the theory of the layers, which takes longer than all else."),
+        typer.Option("--theory", help="Also what theory predicts, which takes longer than all else."),
     ] = False,
     compare: Annotated[
         tuple[Path, Path] | None,

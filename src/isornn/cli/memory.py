@@ -28,16 +28,16 @@ def memory(
     ],
     longest: Annotated[
         int | None,
-        typer.Option("--longest", metavar="L", parser=whole, help="Look back at most so far; all steps unless given."),
+        typer.Option("--longest", metavar="L", parser=whole, help="Look back at most L steps; all steps unless given."),
     ] = None,
     per_step: Annotated[
         bool | None,
         typer.Option(
             "--per-step/--per-sequence",
-            help="Whether targets' second axis is that of steps; by its length unless given.",
+            help="Whether the targets' second axis is steps; unless given, it is where it is as long as they are many.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="SEED", parser=whole, help="Of what is random.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="SEED", parser=whole, help="Seed of random numbers.")] = 0,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the score against L (.png, .pdf or .svg).")
     ] = None,

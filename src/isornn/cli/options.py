@@ -102,7 +102,7 @@ Autocorrelation = Annotated[
         "--input-autocorrelation",
         metavar="A",
         parser=number,
-        help="Of successive steps of the input, from 0 to below 1; 0 unless given.",
+        help="Correlation of successive steps of the input, from 0 to below 1; 0 unless given.",
     ),
 ]
 

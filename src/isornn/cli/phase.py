@@ -18,7 +18,6 @@ from isornn.cli.options import (
     Inputs,
     Length,
     Steps,
-    Tied,
     needed,
     with_input_options,
 )
@@ -75,7 +74,9 @@ def phase(
     ] = None,
     length: Length = None,
     law: GivenInput = NO_INPUT,
-    tied: Tied = False,
+    tied: Annotated[
+        bool, typer.Option("--tied", help="Tied weights, drawn once as in real networks, in place of untied ones.")
+    ] = False,
     steps: Steps = None,
     allow_import: AllowImport = None,
 ) -> None:

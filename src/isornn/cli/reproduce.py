@@ -34,7 +34,7 @@ def reproduce(
             help="small (ten minutes on two cores), medium (three hours at most, can decide) or paper.",
         ),
     ] = "small",
-    seed: Annotated[int, typer.Option("--seed", metavar="S", parser=whole, help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="S", parser=whole, help="Seed of all random numbers.")] = 0,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Records and figures go to DIR/SCALE.")
     ] = Path("results"),

@@ -44,7 +44,7 @@ def spectrum(
     ] = None,
     length: Length = None,
     steps: Annotated[
-        int, typer.Option("--steps", metavar="K", parser=whole, help="Of the product of K steps' Jacobians.")
+        int, typer.Option("--steps", metavar="K", parser=whole, help="Of the product of the Jacobians of K steps.")
     ] = 1,
     law: GivenInput = NO_INPUT,
     allow_import: AllowImport = None,

@@ -42,7 +42,9 @@ def run(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Tables base, grid and runs of configurations.")],
     folder: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Of the runs; the file's name without .toml unless given."),
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Folder of the runs; the file's name without .toml unless given."
+        ),
     ] = None,
     jobs: Annotated[
         int | None, typer.Option("--jobs", metavar="N", parser=whole, help="Runs at a time; one a CPU unless given.")
@@ -52,13 +54,16 @@ def run(
     ] = "loky",
     address: Annotated[
         str | None,
-        typer.Option("--address", help="Of the Ray cluster; the one that Ray finds, or a new one here unless given."),
+        typer.Option("--address", help="Ray cluster; unless given, the one that Ray finds, or a new one here."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", metavar="DIR", help="Files of the tasks that need some; or ISORNN_DATA.")
     ] = None,
     threads: Annotated[
-        int, typer.Option("--threads", metavar="N", parser=whole, help="Of torch, in each run; results depend on it.")
+        int,
+        typer.Option(
+            "--threads", metavar="N", parser=whole, help="Threads of torch in each run; results depend on it."
+        ),
     ] = 1,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed runs again.")] = False,
     allow_import: AllowImport = None,
@@ -94,7 +99,7 @@ def run(
 
 @sweep.command()
 def status(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of a sweep, of single runs, or of one run.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a sweep, of single runs, or of one run.")],
     as_json: AsJson = False,
 ) -> None:
     """The state of a sweep's runs, and the best so far, during the sweep or after it."""

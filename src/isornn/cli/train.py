@@ -26,14 +26,20 @@ _SET = "it must be FIELD=VALUE, as optimiser.rate=1e-3"
 def train(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The run's configuration.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Of this run alone; runs/HASH unless given.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Folder of this run alone; runs/HASH unless given."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="The task's files; else ISORNN_DATA's, else its own.")
+        Path | None,
+        typer.Option(
+            "--data", metavar="DIR", help="The task's files; else ISORNN_DATA's, else the package's digits for images."
+        ),
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Another value, as optimiser.rate=1e-3; may be repeated."),
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="Another value for a field, as optimiser.rate=1e-3; may be repeated."
+        ),
     ] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
     devices: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from isornn.diagnosis import advice
 from isornn.diagnosis.data_checks import (
@@ -44,6 +45,7 @@ _COMPUTES = "computes with NaN or infinite numbers"
 
 # Most severe first: what stops training at once, what affects the input of all layers, what shortens their memory, what
 # only costs time.
+_INPUT = UnnormalisedInput()
 CHECKS: tuple[Check, ...] = (
     AlongBatch(),
     AxesMixed(),
@@ -54,7 +56,7 @@ CHECKS: tuple[Check, ...] = (
     ShorterUnread(),
     Exploding(),
     Amplified(),
-    UnnormalisedInput(),
+    _INPUT,
     UnnormalisedState(),
     Padding(),
     ReverseAtStart(),
@@ -97,11 +99,12 @@ def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     # default often trains faster.
     isornn.diagnosis.redraw_(model, 'LSTM l0', 60, batch)
     """
-    found = [finding for layer in diagnosis.layers for finding in _of_layer(layer)]
-    raw = {finding.layer for finding in found if finding.kind == UnnormalisedInput.kind}
-    computed = {layer.info.name for layer in diagnosis.layers if is_computed(layer)}
-    if raw - computed:  # then what the model computes from raw inputs is not normalised either
-        found = [one for one in found if one.kind != UnnormalisedInput.kind or one.layer not in computed]
+    by_layer = [(is_computed(layer), _of_layer(layer)) for layer in diagnosis.layers]
+    if any(_INPUT in of_layer and not computed for computed, of_layer in by_layer):
+        for computed, of_layer in by_layer:  # what is computed from inputs that are not normalised often is not either
+            if computed:
+                of_layer.pop(_INPUT, None)
+    found = [finding for _, of_layer in by_layer for finding in _unexplained(of_layer)]
     found += [_unmeasured(module) for module in diagnosis.unmeasured]
     if diagnosis.outside:
         wrong = "; ".join(diagnosis.outside)
@@ -114,8 +117,12 @@ def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda finding: order.index(finding.kind)))
 
 
-def _of_layer(layer: LayerDiagnosis) -> list[Finding]:
-    found = {check: finding for check in CHECKS if (finding := check.find(layer, layer.length)) is not None}
+def _of_layer(layer: LayerDiagnosis) -> dict[Check, Finding]:
+    return {check: finding for check in CHECKS if (finding := check.find(layer, layer.length)) is not None}
+
+
+def _unexplained(found: Mapping[Check, Finding]) -> list[Finding]:
+    """The findings that do not follow from another one of the same layer."""
     explained = {kind for check in found for kind in check.explains}
     return [finding for check, finding in found.items() if check.kind not in explained]
 

@@ -1,5 +1,5 @@
 """The starts that libraries in use give to LSTMs, for comparison: what they do to the forget gate is done to the
-remember gate of any cell."""
+retention gate of any cell."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def stacked_orthogonal_(module: Module, *, generator: torch.Generator | None = N
 
 
 def forget_bias_3_(module: Module, *, generator: torch.Generator | None = None) -> Module:
-    """torch's own start with 3 for one of the remember gate's two biases; the other stays random.
+    """torch's own start with 3 for one of the retention gate's two biases; the other stays random.
 
     Weights are uniform in +-1/sqrt(N); biases are normal with torch's variance, 1/(3N) each.
 
@@ -60,10 +60,10 @@ def forget_bias_3_(module: Module, *, generator: torch.Generator | None = None) 
 
 
 def forget_bias_3_to_6_(module: Module, *, generator: torch.Generator | None = None) -> Module:
-    """torch's own start with the remember gate's bias drawn from U(3, 6) for each unit: time constants of 21 to 404.
+    """torch's own start with the retention gate's bias drawn from U(3, 6) for each unit: time constants of 21 to 404.
 
     Raises:
-        SpecError: a cell without a remember gate (vanilla).
+        SpecError: a cell without a retention gate (vanilla).
         ModuleError: as `apply_`; among others ``bias=False``.
 
     Source: Beck et al. 2024, xLSTM, whose mLSTM spaces the forget biases of its heads evenly from 3 to 6, and whose
@@ -80,7 +80,7 @@ def forget_bias_3_to_6_(module: Module, *, generator: torch.Generator | None = N
 def doubled_chrono_(module: Module, length: float, *, generator: torch.Generator | None = None) -> Module:
     """torch's own weights with chrono's biases drawn into both bias vectors, which add; all other biases 0.
 
-    The remember gate has ``ln r + ln r'``, r and r' ~ U(1, T-1), an LSTM's input gate the negative: the median time
+    The retention gate has ``ln r + ln r'``, r and r' ~ U(1, T-1), an LSTM's input gate the negative: the median time
     constant is about T^2 / 5, not T / 2. The sums are those of N evenly spaced quantiles of that law, drawn for each
     unit.
 
@@ -90,7 +90,7 @@ def doubled_chrono_(module: Module, length: float, *, generator: torch.Generator
         generator: source of all draws.
 
     Raises:
-        SpecError: length, or a cell without a remember gate (vanilla).
+        SpecError: length, or a cell without a retention gate (vanilla).
         ModuleError: as `apply_`; among others ``bias=False``.
 
     Source: NVIDIA NeMo, collections/common/parts/rnn.py, LSTMDropout with ``t_max``.

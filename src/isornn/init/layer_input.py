@@ -14,7 +14,7 @@ from isornn.nn.sequences import within
 _WIDE, _ROWS = 512, 4096  # features from which on so many steps are enough for the tails
 _SMALLEST, _LARGEST = 1e-5, 1e6  # standard deviations of inputs, whose weights a spec can still hold
 OFFSET, UNEVEN = 10.0, 100.0  # means over standard deviations; the largest of these over their median
-_HEAVY = 5.0  # the size where the input moves, over its standard deviation and over the usual size of its values
+_HEAVY = 5.0  # the size, over the input's standard deviation and over the usual size of its values
 _USUAL = 0.9  # of the values
 _INDICATOR = 1e-3  # relative distance of a variance from mean (1 - mean)
 
@@ -29,8 +29,8 @@ class LayerInput:
     Args:
         means, deviations: mu (D,) and standard deviation (D,) of each feature.
         variance: mean over features of their variances: ``E |x - mu|^2 / D``.
-        tails: ``E |x - mu|^4`` over that of Gaussian input with the same covariance, at least 1: how much larger the
-            input is where it moves than on average. Symbols of which one is most frequent have large tails.
+        tails: ``E |x - mu|^4`` over that of Gaussian input with the same covariance, at least 1. Symbols of which one
+            is most frequent have large tails.
         correlation_in_time: of a feature's deviations from its mean at one step and the next, mean over features
             weighted by their variances; 0 where nothing varies or there is one step.
         usual: distance from their feature's median that nine in ten of the values keep, of those that are not equal to
@@ -48,13 +48,13 @@ class LayerInput:
         """One clause."""
         return (
             f"input: mean {float(self.means.square().mean().sqrt()):.3g} (root mean square over features), standard "
-            f"deviation {self.variance**0.5:.3g} (where it moves {self.size**0.5:.3g}), correlation with its next step "
-            f"{self.correlation_in_time:.2f}"
+            f"deviation {self.variance**0.5:.3g} (input weights are divided by {self.size**0.5:.3g}), "
+            f"correlation with its next step {self.correlation_in_time:.2f}"
         )
 
     @property
     def size(self) -> float:
-        """The variance of the input where it moves, by which input weights are divided: ``variance * tails``."""
+        """``variance * tails``; input weights are divided by its square root."""
         return self.variance * self.tails
 
     def unnormalised(self, *, each: bool) -> str | None:
@@ -85,7 +85,7 @@ class LayerInput:
         """
         spread = self.size**0.5
         if self.size and not _SMALLEST <= spread <= _LARGEST:
-            where = f"{where}: standard deviation of its input (where it moves)"
+            where = f"{where}: standard deviation of its input (heavy tails counted)"
             raise SpecError(
                 where, float(f"{spread:.3g}"), f"it must be from {_SMALLEST:g} to {_LARGEST:g}; scale the data"
             )

@@ -72,18 +72,18 @@ def critical_(
     of `isornn.critical`'s spec for ``input``, and feature maps stay as they are.
 
     ``weight_var`` 1e-5 but on a gate that only shapes the output (1); candidates get the input with variance 4, the
-    write gate with 1, as does an output gate that is 0 at ``u = 0`` (tanh); the remember gate's bias is ``ln r`` per
+    write gate with 1, as does an output gate that is 0 at ``u = 0`` (tanh); the retention gate's bias is ``ln r`` per
     unit (an LSTM's b_i = -b_f), with ``ln r ~ U(0, ln high)`` for a third of the units and ``r = high`` for the others.
 
-    The meaning of ``length``: with no input to the remember gate and no recurrent weights, the mean square of a small
+    The meaning of ``length``: with no input to the retention gate and no recurrent weights, the mean square of a small
     perturbation of the state is 1/e of its value after one step exactly T steps after that; this gives high, 2.5 to
     3 T. On inputs of the law ``input`` the reach, of states that have settled, is between T/2 and 2 T: 1.03 T for an
     LSTM, 0.61 T for a GRU; `isornn.critical` gives it. Where the gates alone do not determine it, as with ``fixed``
-    fields and for a cell without a remember gate, the theory is computed, with a warning for a condition that does not
+    fields and for a cell without a retention gate, the theory is computed, with a warning for a condition that does not
     hold.
 
     Args:
-        module: as `apply_`; a cell without a remember gate is set by orthogonal weights instead, a ReLU network by
+        module: as `apply_`; a cell without a retention gate is set by orthogonal weights instead, a ReLU network by
             identity matrices.
         length: T from 2 to 1e6, the number of steps to bridge; with a batch by default those of each layer's longest
             sequence.
@@ -150,7 +150,7 @@ def isometric_(
 ) -> Module:
     """Initialise every recurrent layer near isometry, with reach ``length``: `apply_` of `isornn.isometric`'s spec.
 
-    Every unit is slow: the remember gate's bias is ``ln r``, ``r ~ U(low, high)``. `critical_` trains better. The spec
+    Every unit is slow: the retention gate's bias is ``ln r``, ``r ~ U(low, high)``. `critical_` trains better. The spec
     is solved for with the full theory, which takes some seconds for an LSTM or GRU; there is a warning for conditions
     that it does not meet.
 
@@ -180,7 +180,7 @@ def isometric_(
 def standard_(module: Module, *, generator: torch.Generator | None = None) -> Module:
     """The usual start: recurrent matrices orthogonal gate by gate, input matrices Glorot uniform, forget gate's bias 1.
 
-    ``W_k W_k^T = I``; ``U_k,ij ~ U(-a, a)``, ``a^2 = 6/(D+N)``; biases 0 but 1, once, on the remember gate (LSTM f,
+    ``W_k W_k^T = I``; ``U_k,ij ~ U(-a, a)``, ``a^2 = 6/(D+N)``; biases 0 but 1, once, on the retention gate (LSTM f,
     GRU z, minimal u, typed f; a vanilla network has none). In the spec's convention: weight_var 1,
     input_var 2D/(D+N).
 
@@ -205,7 +205,7 @@ def standard_(module: Module, *, generator: torch.Generator | None = None) -> Mo
 
 
 def orthogonal_(module: Module, *, generator: torch.Generator | None = None) -> Module:
-    """`standard_` without the remember gate's bias: ``W_k W_k^T = I``, Glorot uniform ``U_k``, biases 0.
+    """`standard_` without the retention gate's bias: ``W_k W_k^T = I``, Glorot uniform ``U_k``, biases 0.
 
     Args:
         module: as `apply_`, set in place.
@@ -276,7 +276,7 @@ def identity_(module: Module, *, generator: torch.Generator | None = None) -> Mo
 
 
 def chrono_(module: Module, length: float, *, generator: torch.Generator | None = None) -> Module:
-    """`standard_` with the remember gate's bias ``ln r``, ``r ~ U(1, T-1)`` for each unit; an LSTM's b_i = -b_f.
+    """`standard_` with the retention gate's bias ``ln r``, ``r ~ U(1, T-1)`` for each unit; an LSTM's b_i = -b_f.
 
     Unit by unit the gate then forgets with a time constant spread over 1 to T - 1 steps.
 
@@ -289,7 +289,7 @@ def chrono_(module: Module, length: float, *, generator: torch.Generator | None 
         The same module, set in place.
 
     Raises:
-        SpecError: length, or a cell without a remember gate (vanilla).
+        SpecError: length, or a cell without a retention gate (vanilla).
         ModuleError: as `apply_`; among others ``bias=False``.
 
     Source: Tallec & Ollivier 2018.
@@ -304,10 +304,10 @@ def chrono_(module: Module, length: float, *, generator: torch.Generator | None 
 
 
 def uniform_gate_(module: Module, *, generator: torch.Generator | None = None) -> Module:
-    """`standard_` with the remember gate's bias ``ln(v/(1-v))``, ``v ~ U(1/N, 1 - 1/N)``; an LSTM's b_i = -b_f.
+    """`standard_` with the retention gate's bias ``ln(v/(1-v))``, ``v ~ U(1/N, 1 - 1/N)``; an LSTM's b_i = -b_f.
 
-    The gate's value is then uniform over the units. A gate that only modulates the remember gate, as the refine gate of
-    ``ur_lstm`` and ``ur_gru``, has the mirrored bias too.
+    The gate's value is then uniform over the units. A gate that only modulates the retention gate, as the refine gate
+    of ``ur_lstm`` and ``ur_gru``, has the mirrored bias too.
 
     Args:
         module: as `apply_`, set in place.
@@ -317,7 +317,7 @@ def uniform_gate_(module: Module, *, generator: torch.Generator | None = None) -
         The same module.
 
     Raises:
-        SpecError: a cell without a remember gate (vanilla).
+        SpecError: a cell without a retention gate (vanilla).
         ModuleError: as `apply_`; among others ``bias=False``.
 
     Source: Gu, Gulcehre, Paine, Hoffman & Pascanu 2020 (uniform gate initialisation).

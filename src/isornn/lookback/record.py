@@ -23,8 +23,8 @@ class Memory:
         lengths: L, growing.
         scores: the cross-validated score with the last L steps: 0 is the base rate, 1 is perfect.
         errors: their standard errors.
-        needed: the smallest L whose score is within one standard error (at least .001) of the best; ``None`` for a
-            ``reason``.
+        needed: the smallest L whose score is within one standard error of the best (at least .001, or half of what the
+            best leaves unexplained where that is less); ``None`` for a ``reason``.
         reason: `TOO_FEW`, `NOTHING`, `NOTHING_READ` or `GROWING`; empty where ``needed`` is a number.
         score: ``"R^2"`` of values, ``"Brier skill"`` of classes: the share of the squared error, of the indicators of
             the classes, that the base rate makes and the predictions do not.

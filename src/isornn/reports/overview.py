@@ -123,6 +123,6 @@ def overview_caption(layers: Iterable[LayerDiagnosis]) -> str:
     marked = " and ".join(f"{length:,}" for length in sorted({layer.length for layer in layers}))
     return (
         "Top: the gradient of each layer's last output, backwards, and the distance of two nearby states, forwards, "
-        "each 1 after one step. Bottom: the share of units that keep at least t steps by their remember gate, with "
+        "each 1 after one step. Bottom: the share of units that keep at least t steps by their retention gate, with "
         f"T = {marked} dashed, and Lyapunov exponents with two standard errors. The table above has the numbers."
     )

@@ -12,9 +12,10 @@ COLUMNS = ("layer", "gradient after T", "ξ", "reach", "reach in theory", "Lyapu
 NO_START = "none known: trained, or drawn by another law"
 MEANING = (
     "Gradient of the layer's last output with respect to its state: its norm T steps back relative to one step back; "
-    "ξ: steps in which its square falls to 1/e, fitted; reach: steps after the first until it has. Then the share of "
-    "units with a time constant above T/2, and the gate that is saturated most often. ± is a standard error, over "
-    "sequences and the random direction that each has; numbers without one are exact for this batch."
+    "ξ: steps in which its square falls to 1/e, by a fitted rate; reach: measured steps, after the first, until its "
+    "square has fallen to 1/e. Then the share of units with a time constant above T/2, and the gate that is saturated "
+    "most often. ± is a standard error, over sequences and the random direction that each has; numbers without one are "
+    "exact for this batch."
 )
 
 

@@ -1,8 +1,8 @@
 """Infinite width: how far signals and gradients survive in random recurrent networks.
 
 `analyze` answers for a spec or a batch of specs, tied networks included, `analyze_stack` for layers; `critical` gives
-the start for a length, `isometric` the one whose steps keep the norm of gradients, `pareto_front` (experimental) what
-specs that see so far cost against each other, `phase_diagram` maps.
+the start for a length, `isometric` the one whose steps keep the norm of gradients, `pareto_front` (experimental) the
+costs of specs with that reach, `phase_diagram` maps.
 `moment_dynamics` and `correlation_map` give the maps behind the answers, `spectrum` the Jacobian's whole spectrum,
 `kernel` the covariance of outputs on given sequences. `simulate` of `isornn.simulation` is their check.
 """

@@ -34,7 +34,7 @@ def analyze(
     steps: int = 60,
     generator: torch.Generator | None = None,
 ) -> Analysis:
-    """How far signals and gradients survive in networks of infinite width drawn by ``spec``: untied, and tied beside.
+    """How far signals and gradients survive in networks of infinite width drawn by ``spec``, untied or also tied.
 
     Args:
         spec: cell and hyper-parameters; leading axes of the numbers are a batch. Variances as in `Gate`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 NOT_CONVERGED = "no fixed point was found: the state grows without bound or did not settle (see the residual)"
 TOO_SOON = "units remember for longer than they could be followed, so that the state may not have settled"
-FROZEN = "the remember gate is saturated: the state stays what it was, so no fixed point of its own exists"
+FROZEN = "the retention gate is saturated: the state stays what it was, so no fixed point of its own exists"
 OSCILLATES = (
     "the moments lead away from their fixed point step by step, as where they alternate between two values, and do not "
     "settle"

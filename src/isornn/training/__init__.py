@@ -1,4 +1,4 @@
-"""Training: one loop, and runs that a configuration names, a folder holds and an interrupt does not spoil."""
+"""Training: one loop, and runs from configuration files, each in its folder, which resume after an interrupt."""
 
 from isornn.training.configuration import Configuration
 from isornn.training.evaluation import evaluate

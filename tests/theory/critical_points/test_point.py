@@ -165,7 +165,7 @@ def test_the_line_of_python_applies_it() -> None:
 
 @pytest.mark.parametrize("cell", [TMR(), SCRN()], ids=str)
 def test_a_cell_whose_memory_no_start_sets_is_refused(cell: Cell) -> None:
-    with pytest.raises(SpecError, match=f"cell: '{cell.name}' .* no start sets how far it sees"):
+    with pytest.raises(SpecError, match=f"cell: '{cell.name}' .* no start sets its reach"):
         isometric(cell, 20)
 
 

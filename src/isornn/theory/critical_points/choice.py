@@ -26,7 +26,7 @@ from isornn.theory.quantity import Quantity
 from isornn.theory.reasons import BEYOND, UNENDING
 from isornn.theory.records import Analysis
 
-TRIES = 8  # points of a front that are measured with full effort, best first, until one sees T steps
+TRIES = 8  # points of a front that are measured with full effort, best first, until one has a reach of T
 _UNIT_INPUT = Input()
 
 
@@ -41,9 +41,9 @@ def subspace(
     """What `isometric`'s rule decides and an objective leaves open: the rule's other fields as a spec, and the ranges.
 
     - ``biases="fixed"``: the ends of the law of time scales, ``low`` from 1 to T and ``high`` from T to 32 T.
-      ``"redrawn"``: the remember gate's bias, that of time scales T/8 to 32 T.
-    - the remember gate's weight_var from the rule's to 1, and its input_var up to 1 / the input's second moment.
-    - a cell without a remember gate: its weight_var within 1/sqrt(T) of the critical value, relatively, and its
+      ``"redrawn"``: the retention gate's bias, that of time scales T/8 to 32 T.
+    - the retention gate's weight_var from the rule's to 1, and its input_var up to 1 / the input's second moment.
+    - a cell without a retention gate: its weight_var within 1/sqrt(T) of the critical value, relatively, and its
       input_var from 1/100 to 100 times the rule's.
 
     Fields in ``fixed`` are not varied. Arguments and errors as for `isometric`.
@@ -93,8 +93,8 @@ def _free_weights(family: Family, length: float) -> tuple[Spec, list[Range]]:
 def chosen(front: ParetoFront, objective: Objective, generator: torch.Generator | None = None) -> tuple[int, Analysis]:
     """Place and analysis of the point of ``front`` that `isometric` takes.
 
-    The best by the objective's score that, measured with full effort, still sees T steps; the one that sees farthest of
-    those measured where none does.
+    The best by the objective's score that, measured with full effort, still has a reach of T; where none has, the one
+    with the longest reach of those measured.
 
     Raises:
         SpecError: the front is empty.

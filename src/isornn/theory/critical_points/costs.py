@@ -41,12 +41,12 @@ COSTS: Mapping[str, str] = {
 _ROUGH = Effort(settle_steps=300, settle_tolerance=0.1, response_steps=256, response_tolerance=0.05, cohorts=2)
 _UNITS, _REPLICATES = 256, 8
 _SLOW_STEPS = 8  # independent steps that the moments are averaged over
-NO_UNIT_TIME = "the cell has no remember gate, so its units have no time scales of their own"
+NO_UNIT_TIME = "the cell has no retention gate, so its units have no time scales of their own"
 CORRELATED_RETENTION = "inputs are correlated over time, so what a unit keeps in one step does not say for how long"
 MIXED_RETENTION = "what the state keeps of itself is no sum of products of one-gate functions"
 UNITS_DIFFER = "its units start with different parameters, so no one law holds for all of them"
 GATED_READ = "what its gates read is gated itself, so their law does not follow from the state's moments"
-UNBOUNDED = "some units' remember gate is entirely open or closed, so their time scale is infinite or 0"
+UNBOUNDED = "some units' retention gate is entirely open or closed, so their time scale is infinite or 0"
 CLOSED = "a gate's slope is 0 to rounding"
 
 
@@ -67,7 +67,7 @@ def costs(spec: Spec, length: float, *, generator: torch.Generator, careful: boo
       In logarithms because time scales are compared by ratios; Wasserstein's because it exists for units that are all
       alike and measures how far they are off, where a Kolmogorov or Kullback-Leibler distance only says they differ.
     - ``saturation``: ``-(1/2) ln(E sigma'^2 / max sigma'^2)``, averaged over the gates: by how many e-folds the rms
-      gradient of the gates' own weights is below what it could be. A remember gate with time scale r costs ln(r / 4).
+      gradient of the gates' own weights is below what it could be. A retention gate with time scale r costs ln(r / 4).
 
     For cells of several states m1 and m2 are those of the slow state's map (`slow_map_moments`), for the others those
     of the state-to-state Jacobian.

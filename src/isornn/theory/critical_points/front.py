@@ -63,15 +63,15 @@ class Range:
 
 @dataclass(frozen=True)
 class Objective:
-    """Experimental: what is preferred among the specs that see T steps, the least weighted sum of `costs`.
+    """Experimental: which spec is preferred of those with a reach of T: the one with the least weighted sum of `costs`.
 
-    ``sum_c w_c cost_c``. Its valley is flat, some 2 % between `isometric`'s rule and the best of 512 specs, and what
+    ``sum_c w_c cost_c``. The minimum is flat, some 2 % between `isometric`'s rule and the best of 512 specs, and what
     the costs are worth in training is not measured.
 
-    The sight is no part of the sum but a condition: reach (xi) >= T. The other costs all count e-folds over T steps, so
-    equal weights, the default, hold a factor e for as bad wherever it is lost: in the length of gradients, between
-    their directions, in the time scales of units, in the gradients of gates' weights. A weighted sum finds the points
-    of the front that lie on its convex hull.
+    The cost ``sight`` is no part of the sum but a condition: reach (xi) >= T. The other costs all count e-folds over T
+    steps, so with equal weights, the default, a factor e is as bad wherever it is lost: in the length of gradients,
+    between their directions, in the time scales of units, in the gradients of gates' weights. A weighted sum finds the
+    points of the front that lie on its convex hull.
 
     Args:
         isometry, variance, time_scales, saturation: weights, at least 0 and one of them above; a cost that the cell
@@ -133,10 +133,10 @@ class ParetoFront:
         points: their values, (n, d) float64.
         costs: by name, each (n,), with standard errors and reasons.
         counted: the costs beside the sight in which points are compared.
-        front: (n,) whether no other point dominates it. To see T steps is a condition, so a point that lacks more of it
-            is dominated (constrained domination, Deb 2000); otherwise one dominates another if it costs no more in
-            anything and less in something. Less, and lacking more, is what differs by more than two standard errors of
-            the difference. Points that lack a number that others have are not compared and never on the front.
+        front: (n,) whether no other point dominates it. A reach of T is a condition, so a point whose reach is shorter
+            of T is dominated (constrained domination, Deb 2000); otherwise one dominates another if it costs no more in
+            anything and less in something. Less, and shorter, is what differs by more than two standard errors of the
+            difference. Points that lack a number that others have are not compared and never on the front.
 
     >>> from isornn.cells import Gate, Peephole
     >>> base = Spec(Peephole(), {"i": Gate(input_var=0.1), "g": Gate(input_var=1.0)})
@@ -164,8 +164,8 @@ class ParetoFront:
         return _placed(self.spec, {r.path: value for r, value in zip(self.ranges, values, strict=True)})
 
     def ranked(self, objective: Objective) -> list[int]:
-        """Places on the front, best first: those that see T steps for sure by their score, then the others by how much
-        they lack."""
+        """Places on the front, best first: those with a reach of T beyond the error by their score, then the others by
+        how much shorter their reach is."""
         score = objective.score(self.costs).value
         sight = self.costs["sight"]
         short = sight.value + SURE * sight.stderr
@@ -194,7 +194,7 @@ def pareto_front(
         length: T >= 2.
         ranges: at least one, of fields that differ; the spec accepts both ends of each.
         counted: the costs beside the sight in which points are compared. The fewer, the smaller the front: in all four
-            hardly any of the specs that see T steps betters another.
+            hardly any of the specs with a reach of T betters another.
         specs: from 8 to 100000. By quadrature some 5 ms each where units are alike and 100 ms where they keep biases of
             their own; sampled cells (LSTM, torch's GRU) take 0.1 to 1 s.
         generator: source of all randomness; seeded with 0 by default, so that equal calls agree.

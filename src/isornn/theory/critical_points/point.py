@@ -147,32 +147,32 @@ def critical(
 ) -> Critical:
     """The start for sequences of ``length`` steps: what `isornn.init.critical_` draws.
 
-    ``length`` is the reach that units' biases alone give: without input to the remember gate and without recurrent
+    ``length`` is the reach that units' biases alone give: without input to the retention gate and without recurrent
     weights, the mean square of a small change of the state is 1/e of its value after one step exactly T steps after
     that. An input to that gate shortens it. At the variance that the rule gives it, the reach of the whole cell
-    (``analysis.reach``) is 1.03 T for an LSTM and 0.61 T for a GRU, whose remember gate is also its write gate;
+    (``analysis.reach``) is 1.03 T for an LSTM and 0.61 T for a GRU, whose retention gate is also its write gate;
     ``conditions`` has the number and says whether it lies between T/2 and 2 T. The norm of the change, rather than its
     square, is then down to ``e^(-1/2)``, 61 %.
 
     The rule, each part of which ``fixed`` overrides:
 
-    - the remember gate's bias is ``ln r`` for each unit, a write gate of its own has the negative. A third of the units
-      has ``ln r ~ U(0, ln high)``, as many in each octave of time scales; the others have r = high, which follows from
-      the length alone: 2.5 T at T = 10, 2.7 T at 100, 2.9 T at 1000;
+    - the retention gate's bias is ``ln r`` for each unit, that of a separate write gate its negative. A third of the
+      units has ``ln r ~ U(0, ln high)``, as many in each octave of time scales; the others have r = high, which follows
+      from the length alone: 2.5 T at T = 10, 2.7 T at 100, 2.9 T at 1000;
     - recurrent weights are weak, weight_var 1e-5, but on a gate that only shapes the output (the LSTM's o): 1;
     - candidates see the input with variance 4 (input_var = 4 / E x^2), of a cell without a write gate, whose state adds
       them up, 4 / T; the write gate sees it with 1, others do not;
-    - a hard remember gate clips, which cuts slow units' memory short: its weight_var is at most 0.01 / T^2 and (where
+    - a hard retention gate clips, which cuts slow units' memory short: its weight_var is at most 0.01 / T^2 and (where
       it also writes) its input_var 1 / (T^2 E x^2).
 
-    A cell without a remember gate has no time scales of units: its start is that of `isometric`. Of a ReLU network,
+    A cell without a retention gate has no time scales of units: its start is that of `isometric`. Of a ReLU network,
     whose states nothing bounds, it is identity matrices and input_var = 1 / (T E x^2): each unit adds up its input less
     its mean, to a variance of 1 after T steps. Of identity matrices the theory says nothing, and ``conditions`` are
     none.
 
     Args:
         cell: the cell; what its gates are for is derived from its update. A gate that retains by 1 - f gets the
-            negative bias; several retained states have a remember gate each, all with the same law.
+            negative bias; several retained states have a retention gate each, all with the same law.
         length: T from 2 to 1e6, steps to bridge.
         fixed: spec fields by path that must have given values, as ``{"f.weight_var": 1.0}``.
         input: law of the input sequences. The rule reads its second moment only.
@@ -228,18 +228,18 @@ def isometric(
 
     - weak recurrent weights and hard gates as for `critical`; candidates and the write gate see the input with
       variance 1 (input_var = 1 / input variance), others do not;
-    - ``biases="fixed"``: the remember gate's bias is ln U(low, high) per unit; a write gate of its own has the
+    - ``biases="fixed"``: the retention gate's bias is ln U(low, high) per unit; a write gate of its own has the
       negative. ``high`` sets the reach; ``low`` is the smallest from 1 up for which m1 stays within 2/T of 1.
-      ``biases="redrawn"``: one remember bias for all units sets xi.
-    - a cell without a remember gate is set by its recurrent weights, orthogonal, with input_var 0.3 / T^1.5 over the
+      ``biases="redrawn"``: one retention bias for all units sets xi.
+    - a cell without a retention gate is set by its recurrent weights, orthogonal, with input_var 0.3 / T^1.5 over the
       input variance: it adds up over T steps to a pre-activation variance of 0.3 / sqrt(T), at which the squared
       singular values of diag(tanh') W have a variance of about 0.72 / T.
 
     Args:
         cell, length, fixed, input: as for `critical`.
         biases: ``"fixed"``, drawn once for each unit, or ``"redrawn"``, one bias for all units.
-        objective: experimental, and of no measured use in training: what is preferred among the specs that see far
-            enough, in place of the rule.
+        objective: experimental, and of no measured use in training: which spec is preferred of those with a
+            reach of T, in place of the rule.
         generator: randomness of the population engine, and of the specs that are looked at for an objective; the line
             of Python is for the default one.
 
@@ -377,7 +377,7 @@ def _over_octaves(spec: Spec, length: float, generator: torch.Generator | None) 
             _shown(analysis.reach),
             reach is not None and length / 2 <= reach <= 2 * length,
         ),
-        Condition("share of the first of T steps", "at least a third of the most, 1/T", found, share >= FARTHEST_SHARE),
+        Condition("T times the first step's share of the state", "1/3 to 1, the most", found, share >= FARTHEST_SHARE),
     )
 
 

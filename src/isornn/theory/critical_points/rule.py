@@ -39,7 +39,7 @@ _NODES = 128  # of the Gauss-Legendre rule over the octaves, which is exact to r
 
 
 def over_octaves(cell: Cell, length: float, fixed: Mapping[str, Any], input: Input) -> Spec:
-    """The spec of `critical` for a cell with a remember gate.
+    """The spec of `critical` for a cell with a retention gate.
 
     Raises:
         SpecError: no bias sets how long the cell retains; a fixed field is a law of time scales.
@@ -125,7 +125,7 @@ def identity_matrices(cell: Cell, fixed: Mapping[str, Any], input: Input, length
 
 
 def family_of(cell: Cell, input: Input, biases: Biases, fixed: Mapping[str, Any], length: float) -> Family:
-    """Specs by their time scales (low, high); a cell without remember gate has one number, its weight variance.
+    """Specs by their time scales (low, high); a cell without retention gate has one number, its weight variance.
 
     Several retained states have the same law of time scales, each by its own gate.
 
@@ -135,7 +135,7 @@ def family_of(cell: Cell, input: Input, biases: Biases, fixed: Mapping[str, Any]
     if not roles_of(cell).gated:
         free = [f"{gate}.weight_var" for gate, reads in cell.gates.items() if reads.state]
         if not free:
-            reason = "it has neither a remember gate nor a matrix on its state, so no start sets how far it sees"
+            reason = "it has neither a retention gate nor a matrix on its state, so no start sets its reach"
             raise SpecError("cell", cell.name, reason + own_start(cell))
         _refuse(fixed, free)
         template = _with(_template(roles_of(cell), cell, input, biases, length), fixed)
@@ -167,7 +167,7 @@ def solve(family: Family, length: float, biases: Biases, generator: torch.Genera
         spec = _aimed(family, math.exp(aim), length, biases, second_moment)
         analysis = analyze(spec, length=math.ceil(length), generator=generator)
         found = sight_of(analysis, biases).number()
-        # nothing found: it sees too far, or its state grows because it remembers too well
+        # nothing found: its reach is too long, or its state grows because it remembers too well
         height = math.inf if found is None else math.log(max(found, 1e-9))
         if best is None or abs(height - wanted) < best[0]:
             best = abs(height - wanted), analysis
@@ -189,7 +189,7 @@ def sight_of(analysis: Analysis, biases: Biases) -> Quantity:
 
 
 def by_weights(family: Family, aim: float, length: float) -> Spec:
-    """Without a remember gate the weights carry all: chi of identical copies is exp(-1/aim)."""
+    """Without a retention gate the weights carry all: chi of identical copies is exp(-1/aim)."""
 
     def excess(log_weight: float) -> float:
         chi = analyze(family(1.0, 10**log_weight), length=1).chi_1.number()
@@ -258,7 +258,7 @@ def _longest(reach: Callable[[float], float], low: float, aim: float) -> float:
 
 
 def _gated(cell: Cell) -> Roles:
-    """The roles of a cell whose remember gates' biases set how long it retains."""
+    """The roles of a cell whose retention gates' biases set how long it retains."""
     if (reason := refusal(cell)) is not None:
         raise SpecError("cell", cell.name, reason)
     return roles_of(cell)
@@ -287,7 +287,7 @@ def _gate(roles: Roles, cell: Cell, name: str, input: Input, length: float) -> G
 
 
 def _spread(spec: Spec, law: BiasLaw, fixed: Mapping[str, Any]) -> Spec:
-    """The law of time scales on every remember gate, and its mirror on write gates of their own."""
+    """The law of time scales on every retention gate, and its mirror on write gates of their own."""
     keep, write = retention_signs(spec.cell), write_signs(spec.cell)
     _refuse(fixed, [f"{gate}.bias_law" for gate in keep])
     signs = keep | {gate: -sign for gate, sign in write.items() if f"{gate}.bias_law" not in fixed}
