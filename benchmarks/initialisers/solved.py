@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import math
@@ -87,11 +88,24 @@ def _sources() -> Iterator[Path]:
 
 
 def _digest() -> str:
-    """Of the cells, the theory and the protocol, and of the libraries that compute."""
+    """Of what the cells, the theory and the protocol compute, and of the libraries that they compute with."""
     found = hashlib.sha256(" ".join(_VERSIONS).encode())
     for file in _sources():
-        found.update(file.read_bytes())
+        found.update(_code(file.read_text(encoding="utf-8")).encode())
     return found.hexdigest()
+
+
+def _code(source: str) -> str:
+    """Without comments and docstrings.
+
+    >>> _code('def f():\\n    "One."\\n    return 1  # one') == _code('def f():\\n    return 1')
+    True
+    """
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+            del node.body[0]
+    return ast.dump(tree)
 
 
 SOLVED = Solved(_FILE, _digest())

@@ -43,9 +43,10 @@ from isornn.diagnosis.use_checks import (
 NOT_REACHED = "not_reached"
 _COMPUTES = "computes with NaN or infinite numbers"
 
+_INPUT = UnnormalisedInput()
+
 # Most severe first: what stops training at once, what affects the input of all layers, what shortens their memory, what
 # only costs time.
-_INPUT = UnnormalisedInput()
 CHECKS: tuple[Check, ...] = (
     AlongBatch(),
     AxesMixed(),
