@@ -115,7 +115,7 @@ def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
 
 
 def _of_layer(layer: LayerDiagnosis) -> list[Finding]:
-    found = {check: finding for check in CHECKS if (finding := check.find(layer, layer.length)) is not None}
+    found = {check: finding for check in CHECKS if (finding := check.find(layer)) is not None}
     explained = {kind for check in found for kind in check.explains}
     return [finding for check, finding in found.items() if check.kind not in explained]
 

@@ -147,7 +147,7 @@ class Check(ABC):
     explains: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
         """The finding, where the condition holds."""
 
     def finding(
@@ -157,8 +157,8 @@ class Check(ABC):
         return Finding(self.kind, layer.info.name, sentence, evidence, fix)
 
 
-def retention(layer: LayerDiagnosis, length: int) -> GradientRetention | None:
-    return GradientRetention.of(layer.backward, length)
+def retention(layer: LayerDiagnosis) -> GradientRetention | None:
+    return GradientRetention.of(layer.backward, layer.length)
 
 
 def rates(layer: LayerDiagnosis) -> dict[str, str]:

@@ -272,7 +272,7 @@ def _named(modules: Iterable[RecurrentModule]) -> Iterator[tuple[str, RecurrentL
             yield layer_name(module.name, module.kind, layer.layer, layer.direction), layer
 
 
-def redraw_fix(layer: LayerDiagnosis, length: int, trained: bool, *caveats: str) -> Fix:
+def redraw_fix(layer: LayerDiagnosis, trained: bool, *caveats: str) -> Fix:
     """`redraw_` for the input that the layer then receives; ``caveats`` are comments above it."""
     notes = [*caveats]
     if trained:
@@ -283,4 +283,4 @@ def redraw_fix(layer: LayerDiagnosis, length: int, trained: bool, *caveats: str)
         )
     if layer.memory.gate is not None and not layer.info.bias:
         notes.append("Its gates need biases: build it with bias=True.")
-    return Fix(redraw_, layer.info.name, (length,), tuple(notes), measured=True)
+    return Fix(redraw_, layer.info.name, (layer.length,), tuple(notes), measured=True)

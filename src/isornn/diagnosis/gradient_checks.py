@@ -37,8 +37,8 @@ class Exploding(Check):
     kind = "exploding"
     explains = frozenset({"amplified"})
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
-        found, rate, leading = retention(layer, length), layer.backward.rate, layer.lyapunov.exponents[0]
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
+        found, rate, leading = retention(layer), layer.backward.rate, layer.lyapunov.exponents[0]
         if found is None or not found.explodes:
             return None
         chaotic = positive(rate) and positive(leading)
@@ -53,7 +53,7 @@ class Exploding(Check):
         trained = layer_evidence(layer) is None
         return self.finding(
             layer,
-            f"The gradient explodes: over {length} steps its norm grows by a factor of {found.ratio}; {how}.",
+            f"The gradient explodes: over {layer.length} steps its norm grows by a factor of {found.ratio}; {how}.",
             {
                 **found.evidence("2^10"),
                 **_overflow(layer),
@@ -62,7 +62,7 @@ class Exploding(Check):
                 "2^10 within the measured steps)",
                 **weights(layer),
             },
-            advice.clip() if trained else fixes.redraw_fix(layer, length, trained),
+            advice.clip() if trained else fixes.redraw_fix(layer, trained),
         )
 
 
@@ -91,7 +91,7 @@ class Amplified(Check):
 
     kind = "amplified"
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
         found = layer.amplification
         log, error = (None, None) if found is None else (found.log.number(), found.log.error())
         if found is None or log is None or error is None or log - ERRORS * error <= BAR:
@@ -110,7 +110,7 @@ class Amplified(Check):
                 **rates(layer),
                 **weights(layer),
             },
-            advice.clip() if trained else fixes.redraw_fix(layer, length, trained),
+            advice.clip() if trained else fixes.redraw_fix(layer, trained),
         )
 
 
@@ -122,8 +122,8 @@ class DefaultStart(Check):
 
     CAVEAT = "Where the last few steps predict the target (isornn memory measures it), the default often trains faster."
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
-        draw, found = layer.weights.recurrent_default, retention(layer, length)
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
+        draw, found = layer.weights.recurrent_default, retention(layer)
         if draw is None or not draw.likely or found is None or not found.vanishes:
             return None
         # Of parametrised weights, whose training shows in other tensors, this very law is the evidence.
@@ -139,7 +139,7 @@ class DefaultStart(Check):
                 **found.evidence("2^-10"),
                 **rates(layer),
             },
-            fixes.redraw_fix(layer, length, trained, self.CAVEAT),
+            fixes.redraw_fix(layer, trained, self.CAVEAT),
         )
 
 
@@ -159,11 +159,11 @@ class SaturatedForgetGate(Check):
     # Closed at every fourth step, it resets a unit after four of them on average, whatever it does in between.
     CLOSED = 0.25
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
         name, scales = layer.memory.gate, layer.memory.time_constants
         if name is None or scales is None or name not in layer.gates:
             return None
-        gate, found = layer.gates[name], retention(layer, length)
+        gate, found, length = layer.gates[name], retention(layer), layer.length
         reset, resetting, retaining = gate.closed, f"below {EDGE}", f"above {1 - EDGE}"
         if layer.memory.sign < 0:
             reset, resetting, retaining = gate.open, retaining, resetting
@@ -194,7 +194,7 @@ class SaturatedForgetGate(Check):
                 **({} if found is None else found.evidence("2^-10")),
                 **weights(layer),
             },
-            fixes.redraw_fix(layer, length, layer_evidence(layer) is None),
+            fixes.redraw_fix(layer, layer_evidence(layer) is None),
         )
 
 
@@ -203,15 +203,15 @@ class Vanishing(Check):
 
     kind = "vanishing"
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
-        found = retention(layer, length)
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
+        found = retention(layer)
         if found is None or not found.vanishes:
             return None
         return self.finding(
             layer,
             f"The gradient vanishes: {found.against_one}, below 1/1024; {xi(layer)}.",
             {**found.evidence("2^-10"), **rates(layer), **weights(layer)},
-            fixes.redraw_fix(layer, length, layer_evidence(layer) is None),
+            fixes.redraw_fix(layer, layer_evidence(layer) is None),
         )
 
 
@@ -234,8 +234,8 @@ class EdgeOfChaos(Check):
     # e-foldings of the norm over the length.
     LOST = 2.0
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
-        found, drawn, leading = retention(layer, length), layer_evidence(layer), layer.lyapunov.exponents[0]
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
+        found, drawn, leading = retention(layer), layer_evidence(layer), layer.lyapunov.exponents[0]
         memories = (layer.memory, *layer.memory.others)
         kept = [memory.through_gates for memory in memories if memory.through_gates is not None]
         if drawn is None or found is None or not kept or not found.conclusive or found.explodes:
@@ -244,7 +244,7 @@ class EdgeOfChaos(Check):
         number, error = gates.number(), gates.error() or 0.0
         if number is None or number + ERRORS * error >= -BAR or found.log + ERRORS * found.error < -self.LOST:
             return None
-        if not above(leading, -self.LOST / length):
+        if not above(leading, -self.LOST / layer.length):
             return None
         alone = power_of_ten(number / math.log(10))
         return self.finding(
@@ -253,15 +253,15 @@ class EdgeOfChaos(Check):
             f"alone it would be {alone}. Recurrent matrices pass it on (Lyapunov exponent {or_why(leading)} per step), "
             "as long as neither their weights nor the input change much.",
             {
-                f"gradient through gates alone after {length} steps relative to one": f"{alone}, ln of it "
+                f"gradient through gates alone after {layer.length} steps relative to one": f"{alone}, ln of it "
                 f"{or_why(gates)} (bar: 2^-10, e^{-BAR:.3g})",
                 **found.evidence(f"above e^-{self.LOST:g}, and not above 2^10"),
                 **rates(layer),
-                "leading Lyapunov exponent": f"{or_why(leading)} (bar: -{self.LOST / length:.2g}, within {ERRORS} "
-                "errors)",
+                "leading Lyapunov exponent": f"{or_why(leading)} (bar: -{self.LOST / layer.length:.2g}, within "
+                f"{ERRORS} errors)",
                 "weights": f"as initialised: {drawn}",
             },
-            fixes.redraw_fix(layer, length, trained=False),
+            fixes.redraw_fix(layer, trained=False),
         )
 
 
@@ -270,8 +270,8 @@ class TooShort(Check):
 
     kind = CANNOT_TELL
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
-        found, steps = retention(layer, length), layer.info.steps
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
+        found, length, steps = retention(layer), layer.length, layer.info.steps
         if found is not None and found.conclusive:
             return None
         rate = f"rate: {layer.backward.rate.reason()}"
