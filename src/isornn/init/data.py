@@ -23,7 +23,7 @@ from isornn.init.writing import all_or_nothing, check_settable
 from isornn.modes import unhindered
 from isornn.nn import draws
 from isornn.nn.gate_tensors import FeatureMap, ModuleError, RecurrentLayer, owned_by
-from isornn.nn.layer_step import LayerStep, gate_inputs, own_time
+from isornn.nn.layer_step import LayerStep, gate_inputs, own_time, upwards
 from isornn.nn.sequences import within
 from isornn.theory.critical_points.rule import SEEN_TO_LEARN, WRITTEN
 from isornn.warn import warn
@@ -357,19 +357,12 @@ class Received:
 
 def received_by(found: RecurrentModule, captured: CapturedInputs) -> Iterator[Received]:
     """Every layer from the bottom, each given the output of the one below as it is when the next is asked for."""
-    sequences = captured.sequences
     top = max(layer.layer for layer in found.layers)
-    for number in range(1 + top):
-        outputs = []
-        for layer in (layer for layer in found.layers if layer.layer == number):
-            own = own_time(sequences, sequences.values, layer.direction)
-            received = Received(layer, own, captured.previous, captured.lengths)
-            yield received
-            if number < top:
-                output = LayerStep.of(layer).run(received.gate_inputs())
-                outputs.append(own_time(sequences, output, layer.direction))
-        if outputs:
-            sequences = sequences.with_values(sequences.ended(torch.cat(outputs, -1)))
+    for one in upwards(found.layers, captured.sequences):
+        received = Received(one.layer, one.inputs, captured.previous, captured.lengths)
+        yield received
+        if one.layer.layer < top:
+            one.output = LayerStep.of(one.layer).run(received.gate_inputs())
 
 
 def _set(received: Received, length: float, spec_for: SpecFor, generator: torch.Generator | None) -> LayerStart:
