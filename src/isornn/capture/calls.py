@@ -58,6 +58,11 @@ class RecurrentModule:
         return kind_of(self.module)
 
     @property
+    def label(self) -> str:
+        """What messages call it: its name, or its class where the model itself is the module."""
+        return self.name or self.kind
+
+    @property
     def steps_by_hand(self) -> bool:
         """Whether the user's own loop calls it, step by step."""
         return isinstance(self.module, nn.RNNCellBase)

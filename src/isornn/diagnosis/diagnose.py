@@ -234,7 +234,7 @@ def _layers(
 ) -> list[LayerDiagnosis]:
     module, captured = called.module, called.sequence
     length = max(2, int(captured.lengths.max())) if length is None else length
-    progress(f"{module.name or module.kind}: recomputing it in float64")
+    progress(f"{module.label}: recomputing it in float64")
     replays = replay_module(module, captured)
     losses = loss_gradients(module, captured, replays)
     layers: list[LayerDiagnosis] = []
@@ -271,7 +271,7 @@ def _layers(
                 start=known_start(one.layer, facts),
             )
         )
-    progress(f"{module.name or module.kind}: denormal numbers" + _latest(layers))
+    progress(f"{module.label}: denormal numbers" + _latest(layers))
     log_norms = [one.log_norm for one in losses] if losses else [layer.backward.log_norm for layer in layers]
     small = denormals(module, captured, replays, log_norms, flushes)
     return [replace(layer, denormals=small, use=called.use) for layer in layers]

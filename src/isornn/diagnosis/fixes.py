@@ -17,8 +17,9 @@ from isornn.diagnosis.advice import Advice
 from isornn.diagnosis.record import layer_name
 from isornn.diagnosis.records import LayerDiagnosis
 from isornn.diagnosis.weights import doubled_gates, too_few_to_tell, untrained_evidence, weight_facts
-from isornn.init.data import in_forward_order, redraw_for_batch_
+from isornn.init.data import redraw_for_batch_
 from isornn.init.naming import redraw_named
+from isornn.init.received import in_forward_order
 from isornn.init.writing import check_settable
 from isornn.nn import draws
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable

@@ -235,7 +235,7 @@ def copied(found: RecurrentModule) -> RecurrentModule:
     try:
         module = copy.deepcopy(found.module, numbers)
     except (RuntimeError, TypeError) as error:
-        raise ValueError(f"model: {found.name or found.kind} cannot be copied: {error}") from None
+        raise ValueError(f"model: {found.label} cannot be copied: {error}") from None
     layers = tuple(layer for layer in recurrent_layers(module) if layer.module is module)
     return replace(found, module=module, layers=layers)
 
