@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from isornn.init.input_warnings import (
     warn_of_unread,
 )
 from isornn.init.layer_input import LayerInput
-from isornn.init.received import Received, calls_of, in_forward_order, joined, received_by
+from isornn.init.received import Received, calls_of, in_forward_order, inputs_of, joined, received_by
 from isornn.init.without_biases import set_without_biases
 from isornn.init.writing import all_or_nothing, check_settable
 from isornn.nn import draws
@@ -101,10 +102,10 @@ def start_for_batch_(
                 captured = _inputs(model, found, batch)
             except CaptureError as error:
                 unread.append(error)
-                longest = max((start.length for start in starts), default=None) if length is None else length
-                if longest is None:
+                steps = _longest_of_any(model, modules, batch) if length is None else length
+                if steps is None:
                     raise _unreached(error) from None
-                starts += [_set_unreached(layer, longest, spec_for, generator) for layer in found.layers]
+                starts += [_set_unreached(layer, steps, spec_for, generator) for layer in found.layers]
                 continue
             steps = _longest(found, captured) if length is None else length
             for received in received_by(found, captured):
@@ -176,6 +177,15 @@ def _longest(found: RecurrentModule, captured: CapturedInputs) -> int:
             "whole sequences: batch=lambda model: ..."
         )
     return steps
+
+
+def _longest_of_any(model: nn.Module, modules: Sequence[RecurrentModule], batch: Any) -> int | None:
+    """Of those modules whose input can be read."""
+    steps = list[int]()
+    for found in modules:
+        with suppress(CaptureError):
+            steps.append(_longest(found, inputs_of(model, found, batch)))
+    return max(steps, default=None)
 
 
 def _set(received: Received, length: float, spec_for: SpecFor, generator: torch.Generator | None) -> LayerStart:
