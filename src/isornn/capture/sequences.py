@@ -9,8 +9,9 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor, nn
 
-from isornn.capture.calls import Call, RecurrentModule, States
+from isornn.capture.calls import Call, States
 from isornn.capture.chains import chained, is_whole, joined_though_altered
+from isornn.capture.modules import RecurrentModule
 from isornn.capture.parts import CaptureError, Part, read_part
 from isornn.capture.rows import Run, discarded, returns_to_earlier, runs_of, steps_though_reordered
 from isornn.nn.sequences import Sequences, within
@@ -46,7 +47,7 @@ class CapturedSequence:
         cuts: times at which a call went on from a state without a gradient.
         goes_on: whether the first call did, from one that is not 0.
         altered: whether the model changes the gradient of a state that it passes on: see
-            `isornn.capture.use.changes_gradient`.
+            `isornn.capture.graph.changes_gradient`.
         precision: what the products of its calls are computed in.
         of_rows: by the times of ``of_ends``, for which sequences, (B,); ``None`` where a call's end is that of all.
     """

@@ -10,8 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor, nn
 
-from isornn.capture.calls import RecurrentModule, as_tuple, marked
+from isornn.capture.calls import as_tuple
+from isornn.capture.modules import RecurrentModule
 from isornn.capture.preserve import preserve_state
+from isornn.capture.recorder import marked
 from isornn.capture.sequences import CapturedSequence
 from isornn.diagnosis.facts import Denormals
 from isornn.diagnosis.replay import LayerReplay

@@ -13,9 +13,11 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from isornn.capture.axes import reshaped_input
-from isornn.capture.calls import Call, Captured, RecurrentModule, as_called, capture, data_of, recurrent_modules
+from isornn.capture.calls import Call, data_of
+from isornn.capture.modules import RecurrentModule, as_called, recurrent_modules
 from isornn.capture.parts import CaptureError
 from isornn.capture.read import reads_repeated_end, reads_reverse_at_its_start, state_sizes, unread_shorter
+from isornn.capture.run import Captured, capture
 from isornn.capture.sequences import ALTERED, CapturedSequence, all_inputs, longest_sequence
 from isornn.capture.use import reads_batch, restarts
 from isornn.cells import Cell, Spec, SpecError, full_name

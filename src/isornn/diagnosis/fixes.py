@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from isornn.capture.calls import RecurrentModule, recurrent_modules
+from isornn.capture.modules import RecurrentModule, recurrent_modules
 from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.diagnosis.advice import Advice
 from isornn.diagnosis.record import layer_name

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import nn
 
-from isornn.capture.calls import RecurrentModule, recurrent_modules
+from isornn.capture.modules import RecurrentModule, recurrent_modules
 from isornn.cells.arguments import whole_number
 from isornn.diagnosis.facts import Denormals
 from isornn.diagnosis.record import layer_name

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from isornn.capture.calls import Call, RecurrentModule, States, data_of
+from isornn.capture.calls import Call, States, data_of
+from isornn.capture.modules import RecurrentModule
 from isornn.capture.parts import CaptureError
 from isornn.capture.sequences import CapturedSequence, longest_sequence
 from isornn.diagnosis.replay import initial_states

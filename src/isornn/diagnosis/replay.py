@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from isornn.capture.calls import RecurrentModule, States
+from isornn.capture.calls import States
+from isornn.capture.modules import RecurrentModule
 from isornn.capture.sequences import CapturedSequence
 from isornn.cells import Values
 from isornn.diagnosis.records import ReplayCheck

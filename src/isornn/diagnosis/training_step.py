@@ -15,22 +15,13 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node, get_gradient_edge
 from torch.nn.utils import parametrize
 
-from isornn.capture.calls import (
-    Call,
-    CallRecorder,
-    RecurrentModule,
-    States,
-    as_tuple,
-    attach,
-    data_of,
-    dense,
-    is_captured,
-    is_result,
-    with_data,
-)
+from isornn.capture.batches import tensors_in
+from isornn.capture.calls import Call, States, as_tuple, data_of, dense, is_result, with_data
+from isornn.capture.graph import graph_time
+from isornn.capture.modules import RecurrentModule
 from isornn.capture.parts import CaptureError
+from isornn.capture.recorder import CallRecorder, attach, is_captured
 from isornn.capture.sequences import ALTERED, CapturedSequence, longest_sequence
-from isornn.capture.use import graph_time, tensors_in
 from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.facts import Denormals
 from isornn.diagnosis.gradients import LossGradient, by_lag, loss_gradients

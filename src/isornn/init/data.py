@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isornn.capture.calls import RecurrentModule, recurrent_modules
+from isornn.capture.modules import RecurrentModule, recurrent_modules
 from isornn.capture.parts import CaptureError
 from isornn.capture.sequences import CapturedInputs
 from isornn.cells import Cell, Input, Spec
@@ -88,7 +88,7 @@ def start_for_batch_(
 
     Raises:
         ValueError: the batch reaches no recurrent layer whose input can be read, or gives one sequences of one step and
-            there is no length; as `isornn.capture.calls.capture`.
+            there is no length; as `isornn.capture.run.capture`.
         SpecError, ModuleError: as `isornn.init.critical_`.
     """
     check_generator(generator)

@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from isornn.capture.calls import Call, RecurrentModule, capture
+from isornn.capture.calls import Call
+from isornn.capture.modules import RecurrentModule
 from isornn.capture.parts import CaptureError
+from isornn.capture.run import capture
 from isornn.capture.sequences import CapturedInputs, CapturedSequence, all_inputs, longest_sequence
 from isornn.capture.use import reads_batch
 from isornn.init.layer_input import LayerInput

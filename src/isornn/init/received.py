@@ -8,8 +8,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from isornn.capture.calls import Call, RecurrentModule, capture, recurrent_modules
+from isornn.capture.calls import Call
+from isornn.capture.modules import RecurrentModule, recurrent_modules
 from isornn.capture.parts import CaptureError
+from isornn.capture.run import capture
 from isornn.capture.sequences import CapturedInputs, all_inputs
 from isornn.modes import unhindered
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, owned_by
