@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import itemgetter
 
 import torch
 
@@ -236,13 +237,12 @@ class EdgeOfChaos(Check):
 
     def find(self, layer: LayerDiagnosis) -> Finding | None:
         found, drawn, leading = retention(layer), layer_evidence(layer), layer.lyapunov.exponents[0]
-        memories = (layer.memory, *layer.memory.others)
-        kept = [memory.through_gates for memory in memories if memory.through_gates is not None]
+        through = [memory.through_gates for memory in (layer.memory, *layer.memory.others)]
+        kept = [(number, one) for one in through if one is not None and (number := one.number()) is not None]
         if drawn is None or found is None or not kept or not found.conclusive or found.explodes:
             return None
-        gates = max(kept, key=lambda one: one.number() or -math.inf)
-        number, error = gates.number(), gates.error() or 0.0
-        if number is None or number + ERRORS * error >= -BAR or found.log + ERRORS * found.error < -self.LOST:
+        number, gates = max(kept, key=itemgetter(0))
+        if number + ERRORS * (gates.error() or 0.0) >= -BAR or found.log + ERRORS * found.error < -self.LOST:
             return None
         if not above(leading, -self.LOST / layer.length):
             return None
