@@ -1,5 +1,6 @@
 """Measure the recurrent layers of a model on its user's data: gradients, states, weights; findings, and their fixes."""
 
+from isornn.diagnosis.apply_fixes import fix_
 from isornn.diagnosis.checks import KINDS, findings
 from isornn.diagnosis.diagnose import measure
 from isornn.diagnosis.facts import (
@@ -18,7 +19,7 @@ from isornn.diagnosis.facts import (
     WeightFacts,
 )
 from isornn.diagnosis.finding import CANNOT_TELL, NOT_FINITE, Finding
-from isornn.diagnosis.fixes import fix_, orthogonal_by_gate_, redraw_, single_bias_
+from isornn.diagnosis.fixes import orthogonal_by_gate_, redraw_, single_bias_
 from isornn.diagnosis.monitor import Monitor
 from isornn.diagnosis.records import (
     Diagnosis,

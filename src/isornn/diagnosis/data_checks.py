@@ -6,9 +6,10 @@ import math
 
 from isornn.diagnosis import advice, fixes
 from isornn.diagnosis.facts import Denormals, GateWeights
-from isornn.diagnosis.finding import BAR, Check, Finding
+from isornn.diagnosis.finding import Check, Finding
 from isornn.diagnosis.fixes import Fix
 from isornn.diagnosis.records import LayerDiagnosis, LayerInfo
+from isornn.diagnosis.retention import BAR
 from isornn.diagnosis.states import EDGE
 from isornn.diagnosis.weights import TOLERANCE, doubled_gates, equal, layer_evidence
 from isornn.init.layer_input import OFFSET, offset, uneven_scales

@@ -8,24 +8,14 @@ from operator import itemgetter
 import torch
 
 from isornn.diagnosis import advice, fixes
-from isornn.diagnosis.finding import (
-    BAR,
-    CANNOT_TELL,
-    ERRORS,
-    Check,
-    Finding,
-    above,
-    positive,
-    rates,
-    retention,
-    weights,
-    xi,
-)
+from isornn.diagnosis.finding import CANNOT_TELL, Check, Finding
 from isornn.diagnosis.profiles import BEGINS_ANEW, MEASURABLE, separate
 from isornn.diagnosis.records import LayerDiagnosis
+from isornn.diagnosis.retention import BAR, ERRORS, retention
 from isornn.diagnosis.states import EDGE
 from isornn.diagnosis.weights import layer_evidence
-from isornn.formatting import counted, or_why, power_of_ten
+from isornn.formatting import counted, or_why, power_of_ten, with_error
+from isornn.theory import Quantity
 
 
 class Exploding(Check):
@@ -42,7 +32,7 @@ class Exploding(Check):
         found, rate, leading = retention(layer), layer.backward.rate, layer.lyapunov.exponents[0]
         if found is None or not found.explodes:
             return None
-        chaotic = positive(rate) and positive(leading)
+        chaotic = _range(rate)[0] > 0 and _range(leading)[0] > 0
         if not chaotic and found.measured <= BAR:
             return None
         how = f"nearby states do not keep diverging (Lyapunov exponent {or_why(leading)} per step)"
@@ -58,10 +48,10 @@ class Exploding(Check):
             {
                 **found.evidence("2^10"),
                 **_overflow(layer),
-                **rates(layer),
+                **_rates(layer),
                 "leading Lyapunov exponent": f"{or_why(leading)} (bar: above 0 by {ERRORS} errors, or a gradient above "
                 "2^10 within the measured steps)",
-                **weights(layer),
+                **_weights(layer),
             },
             advice.clip() if trained else fixes.redraw_fix(layer, trained),
         )
@@ -108,8 +98,8 @@ class Amplified(Check):
             f"that of {entering}.",
             {
                 "gradient relative to what enters": f"{ratio}, ln of it {or_why(found.log)} (bar: 2^10)",
-                **rates(layer),
-                **weights(layer),
+                **_rates(layer),
+                **_weights(layer),
             },
             advice.clip() if trained else fixes.redraw_fix(layer, trained),
         )
@@ -133,12 +123,12 @@ class DefaultStart(Check):
         return self.finding(
             layer,
             f"The weights have torch's default initialisation, and the gradient vanishes: {found.against_one}; "
-            f"{xi(layer)}.",
+            f"{_xi(layer)}.",
             {
                 "recurrent entries": f"all within ±{bound}; distance {draw.distance:.2g} from the uniform law, which "
                 f"{draw.p_value:.2g} of such draws exceed (bar: 0.001)",
                 **found.evidence("2^-10"),
-                **rates(layer),
+                **_rates(layer),
             },
             fixes.redraw_fix(layer, trained, self.CAVEAT),
         )
@@ -193,7 +183,7 @@ class SaturatedForgetGate(Check):
                 f"pre-activation of {name}": f"mean {gate.pre_activation_mean:.3g}, "
                 f"standard deviation {gate.pre_activation_std:.3g}",
                 **({} if found is None else found.evidence("2^-10")),
-                **weights(layer),
+                **_weights(layer),
             },
             fixes.redraw_fix(layer, layer_evidence(layer) is None),
         )
@@ -210,8 +200,8 @@ class Vanishing(Check):
             return None
         return self.finding(
             layer,
-            f"The gradient vanishes: {found.against_one}, below 1/1024; {xi(layer)}.",
-            {**found.evidence("2^-10"), **rates(layer), **weights(layer)},
+            f"The gradient vanishes: {found.against_one}, below 1/1024; {_xi(layer)}.",
+            {**found.evidence("2^-10"), **_rates(layer), **_weights(layer)},
             fixes.redraw_fix(layer, layer_evidence(layer) is None),
         )
 
@@ -244,7 +234,7 @@ class EdgeOfChaos(Check):
         number, gates = max(kept, key=itemgetter(0))
         if number + ERRORS * (gates.error() or 0.0) >= -BAR or found.log + ERRORS * found.error < -self.LOST:
             return None
-        if not above(leading, -self.LOST / layer.length):
+        if not _range(leading)[1] >= -self.LOST / layer.length:
             return None
         alone = power_of_ten(number / math.log(10))
         return self.finding(
@@ -256,7 +246,7 @@ class EdgeOfChaos(Check):
                 f"gradient through gates alone after {layer.length} steps relative to one": f"{alone}, ln of it "
                 f"{or_why(gates)} (bar: 2^-10, e^{-BAR:.3g})",
                 **found.evidence(f"above e^-{self.LOST:g}, and not above 2^10"),
-                **rates(layer),
+                **_rates(layer),
                 "leading Lyapunov exponent": f"{or_why(leading)} (bar: -{self.LOST / layer.length:.2g}, within "
                 f"{ERRORS} errors)",
                 "weights": f"as initialised: {drawn}",
@@ -293,3 +283,31 @@ class TooShort(Check):
             {"steps measured": f"{steps} (bar: half the length, {length / 2:g})", "gradient": why},
             None,
         )
+
+
+def _rates(layer: LayerDiagnosis) -> dict[str, str]:
+    """Growth per step, and xi, as fitted."""
+    backward = layer.backward
+    return {"growth of ln gradient per step": or_why(backward.rate), "xi in steps": or_why(backward.xi)}
+
+
+def _xi(layer: LayerDiagnosis) -> str:
+    """As a clause."""
+    xi = layer.backward.xi
+    return f"the time scale xi is {with_error(xi)} steps" if not xi.reason() else f"xi has no value: {xi.reason()}"
+
+
+def _weights(layer: LayerDiagnosis) -> dict[str, str]:
+    """Whether they are as initialised, as evidence."""
+    found = layer_evidence(layer)
+    return {"weights": "trained, or no trace of an initialisation" if found is None else f"as initialised: {found}"}
+
+
+def _range(quantity: Quantity) -> tuple[float, float]:
+    """Two errors below and above it; an error that is not known, as from few steps, counts as 0. NaN without a number,
+    which is beyond no bar."""
+    number, error = quantity.number(), quantity.error()
+    if number is None or error is None:
+        return math.nan, math.nan
+    margin = ERRORS * error if math.isfinite(error) else 0.0
+    return number - margin, number + margin
