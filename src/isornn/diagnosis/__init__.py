@@ -2,7 +2,6 @@
 
 from isornn.diagnosis.apply_fixes import fix_
 from isornn.diagnosis.checks import KINDS, findings
-from isornn.diagnosis.diagnose import measure
 from isornn.diagnosis.facts import (
     Amplification,
     DefaultDraw,
@@ -20,6 +19,7 @@ from isornn.diagnosis.facts import (
 )
 from isornn.diagnosis.finding import CANNOT_TELL, NOT_FINITE, Finding
 from isornn.diagnosis.fixes import orthogonal_by_gate_, redraw_, single_bias_
+from isornn.diagnosis.measurement import measure
 from isornn.diagnosis.monitor import Monitor
 from isornn.diagnosis.records import (
     Diagnosis,
