@@ -100,7 +100,7 @@ class Below(nn.Module):
 
 
 def test_a_first_layer_whose_calls_cannot_be_read_has_the_length_of_those_above():
-    starts = []
+    starts = list[LayerStart]()
     with pytest.warns(StandardisedInput, match="unreadable: its input is not known: it returns 2 states"):
         critical_(Below(), batch=torch.randn(40, 4, 3), report=starts.append)
     assert [(start.length, start.input is None) for start in starts] == [(40, True), (40, False)]

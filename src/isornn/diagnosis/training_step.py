@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -102,16 +102,46 @@ def measure_step(module: RecurrentModule, recorded: RecordedStep, time_denormals
     known = recorded.module
     if known is None:
         return [StepMeasurement({}, None, recorded.refused or NOT_CALLED) for _ in module.layers]
-    spectra = [_spectra(layer) for layer in known.layers]
-    found = _gradients(known, recorded, time_denormals)
     kept = {"not_detached": NOT_DETACHED} if recorded.stale else {}
-    if isinstance(found, str):
-        if found == NOT_FINITE:
-            kept |= {"not_finite": _where_not_finite(known, recorded.calls)}
-        return [StepMeasurement(one, None, found, findings=kept) for one in spectra]
-    gradients, small, cut = found
-    rows = zip(spectra, gradients, cut, strict=True)
-    return [StepMeasurement(one, own, None, small, kept | of_cuts) for one, own, of_cuts in rows]
+    try:
+        whole = _sequence(known, recorded.calls)
+        found = whole.longest(SEQUENCES)  # a sample of the batch, whose order is the user's
+        if not _finite(found):
+            return _without_gradients(known, NOT_FINITE, kept | {"not_finite": _where_not_finite(whole)})
+        replays = replay_module(known, found)
+    except (CaptureError, ReplayError) as error:
+        return _without_gradients(known, str(error), kept)
+    of_loss = loss_gradients(known, found, replays, at_end=True)
+    assert of_loss is not None
+    small = denormals(known, found, replays, [own.log_norm for own in of_loss]) if time_denormals else None
+    return [
+        StepMeasurement(
+            _spectra(one.layer), _seen(one.replay, own, _in_pieces(whole)), None, small, kept | _truncated(found, one)
+        )
+        for one, own in zip(replays, of_loss, strict=True)
+    ]
+
+
+def _without_gradients(module: RecurrentModule, reason: str, findings: Mapping[str, str]) -> list[StepMeasurement]:
+    return [StepMeasurement(_spectra(layer), None, reason, findings=findings) for layer in module.layers]
+
+
+def _sequence(module: RecurrentModule, calls: Sequence[Call]) -> CapturedSequence:
+    """The sequences that a gradient came to.
+
+    Raises:
+        CaptureError: why there are none to measure it on.
+    """
+    if module.untied:
+        raise CaptureError(UNTIED)
+    if not calls:
+        raise CaptureError(NOT_REACHED)
+    if len(module.layers) > module.directions and module.module.training and getattr(module.module, "dropout", 0) > 0:
+        raise CaptureError(DROPPED)
+    whole = longest_sequence(module, calls)
+    if whole.altered:
+        raise CaptureError(ALTERED)
+    return whole
 
 
 @torch.no_grad()
@@ -139,40 +169,8 @@ def _margin(layer: RecurrentLayer) -> float:
     return math.inf if margin is None else margin
 
 
-def _gradients(
-    module: RecurrentModule, recorded: RecordedStep, time_denormals: bool
-) -> tuple[list[Gradients], Denormals | None, list[dict[str, str]]] | str:
-    """By layer, their denormal numbers and what cuts them; or the reason why there are none."""
-    if module.untied:
-        return UNTIED
-    if not recorded.calls:
-        return NOT_REACHED
-    if len(module.layers) > module.directions and module.module.training and getattr(module.module, "dropout", 0) > 0:
-        return DROPPED
-    try:
-        whole = longest_sequence(module, recorded.calls)
-    except CaptureError as error:
-        return str(error)
-    if whole.altered:
-        return ALTERED
-    found = whole.longest(SEQUENCES)  # a sample of the batch, whose order is the user's
-    if not _finite(found):
-        return NOT_FINITE
-    try:
-        replays = replay_module(module, found)
-    except ReplayError as error:
-        return str(error)
-    of_loss = loss_gradients(module, found, replays, at_end=True)
-    assert of_loss is not None
-    seen = [_seen(one.replay, own, _in_pieces(whole)) for one, own in zip(replays, of_loss, strict=True)]
-    small = denormals(module, found, replays, [own.log_norm for own in of_loss]) if time_denormals else None
-    cut = [_truncated(found, one) for one in replays]
-    return seen, small, cut
-
-
-def _where_not_finite(module: RecurrentModule, calls: list[Call]) -> str:
-    gradient = longest_sequence(module, calls).of_output
-    place = "" if gradient is None else first_step(gradient, backwards=True)
+def _where_not_finite(found: CapturedSequence) -> str:
+    place = "" if found.of_output is None else first_step(found.of_output, backwards=True)
     sentence = f"{NOT_FINITE[0].upper()}{NOT_FINITE[1:]}{place}."
     return f"{sentence} A GradScaler, where there is one, may be looking for its scale."
 
