@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +33,8 @@ def denormals(
     log_norms: Sequence[Mapping[str, Tensor]],
     flushed: bool = False,
 ) -> Denormals | None:
-    """Count and time them; ``None`` where the measurements so far show none, or the module is not on a CPU.
+    """Count and time them; ``None`` where the measurements so far show none, the module is not on a CPU, or its
+    forward does not run on its input alone.
 
     Args:
         module, captured, replays: a module, its sequences and their replay.
@@ -46,22 +48,24 @@ def denormals(
     if not any(_fades(norms, one, dtype) or _are_denormal(one.replay.output, dtype).any() for one, norms in pairs):
         return None
     own = _Pass(module, captured)
-    with preserve_state(module.module), marked([module.module]):
+    # Nobody asked for this pass, and a forward of the user's own may take more than the input.
+    with suppress(Exception), preserve_state(module.module), marked([module.module]):
         (gradients, states), seconds = _in_thread(own, 1, flush=False)
         _, flushed_seconds = _in_thread(own, 1, flush=True)
         if seconds > CLOSE * flushed_seconds:  # or another program slowed this one pass
             seconds = min(seconds, _in_thread(own, PASSES - 1, flush=False)[1])
             flushed_seconds = min(flushed_seconds, _in_thread(own, PASSES - 1, flush=True)[1])
-    return Denormals(
-        gradients=gradients,
-        states=states,
-        seconds=seconds,
-        flushed_seconds=flushed_seconds,
-        sequences=own.inputs.shape[1],
-        steps=len(own.inputs),
-        device=processor(),
-        flushed=flushed,
-    )
+        return Denormals(
+            gradients=gradients,
+            states=states,
+            seconds=seconds,
+            flushed_seconds=flushed_seconds,
+            sequences=own.inputs.shape[1],
+            steps=len(own.inputs),
+            device=processor(),
+            flushed=flushed,
+        )
+    return None
 
 
 def _fades(log_norms: Mapping[str, Tensor], one: LayerReplay, dtype: torch.dtype) -> bool:
