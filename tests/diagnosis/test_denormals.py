@@ -53,7 +53,7 @@ def test_the_share_is_that_of_autograds_own_gradient():
 
 
 class Flagged(nn.LSTM):
-    def forward(self, x, flag, hx=None):
+    def forward(self, x, flag, hx=None):  # type: ignore[override]
         return super().forward(x, hx)
 
 
