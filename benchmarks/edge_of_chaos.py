@@ -23,7 +23,7 @@ import isornn
 from isornn.cells import SpecError
 from isornn.cells.catalogue import CELLS, FURTHER_CELLS, cell_named
 from isornn.diagnosis import findings, measure
-from isornn.diagnosis.finding import GradientRetention
+from isornn.diagnosis.retention import GradientRetention
 from isornn.init import ModuleError
 from isornn.tasks import Adding
 

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 import isornn
-from isornn.capture.calls import capture, recurrent_modules
+from isornn.capture.modules import recurrent_modules
+from isornn.capture.run import capture
 from isornn.init import LayerStart, critical_
 
 T, B, D, N = 40, 3, 2, 16

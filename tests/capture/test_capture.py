@@ -448,3 +448,10 @@ def test_a_target_is_compared_with_the_logits_of_a_mapping_or_its_one_tensor(nam
 def test_a_mapping_without_logits_names_what_it_has():
     with pytest.raises(ValueError, match="a mapping of one, two, and not logits; give a function"):
         diagnosed(Named("one", "two"), torch.randn(9, 2, 3), target=torch.tensor([1, 4]))
+
+
+def test_a_fresh_batch_norm_that_is_given_its_input_by_name_normalises_it_too():
+    norm, x = nn.BatchNorm1d(5), 20 + torch.randn(30, 5)
+    with preserve_state(norm):
+        assert torch.equal(norm(input=x), norm(x)) and norm(x).mean().abs() < 1e-5
+    assert not norm._forward_pre_hooks and not norm._forward_pre_hooks_with_kwargs

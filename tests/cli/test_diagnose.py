@@ -17,7 +17,7 @@ from torch import nn
 
 import shell
 from isornn.diagnosis import Predicted
-from isornn.diagnosis.diagnose import NOT_ASKED
+from isornn.diagnosis.measurement import NOT_ASKED
 from isornn.training import Configuration, run
 
 MODELS = """
@@ -59,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "my_models", raising=False)
     # The theory takes seconds, and what it says is not what is asked for here.
-    monkeypatch.setattr("isornn.diagnosis.diagnose.predicted", lambda *_: Predicted(None, None, "asked"))
+    monkeypatch.setattr("isornn.diagnosis.measurement.predicted", lambda *_: Predicted(None, None, "asked"))
     (tmp_path / "my_models.py").write_text(MODELS)
     return tmp_path
 

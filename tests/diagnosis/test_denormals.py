@@ -52,6 +52,30 @@ def test_the_share_is_that_of_autograds_own_gradient():
     json.dumps(found.to_json(), allow_nan=False)
 
 
+class Flagged(nn.LSTM):
+    def forward(self, x, flag, hx=None):  # type: ignore[override]
+        return super().forward(x, hx)
+
+
+class Flagging(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = Flagged(D, N)
+
+    def forward(self, x):
+        return self.rnn(x, True)
+
+
+def test_a_forward_that_needs_more_than_the_input_is_measured_without():
+    x = default_lstm()[1]
+    assert measure(Flagging(), x).layers[0].denormals is None
+    model = Flagging()
+    with Monitor(model) as monitor:
+        last_step(model(x)).backward()
+        monitor.step()
+    assert monitor.record.layers[0].reasons == ("",)
+
+
 def test_none_are_looked_for_in_half_precision(monkeypatch):
     monkeypatch.setattr(denormals_file, "_in_thread", lambda *_: pytest.fail("a pass was run"))
     model, x = default_lstm()

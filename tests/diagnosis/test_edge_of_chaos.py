@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 import isornn
 from isornn.cells.catalogue import CELLS, cell_named
 from isornn.diagnosis import findings, fix_, measure
-from isornn.diagnosis.record import plain
+from isornn.diagnosis.record import plain, single
 from isornn.diagnosis.states import _through_gates
 
 
@@ -98,6 +99,17 @@ def test_a_trained_layer_is_not_called():
         for gate in (0, 1):
             model.bias_hh_l0[gate * 64 : gate * 64 + 64] += 0.3 * torch.randn(64)
     assert kinds(model, x) == []
+
+
+def test_a_second_state_whose_gate_is_open_throughout_keeps_the_gradient():
+    diagnosis = measure(forget_bias_3(0, 64), torch.randn(365, 8, 5))
+    (layer,) = diagnosis.layers
+    assert "edge_of_chaos" in [finding.kind for finding in findings(diagnosis)]
+    second = replace(layer.memory, state="k", through_gates=single(0.0))  # ln of 1, which is kept as it is
+    memory = replace(layer.memory, others=(second,))
+    assert "edge_of_chaos" not in [
+        finding.kind for finding in findings(replace(diagnosis, layers=(replace(layer, memory=memory),)))
+    ]
 
 
 @pytest.mark.parametrize(

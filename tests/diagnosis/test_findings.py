@@ -213,9 +213,7 @@ def test_an_own_cells_nonlinearity_is_not_the_vanilla_networks():
 
     model = isornn.nn.RNN(Other(nonlinearity="relu"), 4, 16)
     (layer,) = measure(model, torch.randn(20, 2, 4), theory=False).layers
-    assert (
-        redraw_fix(layer, 20, trained=False)(model, generator=torch.Generator()) == "drawn again by the critical start"
-    )
+    assert redraw_fix(layer, trained=False)(model, generator=torch.Generator()) == "drawn again by the critical start"
 
 
 def test_packed_sequences_of_one_length_are_given_lengths():

@@ -9,7 +9,8 @@ from torch import nn
 
 import isornn
 from checked import MGU
-from isornn.capture.calls import capture, recurrent_modules
+from isornn.capture.modules import recurrent_modules
+from isornn.capture.run import capture
 from isornn.capture.sequences import longest_sequence
 from isornn.cells import TRNN, Cell, GersLSTM, Values, Vanilla
 from isornn.diagnosis import linearised, measure, replay

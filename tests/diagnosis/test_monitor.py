@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from isornn.capture import calls
+from isornn.capture import recorder
 from isornn.diagnosis import Monitor, TrainingRecord, measure
 from isornn.diagnosis import monitor as monitor_file
 from isornn.diagnosis.training_step import DROPPED, NOT_CALLED, NOT_FINITE, NOT_REACHED, UNTIED
@@ -545,7 +545,7 @@ class AsOnAGPU(nn.GRU):
 
 @pytest.mark.parametrize("known", [True, False])
 def test_products_in_tf32_are_recomputed_to_its_precision(known, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(calls, "_computed_in_tf32", lambda output: known)
+    monkeypatch.setattr(recorder, "_computed_in_tf32", lambda output: known)
     torch.manual_seed(0)
     rnn = AsOnAGPU(D, N)
     with Monitor(rnn) as monitor:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import isornn
+from isornn.cells import cell_named
 from isornn.diagnosis import Monitor, findings, measure
 
 
@@ -115,6 +116,17 @@ def test_a_gradient_that_overflows_has_its_step():
     (value,) = (text for name, text in found.evidence.items() if "overflows float32" in name)
     layer = measure(rnn, torch.randn(200, 4, 3)).layers[0]
     assert int(value.split()[0]) == pytest.approx(88.7 / layer.backward.rate.number(), rel=0.2)
+
+
+def test_layers_above_are_given_outputs_that_are_no_states():
+    model = isornn.nn.RNN(cell_named("t_lstm"), 8, 8, num_layers=3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        for layer, (gain, output) in enumerate([(1e10, 1e-9), (1e30, 1.0), (1e20, 1.0)]):
+            model.gate_parameters("z", layer).input.copy_(gain * torch.eye(8))
+            model.gate_parameters("o", layer).biases[0].fill_(output)  # c tanh(o) of c = 5e9 is 5
+    assert "in state c of layer l2; in float64 it is finite" in first(model, torch.ones(6, 2, 8))
 
 
 class WithHead(nn.Module):

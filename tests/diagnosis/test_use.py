@@ -7,7 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 import isornn
 import known_models
-from isornn.capture.use import tensors_in
+from isornn.capture.batches import tensors_in
 from isornn.diagnosis import Monitor, findings, measure
 
 

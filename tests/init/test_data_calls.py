@@ -84,6 +84,28 @@ def test_a_batch_that_reaches_no_layer_is_refused_with_a_length_too(length):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+class TwoStates(nn.GRU):
+    def forward(self, x, hx=None):
+        output, last = super().forward(x, hx)
+        return output, (last, last)
+
+
+class Below(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.unreadable, self.above = TwoStates(3, 8), nn.GRU(8, 8)
+
+    def forward(self, x):
+        return self.above(self.unreadable(x)[0])[0]
+
+
+def test_a_first_layer_whose_calls_cannot_be_read_has_the_length_of_those_above():
+    starts = list[LayerStart]()
+    with pytest.warns(StandardisedInput, match="unreadable: its input is not known: it returns 2 states"):
+        critical_(Below(), batch=torch.randn(40, 4, 3), report=starts.append)
+    assert [(start.length, start.input is None) for start in starts] == [(40, True), (40, False)]
+
+
 class Normalised(nn.Module):
     """A recurrent layer behind a batch normalisation that has seen nothing yet."""
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from isornn.capture.use import Origin, tensors_in
-
-if TYPE_CHECKING:
-    from isornn.capture.calls import Call
+from isornn.capture.batches import tensors_in
+from isornn.capture.calls import Call
+from isornn.capture.origin import Origin
 
 _AXES = 3  # of a batch of sequences, and of the states of layers
 

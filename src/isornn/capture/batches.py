@@ -1,10 +1,11 @@
-"""A batch of any form, and the model run on it."""
+"""A batch of any form, the model run on it, and the tensors in what a model is given and gives."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,6 +13,9 @@ from torch.nn.utils.rnn import PackedSequence
 
 from isornn.capture.preserve import Unmeasurable
 from isornn.nn.wrappers import unwrapped
+
+_DEPTH = 6  # of containers and objects within an output
+_WITHOUT_TENSORS = (nn.Module, ModuleType, type, str, bytes, int, float, type(None))
 
 
 def check_batch(batch: Any) -> None:
@@ -93,3 +97,18 @@ def _binds(signature: inspect.Signature, *positional: Any, **named: Any) -> bool
     except TypeError:
         return False
     return True
+
+
+def tensors_in(value: Any, depth: int = _DEPTH) -> Iterator[Tensor]:
+    """All tensors within containers and the attributes of objects, but for modules of torch and Python, and classes."""
+    if isinstance(value, Tensor):
+        yield value
+    elif depth and not isinstance(value, _WITHOUT_TENSORS):
+        if isinstance(value, Mapping):
+            parts: Any = value.values()
+        elif isinstance(value, tuple | list | set):
+            parts = value
+        else:
+            parts = vars(value).values() if hasattr(value, "__dict__") else ()
+        for part in parts:
+            yield from tensors_in(part, depth - 1)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from isornn.capture.calls import Call, RecurrentModule
+from isornn.capture.calls import Call
+from isornn.capture.modules import RecurrentModule
 
 # How many unfinished sequences a call may continue: a loop may alternate between some.
 _OPEN = 32

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from isornn.capture.calls import Call, RecurrentModule, States, data_of
+from isornn.capture.calls import Call, States, data_of
+from isornn.capture.modules import RecurrentModule
 from isornn.nn.sequences import Sequences
 
 

@@ -72,7 +72,7 @@ def preserve_state(model: nn.Module, batch: Any = None) -> Iterator[None]:
                 module.training = False
                 _estimate_spectral_norms(module)
             for module in filter(_is_fresh_norm, model.modules()):
-                module.register_forward_pre_hook(_normalise_the_batch)
+                module.register_forward_pre_hook(_normalise_the_batch, with_kwargs=True)
             yield
     finally:
         random.setstate(python)
@@ -108,8 +108,8 @@ def _is_fresh_norm(module: nn.Module) -> bool:
     return fresh and not isinstance(module, nn.SyncBatchNorm)  # which needs other processes
 
 
-def _normalise_the_batch(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-    x = arguments[0]
+def _normalise_the_batch(module: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    x = next(iter((*positional, *named.values())))
     module.training = x.numel() > x.shape[1]  # one number has no variance
 
 

@@ -9,8 +9,9 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor, nn
 
-from isornn.capture.calls import Call, RecurrentModule, States
+from isornn.capture.calls import Call, States
 from isornn.capture.chains import chained, is_whole, joined_though_altered
+from isornn.capture.modules import RecurrentModule
 from isornn.capture.parts import CaptureError, Part, read_part
 from isornn.capture.rows import Run, discarded, returns_to_earlier, runs_of, steps_though_reordered
 from isornn.nn.sequences import Sequences, within
@@ -46,7 +47,7 @@ class CapturedSequence:
         cuts: times at which a call went on from a state without a gradient.
         goes_on: whether the first call did, from one that is not 0.
         altered: whether the model changes the gradient of a state that it passes on: see
-            `isornn.capture.use.changes_gradient`.
+            `isornn.capture.graph.changes_gradient`.
         precision: what the products of its calls are computed in.
         of_rows: by the times of ``of_ends``, for which sequences, (B,); ``None`` where a call's end is that of all.
     """
@@ -78,6 +79,33 @@ class CapturedSequence:
         known = self.sequences.lengths
         steps, batch = self.sequences.values.shape[:2]
         return torch.full((batch,), steps, device=self.output.device) if known is None else known
+
+    def longest(self, count: int) -> CapturedSequence:
+        """At most ``count`` of the sequences, the longest, the first of equals, as far as the longest of them goes."""
+        chosen = self.lengths.argsort(descending=True, stable=True)[:count]
+        steps, known = int(self.lengths[chosen[0]]), self.sequences.lengths
+
+        def in_time(values: Tensor) -> Tensor:
+            return values[:steps].index_select(1, chosen)
+
+        def by_layer(states: Sequence[States]) -> Sequence[States]:
+            return [tuple(state.index_select(0, chosen) for state in layer) for layer in states]
+
+        def at_ends(ends: Mapping[int, Sequence[States]]) -> Mapping[int, Sequence[States]]:
+            return {time: by_layer(states) for time, states in ends.items()}
+
+        own = self.sequences.with_values(in_time(self.sequences.values))
+        return replace(
+            self,
+            sequences=own if known is None else replace(own, lengths=known[chosen]),
+            previous=None if self.previous is None else self.previous[chosen],
+            initial=None if self.initial is None else by_layer(self.initial),
+            output=in_time(self.output),
+            ends=at_ends(self.ends),
+            of_output=None if self.of_output is None else in_time(self.of_output),
+            of_ends=None if self.of_ends is None else at_ends(self.of_ends),
+            of_rows=None if self.of_rows is None else {time: which[chosen] for time, which in self.of_rows.items()},
+        )
 
 
 @dataclass(frozen=True)

@@ -153,4 +153,4 @@ def _raised_by_the_model(error: Exception) -> bool:
         passed.append((trace.tb_frame.f_globals.get("__name__", ""), trace.tb_frame.f_code.co_name))
         trace = trace.tb_next
     ours = ("isornn.capture", "isornn.diagnosis")
-    return ("isornn.capture.calls", "capture") in passed and not passed[-1][0].startswith(ours)
+    return ("isornn.capture.run", "capture") in passed and not passed[-1][0].startswith(ours)

@@ -1,7 +1,7 @@
 """Measure the recurrent layers of a model on its user's data: gradients, states, weights; findings, and their fixes."""
 
+from isornn.diagnosis.apply_fixes import fix_
 from isornn.diagnosis.checks import KINDS, findings
-from isornn.diagnosis.diagnose import measure
 from isornn.diagnosis.facts import (
     Amplification,
     DefaultDraw,
@@ -18,7 +18,8 @@ from isornn.diagnosis.facts import (
     WeightFacts,
 )
 from isornn.diagnosis.finding import CANNOT_TELL, NOT_FINITE, Finding
-from isornn.diagnosis.fixes import fix_, orthogonal_by_gate_, redraw_, single_bias_
+from isornn.diagnosis.fixes import orthogonal_by_gate_, redraw_, single_bias_
+from isornn.diagnosis.measurement import measure
 from isornn.diagnosis.monitor import Monitor
 from isornn.diagnosis.records import (
     Diagnosis,

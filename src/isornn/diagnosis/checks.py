@@ -119,7 +119,7 @@ def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
 
 
 def _of_layer(layer: LayerDiagnosis) -> dict[Check, Finding]:
-    return {check: finding for check in CHECKS if (finding := check.find(layer, layer.length)) is not None}
+    return {check: finding for check in CHECKS if (finding := check.find(layer)) is not None}
 
 
 def _unexplained(found: Mapping[Check, Finding]) -> list[Finding]:

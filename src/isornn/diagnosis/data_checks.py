@@ -6,9 +6,10 @@ import math
 
 from isornn.diagnosis import advice, fixes
 from isornn.diagnosis.facts import Denormals, GateWeights
-from isornn.diagnosis.finding import BAR, Check, Finding
+from isornn.diagnosis.finding import Check, Finding
 from isornn.diagnosis.fixes import Fix
 from isornn.diagnosis.records import LayerDiagnosis, LayerInfo
+from isornn.diagnosis.retention import BAR
 from isornn.diagnosis.states import EDGE
 from isornn.diagnosis.weights import TOLERANCE, doubled_gates, equal, layer_evidence
 from isornn.init.layer_input import OFFSET, offset, uneven_scales
@@ -34,7 +35,7 @@ class UnnormalisedInput(Check):
     SMALL = math.exp(-BAR)
     UNLIKE = 10.0  # of the largest level of a sequence to the median one
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
         inputs, gates = layer.inputs, layer.weights.gates.values()
         read = [gate for gate in gates if 0 < gate.input_var <= self.LARGE**2]
         varying = math.sqrt(float(inputs.feature_stds.square().mean()))
@@ -105,7 +106,7 @@ class UnnormalisedState(Check):
     explains = frozenset({"saturated_forget_gate", "vanishing", "exploding", "amplified", "default_start"})
     LARGE = 10.0
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
         use = layer.use
         if use is None or use.carried or layer.info.layer or layer.info.direction or not _within_1(layer.info):
             return None
@@ -149,7 +150,7 @@ class Padding(Check):
     # One step in twenty; values that are often repeated anyway are as much so at the start.
     PADDED = 0.05
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
         inputs, info = layer.inputs, layer.info
         if info.layer > 0 or info.packed or inputs.padding - inputs.leading_padding <= self.PADDED:
             return None
@@ -175,7 +176,7 @@ class StackedOrthogonal(Check):
 
     kind = "stacked_orthogonal"
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
         stacked, gates = layer.weights.stacked_singular_values, layer.weights.gates
         own = {name: gate.singular_values for name, gate in gates.items() if len(gate.singular_values) > 0}
         loose = {name: values for name, values in own.items() if len(values) > 1 and not equal(values)}
@@ -201,7 +202,7 @@ class DoubledBias(Check):
 
     kind = "doubled_bias"
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
         name, drawn = layer.memory.gate, layer_evidence(layer)
         if name is None or drawn is None or name not in doubled_gates(layer.weights, layer.info.hidden):
             return None
@@ -235,7 +236,7 @@ class CostlyDenormals(Check):
 
     kind = "denormals"
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
         found = layer.denormals
         if found is None or not found.costly or layer.info.layer or layer.info.direction:
             return None

@@ -6,12 +6,15 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
 
-from isornn.capture.calls import RecurrentModule, as_tuple, marked
+from isornn.capture.calls import as_tuple
+from isornn.capture.modules import RecurrentModule
 from isornn.capture.preserve import preserve_state
+from isornn.capture.recorder import marked
 from isornn.capture.sequences import CapturedSequence
 from isornn.diagnosis.facts import Denormals
 from isornn.diagnosis.replay import LayerReplay
@@ -30,7 +33,8 @@ def denormals(
     log_norms: Sequence[Mapping[str, Tensor]],
     flushed: bool = False,
 ) -> Denormals | None:
-    """Count and time them; ``None`` where the measurements so far show none, or the module is not on a CPU.
+    """Count and time them; ``None`` where the measurements so far show none, the module is not on a CPU, or its
+    forward does not run on its input alone.
 
     Args:
         module, captured, replays: a module, its sequences and their replay.
@@ -41,25 +45,27 @@ def denormals(
     if device.type != "cpu" or dtype not in (torch.float32, torch.float64):
         return None
     pairs = zip(replays, log_norms, strict=True)
-    if not any(_fades(norms, one, dtype) or _has_denormals(one.replay.output, dtype) for one, norms in pairs):
+    if not any(_fades(norms, one, dtype) or _are_denormal(one.replay.output, dtype).any() for one, norms in pairs):
         return None
     own = _Pass(module, captured)
-    with preserve_state(module.module), marked([module.module]):
+    # Nobody asked for this pass, and a forward of the user's own may take more than the input.
+    with suppress(Exception), preserve_state(module.module), marked([module.module]):
         (gradients, states), seconds = _in_thread(own, 1, flush=False)
         _, flushed_seconds = _in_thread(own, 1, flush=True)
         if seconds > CLOSE * flushed_seconds:  # or another program slowed this one pass
             seconds = min(seconds, _in_thread(own, PASSES - 1, flush=False)[1])
             flushed_seconds = min(flushed_seconds, _in_thread(own, PASSES - 1, flush=True)[1])
-    return Denormals(
-        gradients=gradients,
-        states=states,
-        seconds=seconds,
-        flushed_seconds=flushed_seconds,
-        sequences=own.inputs.shape[1],
-        steps=len(own.inputs),
-        device=processor(),
-        flushed=flushed,
-    )
+        return Denormals(
+            gradients=gradients,
+            states=states,
+            seconds=seconds,
+            flushed_seconds=flushed_seconds,
+            sequences=own.inputs.shape[1],
+            steps=len(own.inputs),
+            device=processor(),
+            flushed=flushed,
+        )
+    return None
 
 
 def _fades(log_norms: Mapping[str, Tensor], one: LayerReplay, dtype: torch.dtype) -> bool:
@@ -68,12 +74,12 @@ def _fades(log_norms: Mapping[str, Tensor], one: LayerReplay, dtype: torch.dtype
     return bool((typical.isfinite() & (typical < math.log(torch.finfo(dtype).tiny))).any())
 
 
-def _has_denormals(values: Tensor, dtype: torch.dtype) -> bool:
-    return bool(((values != 0) & (values.abs() < torch.finfo(dtype).tiny)).any())
-
-
 def _share(values: Tensor) -> float:
-    return float(((values != 0) & (values.abs() < torch.finfo(values.dtype).tiny)).double().mean())
+    return float(_are_denormal(values, values.dtype).double().mean())
+
+
+def _are_denormal(values: Tensor, dtype: torch.dtype) -> Tensor:
+    return (values != 0) & (values.abs() < torch.finfo(dtype).tiny)
 
 
 class _Pass:
@@ -83,29 +89,22 @@ class _Pass:
     """
 
     def __init__(self, module: RecurrentModule, captured: CapturedSequence) -> None:
-        chosen = captured.lengths.argsort(descending=True, stable=True)[:SEQUENCES]
+        few = captured.longest(SEQUENCES)
         self.module: nn.Module = module.module
         self.steps_by_hand = module.steps_by_hand
         self.batch_first = bool(getattr(module.module, "batch_first", False))
-        stop = int(captured.lengths[chosen[0]])
-        steps = slice(max(0, stop - STEPS), stop)
-
-        def last(values: Tensor) -> Tensor:
-            return values[steps].index_select(1, chosen).detach()
-
-        self.inputs = last(captured.sequences.values)
-        ends = captured.ends[max(captured.ends)]
-        generator = torch.Generator().manual_seed(0)
-        if captured.of_output is None or captured.of_ends is None:
-            self.of_output = torch.zeros_like(last(captured.output))
+        self.inputs = few.sequences.values[-STEPS:].detach()
+        if few.of_output is None or few.of_ends is None:
+            generator = torch.Generator().manual_seed(0)
+            ends = few.ends[max(few.ends)]
+            self.of_output = torch.zeros_like(few.output[-STEPS:])
             self.of_final = [
-                torch.randn(len(ends), len(chosen), part.shape[-1], generator=generator, dtype=part.dtype)
-                for part in ends[0]
+                torch.randn(len(ends), *part.shape, generator=generator, dtype=part.dtype) for part in ends[0]
             ]
         else:
-            self.of_output = last(captured.of_output)
-            ends = captured.of_ends[max(captured.of_ends)]
-            self.of_final = [torch.stack([part[chosen] for part in parts]) for parts in zip(*ends, strict=True)]
+            ends = few.of_ends[max(few.of_ends)]
+            self.of_output = few.of_output[-STEPS:].detach()
+            self.of_final = [torch.stack(parts) for parts in zip(*ends, strict=True)]
 
     def __call__(self) -> tuple[Tensor, Tensor]:
         """The gradient with respect to the inputs, and the outputs."""

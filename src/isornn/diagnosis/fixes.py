@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from isornn.capture.calls import RecurrentModule, recurrent_modules
-from isornn.cells import Cell, Input, Spec, SpecError
-from isornn.diagnosis.advice import Advice
+from isornn.capture.modules import RecurrentModule, recurrent_modules
+from isornn.cells import Cell, Input, Spec
 from isornn.diagnosis.record import layer_name
 from isornn.diagnosis.records import LayerDiagnosis
-from isornn.diagnosis.weights import doubled_gates, too_few_to_tell, untrained_evidence, weight_facts
-from isornn.init.data import in_forward_order, redraw_for_batch_
+from isornn.diagnosis.weights import doubled_gates, weight_facts
+from isornn.init.data import redraw_for_batch_
 from isornn.init.naming import redraw_named
 from isornn.init.writing import check_settable
 from isornn.nn import draws
-from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable
+from isornn.nn.gate_tensors import RecurrentLayer, check_writable
 from isornn.nn.rnn import suffix
 from isornn.nn.spectral import parametrize_spectral_
 from isornn.theory.critical_points.point import critical
-
-if TYPE_CHECKING:
-    from isornn.diagnosis.finding import Finding
 
 Correction = Callable[..., str]
 _COMMENT = 77  # characters of a comment's line, after "# "
@@ -97,7 +93,7 @@ def redraw_(
     >>> redraw_(nn.GRU(3, 5), "GRU l0", 100)
     'drawn again by the critical start'
     """
-    found = _layer(model, layer)
+    found = layer_by_name(model, layer)
     check_writable(found)
     if not found.cell.pointwise:
         redraw_named("orthogonal", found, generator)
@@ -137,7 +133,7 @@ def orthogonal_by_gate_(model: nn.Module, layer: str, *, generator: torch.Genera
     >>> torch.allclose(z @ z.T, torch.eye(4), atol=1e-5)
     True
     """
-    found = _layer(model, layer)
+    found = layer_by_name(model, layer)
     name = "weight_hh" + ("" if isinstance(found.module, nn.RNNCellBase) else suffix(found.layer, found.direction))
     if parametrize.is_parametrized(found.module, name):
         parametrize.remove_parametrizations(found.module, name)
@@ -172,7 +168,7 @@ def single_bias_(model: nn.Module, layer: str, *, generator: torch.Generator | N
     >>> lstm.bias_hh_l0[4:8].tolist()
     [0.0, 0.0, 0.0, 0.0]
     """
-    found = _layer(model, layer)
+    found = layer_by_name(model, layer)
     check_writable(found)
     doubled = doubled_gates(weight_facts(found), found.hidden)
     for gate in doubled:
@@ -180,99 +176,21 @@ def single_bias_(model: nn.Module, layer: str, *, generator: torch.Generator | N
     return f"the second bias of {', '.join(doubled)} is 0 now"
 
 
-def fix_(
-    model: nn.Module, findings: Sequence[Finding], batch: Any = None, *, generator: torch.Generator | None = None
-) -> list[str]:
-    """Apply in place the corrections that findings name, layer by layer, where the layer is still as initialised.
-
-    Layers are corrected in the order in which the model calls them on the batch, so that each is drawn for what it
-    receives from those below as they then are.
-
-    A layer that is redrawn needs no other correction. Nothing is changed for findings about data, torch's modes or too
-    short sequences, where inputs are not normalised, which comes before a start that is drawn for them, in a layer that
-    looks trained (`untrained_evidence` finds nothing), and in one whose weights cannot be written to.
-
-    Args:
-        model: the model that was measured.
-        findings: of `findings`.
-        batch: what the model was measured on; without it inputs are taken as standardised.
-        generator: source of all draws; torch's global one if ``None``.
-
-    Returns:
-        What was changed, and what was not with the reason and what to do instead; a sentence for each layer or finding.
-
-    Raises:
-        ValueError: a finding's layer is not in the model.
-
-    >>> model = nn.RNN(4, 32, batch_first=True)
-    >>> from isornn.diagnosis import findings, measure
-    >>> batch = torch.randn(8, 60, 4)
-    >>> fix_(model, findings(measure(model, batch)), batch, generator=torch.Generator().manual_seed(0))
-    ['RNN l0: drawn again by the critical start for the input that it receives (default_start).']
-    """
-    done = []
-    raw = next((finding for finding in findings if finding.kind == "unnormalised_input"), None)
-    for name in _in_order(model, dict.fromkeys(finding.layer for finding in findings), batch):
-        own = [finding for finding in findings if finding.layer == name]
-        for finding in own:
-            left = f"{name or 'the whole model'}: left alone ({finding.kind})"
-            if isinstance(finding.fix, Advice):
-                done.append(f"{left}: {finding.fix.why}.")
-            elif finding.fix is None:
-                done.append(f"{left}: {finding.sentence}")
-        of_weights = [finding for finding in own if isinstance(finding.fix, Fix)]
-        if of_weights and raw is not None:
-            kinds = ", ".join(finding.kind for finding in of_weights)
-            done.append(
-                f"{name}: left alone ({kinds}): normalise the inputs of {raw.layer} first, then diagnose again."
-            )
-        elif of_weights:
-            done += [f"{name}: {sentence}." for sentence in _fixed(model, of_weights, batch, generator)]
-    return done
-
-
-def _in_order(model: nn.Module, names: Iterable[str | None], batch: Any) -> list[str | None]:
-    """Layers in forward order if a batch is given; the model as a whole and other modules last, in the given order."""
-    layers = [] if batch is None else [name for name, _ in _named(in_forward_order(model, batch))]
-    return sorted(names, key=lambda name: layers.index(name) if name in layers else len(layers))
-
-
-def _fixed(model: nn.Module, findings: Sequence[Finding], batch: Any, generator: torch.Generator | None) -> list[str]:
-    fixes = {finding.kind: finding.fix for finding in findings if isinstance(finding.fix, Fix)}
-    layer = _layer(model, next(iter(fixes.values())).layer)
-    kinds = ", ".join(fixes)
-    try:
-        facts = weight_facts(layer)
-        if untrained_evidence(facts) is None:
-            few = "it has too few weights to tell whether it is trained"
-            why = few if too_few_to_tell(facts) else "it looks trained, or has a start that is not known here"
-            return [f"left alone ({kinds}): {why}; a new start would throw away what it has learnt"]
-        redraw = next((fix for fix in fixes.values() if fix.function is redraw_), None)
-        if redraw is not None:
-            return [f"{redraw(model, batch, generator)} ({kinds})"]
-        return [
-            f"left alone ({kind}): {fix.choice}" if fix.choice else f"{fix(model, batch, generator)} ({kind})"
-            for kind, fix in fixes.items()
-        ]
-    except (ModuleError, SpecError) as refused:
-        return [f"left alone ({kinds}): {refused}"]
-
-
-def _layer(model: nn.Module, name: str) -> RecurrentLayer:
-    layers = dict(_named(recurrent_modules(model)))
+def layer_by_name(model: nn.Module, name: str) -> RecurrentLayer:
+    layers = dict(named_layers(recurrent_modules(model)))
     by_place = {layer.where: layer for layer in layers.values()}  # as `isornn.init.critical_` reports it
     if name not in layers | by_place:
         raise ValueError(f"layer: {name!r} is not allowed; the model has {', '.join(layers)}")
     return (layers | by_place)[name]
 
 
-def _named(modules: Iterable[RecurrentModule]) -> Iterator[tuple[str, RecurrentLayer]]:
+def named_layers(modules: Iterable[RecurrentModule]) -> Iterator[tuple[str, RecurrentLayer]]:
     for module in modules:
         for layer in module.layers:
             yield layer_name(module.name, module.kind, layer.layer, layer.direction), layer
 
 
-def redraw_fix(layer: LayerDiagnosis, length: int, trained: bool, *caveats: str) -> Fix:
+def redraw_fix(layer: LayerDiagnosis, trained: bool, *caveats: str) -> Fix:
     """`redraw_` for the input that the layer then receives; ``caveats`` are comments above it."""
     notes = [*caveats]
     if trained:
@@ -283,4 +201,4 @@ def redraw_fix(layer: LayerDiagnosis, length: int, trained: bool, *caveats: str)
         )
     if layer.memory.gate is not None and not layer.info.bias:
         notes.append("Its gates need biases: build it with bias=True.")
-    return Fix(redraw_, layer.info.name, (length,), tuple(notes), measured=True)
+    return Fix(redraw_, layer.info.name, (layer.length,), tuple(notes), measured=True)

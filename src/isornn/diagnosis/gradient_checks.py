@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import math
+from operator import itemgetter
 
 import torch
 
 from isornn.diagnosis import advice, fixes
-from isornn.diagnosis.finding import (
-    BAR,
-    CANNOT_TELL,
-    ERRORS,
-    Check,
-    Finding,
-    above,
-    positive,
-    rates,
-    retention,
-    weights,
-    xi,
-)
+from isornn.diagnosis.finding import CANNOT_TELL, Check, Finding
 from isornn.diagnosis.profiles import BEGINS_ANEW, MEASURABLE, separate
 from isornn.diagnosis.records import LayerDiagnosis
+from isornn.diagnosis.retention import BAR, ERRORS, retention
 from isornn.diagnosis.states import EDGE
 from isornn.diagnosis.weights import layer_evidence
-from isornn.formatting import counted, or_why, power_of_ten
+from isornn.formatting import counted, or_why, power_of_ten, with_error
+from isornn.theory import Quantity
 
 
 class Exploding(Check):
@@ -37,11 +28,11 @@ class Exploding(Check):
     kind = "exploding"
     explains = frozenset({"amplified"})
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
-        found, rate, leading = retention(layer, length), layer.backward.rate, layer.lyapunov.exponents[0]
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
+        found, rate, leading = retention(layer), layer.backward.rate, layer.lyapunov.exponents[0]
         if found is None or not found.explodes:
             return None
-        chaotic = positive(rate) and positive(leading)
+        chaotic = _range(rate)[0] > 0 and _range(leading)[0] > 0
         if not chaotic and found.measured <= BAR:
             return None
         how = f"nearby states do not keep diverging (Lyapunov exponent {or_why(leading)} per step)"
@@ -53,16 +44,16 @@ class Exploding(Check):
         trained = layer_evidence(layer) is None
         return self.finding(
             layer,
-            f"The gradient explodes: over {length} steps its norm grows by a factor of {found.ratio}; {how}.",
+            f"The gradient explodes: over {layer.length} steps its norm grows by a factor of {found.ratio}; {how}.",
             {
                 **found.evidence("2^10"),
                 **_overflow(layer),
-                **rates(layer),
+                **_rates(layer),
                 "leading Lyapunov exponent": f"{or_why(leading)} (bar: above 0 by {ERRORS} errors, or a gradient above "
                 "2^10 within the measured steps)",
-                **weights(layer),
+                **_weights(layer),
             },
-            advice.clip() if trained else fixes.redraw_fix(layer, length, trained),
+            advice.clip() if trained else fixes.redraw_fix(layer, trained),
         )
 
 
@@ -91,7 +82,7 @@ class Amplified(Check):
 
     kind = "amplified"
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
         found = layer.amplification
         log, error = (None, None) if found is None else (found.log.number(), found.log.error())
         if found is None or log is None or error is None or log - ERRORS * error <= BAR:
@@ -107,10 +98,10 @@ class Amplified(Check):
             f"that of {entering}.",
             {
                 "gradient relative to what enters": f"{ratio}, ln of it {or_why(found.log)} (bar: 2^10)",
-                **rates(layer),
-                **weights(layer),
+                **_rates(layer),
+                **_weights(layer),
             },
-            advice.clip() if trained else fixes.redraw_fix(layer, length, trained),
+            advice.clip() if trained else fixes.redraw_fix(layer, trained),
         )
 
 
@@ -122,8 +113,8 @@ class DefaultStart(Check):
 
     CAVEAT = "Where the last few steps predict the target (isornn memory measures it), the default often trains faster."
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
-        draw, found = layer.weights.recurrent_default, retention(layer, length)
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
+        draw, found = layer.weights.recurrent_default, retention(layer)
         if draw is None or not draw.likely or found is None or not found.vanishes:
             return None
         # Of parametrised weights, whose training shows in other tensors, this very law is the evidence.
@@ -132,14 +123,14 @@ class DefaultStart(Check):
         return self.finding(
             layer,
             f"The weights have torch's default initialisation, and the gradient vanishes: {found.against_one}; "
-            f"{xi(layer)}.",
+            f"{_xi(layer)}.",
             {
                 "recurrent entries": f"all within ±{bound}; distance {draw.distance:.2g} from the uniform law, which "
                 f"{draw.p_value:.2g} of such draws exceed (bar: 0.001)",
                 **found.evidence("2^-10"),
-                **rates(layer),
+                **_rates(layer),
             },
-            fixes.redraw_fix(layer, length, trained, self.CAVEAT),
+            fixes.redraw_fix(layer, trained, self.CAVEAT),
         )
 
 
@@ -159,11 +150,11 @@ class SaturatedForgetGate(Check):
     # Closed at every fourth step, it resets a unit after four of them on average, whatever it does in between.
     CLOSED = 0.25
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
         name, scales = layer.memory.gate, layer.memory.time_constants
         if name is None or scales is None or name not in layer.gates:
             return None
-        gate, found = layer.gates[name], retention(layer, length)
+        gate, found, length = layer.gates[name], retention(layer), layer.length
         reset, resetting, retaining = gate.closed, f"below {EDGE}", f"above {1 - EDGE}"
         if layer.memory.sign < 0:
             reset, resetting, retaining = gate.open, retaining, resetting
@@ -192,9 +183,9 @@ class SaturatedForgetGate(Check):
                 f"pre-activation of {name}": f"mean {gate.pre_activation_mean:.3g}, "
                 f"standard deviation {gate.pre_activation_std:.3g}",
                 **({} if found is None else found.evidence("2^-10")),
-                **weights(layer),
+                **_weights(layer),
             },
-            fixes.redraw_fix(layer, length, layer_evidence(layer) is None),
+            fixes.redraw_fix(layer, layer_evidence(layer) is None),
         )
 
 
@@ -203,15 +194,15 @@ class Vanishing(Check):
 
     kind = "vanishing"
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
-        found = retention(layer, length)
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
+        found = retention(layer)
         if found is None or not found.vanishes:
             return None
         return self.finding(
             layer,
-            f"The gradient vanishes: {found.against_one}, below 1/1024; {xi(layer)}.",
-            {**found.evidence("2^-10"), **rates(layer), **weights(layer)},
-            fixes.redraw_fix(layer, length, layer_evidence(layer) is None),
+            f"The gradient vanishes: {found.against_one}, below 1/1024; {_xi(layer)}.",
+            {**found.evidence("2^-10"), **_rates(layer), **_weights(layer)},
+            fixes.redraw_fix(layer, layer_evidence(layer) is None),
         )
 
 
@@ -234,17 +225,16 @@ class EdgeOfChaos(Check):
     # e-foldings of the norm over the length.
     LOST = 2.0
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
-        found, drawn, leading = retention(layer, length), layer_evidence(layer), layer.lyapunov.exponents[0]
-        memories = (layer.memory, *layer.memory.others)
-        kept = [memory.through_gates for memory in memories if memory.through_gates is not None]
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
+        found, drawn, leading = retention(layer), layer_evidence(layer), layer.lyapunov.exponents[0]
+        through = [memory.through_gates for memory in (layer.memory, *layer.memory.others)]
+        kept = [(number, one) for one in through if one is not None and (number := one.number()) is not None]
         if drawn is None or found is None or not kept or not found.conclusive or found.explodes:
             return None
-        gates = max(kept, key=lambda one: one.number() or -math.inf)
-        number, error = gates.number(), gates.error() or 0.0
-        if number is None or number + ERRORS * error >= -BAR or found.log + ERRORS * found.error < -self.LOST:
+        number, gates = max(kept, key=itemgetter(0))
+        if number + ERRORS * (gates.error() or 0.0) >= -BAR or found.log + ERRORS * found.error < -self.LOST:
             return None
-        if not above(leading, -self.LOST / length):
+        if not _range(leading)[1] >= -self.LOST / layer.length:
             return None
         alone = power_of_ten(number / math.log(10))
         return self.finding(
@@ -253,15 +243,15 @@ class EdgeOfChaos(Check):
             f"alone it would be {alone}. Recurrent matrices pass it on (Lyapunov exponent {or_why(leading)} per step), "
             "as long as neither their weights nor the input change much.",
             {
-                f"gradient through gates alone after {length} steps relative to one": f"{alone}, ln of it "
+                f"gradient through gates alone after {layer.length} steps relative to one": f"{alone}, ln of it "
                 f"{or_why(gates)} (bar: 2^-10, e^{-BAR:.3g})",
                 **found.evidence(f"above e^-{self.LOST:g}, and not above 2^10"),
-                **rates(layer),
-                "leading Lyapunov exponent": f"{or_why(leading)} (bar: -{self.LOST / length:.2g}, within {ERRORS} "
-                "errors)",
+                **_rates(layer),
+                "leading Lyapunov exponent": f"{or_why(leading)} (bar: -{self.LOST / layer.length:.2g}, within "
+                f"{ERRORS} errors)",
                 "weights": f"as initialised: {drawn}",
             },
-            fixes.redraw_fix(layer, length, trained=False),
+            fixes.redraw_fix(layer, trained=False),
         )
 
 
@@ -270,8 +260,8 @@ class TooShort(Check):
 
     kind = CANNOT_TELL
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
-        found, steps = retention(layer, length), layer.info.steps
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
+        found, length, steps = retention(layer), layer.length, layer.info.steps
         if found is not None and found.conclusive:
             return None
         rate = f"rate: {layer.backward.rate.reason()}"
@@ -293,3 +283,31 @@ class TooShort(Check):
             {"steps measured": f"{steps} (bar: half the length, {length / 2:g})", "gradient": why},
             None,
         )
+
+
+def _rates(layer: LayerDiagnosis) -> dict[str, str]:
+    """Growth per step, and xi, as fitted."""
+    backward = layer.backward
+    return {"growth of ln gradient per step": or_why(backward.rate), "xi in steps": or_why(backward.xi)}
+
+
+def _xi(layer: LayerDiagnosis) -> str:
+    """As a clause."""
+    xi = layer.backward.xi
+    return f"the time scale xi is {with_error(xi)} steps" if not xi.reason() else f"xi has no value: {xi.reason()}"
+
+
+def _weights(layer: LayerDiagnosis) -> dict[str, str]:
+    """Whether they are as initialised, as evidence."""
+    found = layer_evidence(layer)
+    return {"weights": "trained, or no trace of an initialisation" if found is None else f"as initialised: {found}"}
+
+
+def _range(quantity: Quantity) -> tuple[float, float]:
+    """Two errors below and above it; an error that is not known, as from few steps, counts as 0. NaN without a number,
+    which is beyond no bar."""
+    number, error = quantity.number(), quantity.error()
+    if number is None or error is None:
+        return math.nan, math.nan
+    margin = ERRORS * error if math.isfinite(error) else 0.0
+    return number - margin, number + margin

@@ -12,7 +12,8 @@ from operator import add
 import torch
 from torch import Tensor
 
-from isornn.capture.calls import RecurrentModule, States
+from isornn.capture.calls import States
+from isornn.capture.modules import RecurrentModule
 from isornn.capture.sequences import CapturedSequence
 from isornn.diagnosis.cotangents import Cotangent, LossCotangent, Scaled
 from isornn.diagnosis.facts import Amplification, Profile

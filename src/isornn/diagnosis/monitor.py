@@ -10,12 +10,13 @@ from typing import Any, Protocol
 import numpy as np
 from torch import nn
 
-from isornn.capture.calls import RecurrentModule, recurrent_modules
+from isornn.capture.modules import RecurrentModule, recurrent_modules
 from isornn.cells.arguments import whole_number
 from isornn.diagnosis.facts import Denormals
 from isornn.diagnosis.record import layer_name
+from isornn.diagnosis.step_recorder import RecordedStep, StepRecorder
 from isornn.diagnosis.training_record import TrainingRecord
-from isornn.diagnosis.training_step import RecordedStep, StepMeasurement, StepRecorder, measure_step
+from isornn.diagnosis.training_step import StepMeasurement, measure_step
 from isornn.modes import flushes_denormals, usual_modes
 
 EVERY = 100

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from isornn.capture.calls import Call, RecurrentModule, States, data_of
+from isornn.capture.calls import Call, States, data_of
+from isornn.capture.modules import RecurrentModule
 from isornn.capture.parts import CaptureError
 from isornn.capture.sequences import CapturedSequence, longest_sequence
 from isornn.diagnosis.replay import initial_states
 from isornn.nn.gate_tensors import RecurrentLayer
-from isornn.nn.layer_step import LayerStep, cast, gate_inputs, own_time
+from isornn.nn.layer_step import LayerStep, cast, gate_inputs, upwards
 from isornn.nn.stepped import stepped
 
 
@@ -101,25 +102,19 @@ def first_step(values: Tensor, *, backwards: bool = False) -> str:
 @torch.no_grad()
 def _in_layers(module: RecurrentModule, found: CapturedSequence) -> str:
     """The first layer, in the module's dtype, whose states are not finite, and whether float64 would hold them."""
-    dtype, sequences = found.precision, found.sequences
-    for depth in range(1 + max(layer.layer for layer in module.layers)):
-        outputs = []
-        for number, layer in enumerate(module.layers):
-            if layer.layer != depth:
-                continue
-            own = own_time(sequences, sequences.values, layer.direction)
-            initial = None if found.initial is None else found.initial[number]
-            states = _states(layer, gate_inputs(layer, own.to(dtype), found.previous), initial, dtype)
-            broken = _broken(layer, states)
-            if broken:
-                return f"{broken}{_in_double(layer, own, found, initial, dtype)}"
-            outputs.append(own_time(sequences, states[0], layer.direction))
-        sequences = sequences.with_values(sequences.ended(torch.cat(outputs, -1)))
+    dtype = found.precision
+    for number, one in enumerate(upwards(module.layers, found.sequences)):
+        initial = None if found.initial is None else found.initial[number]
+        step = LayerStep.of(one.layer)
+        states = _states(step, gate_inputs(one.layer, one.inputs.to(dtype), found.previous), initial, dtype)
+        broken = _broken(one.layer, states)
+        if broken:
+            return f"{broken}{_in_double(one.layer, one.inputs, found, initial, dtype)}"
+        one.output = step.shown(states)
     return first_step(found.output)
 
 
-def _states(layer: RecurrentLayer, x: Tensor, initial: States | None, dtype: torch.dtype) -> list[Tensor]:
-    step = LayerStep.of(layer)
+def _states(step: LayerStep, x: Tensor, initial: States | None, dtype: torch.dtype) -> list[Tensor]:
     first = [part.to(dtype) for part in initial_states(step, x, initial)]
     return list(stepped(step.cell, step.layout, x, step.pointwise(x), cast(step.weights, dtype), first))
 
@@ -142,7 +137,8 @@ def _in_double(
 ) -> str:
     if dtype == torch.float64:
         return ""
-    double = _states(layer, gate_inputs(layer, own, found.previous).double(), initial, torch.float64)
+    x = gate_inputs(layer, own, found.previous).double()
+    double = _states(LayerStep.of(layer), x, initial, torch.float64)
     sizes = torch.stack([values.abs().max() for values in double])
     if not bool(sizes.isfinite().all()):
         return ""

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from isornn.capture.calls import RecurrentModule, States
+from isornn.capture.calls import States
+from isornn.capture.modules import RecurrentModule
 from isornn.capture.sequences import CapturedSequence
 from isornn.cells import Values
 from isornn.diagnosis.records import ReplayCheck
 from isornn.nn.gate_tensors import RecurrentLayer
-from isornn.nn.layer_step import LayerStep, cast, gate_inputs, own_time
+from isornn.nn.layer_step import LayerStep, cast, gate_inputs, own_time, upwards
 from isornn.nn.recurrence import recurrence
-from isornn.nn.sequences import Sequences, within
+from isornn.nn.sequences import within
 from isornn.nn.stepped import stepped
 
 if TYPE_CHECKING:
@@ -192,36 +193,27 @@ def replay_module(module: RecurrentModule, captured: CapturedSequence) -> list[L
     Raises:
         ReplayError: a replay does not reproduce what the module returned.
     """
-    sequences, done = captured.sequences, list[LayerReplay]()
-    dtype = captured.precision
-    depth = 1 + max(layer.layer for layer in module.layers)
+    done = list[LayerReplay]()
+    dtype, top = captured.precision, max(layer.layer for layer in module.layers)
     numbers = sum(len(layer.cell.gates) * layer.hidden for layer in module.layers)
-    keep = 8 * sequences.values.shape[:2].numel() * numbers <= _KEPT
-    for number in range(depth):
-        outputs = []
-        for layer in (layer for layer in module.layers if layer.layer == number):
-            own = own_time(sequences, sequences.values, layer.direction)
-            with torch.no_grad():
-                x = gate_inputs(layer, own, captured.previous)
-            step = LayerStep.of(layer)
-            initial = initial_states(step, x, None if captured.initial is None else captured.initial[len(done)])
-            replay = Replay.of(step, x, captured.lengths, initial, keep)
-            ends = {time: states[len(done)] for time, states in captured.ends.items()}
-            returned = None
-            if number == depth - 1:
-                part = captured.output.chunk(module.directions, -1)[layer.direction]
-                returned = own_time(sequences, part, layer.direction)
-            rounded = partial(_rounded_inputs, layer, captured, tuple(done), dtype)
-            check = _check(layer, replay, ends, returned, dtype, rounded)
-            done.append(LayerReplay(layer, replay, check, own))
-            outputs.append(own_time(sequences, replay.output, layer.direction))
-        sequences = _of_layers(outputs, sequences)
+    keep = 8 * captured.sequences.values.shape[:2].numel() * numbers <= _KEPT
+    for number, one in enumerate(upwards(module.layers, captured.sequences)):
+        layer = one.layer
+        with torch.no_grad():
+            x = gate_inputs(layer, one.inputs, captured.previous)
+        step = LayerStep.of(layer)
+        initial = initial_states(step, x, None if captured.initial is None else captured.initial[number])
+        replay = Replay.of(step, x, captured.lengths, initial, keep)
+        ends = {time: states[number] for time, states in captured.ends.items()}
+        returned = None
+        if layer.layer == top:
+            part = captured.output.chunk(module.directions, -1)[layer.direction]
+            returned = own_time(captured.sequences, part, layer.direction)
+        rounded = partial(_rounded_inputs, layer, captured, tuple(done), dtype)
+        check = _check(layer, replay, ends, returned, dtype, rounded)
+        done.append(LayerReplay(layer, replay, check, one.inputs))
+        one.output = replay.output
     return done
-
-
-def _of_layers(outputs: list[Tensor], sequences: Sequences) -> Sequences:
-    """What the layers above are given: the outputs of one layer's directions, 0 behind each sequence's end."""
-    return sequences.with_values(sequences.ended(torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]))
 
 
 @torch.no_grad()
@@ -229,17 +221,12 @@ def _rounded_inputs(
     layer: RecurrentLayer, captured: CapturedSequence, replays: Sequence[LayerReplay], dtype: torch.dtype
 ) -> Tensor:
     """What the layer is given where all those below it compute in ``dtype``, one on the results of the other."""
-    sequences = captured.sequences
-    for number in range(layer.layer):
-        outputs = []
-        for below in (one for one in replays if one.layer.layer == number):
-            own = own_time(sequences, sequences.values, below.layer.direction)
-            results = _in_dtype(below.replay, gate_inputs(below.layer, own, captured.previous), dtype)
-            output = torch.cat([values[0 if below.replay.step.gives_state else -1] for _, values in results])
-            outputs.append(own_time(sequences, output, below.layer.direction))
-        sequences = _of_layers(outputs, sequences)
-    own = own_time(sequences, sequences.values, layer.direction)
-    return gate_inputs(layer, own, captured.previous)
+    below = [one for one in replays if one.layer.layer < layer.layer]
+    passes = upwards([*(one.layer for one in below), layer], captured.sequences)
+    for known, one in zip(below, passes, strict=False):
+        results = _in_dtype(known.replay, gate_inputs(one.layer, one.inputs, captured.previous), dtype)
+        one.output = torch.cat([known.replay.step.shown(values) for _, values in results])
+    return gate_inputs(layer, next(passes).inputs, captured.previous)
 
 
 def initial_states(step: LayerStep, x: Tensor, given: States | None) -> States:

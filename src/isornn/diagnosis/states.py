@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,7 +13,8 @@ from isornn.cells.graph import INPUT, Leaf
 from isornn.cells.roles import LeafValues, RetainedState, roles_of
 from isornn.diagnosis.facts import GateActivity, InputFacts, Memory, StateMoments
 from isornn.diagnosis.record import single, thinned
-from isornn.diagnosis.replay import Replay, spans
+from isornn.diagnosis.replay import CHUNK, Replay, spans
+from isornn.init.layer_input import are_constant
 from isornn.nn.sequences import within
 from isornn.theory import Quantity
 from isornn.theory.reasons import NOTHING_LEFT
@@ -35,7 +35,7 @@ def input_facts(x: Tensor, lengths: Tensor) -> InputFacts:
     before = x.new_zeros(1, batch, features, dtype=torch.float64)
     shared = in_time = largest = 0.0
     counts = within(lengths, steps).sum(1)
-    for start, stop in spans(steps, 64):
+    for start, stop in spans(steps, CHUNK):
         inside = torch.arange(start, stop, device=x.device).unsqueeze(1) < lengths
         now = torch.where(inside.unsqueeze(-1), x[start:stop].double(), 0.0)
         own = now.square().sum(1)
@@ -72,12 +72,11 @@ def input_facts(x: Tensor, lengths: Tensor) -> InputFacts:
 def _variances(x: Tensor, lengths: Tensor, means: Tensor) -> Tensor:
     """Of every feature about its mean; 0 of a constant, of which rounding may leave something."""
     total = torch.zeros_like(means)
-    for start, stop in spans(len(x), 64):
+    for start, stop in spans(len(x), CHUNK):
         inside = torch.arange(start, stop, device=x.device).unsqueeze(1) < lengths
         total += torch.where(inside.unsqueeze(-1), x[start:stop].double() - means, 0.0).square().sum((0, 1))
     variances = total / int(lengths.clamp(max=len(x)).sum())
-    rounding = torch.finfo(x.dtype).eps / 2 if x.is_floating_point() else 0.0
-    return torch.where(variances <= (rounding * means).square(), 0.0, variances)
+    return torch.where(are_constant(means, variances, x.dtype), 0.0, variances)
 
 
 def _repeated(x: Tensor) -> tuple[float, float]:
@@ -105,14 +104,14 @@ def gates_and_memory(replay: Replay, length: int) -> tuple[dict[str, GateActivit
     sums = {gate: _Sums() for gate in gates}
     totals: list[Tensor | float] = [0.0] * len(retained)
     logs: list[Tensor | float] = [0.0] * len(retained)
-    for (leaves, inside), (start, stop) in zip(_leaves(replay), spans(replay.steps, 64), strict=True):
+    for leaves, inside in _leaves(replay):
         for gate, collected in sums.items():
-            collected.add(inside(leaves(Leaf("gate", gate))), inside(gates[gate].value(leaves)))
+            collected.add(_rows(inside, leaves(Leaf("gate", gate))), _rows(inside, gates[gate].value(leaves)))
         for number, state in enumerate(retained):
             coefficient = state.coefficient(leaves)
-            totals[number] = totals[number] + inside(coefficient).sum(0).cpu()
-            within = replay.inside[start:stop].unsqueeze(-1)
-            logs[number] = logs[number] + torch.where(within, coefficient.abs().log(), 0.0).sum(0).cpu()
+            totals[number] = totals[number] + _rows(inside, coefficient).sum(0).cpu()
+            of_steps = torch.where(inside.unsqueeze(-1), coefficient.abs().log(), 0.0)
+            logs[number] = logs[number] + of_steps.sum(0).cpu()
     activities = {gate: collected.activity() for gate, collected in sums.items()}
     means = [torch.as_tensor(total) / int(replay.lengths.sum()) for total in totals]
     per_step = [torch.as_tensor(total) / replay.lengths.unsqueeze(1).cpu() for total in logs]
@@ -151,13 +150,11 @@ def _through_gates(per_step: Tensor, length: int) -> Quantity:
     return single(float(total), error, {NOTHING_LEFT: bool(total.isinf())})
 
 
-def _leaves(replay: Replay) -> Iterator[tuple[LeafValues, Callable[[Tensor], Tensor]]]:
-    """The leaves of the cell's graph on the replay, some steps at a time, and what cuts values to those of a sequence.
-
-    Cut, they are (rows, N).
-    """
+def _leaves(replay: Replay) -> Iterator[tuple[LeafValues, Tensor]]:
+    """The leaves of the cell's graph on the replay, some steps at a time, and (steps, B) whether these are of the
+    sequences."""
     step = replay.step
-    for start, stop in spans(replay.steps, 64):
+    for start, stop in spans(replay.steps, CHUNK):
         x = replay.inputs[start:stop].double()
         states = tuple(values[start:stop] for values in replay.states)
         u = replay.pre_activations(start, stop)
@@ -167,13 +164,12 @@ def _leaves(replay: Replay) -> Iterator[tuple[LeafValues, Callable[[Tensor], Ten
             known |= {Leaf(kind, name): value for name, value in zip(step.cell.states, values, strict=True)}
         known |= {Leaf("gate", name): getattr(u, name) for name in step.cell.gates}
         known |= {Leaf("parameter", name): getattr(u, name) for name in step.cell.parameters}
-        inside = replay.inside[start:stop]
-        whole = bool(inside.all())
-        yield known.__getitem__, partial(_rows, None if whole else inside)
+        yield known.__getitem__, replay.inside[start:stop]
 
 
-def _rows(inside: Tensor | None, values: Tensor) -> Tensor:
-    return values.flatten(0, 1) if inside is None else values[inside]
+def _rows(inside: Tensor, values: Tensor) -> Tensor:
+    """(rows, N) of values (steps, B, N)."""
+    return values.flatten(0, 1) if bool(inside.all()) else values[inside]
 
 
 class _Sums:

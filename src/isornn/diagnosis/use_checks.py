@@ -15,7 +15,7 @@ from isornn.formatting import counted
 class OfUse(Check):
     """A check of a module, which is reported for its first layer."""
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
         if layer.use is None or layer.info.layer or layer.info.direction:
             return None
         return self.found(layer, layer.use)
@@ -242,11 +242,11 @@ class Truncated(Check):
 
     kind = "truncated"
 
-    def find(self, layer: LayerDiagnosis, length: int) -> Finding | None:
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
         use, window = layer.use, 0
         if use is not None and (len(use.windows) > 1 or (use.carried and not use.attached)):
             window = max(use.windows)
-        if not 0 < window < length:
+        if not 0 < window < layer.length:
             return None
         memory = max((layer.memory, *layer.memory.others), key=lambda one: retaining(one, window))
         share, median = retaining(memory, window), median_time(memory)

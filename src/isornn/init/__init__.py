@@ -15,10 +15,11 @@ of `isornn.nn`, and any module that contains such. Everything else in the module
 
 from __future__ import annotations
 
-from isornn.init.data import LayerStart, StandardisedInput, UnnormalisedInput
+from isornn.init.data import LayerStart
 from isornn.init.estimate import spec_of
 from isornn.init.flossing import Flossed, gradient_flossing_
 from isornn.init.in_use import doubled_chrono_, forget_bias_3_, forget_bias_3_to_6_, stacked_orthogonal_
+from isornn.init.input_warnings import StandardisedInput, UnnormalisedInput
 from isornn.init.starts import (
     apply_,
     chrono_,

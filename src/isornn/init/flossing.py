@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 from isornn.cells import SpecError
 from isornn.cells.arguments import check_generator, whole_number
-from isornn.init.data import Received, in_forward_order, inputs_of, received_by
+from isornn.init.received import Received, in_forward_order, inputs_of, received_by
 from isornn.init.writing import Module, all_or_nothing
 from isornn.modes import unhindered
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer

@@ -104,7 +104,7 @@ class LayerInput:
         (tensor([2.], dtype=torch.float64), 1.0, 1.0, -1.0)
         """
         inside = within(lengths.to(x.device), len(x))
-        rounding = torch.finfo(x.dtype).eps / 2 if x.is_floating_point() else 0.0
+        dtype = x.dtype
         x = torch.where(inside.unsqueeze(-1), x.double(), 0.0)
         wrong = (~x.isfinite().all(-1)).nonzero()  # (step, sequence), the first steps first
         if len(wrong):
@@ -115,8 +115,7 @@ class LayerInput:
         count, links = int(inside.sum()), int(inside[1:].sum())
         means = x.sum((0, 1)) / count
         moved = torch.where(inside.unsqueeze(-1), x - means, 0.0)
-        # A feature that is constant, or a constant that was computed, does not vary.
-        moved = torch.where(moved.square().sum((0, 1)) / count <= (rounding * means).square(), 0.0, moved)
+        moved = torch.where(are_constant(means, moved.square().sum((0, 1)) / count, dtype), 0.0, moved)
         variances = moved.square().sum((0, 1)) / count
         total, facts = float(variances.sum()), (means.cpu(), variances.sqrt().cpu())
         if total == 0:
@@ -125,6 +124,12 @@ class LayerInput:
         if rows.shape[-1] > _WIDE:  # a covariance costs rows D^2
             rows = rows[:: -(-len(rows) // _ROWS)]
         return LayerInput(*facts, total / x.shape[-1], _tails(rows), after / total, _usual(rows))
+
+
+def are_constant(means: Tensor, variances: Tensor, dtype: torch.dtype) -> Tensor:
+    """Which features (D,) do not vary: constants, and constants that were computed in ``dtype``, but for rounding."""
+    rounding = torch.finfo(dtype).eps / 2 if dtype.is_floating_point else 0.0
+    return variances <= (rounding * means).square()
 
 
 def offset(means: Tensor, deviations: Tensor, *, each: bool) -> float:

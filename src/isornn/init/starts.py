@@ -8,7 +8,8 @@ from typing import Any, Literal
 import torch
 
 from isornn.cells import Cell, Input, Spec, SpecError
-from isornn.init.data import Report, StandardisedInput, start_for_batch_
+from isornn.init.data import Report, start_for_batch_
+from isornn.init.input_warnings import StandardisedInput
 from isornn.init.naming import draw_named
 from isornn.init.writing import Module, set_layers
 from isornn.nn.gate_tensors import RecurrentLayer

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from isornn.capture.calls import recurrent_modules
+from isornn.capture.modules import recurrent_modules
 from isornn.cells.errors import brief
 from isornn.diagnosis.weights import too_few_to_tell, untrained_evidence, weight_facts
 from isornn.init import LayerStart, critical_

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from isornn.capture.calls import is_captured
 from isornn.capture.preserve import preserve_state
+from isornn.capture.recorder import is_captured
 from isornn.diagnosis.monitor import EVERY, Log, Monitor, Writer
 from isornn.diagnosis.target import Target
 from isornn.diagnosis.training_record import TrainingRecord

@@ -1,9 +1,9 @@
-"""One layer and direction of a recurrent module, torch's or ours, as a function of one step in float64."""
+"""The layers and directions of a recurrent module, torch's or ours: one step of each in float64, and their order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -98,7 +98,10 @@ class LayerStep:
         """
         x = inputs.double()
         first = tuple(x.new_zeros(x.shape[1], size) for size in self.sizes)
-        found = stepped(self.cell, self.layout, x, self.pointwise(x), self.weights, first)
+        return self.shown(stepped(self.cell, self.layout, x, self.pointwise(x), self.weights, first))
+
+    def shown(self, found: Sequence[Tensor]) -> Tensor:
+        """Of all that steps give, the states and what is shown of them where that is no state: the outputs."""
         return found[0] if self.gives_state else found[-1]
 
     @property
@@ -161,3 +164,32 @@ def gate_inputs(layer: RecurrentLayer, x: Tensor, previous: Tensor | None) -> Te
     if isinstance(layer.module, RNN):
         return layer.module.gate_inputs(x, layer.layer, layer.direction, previous)
     return x
+
+
+@dataclass
+class LayerPass:
+    """One layer and direction that a module's sequences go through, in its own order of steps.
+
+    Args:
+        layer: which.
+        inputs: (T, B, D), those of the module or what the layers below made of them.
+        output: (T, B, .), to be set by the caller of `upwards`.
+    """
+
+    layer: RecurrentLayer
+    inputs: Tensor
+    output: Tensor | None = None
+
+
+def upwards(layers: Sequence[RecurrentLayer], sequences: Sequences) -> Iterator[LayerPass]:
+    """Every layer and direction from the bottom. Each one's output, which the caller sets before it asks for the next,
+    is the input of those above, 0 behind the sequences' ends; that of the uppermost is not read."""
+    top = max(layer.layer for layer in layers)
+    for depth in range(1 + top):
+        own = [layer for layer in layers if layer.layer == depth]
+        passes = [LayerPass(layer, own_time(sequences, sequences.values, layer.direction)) for layer in own]
+        yield from passes
+        if depth < top:
+            outputs = [own_time(sequences, one.output, one.layer.direction) for one in passes if one.output is not None]
+            whole = torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]  # which a copy of would be as large
+            sequences = sequences.with_values(sequences.ended(whole))

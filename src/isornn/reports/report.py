@@ -15,7 +15,7 @@ from torch import nn
 
 from isornn.cells.errors import brief
 from isornn.diagnosis import Diagnosis, Finding, findings, fix_, measure
-from isornn.diagnosis.diagnose import Progress
+from isornn.diagnosis.measurement import Progress
 from isornn.diagnosis.reading import diagnosis_from_json, findings_from_json
 from isornn.diagnosis.target import Target
 from isornn.extras import require

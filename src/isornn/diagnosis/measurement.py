@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,12 +12,14 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from isornn.capture.axes import reshaped_input
-from isornn.capture.calls import Call, Captured, RecurrentModule, as_called, capture, data_of, recurrent_modules
+from isornn.capture.calls import Call, data_of
+from isornn.capture.modules import RecurrentModule, as_called, recurrent_modules
 from isornn.capture.parts import CaptureError
 from isornn.capture.read import reads_repeated_end, reads_reverse_at_its_start, state_sizes, unread_shorter
+from isornn.capture.run import Captured, capture
 from isornn.capture.sequences import ALTERED, CapturedSequence, all_inputs, longest_sequence
 from isornn.capture.use import reads_batch, restarts
-from isornn.cells import Cell, Spec, SpecError, full_name
+from isornn.cells import Cell, full_name
 from isornn.cells.arguments import seeded, whole_number
 from isornn.diagnosis.cotangents import LastOutput
 from isornn.diagnosis.denormals import denormals
@@ -27,22 +28,16 @@ from isornn.diagnosis.gradients import LossGradient, amplification, by_lag, grad
 from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov
 from isornn.diagnosis.known_starts import known_start
 from isornn.diagnosis.not_finite import non_finite, numbers_outside
+from isornn.diagnosis.predicted import predicted
 from isornn.diagnosis.record import single
-from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, LayerInfo, Predicted, TiedPrediction, Unmeasured, Use
+from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, LayerInfo, Predicted, Unmeasured, Use
 from isornn.diagnosis.replay import LayerReplay, Replay, ReplayError, replay_module
 from isornn.diagnosis.states import gates_and_memory, input_facts, state_moments
 from isornn.diagnosis.target import Target, loss_of
 from isornn.diagnosis.weights import weight_facts
-from isornn.init import ModuleError, spec_of
 from isornn.modes import flushes_denormals, unhindered, usual_modes
-from isornn.nn.gate_tensors import RecurrentLayer, is_computed, unreadable_modules
+from isornn.nn.gate_tensors import is_computed, unreadable_modules
 from isornn.nn.wrappers import unwrapped
-from isornn.theory import TheoryMissing, analyze
-from isornn.theory.population.units import Draws
-from isornn.theory.tied.analysis import lyapunov_exponent
-from isornn.theory.tied.following import follow_tied
-from isornn.theory.tied.moments import input_moments
-from isornn.theory.tied.paths import TiedLaws
 
 Progress = Callable[[str], object]
 
@@ -51,8 +46,6 @@ ENTERS_THROUGHOUT = "a gradient enters at many steps, so its slope is not the de
 PIECE_BY_PIECE = "the layer is called piece by piece, so what enters at the end is not known alone"
 NEVER_CALLED = "it was never called on this batch"
 UNTIED = "its weights are fresh at every step, so that a run cannot be repeated"
-# Of the theory: steps of the response profile; steps and number of the networks with one draw of weights.
-LENGTH, STEPS, NETWORKS = 100, 40, 16
 
 
 def measure(
@@ -148,28 +141,20 @@ def _called(
     """What can be measured, in forward order, and what cannot."""
     called, unmeasured = list[_Called](), _unreadable(model)
     for module in (as_called(module, captured.layers) for module in modules):
-        calls = captured.calls[module.module]
-        of_calls = partial(
-            Use,
-            restarts=restarts(module.module, calls),
-            reads_batch=reads_batch(data_of(calls[0].inputs), batch) if calls else None,
-            zero_gradient=module.module in captured.zero_gradient,
-            reshaped=reshaped_input(module.module, calls, batch) or captured.reshaped.get(module.module),
-        )
-        found = _sequence(module, captured)
+        calls = captured.calls.pop(module.module)  # released, so that only one module's are in memory twice
+        found = _sequence(module, captured, calls)
         if isinstance(found, Unmeasured):
             unmeasured.append(found)
             continue
-        use = _use(of_calls, module, captured, found)
+        use = _use(module, captured, calls, found, batch)
         if captured.loss is None:  # gradients are those of the output then, and said what the model reads alone
             found = replace(found, of_output=None, of_ends=None)
         called.append(_Called(module, found, use))
     return called, unmeasured
 
 
-def _sequence(module: RecurrentModule, captured: Captured) -> CapturedSequence | Unmeasured:
-    """The sequence to measure; the calls are released, so that only one module's are in memory twice."""
-    calls = captured.calls.pop(module.module)
+def _sequence(module: RecurrentModule, captured: Captured, calls: Sequence[Call]) -> CapturedSequence | Unmeasured:
+    """The sequence to measure, or why there is none."""
     reason = captured.refused.get(module.module)
     if reason is None and module.untied:
         reason = UNTIED
@@ -204,22 +189,28 @@ def _unreadable(model: nn.Module) -> list[Unmeasured]:
     ]
 
 
-def _use(of_calls: Callable[..., Use], module: RecurrentModule, captured: Captured, found: CapturedSequence) -> Use:
+def _use(
+    module: RecurrentModule, captured: Captured, calls: Sequence[Call], found: CapturedSequence, batch: Any
+) -> Use:
     own = module.module
     reached = captured.reached.get(own)
     if not any(parameter.requires_grad for parameter in own.parameters()):
         reached = None
     carried, attached = own in captured.carried, captured.carried.get(own, False)
-    return of_calls(
+    return Use(
         reached=reached,
         windows=found.windows,
+        restarts=restarts(own, calls),
         carried=carried,
         attached=attached,
         held=captured.held.get(own) if carried else None,
         along_batch=own in captured.along_batch,
         unread=unread_shorter(found),
         reverse_at_start=reads_reverse_at_its_start(found, module.directions),
+        reads_batch=reads_batch(data_of(calls[0].inputs), batch),
         padding_read=reads_repeated_end(found, module.directions),
+        zero_gradient=own in captured.zero_gradient,
+        reshaped=reshaped_input(own, calls, batch) or captured.reshaped.get(own),
         state_sizes=state_sizes(module.layers[0].cell.states, found),
     )
 
@@ -234,7 +225,7 @@ def _layers(
 ) -> list[LayerDiagnosis]:
     module, captured = called.module, called.sequence
     length = max(2, int(captured.lengths.max())) if length is None else length
-    progress(f"{module.name or module.kind}: recomputing it in float64")
+    progress(f"{module.label}: recomputing it in float64")
     replays = replay_module(module, captured)
     losses = loss_gradients(module, captured, replays)
     layers: list[LayerDiagnosis] = []
@@ -271,7 +262,7 @@ def _layers(
                 start=known_start(one.layer, facts),
             )
         )
-    progress(f"{module.name or module.kind}: denormal numbers" + _latest(layers))
+    progress(f"{module.label}: denormal numbers" + _latest(layers))
     log_norms = [one.log_norm for one in losses] if losses else [layer.backward.log_norm for layer in layers]
     small = denormals(module, captured, replays, log_norms, flushes)
     return [replace(layer, denormals=small, use=called.use) for layer in layers]
@@ -329,31 +320,3 @@ def _given(one: LayerReplay, inputs: InputFacts) -> InputFacts:
     if one.layer.features is None:
         return inputs
     return input_facts(one.replay.inputs[..., : one.layer.inputs], one.replay.lengths)
-
-
-def predicted(layer: RecurrentLayer, inputs: InputFacts) -> Predicted:
-    """The theory's prediction for the layer, for Gaussian inputs of the measured means, variance and correlation.
-
-    They are taken to be independent over steps and features. What their means add to gates is known exactly, but where
-    the input enters the update itself, too: there a feature's mean is taken to be independent of the unit's biases.
-
-    Response profiles extend over 100 steps; `analyze` has longer ones, and tied networks in full.
-    """
-    law, means = inputs.law, inputs.feature_means
-    known = None if layer.cell.input_enters_pointwise else means
-    if known is None:
-        law = replace(law, mean=float(means.double().square().mean().sqrt()))
-    try:
-        spec = spec_of(layer.module, layer.layer, layer.direction, law, means=known)
-        untied = analyze(spec, length=LENGTH, generator=torch.Generator().manual_seed(0))
-        return Predicted(untied, _tied(spec, layer.hidden))
-    except (ModuleError, SpecError, TheoryMissing) as missing:
-        return Predicted(None, None, str(missing))
-
-
-def _tied(spec: Spec, hidden: int) -> TiedPrediction:
-    width = 2 ** max(4, min(11, round(torch.tensor(float(hidden)).log2().item())))
-    laws = TiedLaws.of(spec)
-    draws = Draws(laws.units.batch, NETWORKS, width, torch.Generator().manual_seed(0))
-    followed = follow_tied(laws, input_moments(laws, [laws.units.input_correlation]), draws, STEPS, tilted=False)
-    return TiedPrediction(STEPS, width, lyapunov_exponent(followed, spec.batch_shape))
