@@ -21,7 +21,7 @@ from isornn.explorer.controls import choices_of, fields_of, moved, opening
 from isornn.explorer.latest import Latest
 from isornn.explorer.server import explorer
 from isornn.theory.critical_points.python_line import spec_line
-from own_cells import MGU, Gated, Leaky, Many, Outer
+from own_cells import MGU, Counted, Gated, Leaky, Many, Outer
 
 TOKEN, PORT = new_token(), 8123
 HOST = f"127.0.0.1:{PORT}"
@@ -44,12 +44,18 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cell]:
     sys.modules.pop("mine")
 
 
-@pytest.mark.parametrize("cell", [MGU(), Leaky(0.25), Gated("hard_sigmoid"), Many((0.5,))], ids=repr)
+@pytest.mark.parametrize("cell", [MGU(), Leaky(0.25), Gated("hard_sigmoid"), Many((0.5,)), Counted(power=3)], ids=repr)
 def test_controls_take_the_cell_as_it_is(cell: Cell) -> None:
     spec = opening(cell)
     values = {field.path: field.value for field in fields_of(spec)} | {c.path: c.value for c in choices_of(spec)}
     assert moved(spec, values) == spec
     assert work.from_text(work.to_text(spec)) == spec
+
+
+def test_options_without_a_control_stay_when_others_move() -> None:
+    spec = opening(Counted("hard_sigmoid", power=2, residual=True))
+    found = moved(spec, {"options.gate": "sigmoid", "options.rate": 0.75}).cell
+    assert found == Counted("sigmoid", power=2, residual=True, rate=0.75)
 
 
 def test_options_of_the_cell_move() -> None:
