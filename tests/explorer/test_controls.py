@@ -61,8 +61,8 @@ def test_an_option_that_the_cell_does_not_have_is_not_offered() -> None:
 
 def test_every_number_of_the_cell_lies_within_its_slider() -> None:
     sliders = {f.path: (f.low, f.value, f.high) for f in fields_of(opening(cell_named("lru")))}
-    assert sliders["options.low"] == (0, 0.9, 1) and sliders["options.high"] == (0, 0.999, 1)
-    assert sliders["options.max_phase"] == (0, 6.28, 10)
+    assert sliders["options.low"] == (0.0, 0.9, 1.0) and sliders["options.high"] == (0.0, 0.999, 1.0)
+    assert sliders["options.max_phase"] == (0.0, 6.28, 10.0)
     (leak,) = (
         f for f in fields_of(opening(cell_named("vanilla(nonlinearity='prelu', slope=-20.0)"))) if f.label == "slope"
     )
