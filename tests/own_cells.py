@@ -283,3 +283,18 @@ class Gated(GatedCell):
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
         f = self.sigma(u.f)
         return {"h": f * s.h + (1 - f) * torch.tanh(u.n)}
+
+
+@dataclass(frozen=True)
+class Counted(Gated):
+    """Options of all kinds beside the gate: a whole number, a switch and a number."""
+
+    name = "own_counted"
+
+    power: int = 1
+    residual: bool = False
+    rate: float = 0.5
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        f = self.sigma(u.f) ** self.power
+        return {"h": f * s.h + self.rate * (1 - f) * torch.tanh(u.n) + (u.n if self.residual else 0.0)}

@@ -478,6 +478,8 @@ def test_the_summary_names_the_layer_that_fades_soonest_first_of_all():
         for steps in (T, T + 3):
             rnn(torch.randn(steps, B, D))[0][-1].sum().backward()
             monitor.step()
+            if steps == T:
+                assert str(monitor.record).endswith("\n1 iteration measured")
     xi = monitor.record.layer("RNN l1").xi
     first, *lines = str(monitor.record).splitlines()
     assert first == monitor.record.summary

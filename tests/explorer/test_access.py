@@ -64,3 +64,11 @@ def test_the_page_may_load_nothing_from_elsewhere(client: FlaskClient) -> None:
     policy = answer.headers["Content-Security-Policy"]
     assert policy.startswith("default-src 'self'; script-src 'self' 'sha256-") and "unsafe-eval" not in policy
     assert answer.headers["Referrer-Policy"] == "no-referrer" and "https://" not in answer.text
+
+
+def test_the_page_names_its_language_and_its_controls(client: FlaskClient) -> None:
+    assert '<html lang="en">' in client.get(f"/{TOKEN}/", headers={"Host": HOST}).text
+    layout = client.get(f"/{TOKEN}/_dash-layout", headers={"Host": HOST}).text
+    assert layout.count('"type":"Dropdown"') == layout.count('"role":"group"') > 4
+    for label in ("cell", "start", "gate", "biases", "recurrent matrices"):
+        assert f'"aria-label":"{label}"' in layout

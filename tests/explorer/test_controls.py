@@ -43,9 +43,10 @@ def test_unmoved_values_give_the_same_spec(name: str) -> None:
 def test_every_field_moves_what_it_names_and_nothing_else(name: str) -> None:
     spec = opening(cell_named(name))
     for field in fields_of(spec):
-        after = moved(spec, {field.path: 0.5})
+        other = 0.95 if field.path.startswith("options.") else 0.5  # between the others where they bound it
+        after = moved(spec, {field.path: other})
         changed = [f.path for f, g in zip(fields_of(spec), fields_of(after), strict=True) if f.value != g.value]
-        assert changed == [field.path] * (field.value != 0.5)
+        assert changed == [field.path] * (field.value != other)
 
 
 def test_an_option_that_the_cell_does_not_have_is_not_offered() -> None:
@@ -56,6 +57,21 @@ def test_an_option_that_the_cell_does_not_have_is_not_offered() -> None:
     steep = moved(sloped, {"options.slope": 0.7})
     assert steep.cell == cell_named("vanilla", {"nonlinearity": "prelu", "slope": 0.7})
     assert moved(steep, {"options.nonlinearity": "tanh", "options.slope": 0.7}) == spec
+
+
+def test_every_number_of_the_cell_lies_within_its_slider() -> None:
+    sliders = {f.path: (f.low, f.value, f.high) for f in fields_of(opening(cell_named("lru")))}
+    assert sliders["options.low"] == (0.0, 0.9, 1.0) and sliders["options.high"] == (0.0, 0.999, 1.0)
+    assert sliders["options.max_phase"] == (0.0, 6.28, 10.0)
+    (leak,) = (
+        f for f in fields_of(opening(cell_named("vanilla(nonlinearity='prelu', slope=-20.0)"))) if f.label == "slope"
+    )
+    assert (leak.low, leak.high) == (-100, 100)
+
+
+def test_options_that_bound_each_other_move_together() -> None:
+    found = moved(opening(cell_named("lru")), {"options.low": 0.9995, "options.high": 0.9999}).cell
+    assert found == cell_named("lru(low=0.9995, high=0.9999)")
 
 
 def test_the_ends_of_time_scales_move_on_all_gates_and_keep_their_order() -> None:

@@ -21,7 +21,7 @@ from isornn.explorer.controls import choices_of, fields_of, moved, opening
 from isornn.explorer.latest import Latest
 from isornn.explorer.server import explorer
 from isornn.theory.critical_points.python_line import spec_line
-from own_cells import MGU, Gated, Leaky, Many, Outer
+from own_cells import MGU, Counted, Gated, Leaky, Many, Outer
 
 TOKEN, PORT = new_token(), 8123
 HOST = f"127.0.0.1:{PORT}"
@@ -44,12 +44,18 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cell]:
     sys.modules.pop("mine")
 
 
-@pytest.mark.parametrize("cell", [MGU(), Leaky(0.25), Gated("hard_sigmoid"), Many((0.5,))], ids=repr)
+@pytest.mark.parametrize("cell", [MGU(), Leaky(0.25), Gated("hard_sigmoid"), Many((0.5,)), Counted(power=3)], ids=repr)
 def test_controls_take_the_cell_as_it_is(cell: Cell) -> None:
     spec = opening(cell)
     values = {field.path: field.value for field in fields_of(spec)} | {c.path: c.value for c in choices_of(spec)}
     assert moved(spec, values) == spec
     assert work.from_text(work.to_text(spec)) == spec
+
+
+def test_options_without_a_control_stay_when_others_move() -> None:
+    spec = opening(Counted("hard_sigmoid", power=2, residual=True))
+    found = moved(spec, {"options.gate": "sigmoid", "options.rate": 0.75}).cell
+    assert found == Counted("sigmoid", power=2, residual=True, rate=0.75)
 
 
 def test_options_of_the_cell_move() -> None:
@@ -66,7 +72,7 @@ def test_the_line_runs_as_it_is(cell: Cell) -> None:
 
 
 def called(client: FlaskClient, outputs: list[str], inputs: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
-    """What a callback answers, by output."""
+    """What a callback answers, by output, and what it sets elsewhere."""
 
     def target(name: str) -> dict[str, Any]:
         return dict(zip(("id", "property"), name.split("."), strict=True))
@@ -83,7 +89,8 @@ def called(client: FlaskClient, outputs: list[str], inputs: dict[str, Any], stat
     }
     answer = client.post(f"/{TOKEN}/_dash-update-component", json=body, headers={"Host": HOST})
     assert answer.status_code == 200, answer.text
-    return dict(answer.get_json()["response"])
+    found = answer.get_json()
+    return dict(found["response"] | found.get("sideUpdate", {}))
 
 
 def test_the_page_and_its_callbacks(mine: Cell) -> None:
@@ -132,3 +139,22 @@ def test_processes_know_the_cell(mine: Cell) -> None:
         assert Spec.from_json(json.loads(begun["spec"])).cell == mine
     with Latest() as latest, pytest.raises(ValueError, match="'mine' is not imported"):
         latest.ask("numbers", work.numbers, text, 20)
+
+
+def test_values_that_are_refused_are_not_said_to_be_computed() -> None:
+    text = work.to_text(opening(Leaky()))
+    with Latest(["own_cells"]) as latest:
+        client = explorer(opening(Leaky()), TOKEN, PORT, latest).server.test_client()
+        shown = ["answer.data", "headline.children", "numbers.children", "fading-figure.figure"]
+        shown += ["fading-caption.children", "time_scales-figure.figure", "time_scales-caption.children"]
+
+        def asked(length: int | None) -> dict[str, Any]:
+            return called(client, shown, {"spec.data": text, "length.value": length}, {"tab.data": "tab"})
+
+        empty = asked(None)
+        assert empty["numbers-of"]["data"] == f"refused {text} " and "T: give" in empty["refusal"]["children"]
+        assert "cobweb-of" not in empty  # figures do not depend on T
+        refused = asked(-5)
+        assert refused["numbers-of"]["data"] == f"refused {text} -5" and "-5" in refused["refusal"]["children"]
+        assert refused["cobweb-of"]["data"] == refused["spectrum-of"]["data"] == f"refused {text}"
+        assert asked(20)["numbers-of"]["data"] == f"{text} 20"

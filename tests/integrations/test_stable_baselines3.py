@@ -49,6 +49,7 @@ class AtFirstRollout(BaseCallback):
         if not hasattr(self, "weights"):
             self.weights = {name: value.clone() for name, value in self.model.policy.state_dict().items()}
             self.starts, self.steps = self.model._last_episode_starts.copy(), self.model.num_timesteps
+            self.episodes = len(self.model.ep_info_buffer)
 
 
 def ppo(environment=None, policy="MlpLstmPolicy", **options):
@@ -76,7 +77,7 @@ def test_actor_and_critic_are_started_before_the_first_rollout(policy_kwargs, la
     changed = {name for name in before if not torch.equal(before[name], first.weights[name])}
     assert changed == {name for name in before if name.startswith("lstm_")}
     # The rollout that was measured counts, and nothing of it is left.
-    assert first.steps == STEPS and first.starts.all()
+    assert first.steps == STEPS and first.starts.all() and first.episodes == 0
     assert model.num_timesteps == 2 * STEPS
 
 
@@ -99,6 +100,12 @@ def test_loaded_and_continued_policies_are_left_alone(tmp_path, capsys):
     loaded.learn(1, callback=[again, first])
     assert again.start.left_alone == "lstm_actor (LSTM) l0, lstm_critic (LSTM) l0 look trained"
     assert first.steps == 0 and all(torch.equal(saved[name], first.weights[name]) for name in saved)
+
+
+@pytest.mark.parametrize("length", [1, -5, 0.5, float("nan"), float("inf"), True, "long"])
+def test_a_length_that_is_none_is_refused(length):
+    with pytest.raises(ValueError, match=f"length: {length!r} is not allowed"):
+        ppo().learn(2 * STEPS, callback=CriticalStart(length))
 
 
 def test_a_policy_without_memory_is_refused():

@@ -6,15 +6,17 @@ import inspect
 import io
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
+from torch.autograd import forward_ad, gradgradcheck
 from torch.utils.flop_counter import FlopCounterMode
 
 from isornn import nn
+from isornn.cells import Cell, Reads, Values
 
 T, B, D, N = 4, 2, 3, 5
 KINDS = (nn.LSTM, nn.GRU, nn.VanillaRNN, nn.TRNN, nn.PeepholeLSTM, nn.TLSTM, nn.MinimalRNN)
@@ -28,9 +30,9 @@ def seeded(seed: int = 1) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def made(kind: Callable[..., Any], **options: Any) -> Any:
+def made(kind: Callable[..., Any], *given: Any, **options: Any) -> Any:
     torch.manual_seed(0)
-    return kind(D, N, **({"dtype": torch.float64} | options))
+    return kind(*given, D, N, **({"dtype": torch.float64} | options))
 
 
 def sequence(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -151,6 +153,45 @@ def test_batched_gradients_are_those_one_by_one(kind: Any) -> None:
     each = [torch.autograd.grad(results, sources, list(one), retain_graph=True) for one in zip(*many, strict=True)]
     for batched, alone in zip(found, zip(*each, strict=True), strict=True):
         torch.testing.assert_close(batched, torch.stack(alone), rtol=0, atol=1e-12)
+
+
+@dataclass(frozen=True)
+class ConstantState(Cell):
+    """A state that is the same after every step, from which no gradient comes back, beside one that is not."""
+
+    name = "constant_state"
+    states = ("h", "one")
+    gates = {"n": Reads()}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.tanh(u.n) * s.one, "one": torch.ones_like(s.one)}
+
+
+@dataclass(frozen=True)
+class ConstantOutput(ConstantState):
+    """Its output is always 0."""
+
+    name = "constant_output"
+
+    def output(self, s: Values, u: Values) -> Any:
+        return torch.zeros_like(s.h)
+
+
+@pytest.mark.parametrize("cell", [ConstantState(), ConstantOutput()], ids=lambda cell: cell.name)
+def test_second_and_batched_derivatives_where_a_result_is_constant(cell: Cell) -> None:
+    layer, x = made(nn.RNN, cell), sequence().requires_grad_()
+    states = tuple(torch.rand(1, B, N, dtype=torch.float64, generator=seeded(k)).requires_grad_() for k in (2, 3))
+
+    def run(x: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
+        out, last = layer(x, states)
+        return out, *last
+
+    assert gradgradcheck(run, (x, *states))
+    results = run(x, *states)
+    many = [torch.randn(3, *value.shape, dtype=value.dtype, generator=seeded(4)) for value in results]
+    batched = torch.autograd.grad(results, x, many, is_grads_batched=True, retain_graph=True)[0]
+    each = [torch.autograd.grad(results, x, list(one), retain_graph=True)[0] for one in zip(*many, strict=True)]
+    torch.testing.assert_close(batched, torch.stack(each), rtol=0, atol=1e-12)
 
 
 @every_kind

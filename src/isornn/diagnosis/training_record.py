@@ -14,7 +14,7 @@ import numpy as np
 
 from isornn.diagnosis.training_step import Gradients, StepMeasurement
 from isornn.files import replacing
-from isornn.formatting import with_error_of
+from isornn.formatting import counted, with_error_of
 from isornn.records import RecordError
 
 Array = np.ndarray
@@ -125,7 +125,8 @@ class TrainingRecord:
             for layer in self.layers
             for row in rows
         ]
-        return "\n".join([self.summary, *self.findings, *each, f"{len(self.iterations)} iterations measured"])
+        measured = f"{counted(len(self.iterations), 'iteration')} measured"
+        return "\n".join([self.summary, *self.findings, *each, measured])
 
     def layer(self, name: str) -> LayerRecord:
         """The layer of that name.

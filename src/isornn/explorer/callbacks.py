@@ -90,6 +90,7 @@ def _connect_starts(app: Dash, latest: Latest) -> None:
         cell: str, _c: int, _s: int, start: str, length: int, hidden: int, inputs: int, text: str, tab: str
     ) -> tuple[Any, Any, str]:
         if ctx.triggered_id == "cell":
+            latest.drop(f"{tab} start")
             try:
                 opened = work.to_text(opening(cell_named(cell)))
             except ValueError as reason:  # a cell of the user's own that needs options, for instance
@@ -132,12 +133,16 @@ def _connect_numbers(app: Dash, latest: Latest) -> None:
             raise PreventUpdate
         if length is None:
             set_props("refusal", {"children": _whole_numbers(T=length)})
+            set_props("numbers-of", {"data": f"refused {text} "})
             return (no_update,) * 7
         latest.drop(f"{tab} figure")
         try:
             found = _asked(latest, f"{tab} numbers", work.numbers, text, length)
         except (ValueError, Failed) as reason:
             set_props("refusal", {"children": str(reason)})
+            set_props("numbers-of", {"data": f"refused {text} {length}"})
+            for figure in ("cobweb-of", "spectrum-of"):
+                set_props(figure, {"data": f"refused {text}"})
             return (no_update,) * 7
         fading, scales = found["fading"], found["time_scales"]
         answer = {"spec": text, "moments": found["moments"], "why": found["why"]}
@@ -209,6 +214,7 @@ def _connect_spectrum(app: Dash, latest: Latest) -> None:
 def _connect_marks(app: Dash) -> None:
     """In the browser: results that do not belong to the sliders' current values are marked as being computed.
 
+    Where the current values were refused, the earlier results are greyed and nothing is said to be computed.
     ``set_props`` records the values that a figure belongs to: a callback on an output would wait for it.
     """
     for card, done in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -64,6 +65,7 @@ _RANGES: dict[str, tuple[Scale, float, float, float]] = {
 _OPTIONS = {"gate": GATE_FUNCTIONS, "nonlinearity": TRANSITIONS | SHAPED_TRANSITIONS}
 _RATIOS = (*WITH_ENDS, "chrono")
 _GIVEN = "as given"
+_OF_CELL = "options."  # begins the paths of a cell's options
 
 
 def opening(cell: Cell) -> Spec:
@@ -82,7 +84,7 @@ def fields_of(spec: Spec) -> Iterator[Field]:
     correlation = float(spec.input.correlation)
     yield Field("input.correlation", NETWORK, "input correlation", correlation, "linear", -1, 1, 0.01)
     for name, number in _number_options(spec.cell).items():
-        yield Field(f"options.{name}", NETWORK, name, number, "linear", 0, 1, 0.01)
+        yield Field(f"{_OF_CELL}{name}", NETWORK, name, number, "linear", *_range_around(number))
     law = shared_law(spec)
     if law is not None:
         yield Field("law.low", NETWORK, "time scales from", law.low, "decades", 0, 6)
@@ -99,7 +101,7 @@ def choices_of(spec: Spec) -> Iterator[Choice]:
     for option in fields(spec.cell):
         value, offered = getattr(spec.cell, option.name), (*_OPTIONS.get(option.name, {}),)
         if value in offered:  # an option of the user's own cell may have the name and other values
-            yield Choice(f"options.{option.name}", option.name, value, offered)
+            yield Choice(f"{_OF_CELL}{option.name}", option.name, value, offered)
     yield Choice("biases", "biases", spec.biases, ("redrawn", "fixed"))
     ensembles = {spec.gates[gate].ensemble for gate, reads in spec.cell.gates.items() if reads.state}
     if ensembles:
@@ -126,26 +128,41 @@ def moved(spec: Spec, values: Mapping[str, Any]) -> Spec:
     >>> moved(spec, {"u.weight_var": 4, "biases": "fixed"}).gates["u"].weight_var
     4.0
     """
-    for path, value in values.items():
+    given = {path: float(value) if isinstance(value, (int, float)) else value for path, value in values.items()}
+    for path, value in given.items():
         if value is None:
             raise SpecError(path, value, "give a number")
-        if path.startswith("options.") and isinstance(value, (int, float)):
-            if path.removeprefix("options.") not in _number_options(spec.cell):
-                continue
-        spec = _with(spec, path, float(value) if isinstance(value, (int, float)) else value)
+    options = {path.removeprefix(_OF_CELL): value for path, value in given.items() if path.startswith(_OF_CELL)}
+    spec = replace(spec, cell=_with_options(spec.cell, options)) if options else spec
+    for path, value in given.items():
+        if not path.startswith(_OF_CELL):
+            spec = _with(spec, path, value)
     return spec
 
 
 def _with(spec: Spec, path: str, value: Any) -> Spec:
     head, _, name = path.partition(".")
-    if head == "options":
-        kept = {} if isinstance(value, str) else _options(spec.cell)
-        return replace(spec, cell=with_options(type(spec.cell), kept | {name: value}))
     if path == "ensemble":
         return spec if value == _GIVEN else _with_ensemble(spec, value)
     if head == "law":
         return _with_law(spec, name, value)
     return spec.replace(path, value)
+
+
+def _with_options(cell: Cell, values: Mapping[str, Any]) -> Cell:
+    """``cell`` with these options together, as some are allowed only beside others, and all others as they are.
+
+    Words come first. Numbers that no longer have an effect are left out, and return to their defaults.
+    """
+    words = {name: value for name, value in values.items() if not isinstance(value, float)}
+    given = _options(cell) | words
+    try:
+        cell = with_options(type(cell), given)
+    except OptionError:  # a tanh has no slope
+        numbers = _number_options(cell).keys() - words
+        cell = with_options(type(cell), {name: value for name, value in given.items() if name not in numbers})
+    numbers = _number_options(cell).keys() & (values.keys() - words)
+    return with_options(type(cell), _options(cell) | {name: values[name] for name in numbers})
 
 
 def _options(cell: Cell) -> dict[str, Any]:
@@ -157,10 +174,17 @@ def _number_options(cell: Cell) -> dict[str, float]:
     found = {}
     for name, value in _options(cell).items():
         if isinstance(value, float):
-            with suppress(OptionError):
-                with_options(type(cell), _options(cell) | {name: value / 2})
-                found[name] = value
+            for other in (value / 2, (value + 1) / 2):  # one may be bounded by another from below, or from above
+                with suppress(OptionError):
+                    with_options(type(cell), _options(cell) | {name: other})
+                    found[name] = value
     return found
+
+
+def _range_around(value: float) -> tuple[float, float, float]:
+    """Ends and step of the slider of an option: 0 to 1, or to the next power of ten, on both sides of 0 below it."""
+    high = 10.0 ** max(0, math.ceil(math.log10(abs(value)))) if math.isfinite(value) and value else 1.0
+    return (-high if value < 0 else 0.0), high, high / 100
 
 
 def _with_ensemble(spec: Spec, ensemble: str) -> Spec:

@@ -52,7 +52,7 @@ def _controls(spec: Spec) -> html.Aside:
         [
             html.Section(
                 [
-                    _labelled("cell", _dropdown("cell", _cells(spec), full_name(spec.cell))),
+                    _labelled("cell", _dropdown("cell", "cell", _cells(spec), full_name(spec.cell))),
                     html.Div(
                         [
                             _labelled("wanted length T", _whole("length", LENGTH, 2, 1_000_000)),
@@ -74,7 +74,7 @@ def _controls(spec: Spec) -> html.Aside:
                                 [
                                     _labelled(
                                         "start",
-                                        _dropdown("start", [*STARTS, "isometric"], "torch"),
+                                        _dropdown("start", "start", [*STARTS, "isometric"], "torch"),
                                     ),
                                     html.Button("Set", id="set"),
                                 ],
@@ -141,7 +141,7 @@ def _mover(field: Field) -> html.Div:
 
 
 def _chooser(choice: Choice) -> html.Div:
-    words = _dropdown({"part": "choice", "path": choice.path}, [*choice.words], choice.value)
+    words = _dropdown({"part": "choice", "path": choice.path}, choice.label, [*choice.words], choice.value)
     return html.Div([html.Span(choice.label), words], className="chooser")
 
 
@@ -232,5 +232,8 @@ def _whole(name: str, value: int, low: int, high: int) -> dcc.Input:
     return dcc.Input(id=name, type="number", value=value, min=low, max=high, step=1, debounce=True)
 
 
-def _dropdown(name: str | dict[str, str], words: list[str], value: str) -> dcc.Dropdown:
-    return dcc.Dropdown(words, value, id=name, clearable=False, searchable=False)
+def _dropdown(name: str | dict[str, str], label: str, words: list[str], value: str) -> html.Div:
+    """In a group of its label's name: Dash names the control after its value alone, which no label element changes."""
+    chooser = dcc.Dropdown(words, value, id=name, clearable=False, searchable=False)
+    named: dict[str, Any] = {"aria-label": label}
+    return html.Div(chooser, role="group", **named)

@@ -38,6 +38,7 @@ def explorer(spec: Spec, token: str, port: int, latest: Latest) -> Dash:
             {"name": "color-scheme", "content": "light dark"},
         ],
     )
+    app.index_string = app.index_string.replace("<html>", '<html lang="en">')  # for those who listen to the page
     app.layout = lambda: page(spec)
     connect(app, latest)
     guard(app.server, token, port, [*app.csp_hashes()])

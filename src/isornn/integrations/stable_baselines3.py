@@ -67,9 +67,12 @@ class CriticalStart(BaseCallback):  # type: ignore[misc]
         callback.init_callback(model)
         model.collect_rollouts(model.env, callback, model.rollout_buffer, model.n_steps)
         buffer = model.rollout_buffer
-        length = longest_episode(buffer.episode_starts) if self._length is None else self._length
-        start = start_(model.policy, _run_over(model), max(2, length), self._generator)
+        # Episodes of one step are to be bridged as those of two; a length that was given is the caller's own.
+        length = max(2, longest_episode(buffer.episode_starts)) if self._length is None else self._length
+        start = start_(model.policy, _run_over(model), length, self._generator)
         buffer.reset()
+        model.ep_info_buffer.clear()  # the mean reward that is logged is of the training's own episodes
+        model.ep_success_buffer.clear()
         model._last_obs = model.env.reset()
         model._last_episode_starts = np.ones(model.n_envs, dtype=bool)
         return start

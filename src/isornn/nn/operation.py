@@ -228,13 +228,22 @@ def _differentiate_by_steps(
     with torch.enable_grad():
         fresh = _renamed([*tensors, *units, *initial])
         found = _results_by_steps(key, *_parts(fresh, counts))
-    pairs = [(value, grad) for value, grad in zip(found, grads, strict=True) if grad is not None]
-    values, arriving = zip(*pairs, strict=True)
     present = [tensor for tensor in fresh if tensor is not None]
-    further = torch.is_grad_enabled()
-    ordered = iter(torch.autograd.grad(values, present, arriving, create_graph=further, allow_unused=True))
+    ordered = iter(_gradients(found, present, grads, torch.is_grad_enabled()))
     of_tensors, of_units, of_initial = _parts([None if tensor is None else next(ordered) for tensor in fresh], counts)
     return None, *of_tensors, None, of_units, of_initial, None
+
+
+def _gradients(
+    values: Sequence[Tensor | None], sources: Sequence[Tensor], arriving: Sequence[Tensor | None], further: bool
+) -> Sequence[Tensor | None]:
+    """Of ``sum <value, arriving>``; a state or an output may be constant, or detached, in every step of a cell."""
+    pairs = [(value, grad) for value, grad in zip(values, arriving, strict=True) if grad is not None]
+    pairs = [(value, grad) for value, grad in pairs if value is not None and value.requires_grad]
+    if not pairs:
+        return [None] * len(sources)
+    moving, given = zip(*pairs, strict=True)
+    return torch.autograd.grad(moving, sources, given, create_graph=further, allow_unused=True)
 
 
 def _renamed(tensors: Iterable[Tensor | None]) -> list[Any]:
@@ -268,20 +277,10 @@ def _differentiate_twice(ctx: Any, seconds: list[Tensor | None]) -> tuple[Any, .
         fresh = _renamed(ctx.saved_tensors)
         tensors, units, initial, given = _parts(fresh, ctx.saved)
         found = _results_by_steps(ctx.cell, tensors, units, initial)
-        chosen = [found[place] for place in ctx.given]
         present = [tensor for tensor in fresh if tensor is not None]
         sources = present[: len(present) - len(given)]
-        first = torch.autograd.grad(chosen, sources, given, create_graph=True, allow_unused=True)
-        pairs = [(value, grad) for value, grad in zip(first, seconds, strict=True) if grad is not None]
-        pairs = [(value, grad) for value, grad in pairs if value is not None and value.requires_grad]
-        second = torch.autograd.grad(
-            [value for value, _ in pairs],
-            present,
-            [grad for _, grad in pairs],
-            create_graph=further,
-            allow_unused=True,
-        )
-    ordered = iter(second)
+        first = _gradients([found[place] for place in ctx.given], sources, given, True)
+        ordered = iter(_gradients(first, present, seconds, further))
     gradients = [None if tensor is None else next(ordered) for tensor in fresh]
     of_tensors, of_units, of_initial, of_given = _parts(gradients, ctx.saved)
     results, kept = ([None] * count for count in ctx.unused)

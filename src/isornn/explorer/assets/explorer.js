@@ -45,9 +45,10 @@
     },
 
     mark: function (spec, length, done, was) {
-      const current = done === spec || done === `${spec} ${length}`;
-      const plain = was.replace(" stale", "");
-      return current ? plain : plain + " stale";
+      const all = `${spec} ${length ?? ""}`;
+      const plain = was.replace(" stale", "").replace(" refused", "");
+      if (done === spec || done === all) return plain;
+      return plain + (done === `refused ${spec}` || done === `refused ${all}` ? " stale refused" : " stale");
     },
 
     copy: async function (_clicks, line) {
