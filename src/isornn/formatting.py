@@ -19,10 +19,10 @@ def rounded(value: float, error: float = 0.0) -> str:
 
     >>> rounded(1234.567), rounded(35.3754, 0.14), rounded(3.2e-9), rounded(1.234e-9, 1e-10)
     ('1235', '35.38', '3.2e-09', '1.23e-09')
-    >>> rounded(0.9993), rounded(0.9999712), rounded(1.0)
-    ('0.9993', '0.999971', '1')
+    >>> rounded(0.9993), rounded(0.9999712), rounded(1.0), rounded(1.16169197, 1.4e-15)
+    ('0.9993', '0.999971', '1', '1.162')
     """
-    if not error or not value or not math.isfinite(error):
+    if is_rounding(error, value) or not value or not math.isfinite(error):
         if 1e-12 < abs(1 - value) < 1e-4:
             return f"{value:.{1 - math.floor(math.log10(abs(1 - value)))}f}"
         return f"{value:.4g}"
@@ -30,6 +30,15 @@ def rounded(value: float, error: float = 0.0) -> str:
         digits = 1 + math.floor(math.log10(abs(value))) - math.floor(math.log10(error))
         return f"{value:.{min(_MOST, max(0, digits))}e}"
     return f"{value:.{min(_MOST, max(0, 1 - math.floor(math.log10(error))))}f}"
+
+
+def is_rounding(error: float | None, value: float) -> bool:
+    """Whether there is no error, or one of rounding alone.
+
+    >>> is_rounding(0.0, 2.0), is_rounding(1e-15, 2.0), is_rounding(1e-9, 2.0), is_rounding(None, 2.0)
+    (True, True, False, True)
+    """
+    return not error or error <= _EXACT * abs(value)
 
 
 def with_error_of(value: float | None, error: float | None = None) -> str:
@@ -46,7 +55,7 @@ def with_error_of(value: float | None, error: float | None = None) -> str:
     """
     if value is None:
         return "-"
-    if not error or error <= _EXACT * abs(value):
+    if is_rounding(error, value):
         return rounded(value)
     return f"{rounded(value, error)} {plus_minus(error)}"
 

@@ -237,7 +237,7 @@ def _connect_marks(app: Dash) -> None:
         ClientsideFunction("explorer", "copy"),
         Output("copy", "children"),
         Input("copy", "n_clicks"),
-        State("python", "children"),
+        Input("python", "children"),
         prevent_initial_call=True,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isornn.formatting import plus_minus, rounded, value_of
+from isornn.formatting import is_rounding, plus_minus, rounded, value_of
 from isornn.present.labels import LABELS
 from isornn.theory import Analysis, Quantity
 
@@ -72,7 +72,7 @@ def _sure(quantity: Quantity, exact: str) -> str:
     error = quantity.error()
     if error is None:
         return ""
-    if not error:
+    if is_rounding(error, float(quantity.value)):
         return exact
     return plus_minus(error)
 

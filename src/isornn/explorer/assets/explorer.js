@@ -52,6 +52,8 @@
     },
 
     copy: async function (_clicks, line) {
+      const clicked = window.dash_clientside.callback_context.triggered.some((one) => one.prop_id === "copy.n_clicks");
+      if (!clicked) return "Copy";
       await navigator.clipboard.writeText(line);
       return "Copied";
     },
