@@ -112,6 +112,16 @@ def test_a_second_state_whose_gate_is_open_throughout_keeps_the_gradient():
     ]
 
 
+def test_closed_gates_leave_the_gradient_to_recurrent_matrices():
+    diagnosis = measure(forget_bias_3(0, 64), torch.randn(365, 8, 5))
+    (layer,) = diagnosis.layers
+    closed = _through_gates(torch.full((8, 64), -math.inf, dtype=torch.float64), 365)
+    memory = replace(layer.memory, through_gates=closed)
+    found = findings(replace(diagnosis, layers=(replace(layer, memory=memory),)))
+    assert [finding.kind for finding in found] == ["edge_of_chaos"]
+    assert "through the gates alone it would be 0." in found[0].sentence
+
+
 @pytest.mark.parametrize(
     ("closed", "value", "error"), [(0, -2.0, 0.0), (1, -2.0 - math.log(2) / 2, None), (2, None, None)]
 )

@@ -228,7 +228,8 @@ class EdgeOfChaos(Check):
     def find(self, layer: LayerDiagnosis) -> Finding | None:
         found, drawn, leading = retention(layer), layer_evidence(layer), layer.lyapunov.exponents[0]
         through = [memory.through_gates for memory in (layer.memory, *layer.memory.others)]
-        kept = [(number, one) for one in through if one is not None and (number := one.number()) is not None]
+        # -inf is a number here: of gates that are 0 nothing is left.
+        kept = [(float(one.value), one) for one in through if one is not None and not bool(one.value.isnan())]
         if drawn is None or found is None or not kept or not found.conclusive or found.explodes:
             return None
         number, gates = max(kept, key=itemgetter(0))
