@@ -63,7 +63,7 @@ def test_what_the_batch_does_not_reach():
         ("used (GRU) l0", False, T),
         ("unused (GRU) l0", True, T),
     ]
-    assert "not reached by the batch" in str(lines[1])
+    assert str(lines[1]).endswith(f"set for {T} steps of standardised input; unused: the batch does not reach it")
 
 
 class Unreached(nn.Module):
@@ -104,6 +104,7 @@ def test_a_first_layer_whose_calls_cannot_be_read_has_the_length_of_those_above(
     with pytest.warns(StandardisedInput, match="unreadable: its input is not known: it returns 2 states"):
         critical_(Below(), batch=torch.randn(40, 4, 3), report=starts.append)
     assert [(start.length, start.input is None) for start in starts] == [(40, True), (40, False)]
+    assert "; unreadable: its input is not known: it returns 2 states" in str(starts[0]) and starts[1].unread is None
 
 
 class Normalised(nn.Module):

@@ -43,10 +43,11 @@ class LayerStart:
     Args:
         where: the layer.
         length: T that it was set for.
-        input: what it receives; ``None`` where the batch did not reach it, and it was set as if for input with mean 0
-            and variance 1.
+        input: what it receives; ``None`` where that is not known, and it was set as if for input with mean 0 and
+            variance 1.
         spec: the law that its weights and biases were drawn by, for what its gates read less its mean: the input, or
             ``Phi`` of it where the layer has a feature map.
+        unread: why its input is not known, as that the batch does not reach it.
 
     >>> from isornn.init import critical_
     >>> starts = []
@@ -59,11 +60,12 @@ class LayerStart:
     length: float
     input: LayerInput | None
     spec: Spec
+    unread: str | None = None
 
     def __str__(self) -> str:
         """One line."""
         if self.input is None:
-            return f"{self.where}: not reached by the batch; set for {self.length:g} steps of standardised input"
+            return f"{self.where}: set for {self.length:g} steps of standardised input; {self.unread}"
         return f"{self.where}: set for {self.length:g} steps; {self.input}"
 
 
@@ -105,7 +107,7 @@ def start_for_batch_(
                 steps = _longest_of_any(model, modules, batch) if length is None else length
                 if steps is None:
                     raise _unreached(error) from None
-                starts += [_set_unreached(layer, steps, spec_for, generator) for layer in found.layers]
+                starts += [_set_unread(layer, steps, spec_for, generator, error) for layer in found.layers]
                 continue
             steps = _longest(found, captured) if length is None else length
             for received in received_by(found, captured):
@@ -145,7 +147,7 @@ def redraw_for_batch_(
             captured = _inputs(model, found, batch)
         except CaptureError as error:
             warn_of_unread(error)
-            return _set_unreached(layer, length, spec_for, generator)
+            return _set_unread(layer, length, spec_for, generator, error)
         warn_of_other_input_in_training(model, [found], batch, length)
         place = (layer.layer, layer.direction)
         own = (one for one in received_by(found, captured) if (one.layer.layer, one.layer.direction) == place)
@@ -212,13 +214,13 @@ def _set_features(features: FeatureMap, seen: LayerInput, generator: torch.Gener
     draws.redraw_features(features, variance / (seen.size or 1.0), seen.means, generator)
 
 
-def _set_unreached(
-    layer: RecurrentLayer, length: float, spec_for: SpecFor, generator: torch.Generator | None
+def _set_unread(
+    layer: RecurrentLayer, length: float, spec_for: SpecFor, generator: torch.Generator | None, error: CaptureError
 ) -> LayerStart:
     spec = spec_for(layer.cell, length, Input())
     check_settable(layer, spec)
     draws.redraw(layer, spec, generator)
-    return LayerStart(layer.where, length, None, spec)
+    return LayerStart(layer.where, length, None, spec, str(error))
 
 
 def _centre(layer: RecurrentLayer, means: Tensor) -> None:
