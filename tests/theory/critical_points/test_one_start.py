@@ -94,7 +94,7 @@ def test_critical_draws_the_spec_of_critical(name: str) -> None:
     if refusal(cell) is not None and name != "vanilla":
         for ask in (lambda: isornn.critical(cell, 30), lambda: init.critical_(RNN(cell, 8, 8), 30)):
             with pytest.raises(
-                SpecError, match=f"'{name}' is not allowed; .* (no start sets how far|its start already)"
+                SpecError, match=f"'{name}' is not allowed; .* (no start sets its reach|its start already)"
             ):
                 ask()
         return

@@ -37,19 +37,22 @@ class WriteOnly(MGU):
 def reach_of_networks(cell: Cell, state: str) -> int:
     """Steps after the first until the mean square of a change of ``state`` has fallen to 1/e of its first value."""
     generator, total = torch.Generator().manual_seed(0), torch.zeros(2 * LENGTH, dtype=torch.float64)
-    for _ in range(NETWORKS):
-        layer = init.critical_(nn.RNN(cell, 3, 64), LENGTH, generator=generator).double().requires_grad_(False)
+    layers = [nn.RNN(cell, 3, 64) for _ in range(NETWORKS)]
+    init.critical_(torch.nn.ModuleList(layers), LENGTH, generator=generator)  # together, as each call solves anew
+    for layer in layers:
+        layer.double().requires_grad_(False)
         x = torch.randn(WARMUP + 2 * LENGTH, 8, 3, generator=generator, dtype=torch.float64)
         _, here = layer(x[:WARMUP])
         here = here if isinstance(here, tuple) else (here,)
         place = cell.states.index(state)
         change = 1e-6 * torch.randn(here[place].shape, generator=generator, dtype=torch.float64)
         there = tuple(value + change if k == place else value for k, value in enumerate(here))
-        for step in range(2 * LENGTH):
-            now = x[WARMUP + step : WARMUP + step + 1]
-            here, there = ((layer(now, s if len(s) > 1 else s[0])[1]) for s in (here, there))
-            here, there = (s if isinstance(s, tuple) else (s,) for s in (here, there))
-            total[step] += (here[place] - there[place]).square().sum() * 1e12
+        both = tuple(torch.cat(pair, 1) for pair in zip(here, there, strict=True))
+        for step, now in enumerate(x[WARMUP:, None].repeat(1, 1, 2, 1)):
+            _, both = layer(now, both if len(both) > 1 else both[0])
+            both = both if isinstance(both, tuple) else (both,)
+            here_now, there_now = both[place].chunk(2, 1)
+            total[step] += (here_now - there_now).square().sum() * 1e12
     return int((total < total[0] / torch.e).nonzero()[0])
 
 

@@ -28,6 +28,7 @@ from isornn.cells import (
     Vanilla,
 )
 from isornn.theory import analyze
+from isornn.theory.population.engine import Effort, population_analysis
 from populations import FORGETS, LSTM_SLOW, population, spread
 
 
@@ -329,7 +330,9 @@ def test_the_profile_has_the_errors_by_which_seeds_differ() -> None:
     cell = GRU()
     gates = {name: Gate(float(read.state), float(read.input), bias_var=0.3) for name, read in cell.gates.items()}
     spec = Spec(cell, gates, biases="fixed")
-    found = [analyze(spec, length=10, generator=torch.Generator().manual_seed(seed)) for seed in range(6)]
+    generators = [torch.Generator().manual_seed(seed) for seed in range(6)]
+    few = Effort(cohorts=2, response_steps=64)
+    found = [population_analysis(spec, 10, generator=one, replicates=16, effort=few) for one in generators]
     profiles, errors = (
         torch.stack([getattr(one, name)[1:] for one in found]) for name in ("profile", "profile_stderr")
     )
