@@ -59,7 +59,10 @@ def test_critical_for_a_batch(tmp_path: Path) -> None:
     file, short = tmp_path / "batch.pt", tmp_path / "short.npy"
     torch.save(batch, file)
     done = run("critical", "--cell", "torch.nn.LSTM", "--data", file)
-    assert "isornn: input: mean 2.99 (root mean square over features), standard deviation 0.501 (input weights" in done.stderr
+    assert (
+        "isornn: input: mean 2.99 (root mean square over features), standard deviation 0.501 (input weights"
+        in done.stderr
+    )
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("isornn.init")]
     assert line == "isornn.init.critical_(module, length=60, batch=batch)"
     module = torch.nn.LSTM(4, 500, batch_first=True)
