@@ -32,13 +32,13 @@ def rounded(value: float, error: float = 0.0) -> str:
     return f"{value:.{min(_MOST, max(0, 1 - math.floor(math.log10(error))))}f}"
 
 
-def is_rounding(error: float | None, value: float) -> bool:
-    """Whether there is no error, or one of rounding alone.
+def is_rounding(error: float, value: float) -> bool:
+    """Whether an error is 0, or rounding alone.
 
-    >>> is_rounding(0.0, 2.0), is_rounding(1e-15, 2.0), is_rounding(1e-9, 2.0), is_rounding(None, 2.0)
+    >>> is_rounding(0.0, 2.0), is_rounding(1e-15, 2.0), is_rounding(1e-9, 2.0), is_rounding(0.0, 0.0)
     (True, True, False, True)
     """
-    return not error or error <= _EXACT * abs(value)
+    return error <= _EXACT * abs(value)
 
 
 def with_error_of(value: float | None, error: float | None = None) -> str:
@@ -55,7 +55,7 @@ def with_error_of(value: float | None, error: float | None = None) -> str:
     """
     if value is None:
         return "-"
-    if is_rounding(error, value):
+    if error is None or is_rounding(error, value):
         return rounded(value)
     return f"{rounded(value, error)} {plus_minus(error)}"
 
