@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 from torch.utils.checkpoint import CheckpointFunction
 
 from isornn.capture.batches import tensors_in
@@ -25,14 +26,16 @@ def reached_by(output: Any, calls: Mapping[nn.Module, Sequence[Call]]) -> dict[n
     if not ends or not tracked:
         return {}
     wanted = {
-        _node(tensor): module
+        get_gradient_edge(tensor).node: module
         for module, made in tracked.items()
         for call in made
         for tensor in (data_of(call.output), *call.final)
     }
-    wanted |= {_node(own): module for module in tracked for own in module.parameters() if own.requires_grad}
+    wanted |= {
+        get_gradient_edge(own).node: module for module in tracked for own in module.parameters() if own.requires_grad
+    }
     found, missing = set[nn.Module](), len(tracked)
-    seen, open_ = set[Any](), [_node(tensor) for tensor in ends]
+    seen, open_ = set[Any](), list[Any](get_gradient_edge(tensor).node for tensor in ends)
     while open_ and len(found) < missing:
         node = open_.pop()
         if node is None or node in seen:
@@ -79,11 +82,6 @@ def within_checkpoint() -> bool:
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
     return frame is not None
-
-
-def _node(tensor: Tensor) -> Any:
-    """The node of the graph that a tensor is the result of; of a leaf, that which accumulates its gradient."""
-    return tensor.grad_fn if tensor.grad_fn is not None else tensor.view_as(tensor).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
 
 
 def graph_time() -> int:

@@ -180,6 +180,12 @@ class LayerPass:
     inputs: Tensor
     output: Tensor | None = None
 
+    @property
+    def made(self) -> Tensor:
+        """The output, which the caller of `upwards` has set."""
+        assert self.output is not None
+        return self.output
+
 
 def upwards(layers: Sequence[RecurrentLayer], sequences: Sequences) -> Iterator[LayerPass]:
     """Every layer and direction from the bottom. Each one's output, which the caller sets before it asks for the next,
@@ -190,6 +196,6 @@ def upwards(layers: Sequence[RecurrentLayer], sequences: Sequences) -> Iterator[
         passes = [LayerPass(layer, own_time(sequences, sequences.values, layer.direction)) for layer in own]
         yield from passes
         if depth < top:
-            outputs = [own_time(sequences, one.output, one.layer.direction) for one in passes if one.output is not None]
+            outputs = [own_time(sequences, one.made, one.layer.direction) for one in passes]
             whole = torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]  # which a copy of would be as large
             sequences = sequences.with_values(sequences.ended(whole))
