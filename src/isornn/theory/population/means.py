@@ -40,7 +40,7 @@ def averages(
         total: Means = {}
         for some, shares in zip(points.split(together, 1), weight.split(together), strict=True):
             normal = some[:, :, None, :, None]
-            u, x = draw_gates(laws, crowd, held, normal, normal=normal.split(units.copies))
+            u, x = draw_gates(laws, crowd, held, normal, normal=normal.split(units.copies), wanted=group)
             found = products.means_over(group, u, x, functools.partial(_over_first, shares[:, None, :, None]))
             total = {key: total.get(key, 0.0) + value for key, value in found.items()}
         means.append(total)

@@ -145,9 +145,17 @@ class Dynamics:
         """Means of h, h^2 and h_a h_b, ``(G, R, 3)``."""
         return units.moments(self.laws.cell.states[0])
 
-    def state_laws(self, units: Units, field: Field) -> dict[tuple[str, ...], SlowLaw | JointLaw]:
-        """The laws of states, by their names, that are known in closed form under the present gate law."""
+    def state_laws(self, units: Units, field: Field, before: StateLaws | None = None) -> StateLaws:
+        """The laws of states, by their names, that are known in closed form under the present gate law.
+
+        Args:
+            before: of the same units earlier; the answer where they cannot have changed, as no gate reads a state.
+        """
         joint, found = self.structure.joint, dict[tuple[str, ...], SlowLaw | JointLaw]()
+        if before and not field.values:
+            of_draws = not units.offsets and any(not law.exact for names, law in before.items() if names != joint)
+            if not of_draws:
+                return before
         if not units.offsets or one_variate(self.laws, units) or self._any_slow(units, field):
             found = {(name,): SlowLaw.of(self.laws, self.draws, units, field, name) for name in self.structure.slow}
         return found | ({joint: JointLaw.of(self.laws, units, field, joint)} if joint else {})
@@ -204,7 +212,7 @@ class Dynamics:
             units, mean_field, moments = self._block(units, field, block, known)
             record, alternating = moments.mean(0), _alternating(moments[..., 1])
             # The laws under the gate law that the block had, on average.
-            known = self.state_laws(units, mean_field) if known else known
+            known = self.state_laws(units, mean_field, known) if known else known
             means.append(controlled(record[..., :3], self._beyond(record[..., 3:], units, known)))
             ends.append(ends[-1] + block)
             if len(means) < 2:
@@ -288,7 +296,9 @@ class Dynamics:
             return units, known
         record = [self.measure(units)]
         while not self._is_warm(record, known):
-            known = self.state_laws(units, field.now())
+            before, known = known, self.state_laws(units, field.now(), known)
+            if known is before:
+                break
             for names, law in known.items():
                 own = law.of_units(units)
                 units = own.redrawn(self.draws, units, names, own.known).taken(self.draws.order(None))

@@ -265,7 +265,7 @@ def _fine_averages(
             for place in range(0, variates(laws, copies), copies)
         ]
         units = Units(dict.fromkeys(laws.cell.states, blank), biases, None)
-        u, x = draw_gates(laws, units, field, blank, normal=columns)
+        u, x = draw_gates(laws, units, field, blank, normal=columns, wanted=group)
         means.append(line.means_over(group, u, x, functools.partial(_over_axes, weights)))
         largest = max(largest, rule.step)
     return [value.expand(laws.batch, rows) for value in line.moments(means)], largest

@@ -308,6 +308,7 @@ def draw_gates(
     uniform: Tensor,
     correlation: Tensor | None = None,
     normal: Sequence[Tensor] | None = None,
+    wanted: Sequence[str] | None = None,
 ) -> tuple[Values, Tensor | None]:
     """Pre-activations by gate and the pointwise input, each ``(copies, G, R, n)``; the cell's parameters beside them.
 
@@ -319,13 +320,16 @@ def draw_gates(
         correlation: input correlation of this step, ``(G, 1, 1)``; the laws' own by default.
         normal: standard normals by gate, ``(copies, ...)``, those of the input last, instead of those that ``uniform``
             stands for.
+        wanted: the gates to draw, and ``""`` for the pointwise input; by default all. What a gated read needs is then
+            to be held in ``field``.
     """
     copies, weighted = units.copies, set(laws.weighted)
     sigma_z = laws.input_correlation if correlation is None else correlation
-    columns = iter(torch.special.ndtri(uniform).split(copies) if normal is None else normal)
+    names = (*laws.cell.gates, "") if laws.cell.input_enters_pointwise else laws.cell.gates
+    columns = dict(zip(names, torch.special.ndtri(uniform).split(copies) if normal is None else normal, strict=False))
     known = {gate: laws.input_variance_of(gate).sqrt() * value for gate, value in units.inputs.items()}
     states, u = Values(**units.states), Values(**initial_parameters(laws.cell))
-    for gate in laws.cell.gates:
+    for gate in laws.cell.gates if wanted is None else [gate for gate in laws.cell.gates if gate in wanted]:
         fresh = torch.zeros_like(laws.drive[gate]) if gate in known else laws.drive[gate]
         variance, gap = fresh, fresh * (1 - sigma_z)
         if not laws.fixed:
@@ -339,10 +343,10 @@ def draw_gates(
             mean = mean + units.offsets[gate]
         elif law is not None and not laws.fixed:
             mean = mean + bias_of(laws.cell, gate, law, uniform[-1])
-        setattr(u, gate, mean + variance.sqrt() * correlated(next(columns), gap / variance.clamp(min=1e-300)))
-    if not laws.cell.input_enters_pointwise:
+        setattr(u, gate, mean + variance.sqrt() * correlated(columns[gate], gap / variance.clamp(min=1e-300)))
+    if not laws.cell.input_enters_pointwise or (wanted is not None and "" not in wanted):
         return u, None
-    fresh_x = correlated(next(columns), 1 - sigma_z)
+    fresh_x = correlated(columns[""], 1 - sigma_z)
     return u, known[""] if "" in known else laws.input_variance.sqrt() * fresh_x
 
 
