@@ -325,11 +325,11 @@ def draw_gates(
     """
     copies, weighted = units.copies, set(laws.weighted)
     sigma_z = laws.input_correlation if correlation is None else correlation
-    names = (*laws.cell.gates, "") if laws.cell.input_enters_pointwise else laws.cell.gates
-    columns = dict(zip(names, torch.special.ndtri(uniform).split(copies) if normal is None else normal, strict=False))
+    normal = torch.special.ndtri(uniform).split(copies) if normal is None else normal
+    columns = dict(zip((*laws.cell.gates, ""), normal, strict=False))
     known = {gate: laws.input_variance_of(gate).sqrt() * value for gate, value in units.inputs.items()}
     states, u = Values(**units.states), Values(**initial_parameters(laws.cell))
-    for gate in laws.cell.gates if wanted is None else [gate for gate in laws.cell.gates if gate in wanted]:
+    for gate in [gate for gate in laws.cell.gates if wanted is None or gate in wanted]:
         fresh = torch.zeros_like(laws.drive[gate]) if gate in known else laws.drive[gate]
         variance, gap = fresh, fresh * (1 - sigma_z)
         if not laws.fixed:
