@@ -1,5 +1,7 @@
 """What a batch may be: arguments, or a function that runs the model."""
 
+from collections import UserDict
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -80,9 +82,10 @@ class Untidy(nn.Module):
         return self.rnn(x)[0]
 
 
-def test_the_batch_is_left_as_it_was():
+@pytest.mark.parametrize("kind", [dict, UserDict])  # the second as transformers' BatchEncoding
+def test_the_batch_is_left_as_it_was(kind):
     x, rest, found = torch.randn(T, B, D), list[Tensor](), list[LayerStart]()
-    batch, before = {"x": x, "rest": rest}, x.clone()
+    batch, before = kind({"x": x, "rest": rest}), x.clone()
     model = critical_(Untidy(), batch=batch, report=found.append)
     report = isornn.diagnose(model, batch)
     assert report.diagnosis.layers[0].inputs.mean == pytest.approx(float(3 * before.mean() + 1), rel=1e-5)

@@ -73,7 +73,7 @@ def _refused_batch(model: nn.Module, batch: Any) -> Iterator[None]:
         if isinstance(batch, Mapping):
             unbound = not _binds(signature, **batch)
         else:
-            unbound = isinstance(batch, tuple | list) and not _binds(signature, *batch)
+            unbound = not _binds(signature, *_arguments(model, batch)[0])
         if not unbound and _holds_tensor(batch):
             raise
         kind, hint = type(batch).__name__, ""
@@ -100,9 +100,10 @@ def _binds(signature: inspect.Signature, *positional: Any, **named: Any) -> bool
 
 
 def tensors_in(value: Any, depth: int = _DEPTH) -> Iterator[Tensor]:
-    """All tensors within containers and the attributes of objects, but for modules of torch and Python, and classes."""
+    """All tensors within containers and the attributes of objects, but for modules of torch and Python, and classes; of
+    a nested tensor those that it holds."""
     if isinstance(value, Tensor):
-        yield value
+        yield from value.unbind() if value.is_nested else (value,)
     elif depth and not isinstance(value, _WITHOUT_TENSORS):
         if isinstance(value, Mapping):
             parts: Any = value.values()
