@@ -69,6 +69,14 @@ def test_a_recurrent_layer_needs_something_to_read(sequences, steps):
         capture(model, recurrent_modules(model), batch, None)
 
 
+@pytest.mark.parametrize(("function", "named"), [(lambda: None, ""), (lambda model, x: None, "model, x")])
+def test_a_function_takes_the_model_alone(function, named):
+    message = rf"batch: a function of \({named}\) is not allowed; it is called with the model alone"
+    for call in (isornn.diagnose, lambda model, batch: critical_(model, batch=batch)):
+        with pytest.raises(ValueError, match=message):
+            call(nn.GRU(D, N), function)
+
+
 class Untidy(nn.Module):
     """Writes to its batch, and takes entries from it."""
 

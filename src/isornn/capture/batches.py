@@ -40,6 +40,7 @@ def _tensors(batch: Any) -> Iterator[Tensor]:
 def runner(model: nn.Module, batch: Any) -> Callable[[], Any]:
     """What runs the model on the batch."""
     if callable(batch):
+        _check_takes_model(batch)
         return lambda: batch(model)
     called = unwrapped(model)
     positional, named = _arguments(called, batch)
@@ -49,6 +50,18 @@ def runner(model: nn.Module, batch: Any) -> Callable[[], Any]:
             return called(*positional, **named)
 
     return run
+
+
+def _check_takes_model(function: Callable[..., Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of some that are not written in Python
+        return
+    if not _binds(signature, None):
+        raise Unmeasurable(
+            f"batch: a function of ({', '.join(signature.parameters)}) is not allowed; it is called with the model "
+            "alone, as lambda model: model(x)"
+        )
 
 
 def _arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
