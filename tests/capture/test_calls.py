@@ -1,5 +1,7 @@
 """What a batch may be: arguments, or a function that runs the model."""
 
+from collections import UserDict
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -67,6 +69,14 @@ def test_a_recurrent_layer_needs_something_to_read(sequences, steps):
         capture(model, recurrent_modules(model), batch, None)
 
 
+@pytest.mark.parametrize(("function", "named"), [(lambda: None, ""), (lambda model, x: None, "model, x")])
+def test_a_function_takes_the_model_alone(function, named):
+    message = rf"batch: a function of \({named}\) is not allowed; it is called with the model alone"
+    for call in (isornn.diagnose, lambda model, batch: critical_(model, batch=batch)):
+        with pytest.raises(ValueError, match=message):
+            call(nn.GRU(D, N), function)
+
+
 class Untidy(nn.Module):
     """Writes to its batch, and takes entries from it."""
 
@@ -80,9 +90,10 @@ class Untidy(nn.Module):
         return self.rnn(x)[0]
 
 
-def test_the_batch_is_left_as_it_was():
+@pytest.mark.parametrize("kind", [dict, UserDict])  # the second as transformers' BatchEncoding
+def test_the_batch_is_left_as_it_was(kind):
     x, rest, found = torch.randn(T, B, D), list[Tensor](), list[LayerStart]()
-    batch, before = {"x": x, "rest": rest}, x.clone()
+    batch, before = kind({"x": x, "rest": rest}), x.clone()
     model = critical_(Untidy(), batch=batch, report=found.append)
     report = isornn.diagnose(model, batch)
     assert report.diagnosis.layers[0].inputs.mean == pytest.approx(float(3 * before.mean() + 1), rel=1e-5)

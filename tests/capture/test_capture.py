@@ -295,6 +295,51 @@ def test_of_inputs_and_targets_the_inputs_are_asked_for():
         measure(model, (torch.zeros(9, 2, 3), torch.zeros(2)))
 
 
+def test_of_a_tensor_the_missing_arguments_are_asked_for():
+    class OfBoth(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.GRU(3, 5)
+
+        def forward(self, x, lengths):
+            return self.rnn(x)[0]
+
+    class OfKeywords(OfBoth):
+        def forward(self, *, x, lengths=None):  # type: ignore[override]
+            return self.rnn(x)[0]
+
+    for model in (OfBoth(), OfKeywords()):
+        with pytest.raises(ValueError, match=r"batch: Tensor is not allowed; .* forward takes \(x, lengths\)"):
+            measure(model, torch.zeros(9, 2, 3))
+
+
+class OfNested(nn.Module):
+    """Pads what it is given, and writes to that."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(3, 5, batch_first=True)
+
+    def forward(self, x):
+        padded = torch.nested.to_padded_tensor(x, 0.0)
+        for sequence in x.unbind():
+            sequence.detach().zero_()
+        return self.rnn(padded)[0][:, -1]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors(layout):
+    given = [torch.randn(steps, 3) for steps in (25, 40, 12)]
+    batch = torch.nested.nested_tensor(given, layout=layout)
+    report = diagnosed(OfNested(), batch)
+    assert report.layers[0].info.steps == 40 and report.layers[0].use.reads_batch
+    isornn.init.critical_(OfNested(), batch=batch)
+    assert all(torch.equal(before, after) for before, after in zip(given, batch.unbind(), strict=True))
+    with pytest.raises(ValueError, match="batch: a nested tensor is not allowed as input of a recurrent layer"):
+        measure(nn.GRU(3, 5, batch_first=True), batch)
+
+
 def test_a_fault_of_the_model_itself_is_left_as_it_is():
     class Faulty(nn.GRU):
         def forward(self, input, hx=None):

@@ -41,6 +41,7 @@ def steps_first(x):
 MIXED = {
     "states of layers": (lambda rnn, x: rnn(x)[1].view(B, -1), gru(2), 2 * N),
     "states of directions": (lambda rnn, x: rnn(x)[1].view(B, -1), gru(bidirectional=True), 2 * N),
+    "last layer's directions": (lambda rnn, x: rnn(x)[1][-2:].reshape(B, -1), gru(2, bidirectional=True), 2 * N),
     "cells": (lambda rnn, x: rnn(x)[1][1].reshape(B, -1), isornn.nn.LSTM(D, N, 3, batch_first=True), 3 * N),
     "last step": (lambda rnn, x: rnn(steps_first(x))[0].reshape(B, T, N)[:, -1], time_first(), N),
     "every step": (lambda rnn, x: rnn(steps_first(x))[0].reshape(B, T, N), time_first(), N),
@@ -49,6 +50,8 @@ MIXED = {
     "input": (lambda rnn, x: rnn(x.view(T, B, D))[0][-1], time_first(), N),
     "input of twice as many steps": (lambda rnn, x: rnn(of(2 * B, D).view(2 * B, B, D))[0][-1], time_first(), N),
     "channels first": (lambda rnn, x: rnn(x.view(B, D, T))[0][:, -1], gru(inputs=T), N),
+    "image": (lambda rnn, x: rnn(image().view(B, 20, 2 * 8))[0][:, -1], gru(inputs=16), N),
+    "heads": (lambda rnn, x: rnn(image().reshape(B, 8, 2 * 20))[0][:, -1], gru(inputs=40), N),
 }
 
 
@@ -61,6 +64,11 @@ def of(steps, features):
     return torch.randn(B, steps, features, generator=torch.Generator().manual_seed(1))
 
 
+def image():
+    """What convolutions give: (B, C, H, W)."""
+    return of(2 * 8, 20).view(B, 2, 8, 20).tanh()
+
+
 def compared(rnn, x):
     states = rnn(x)[1][-1]
     return (states @ states.T).softmax(-1) @ states
@@ -69,6 +77,11 @@ def compared(rnn, x):
 SOUND = {
     "states of layers": (lambda rnn, x: steps_first(rnn(x)[1]).reshape(B, -1), gru(2), 2 * N),
     "states of directions": (lambda rnn, x: torch.cat(list(rnn(x)[1]), -1), gru(bidirectional=True), 2 * N),
+    "last layer's directions": (
+        lambda rnn, x: rnn(x)[1].view(2, 2, B, N)[-1].transpose(0, 1).reshape(B, -1),
+        gru(2, bidirectional=True),
+        2 * N,
+    ),
     "states of one layer": (lambda rnn, x: rnn(x)[1].view(B, -1), gru(), N),
     "last step": (lambda rnn, x: rnn(steps_first(x))[0].transpose(0, 1)[:, -1], time_first(), N),
     "every step": (lambda rnn, x: rnn(x)[0].reshape(-1, N), gru(), N),
@@ -81,6 +94,9 @@ SOUND = {
     "two steps as one": (lambda rnn, x: rnn(of(40, 20).view(B, 20, 40))[0][:, -1], gru(inputs=40), N),
     "windows": (lambda rnn, x: rnn(of(2 * B, D).view(2 * B, B, D))[0][:, -1], gru(), N),
     "patches": (lambda rnn, x: rnn(x.reshape(B, T // 5, 5 * D))[0][:, -1], gru(inputs=5 * D), N),
+    "image": (lambda rnn, x: rnn(image().permute(0, 3, 1, 2).reshape(B, 20, 2 * 8))[0][:, -1], gru(inputs=16), N),
+    "image of rows": (lambda rnn, x: rnn(image().view(B, 2 * 8, 20))[0][:, -1], gru(inputs=20), N),
+    "channels as sequences": (lambda rnn, x: rnn(image().view(2 * B, 8, 20))[1].view(B, -1), gru(inputs=20), 2 * N),
     "kept in memory as it was": (lambda rnn, x: rnn(steps_first(steps_first(x).tanh()))[0][:, -1], gru(), N),
 }
 
@@ -106,6 +122,9 @@ def test_what_is_mixed_and_what_to_write():
     assert "last state (2, 12, 8) is reshaped as if it were (12, 2, ...)" in one.sentence
     assert one.evidence == {"sequences that row 0 of the model's output reads": "0, 1 (bar: 0 alone)"}
     assert "state = state.transpose(0, 1)" in one.remedy
+    read, rnn, features = MIXED["last layer's directions"]
+    one = found(Reader(read, rnn, features))
+    assert "last layer's last state (2, 12, 8) is reshaped as if it were (12, 2, ...)" in one.sentence
     for name, order in (("input", "1, 0, 2"), ("channels first", "0, 2, 1")):
         read, rnn, features = MIXED[name]
         assert f"x = x.permute({order})" in found(Reader(read, rnn, features)).remedy
@@ -153,9 +172,10 @@ def test_how_the_batch_was_made_is_not_the_models():
         ((B, T, 1), (T, B, 1), "x = x.permute(1, 0, 2)"),
         ((B, T), (T, B, 1), "x = x.permute(1, 0).reshape(30, 12, 1)"),
         ((B, 7, 1, T), (B, T, 7), "x = x.permute(0, 3, 1, 2).reshape(12, 30, 7)"),
+        ((B, 2, 7, T), (B, T, 14), "x = x.permute(0, 3, 1, 2).reshape(12, 30, 14)"),
     ],
 )
-def test_advice_for_axes_of_size_1_gives_the_shape_that_was_wanted(shape, sizes, advice):
+def test_advice_gives_the_shape_that_was_wanted(shape, sizes, advice):
     rnn = nn.GRU(sizes[-1], N, batch_first=sizes[0] == B)
     x = torch.randn(shape)
     one = found(Reader(lambda rnn, x: rnn(x.view(sizes))[0], rnn), x)

@@ -25,6 +25,24 @@ def test_fix_corrects_the_weights(made):
     assert kinds_of(findings_of(known)) == set()
 
 
+@pytest.mark.filterwarnings("ignore:.*it shares parameters with")
+def test_a_layer_that_shares_a_matrix_does_not_look_trained_once_that_is_drawn():
+    class Sharing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.other = nn.GRU(4, 16), nn.GRU(4, 16)
+            self.other.weight_hh_l0 = self.one.weight_hh_l0
+
+        def forward(self, x):
+            return self.one(x)[0] + self.other(x)[0]
+
+    torch.manual_seed(0)
+    model, batch = Sharing(), torch.randn(40, 8, 4)
+    said = fix_(model, findings(measure(model, batch)), batch)
+    assert [line.partition(":")[0] for line in said if "drawn again" in line] == ["one l0", "other l0"]
+    assert findings(measure(model, batch)) == ()
+
+
 def test_which_of_two_biases_is_meant_is_left_to_the_user():
     """Half of the bias shortens the memory: tasks that were learnt with the sum may not be with one."""
     lstm = nn.LSTM(4, 32, batch_first=True)

@@ -286,6 +286,11 @@ def test_bad_questions_are_refused():
             measure(nn.GRU(2, 2), torch.randn(3, 1, 2), target=labels)
     with pytest.raises(ValueError, match=r"target: label 3 is not allowed; the output has 3 classes"):
         measure(nn.GRU(2, 5), torch.randn(2, 3, 2), target=torch.full((2, 5), 3))
+    with pytest.raises(ValueError, match="target: no label is left; -100 leaves one out"):
+        measure(nn.GRU(2, 2), torch.randn(3, 1, 2), target=torch.full((3, 1), -100))
+    for labels in (torch.zeros(3, 1, 1).long(), torch.zeros(3, 1).long(), torch.zeros(3, 1, dtype=torch.bool)):
+        with pytest.raises(ValueError, match=r"target: \w+ labels are classes, and the output \(3, 1, 1\) has one num"):
+            measure(nn.GRU(2, 1), torch.randn(3, 1, 2), target=labels)
 
 
 def test_the_label_that_torch_ignores_is_ignored():

@@ -257,7 +257,9 @@ def test_means_beside_which_the_dtype_resolves_no_gate_warn(mean, warned):
 def test_a_constant_that_was_computed_is_a_constant():
     x = torch.full((7, 43, 3), 0.3)
     x[1::2] = torch.nextafter(x[1::2], torch.tensor(1.0))
-    assert LayerInput.of(x, torch.full((43,), 7)).variance == 0
+    found = LayerInput.of(x, torch.full((43,), 7))
+    assert found.variance == 0
+    assert str(found).endswith("constant (input weights are those for standard deviation 1)")
     critical_(nn.GRU(3, 4), batch=x)
 
 

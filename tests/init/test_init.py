@@ -266,6 +266,10 @@ def test_parametrised_weights_are_refused_for_writing_and_read_for_specs() -> No
 def test_refusals_name_what_is_wrong() -> None:
     with pytest.raises(ModuleError, match="Linear holds no recurrent layer"):
         standard_(nn.Linear(2, 2))
+    hidden = nn.Sequential(nn.Linear(2, 2))
+    vars(hidden[0])["layers"] = [nn.Identity(), nn.LSTM(2, 3)]  # no ModuleList
+    with pytest.raises(ModuleError, match=r"holds no recurrent layer.* \(0.layers\[1\] is LSTM, .*nn.ModuleList"):
+        standard_(hidden)
     with pytest.raises(ModuleError, match="layer, direction: 1, 0 .*GRU l0"):
         spec_of(nn.GRU(2, 3), layer=1)
     with pytest.raises(ModuleError, match="layer, direction: 0, 1"):

@@ -208,6 +208,10 @@ def test_progress_goes_from_0_to_1() -> None:
         ({"batch": torch.zeros(20, 10)}, "batch: shape .* whole numbers"),
         ({"batch": torch.full((20, 10, 1), torch.nan)}, "batch: NaN"),
         ({"batch": "text"}, "batch: str is not allowed"),
+        (
+            {"batch": torch.nested.nested_tensor([torch.zeros(9, 1)] * 20, layout=torch.jagged)},
+            "batch: a nested tensor",
+        ),
         ({"target": torch.zeros(19)}, "target: shape .* 20 sequences"),
         ({"target": torch.zeros(20)}, "target: all entries are the same"),
         ({"target": torch.full((20,), torch.nan)}, "target: none is left"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -59,7 +60,8 @@ class Reshaped:
     `flatten`): its numbers stay in their order in memory, so that those of several rows become one row.
 
     Args:
-        what: ``"input"``, ``"output"``, or ``"last state"`` of a module.
+        what: ``"input"``, ``"output"``, or ``"last state"`` of a module; ``"last layer's last state"``, of its two
+            directions alone.
         shape: of the tensor.
         taken_for: the shape, or its first two sizes, by which the numbers were read.
         read: the sequences that row 0 of the model's output is computed from; empty of an input.
@@ -86,15 +88,23 @@ def reshaped_input(module: nn.Module, calls: Sequence[Call], batch: Any) -> Resh
     """The first input that is a view of a tensor with the same sizes in another order, as ``x.view(T, B, D)`` of an
     ``x`` (B, T, D). How the batch itself was made is not the model's.
 
-    Not where two sizes are exchanged of which one is a multiple of the other, as steps may be stacked (40 of 20 numbers
-    to 20 of 40) or cut into windows: unless they are steps and sequences of a module that takes steps first.
+    Of a tensor with one axis more, two are joined, as in ``x.view(B, W, C * H)`` of a convolution's (B, C, H, W). Where
+    none are, two sizes that are exchanged do not count if one is a multiple of the other, as steps may be stacked (40
+    of 20 numbers to 20 of 40) or cut into windows: unless they are steps and sequences of a module that takes steps
+    first.
     """
     steps_first = not getattr(module, "batch_first", False)
     given = [Origin.of(tensor) for tensor in tensors_in(batch)]
     for origin in (call.origin for call in calls if call.origin is not None and call.origin not in given):
         # Axes of size 1 have no order in memory.
         before, after = ([size for size in sizes if size > 1] for sizes in (origin.whole, origin.shape))
-        if not origin.contiguous or before == after or sorted(before) != sorted(after):
+        if not origin.contiguous:
+            continue
+        if len(before) > len(after):
+            if _joins_others(before, after):
+                return Reshaped("input", origin.whole, origin.shape)
+            continue
+        if before == after or sorted(before) != sorted(after):
             continue
         moved = [axis for axis, (one, other) in enumerate(zip(before, after, strict=True)) if one != other]
         steps_and_sequences = moved == [0, 1] and len(origin.shape) == _AXES and 1 not in origin.shape[:2]
@@ -103,6 +113,17 @@ def reshaped_input(module: nn.Module, calls: Sequence[Call], batch: Any) -> Resh
         if not split_or_joined or (steps_first and steps_and_sequences):
             return Reshaped("input", origin.whole, origin.shape)
     return None
+
+
+def _joins_others(before: list[int], after: list[int]) -> bool:
+    """Whether two axes of a tensor with sizes ``before`` joined would give those of ``after``, and no two neighbouring
+    ones do, in this order."""
+    joined = {
+        (i, j): [*before[:i], before[i] * before[j], *before[i + 1 : j], *before[j + 1 :]]
+        for i, j in combinations(range(len(before)), 2)
+    }
+    neighbours = (sizes for (i, j), sizes in joined.items() if j == i + 1)
+    return after not in neighbours and sorted(after) in map(sorted, joined.values())
 
 
 def reshaped_results(calls: Mapping[nn.Module, Sequence[Call]], output: Any) -> dict[nn.Module, Reshaped]:
@@ -120,28 +141,35 @@ def reshaped_results(calls: Mapping[nn.Module, Sequence[Call]], output: Any) -> 
     for row in (0, 1, len(rows) - 1):
         if results:
             results = _read_as_exchanged(results, rows, row)
-    return {
-        one.module: Reshaped(one.what, tuple(one.tensor.shape), (len(rows), one.others), one.read) for one in results
-    }
+    return {one.module: Reshaped(one.what, one.shape, (len(rows), one.others), one.read) for one in results}
 
 
 @dataclass
 class _Result:
-    """A tensor that a module returned: its first two axes are those of its sequences and of others, steps or layers."""
+    """A tensor that a module returned: its first two axes are those of its sequences and of others, steps or layers.
+
+    Args:
+        below: how many of the first layers' states are left out.
+    """
 
     module: nn.Module
     what: str
     tensor: Tensor
     batch_first: bool
+    below: int = 0
     read: tuple[int, ...] = ()
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.tensor) - self.below, *self.tensor.shape[1:])
+
+    @property
     def sequences(self) -> int:
-        return self.tensor.shape[0 if self.batch_first else 1]
+        return self.shape[0 if self.batch_first else 1]
 
     @property
     def others(self) -> int:
-        return self.tensor.shape[1 if self.batch_first else 0]
+        return self.shape[1 if self.batch_first else 0]
 
     def sequences_at(self, places: Tensor, *, exchanged: bool) -> Tensor:
         """By place in the first two axes, flattened, the number of its sequence; as if they were exchanged, or as they
@@ -156,6 +184,9 @@ def _results(module: nn.Module, call: Call) -> list[_Result]:
     if not call.tracked:
         return []
     found = [_Result(module, "last state", part, batch_first=False) for part in call.final]
+    if getattr(module, "bidirectional", False):  # whose last layer has two, as ``h_n[-2:]``
+        above = "last layer's last state"
+        found += [replace(one, what=above, below=len(one.tensor) - 2) for one in found if len(one.tensor) > 2]
     if not isinstance(call.output, PackedSequence):
         found.append(_Result(module, "output", call.output, bool(getattr(module, "batch_first", False))))
     found = [one for one in found if one.tensor.dim() == _AXES and one.tensor.requires_grad]
@@ -167,7 +198,9 @@ def _read_as_exchanged(results: Sequence[_Result], rows: Tensor, row: int) -> li
     sequence's with the first two axes exchanged; row 0 in addition on another sequence."""
     gradients, found = _gradients_of_row(rows, row, [one.tensor for one in results]), []
     for one, gradient in zip(results, gradients, strict=True):
-        places = torch.zeros(0) if gradient is None else gradient.flatten(0, 1).any(-1).nonzero().flatten()
+        if gradient is None or bool(gradient[: one.below].any()):
+            continue
+        places = gradient[one.below :].flatten(0, 1).any(-1).nonzero().flatten()
         if not len(places) or not bool((one.sequences_at(places, exchanged=True) == row).all()):
             continue
         if row == 0:

@@ -40,6 +40,7 @@ def _tensors(batch: Any) -> Iterator[Tensor]:
 def runner(model: nn.Module, batch: Any) -> Callable[[], Any]:
     """What runs the model on the batch."""
     if callable(batch):
+        _check_takes_model(batch)
         return lambda: batch(model)
     called = unwrapped(model)
     positional, named = _arguments(called, batch)
@@ -49,6 +50,18 @@ def runner(model: nn.Module, batch: Any) -> Callable[[], Any]:
             return called(*positional, **named)
 
     return run
+
+
+def _check_takes_model(function: Callable[..., Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of some that are not written in Python
+        return
+    if not _binds(signature, None):
+        raise Unmeasurable(
+            f"batch: a function of ({', '.join(signature.parameters)}) is not allowed; it is called with the model "
+            "alone, as lambda model: model(x)"
+        )
 
 
 def _arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -73,7 +86,7 @@ def _refused_batch(model: nn.Module, batch: Any) -> Iterator[None]:
         if isinstance(batch, Mapping):
             unbound = not _binds(signature, **batch)
         else:
-            unbound = isinstance(batch, tuple | list) and not _binds(signature, *batch)
+            unbound = not _binds(signature, *_arguments(model, batch)[0])
         if not unbound and _holds_tensor(batch):
             raise
         kind, hint = type(batch).__name__, ""
@@ -100,9 +113,10 @@ def _binds(signature: inspect.Signature, *positional: Any, **named: Any) -> bool
 
 
 def tensors_in(value: Any, depth: int = _DEPTH) -> Iterator[Tensor]:
-    """All tensors within containers and the attributes of objects, but for modules of torch and Python, and classes."""
+    """All tensors within containers and the attributes of objects, but for modules of torch and Python, and classes; of
+    a nested tensor those that it holds."""
     if isinstance(value, Tensor):
-        yield value
+        yield from value.unbind() if value.is_nested else (value,)
     elif depth and not isinstance(value, _WITHOUT_TENSORS):
         if isinstance(value, Mapping):
             parts: Any = value.values()

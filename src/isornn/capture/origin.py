@@ -16,7 +16,7 @@ class Origin:
     Args:
         storage: an identifier of the storage.
         offset, shape, strides: as torch has them, in numbers.
-        whole: shape of the tensor that it is a view of; its own where it is none.
+        whole: shape of the tensor that it is a view of; its own where it is none, or one of a nested tensor.
         contiguous: whether both are, in the order of their axes.
     """
 
@@ -29,10 +29,10 @@ class Origin:
 
     @staticmethod
     def of(inputs: Tensor | PackedSequence) -> Origin | None:
-        """``None`` of packed sequences and tensors without strides."""
-        if isinstance(inputs, PackedSequence) or inputs.layout != torch.strided:
+        """``None`` of packed sequences, nested tensors and tensors without strides."""
+        if isinstance(inputs, PackedSequence) or inputs.is_nested or inputs.layout != torch.strided:
             return None
-        base = inputs if inputs._base is None else inputs._base
+        base = inputs if inputs._base is None or inputs._base.is_nested else inputs._base
         return Origin(
             storage=int(inputs.untyped_storage()._cdata),
             offset=int(inputs.storage_offset()),

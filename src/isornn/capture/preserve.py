@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import UserDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -127,6 +127,8 @@ def _snapshot(value: Any, restore: dict[int, Callable[[], object]]) -> None:
         restore[id(value)] = lambda: _refill(value, before)
         for one in value.values() if isinstance(value, dict) else value:
             _snapshot(one, restore)
+    elif isinstance(value, UserDict):  # transformers' BatchEncoding
+        _snapshot(value.data, restore)
     elif isinstance(value, tuple):
         for one in value:
             _snapshot(one, restore)
@@ -154,6 +156,10 @@ def _refill(container: Any, before: Any) -> None:
 
 
 def _snapshot_tensor(tensor: Tensor, restore: dict[int, Callable[[], object]]) -> None:
+    if tensor.is_nested:
+        for one in tensor.detach().unbind():  # views, which have shapes
+            _snapshot_tensor(one, restore)
+        return
     if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:
         return
     place, required = tensor.detach(), tensor.requires_grad

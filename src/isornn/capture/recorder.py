@@ -80,6 +80,9 @@ class CallRecorder:
         if any(map(_is_transformed, (data_of(inputs), *module.parameters(recurse=False)))):
             self.refused[module] = "it is called within torch.func (vmap, grad), where tensors have no values"
             return
+        if data_of(inputs).is_nested:
+            self._reject(module, "a nested tensor is not allowed as input of a recurrent layer; pad or pack it")
+            return
         if data_of(inputs).numel() == 0:
             shape = tuple(data_of(inputs).shape)
             self._reject(module, f"a recurrent layer receives shape {shape} from it; that holds no step to measure")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import nn
 
 from isornn.cells import SpecError
 from isornn.diagnosis.advice import Advice
+from isornn.diagnosis.facts import WeightFacts
 from isornn.diagnosis.finding import Finding
 from isornn.diagnosis.fixes import Fix, layer_by_name, named_layers, redraw_
 from isornn.diagnosis.weights import too_few_to_tell, untrained_evidence, weight_facts
@@ -47,7 +48,9 @@ def fix_(
     >>> fix_(model, findings(measure(model, batch)), batch, generator=torch.Generator().manual_seed(0))
     ['RNN l0: drawn again by the critical start for the input that it receives (default_start).']
     """
-    done = []
+    done, layers = [], {finding.fix.layer for finding in findings if isinstance(finding.fix, Fix)}
+    # Before anything is drawn: layers may share parameters.
+    facts = {name: weight_facts(layer_by_name(model, name)) for name in layers}
     raw = next((finding for finding in findings if finding.kind == "unnormalised_input"), None)
     for name in _in_order(model, dict.fromkeys(finding.layer for finding in findings), batch):
         own = [finding for finding in findings if finding.layer == name]
@@ -64,7 +67,7 @@ def fix_(
                 f"{name}: left alone ({kinds}): normalise the inputs of {raw.layer} first, then diagnose again."
             )
         elif of_weights:
-            done += [f"{name}: {sentence}." for sentence in _fixed(model, of_weights, batch, generator)]
+            done += [f"{name}: {sentence}." for sentence in _fixed(model, of_weights, facts, batch, generator)]
     return done
 
 
@@ -74,12 +77,17 @@ def _in_order(model: nn.Module, names: Iterable[str | None], batch: Any) -> list
     return sorted(names, key=lambda name: layers.index(name) if name in layers else len(layers))
 
 
-def _fixed(model: nn.Module, findings: Sequence[Finding], batch: Any, generator: torch.Generator | None) -> list[str]:
+def _fixed(
+    model: nn.Module,
+    findings: Sequence[Finding],
+    as_found: Mapping[str, WeightFacts],
+    batch: Any,
+    generator: torch.Generator | None,
+) -> list[str]:
     fixes = {finding.kind: finding.fix for finding in findings if isinstance(finding.fix, Fix)}
-    layer = layer_by_name(model, next(iter(fixes.values())).layer)
+    facts = as_found[next(iter(fixes.values())).layer]
     kinds = ", ".join(fixes)
     try:
-        facts = weight_facts(layer)
         if untrained_evidence(facts) is None:
             few = "it has too few weights to tell whether it is trained"
             why = few if too_few_to_tell(facts) else "it looks trained, or has a start that is not known here"

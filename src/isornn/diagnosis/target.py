@@ -21,8 +21,9 @@ def loss_of(target: Target) -> Callable[[Any], Tensor]:
     its only tensor.
 
     Raises:
-        ValueError: a target that is neither, or not finite; when the function is called, shapes that do not fit, or a
-            label that is no class. -100 is left out, as in torch.
+        ValueError: a target that is neither, not finite, or of which nothing is left; when the function is called,
+            shapes that do not fit, an output without classes, or a label that is no class. -100 is left out, as in
+            torch.
 
     >>> import torch
     >>> loss_of(torch.ones(2))(torch.zeros(2))
@@ -42,6 +43,8 @@ def loss_of(target: Target) -> Callable[[Any], Tensor]:
             f"target: {broken:,} of its {target.numel():,} numbers are NaN or infinite; allowed are finite ones, or a "
             f"function of the output that leaves out what is missing"
         )
+    if not target.is_floating_point() and bool((target == _IGNORED).all()):
+        raise ValueError(f"target: no label is left; {_IGNORED} leaves one out, as in torch")
 
     def loss(output: Any) -> Tensor:
         values = _first_tensor(output)
@@ -49,6 +52,12 @@ def loss_of(target: Target) -> Callable[[Any], Tensor]:
             if values.shape != target.shape:
                 raise ValueError(_misfit(target, values, "the output's"))
             return functional.mse_loss(values, target)
+        if values.shape in (target.shape, (*target.shape, 1)):
+            raise ValueError(
+                f"target: {str(target.dtype).removeprefix('torch.')} labels are classes, and the output "
+                f"{tuple(values.shape)} has one number for each. Of logits give a function of the output, as one that "
+                "computes binary_cross_entropy_with_logits; of values, give the target as floating point"
+            )
         if values.shape[:-1] == target.shape:
             _check_labels(target, values.shape[-1])
             return functional.cross_entropy(values.reshape(-1, values.shape[-1]), target.reshape(-1).long())

@@ -46,9 +46,11 @@ class LayerInput:
 
     def __str__(self) -> str:
         """One clause."""
+        mean = f"input: mean {float(self.means.square().mean().sqrt()):.3g} (root mean square over features)"
+        if not self.size:
+            return f"{mean}, constant (input weights are those for standard deviation 1)"
         return (
-            f"input: mean {float(self.means.square().mean().sqrt()):.3g} (root mean square over features), standard "
-            f"deviation {self.variance**0.5:.3g} (input weights are divided by {self.size**0.5:.3g}), "
+            f"{mean}, standard deviation {self.variance**0.5:.3g} (input weights are divided by {self.size**0.5:.3g}), "
             f"correlation with its next step {self.correlation_in_time:.2f}"
         )
 

@@ -99,6 +99,8 @@ def rows_of(
 
 
 def _as_tensor(name: str, values: Any) -> Tensor:
+    if isinstance(values, Tensor) and values.is_nested:
+        raise DataError(f"{name}: a nested tensor is not allowed; pad it, and give lengths")
     try:
         if isinstance(values, np.ndarray):  # torch takes neither another byte order nor negative strides
             values = np.array(values, values.dtype.newbyteorder("="), order="C")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -107,6 +108,7 @@ def recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
         ]
     if not found:
         closed = next((f" ({_named(name, child)}: {why})" for name, child, why in unreadable_modules(module)), "")
+        closed += _unregistered(module)
         raise ModuleError(
             f"module: {type(module).__name__} holds no recurrent layer; those are torch.nn.RNN, LSTM, GRU, their "
             f"...Cell forms, and isornn's layers{closed}. The update of a cell of your own, as an isornn.cells.Cell, "
@@ -143,9 +145,22 @@ def _named(name: str, module: nn.Module) -> str:
     return f"{name} is {kind}" if name else kind
 
 
-def _module_within(wrapper: object) -> str:
-    """The attribute of a non-module that is a module with recurrent layers, for the error message."""
-    for name, value in getattr(wrapper, "__dict__", {}).items():
+def _unregistered(module: nn.Module) -> str:
+    """A list or dict of the model that holds a module with recurrent layers, for the error message."""
+    for place, own in module.named_modules():
+        held = {name: value for name, value in vars(own).items() if name not in ("_modules", "_parameters", "_buffers")}
+        for path, part in _with_recurrent_layers(held):
+            name = f"{place}.{path}".removeprefix(".")
+            return (
+                f" ({name} is {kind_of(part)}, where torch does not look, so that the model's parameters() lack its "
+                "own: use nn.ModuleList or nn.ModuleDict)"
+            )
+    return ""
+
+
+def _with_recurrent_layers(attributes: Mapping[str, Any]) -> Iterator[tuple[str, nn.Module]]:
+    """Modules with recurrent layers among attributes, and what lists, tuples and dicts among them hold, by path."""
+    for name, value in attributes.items():
         if isinstance(value, dict):
             parts = {f"{name}[{key!r}]": part for key, part in value.items()}
         elif isinstance(value, list | tuple):
@@ -154,7 +169,13 @@ def _module_within(wrapper: object) -> str:
             parts = {name: value}
         for path, part in parts.items():
             if isinstance(part, nn.Module) and any(next(_layers_of(m, ""), None) for m in part.modules()):
-                return f"; its attribute {path} ({kind_of(part)}) is one with recurrent layers: give that"
+                yield path, part
+
+
+def _module_within(wrapper: object) -> str:
+    """The attribute of a non-module that is a module with recurrent layers, for the error message."""
+    for path, part in _with_recurrent_layers(getattr(wrapper, "__dict__", {})):
+        return f"; its attribute {path} ({kind_of(part)}) is one with recurrent layers: give that"
     empty = next((name for name in _MODELS if getattr(wrapper, name, ...) is None), None)
     return "" if empty is None else f"; its attribute {empty} is None: fit it first, then give that"
 
