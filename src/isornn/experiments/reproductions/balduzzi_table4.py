@@ -200,7 +200,8 @@ TARGET = Target(
     "and 0.25 here (medium: 35 and 0.14). A training whose loss rises between epochs is repeated at half the rate, "
     "from the start, and once more at a quarter, except at scale small. At scale small batches of 10, and medium is "
     "small with dropout 0.5 between layers; the number of epochs is the published 13. Train: the mean over the last "
-    "epoch. Scale medium has the small networks on all of the text, one seed, as published, and none with dropout. "
+    "epoch. Scale medium has the small networks on all of the text, as published, and none with dropout; its "
+    "second seed was trained later than its first, at the rates that were stable for that, and was stable. "
     "Three-layer networks and the medium GRU and T-GRU are left out. All seeds must say the same, else a "
     "part is not decided, and one seed decides none. That with dropout a T-LSTM is as good as an LSTM is printed where "
     "it was measured, and not judged.",
@@ -213,7 +214,7 @@ TARGET = Target(
             "medium": {**_SMALL, "units": 60, "batch": 10, "dropouts": [0.5]},
             "seeds": 2,
         },
-        "medium": {"small": _SMALL, "seeds": 1, "halvings": 2},
+        "medium": {"small": _SMALL, "seeds": 2, "halvings": 2},
         "paper": {"small": _SMALL, "medium": _MEDIUM, "seeds": 1, "halvings": 2},
     },
     measure=measure,
