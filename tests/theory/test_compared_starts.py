@@ -11,7 +11,7 @@ from isornn.cells import LSTM, Gate, Input, Peephole, Spec, SpecError, Vanilla
 from isornn.cells.starts import IN_USE, TEXTBOOK
 from isornn.cli.reading import sentence
 from isornn.theory.analysis import analyze
-from isornn.theory.compared_starts import compare, left_after, verdict
+from isornn.theory.compared_starts import compare, left_after, left_stderr, verdict
 from shell import SIZES, answer, run
 
 
@@ -38,12 +38,14 @@ def test_a_change_that_does_not_fade_is_endless() -> None:
 
 
 @pytest.mark.parametrize("place", [1, 3])
-def test_what_is_left_is_unknown_where_the_response_is_beyond_all_numbers(place: int) -> None:
+@pytest.mark.parametrize("value", [math.inf, -1e-9])
+def test_what_is_left_is_unknown_where_the_response_is_negative_or_beyond_all_numbers(place: int, value: float) -> None:
     analysis = analyze(Spec(Vanilla("identity"), {"h": Gate(weight_var=0.7)}), length=3)
     profile = analysis.profile.clone()
-    profile[place] = math.inf
+    profile[place] = value
     assert left_after(analysis, 3) == pytest.approx(0.7)
-    assert left_after(replace(analysis, profile=profile), 3) is None
+    changed = replace(analysis, profile=profile)
+    assert left_after(changed, 3) is None and left_stderr(changed, 3) is None
 
 
 def test_what_is_left_is_continued_by_chi() -> None:

@@ -14,7 +14,20 @@ import torch
 from torch import Tensor
 
 from checked import CHO, PEEPHOLE, law
-from isornn.cells import GRU, LSTM, TLSTM, Cell, Gate, Minimal, Reads, Spec, Values, Vanilla, initial_parameters
+from isornn.cells import (
+    GRU,
+    LSTM,
+    TLSTM,
+    Cell,
+    Gate,
+    Input,
+    Minimal,
+    Reads,
+    Spec,
+    Values,
+    Vanilla,
+    initial_parameters,
+)
 from isornn.cells.bias_laws import BiasLaw
 from isornn.nn.random_network import RandomNetwork
 from isornn.nn.step import step
@@ -372,6 +385,15 @@ def test_equal_generators_give_equal_kernels() -> None:
     x = digits(2).float()
     one, other = (kernel(LSTM_SPEC, x, units=200, generator=seeded(seed)) for seed in (0, 1))
     assert torch.equal(one, kernel(LSTM_SPEC, x, units=200)) and not torch.equal(one, other)
+
+
+@pytest.mark.parametrize("cell", [LSTM(), Minimal()], ids=lambda cell: cell.name)
+def test_the_specs_own_input_law_does_not_matter(cell: Cell) -> None:
+    gates = {name: Gate(float(reads.state), float(reads.input)) for name, reads in cell.gates.items()}
+    x = torch.randn(2, 3, 2, generator=seeded())
+    laws = Input(), Input(0.0), Input(2.0, 0.5, mean=3.0, autocorrelation=0.5)
+    one, *others = (kernel(Spec(cell, gates, law, "fixed"), x, units=64, generator=seeded()) for law in laws)
+    assert all(torch.equal(one, other) for other in others)
 
 
 def test_a_bare_cell_stands_for_variances_of_1() -> None:

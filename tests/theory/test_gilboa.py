@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from isornn.cells import LSTM, Gate, Input, Spec, Vanilla
+from isornn.cells import LSTM, BiasLaw, Gate, Input, Spec, Vanilla
 from isornn.theory import TheoryMissing
 from isornn.theory.gilboa import _variance, lstm_approximation
 
@@ -42,6 +42,14 @@ def test_the_size_of_inputs_counts() -> None:
     place, weight = np.polynomial.hermite_e.hermegauss(60)
     exact = float((weight / (1 + np.exp(-1 - math.sqrt(1.5) * place)) ** 2).sum() / weight.sum())
     assert chi.number() == pytest.approx(exact, abs=4 * (chi.error() or 0) + 1e-9)
+
+
+def test_a_law_of_biases_that_is_redrawn_counts() -> None:
+    """Without recurrent weights chi is E sigmoid(b)^2, sigmoid(b) = r / (1 + r) with r ~ U(1, 99)."""
+    gates = {name: Gate(input_var=1.0) for name in "igo"} | {"f": Gate(bias_law=BiasLaw("chrono", 1.0, 99.0))}
+    chi = lstm_approximation(Spec(LSTM(), gates)).chi
+    exact = 1 - 2 * math.log(50) / 98 + (1 / 2 - 1 / 100) / 98  # 1 - 2/(1+r) + 1/(1+r)^2
+    assert chi.number() == pytest.approx(exact, abs=4 * chi.error())
 
 
 def test_singular_values_within_a_margin_count_with_their_mean_square() -> None:

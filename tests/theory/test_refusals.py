@@ -12,11 +12,15 @@ from torch import nn
 import isornn
 from isornn.cells import LSTM, Cell, Gate, Reads, Spec, SpecError, Values, Vanilla
 from isornn.theory import (
+    Bidirectional,
     Quantity,
+    Range,
     TheoryMissing,
+    analyze_stack,
     correlation_map,
     lstm_approximation,
     moment_dynamics,
+    pareto_front,
     phase_diagram,
     spectrum,
     stationary_samples,
@@ -27,7 +31,19 @@ from isornn.theory.quantity import time_scale
 SPEC = Spec(Vanilla(), {"h": Gate(weight_var=0.5, input_var=1.0)})
 
 
-@pytest.mark.parametrize("ask", [isornn.analyze, isornn.simulate, spectrum, stationary_samples])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        isornn.analyze,
+        isornn.simulate,
+        spectrum,
+        stationary_samples,
+        lstm_approximation,
+        partial(phase_diagram, x=("h.bias_mean", [0.0]), y=("h.bias_var", [0.0])),
+        partial(pareto_front, length=10, ranges=[Range("f.bias_mean", 0.0, 1.0)]),
+        lambda given: Bidirectional(given, given),
+    ],
+)
 @pytest.mark.parametrize("given", [LSTM(), nn.LSTM(3, 4), "lstm", None])
 def test_what_is_no_spec(ask: Any, given: object) -> None:
     with pytest.raises(SpecError, match=r"^spec: .* is not allowed; it must be an isornn.Spec, as isornn.init.spec_of"):
@@ -48,6 +64,17 @@ def test_arguments(options: dict[str, Any]) -> None:
     ((name, value),) = options.items()
     with pytest.raises(SpecError, match=rf"^{name}: '?{value}'? is not allowed"):
         isornn.analyze(SPEC, **options)
+
+
+@pytest.mark.parametrize("steps", [2.0, True, 17])
+def test_steps_of_a_spectrum(steps: Any) -> None:
+    with pytest.raises(SpecError, match=rf"^steps: {steps} is not allowed; it must be a whole number from 1 to 16"):
+        spectrum(SPEC, steps=steps)
+
+
+def test_what_is_no_layer() -> None:
+    with pytest.raises(SpecError, match=r"^layers\[1\]: 'lstm' is not allowed; it must be a Spec or a Bidirectional"):
+        analyze_stack([SPEC, cast(Any, "lstm")])
 
 
 def test_whole_numbers_of_numpy_are_lengths() -> None:

@@ -15,8 +15,8 @@ from isornn.cells.errors import SpecError
 SEED = 0
 
 
-def whole_number(where: str, value: Any, least: int = 1, what: str = "whole number") -> int:
-    """``value`` as an int: an integer of Python, numpy or torch, no bool, of at least ``least``.
+def whole_number(where: str, value: Any, least: int = 1, what: str = "whole number", *, most: int | None = None) -> int:
+    """``value`` as an int: an integer of Python, numpy or torch, no bool, of at least ``least`` and at most ``most``.
 
     Raises:
         SpecError: names the argument ``where`` and what it is.
@@ -33,8 +33,9 @@ def whole_number(where: str, value: Any, least: int = 1, what: str = "whole numb
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = None
-    if number is None or number < least:
-        raise SpecError(where, value, f"it must be a {what}, at least {least}")
+    if number is None or number < least or (most is not None and number > most):
+        allowed = f", at least {least}" if most is None else f" from {least} to {most}"
+        raise SpecError(where, value, f"it must be a {what}{allowed}")
     return number
 
 

@@ -183,7 +183,8 @@ def verdict(analysis: Analysis, length: int) -> str:
 
 
 def left_after(analysis: Analysis, length: int) -> float | None:
-    """``sqrt(P_T / P_1)``: the norm of the response after T steps relative to one step; ``None`` where unknown.
+    """``sqrt(P_T / P_1)``: the norm of the response after T steps relative to one step; ``None`` where that is unknown,
+    or P is negative.
 
     At T = reach it is ``e^(-1/2)``, 61 %, as the reach is of the mean square.
 
@@ -192,7 +193,7 @@ def left_after(analysis: Analysis, length: int) -> float | None:
     profile = analysis.profile
     last = min(length, profile.shape[-1] - 1)
     first, end = float(profile[1]), float(profile[last])
-    if not (math.isfinite(first) and math.isfinite(end)) or first <= 0:
+    if not (math.isfinite(first) and math.isfinite(end)) or first <= 0 or end < 0:
         return None
     if last == length:
         return math.sqrt(end / first)
@@ -217,5 +218,8 @@ def left_stderr(analysis: Analysis, length: int) -> float | None:
     before = max(1, math.floor(0.9 * last))
     if left == 0 or last == before:
         return 0.0
-    slope = float((profile[last] / profile[before]).log()) / 2 / math.log(last / before) * length / last
+    fall = float(profile[last] / profile[before])
+    if not 0 < fall < math.inf:
+        return None
+    slope = math.log(fall) / 2 / math.log(last / before) * length / last
     return left * abs(slope) * (scale.error() or 0.0) / time

@@ -66,8 +66,9 @@ def moment_dynamics(
         tied: weights and biases are drawn once for all steps, as in a real network; else weights are redrawn at every
             step, and biases as the spec says.
         input_correlation: Sigma_z, one number or one for each step; the spec's by default.
-        input_covariance: ``E[x_t x_t']`` of tied networks' input, ``(steps, steps)``, in place of white noise; the
-            input before the first step is 0. It takes the place of the input variance, and goes with one correlation.
+        input_covariance: of tied networks' input over time, ``(steps, steps)``, in place of white noise; before the
+            first step the input does not fluctuate. It takes the place of the input variance, beside the input's mean,
+            and goes with one correlation.
         initial_variance: of the state at time 0, independent between units and between the two copies.
         generator: randomness of the population engines; seeded with 0 by default.
 

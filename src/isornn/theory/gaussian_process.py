@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from isornn.cells import Cell, Gate, Spec
+from isornn.cells import Cell, Gate, Input, Spec
 from isornn.cells.arguments import seeded, whole_number
 from isornn.modes import usual_modes
 from isornn.theory.assumptions import check_assumptions
@@ -184,7 +184,7 @@ def _spec(cell_or_spec: Cell | Spec) -> Spec:
         shape = tuple(cell_or_spec.batch_shape)
         raise ValueError(f"cell_or_spec: a batch of shape {shape} is not allowed; one spec at a time")
     check_assumptions(cell_or_spec)
-    return cell_or_spec
+    return replace(cell_or_spec, input=Input(), biases="fixed")
 
 
 def _together(x: Tensor, x2: Tensor | None) -> Tensor:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from isornn.cells import LSTM, Spec
+from isornn.cells import LSTM, Spec, Values
 from isornn.cells.arguments import seeded
 from isornn.cells.polynomial import GateFunction
+from isornn.cells.spec import check_spec
 from isornn.modes import usual_modes
-from isornn.theory.inputs import centred
 from isornn.theory.population.engine import Population
+from isornn.theory.population.units import Laws
 from isornn.theory.quantity import Quantity
 from isornn.theory.reasons import TheoryMissing
-
-BATCHES = 16
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ def lstm_approximation(spec: Spec, *, generator: torch.Generator | None = None) 
         generator: source of randomness, seeded with 0 by default.
 
     Raises:
+        SpecError: no spec.
         TheoryMissing: another cell, or biases fixed.
 
     >>> from isornn.cells import Gate
@@ -59,61 +60,38 @@ def lstm_approximation(spec: Spec, *, generator: torch.Generator | None = None) 
     >>> round(lstm_approximation(Spec(LSTM(), gates)).chi.number(), 2)  # the exact rate is 0.563
     0.57
     """
+    check_spec(spec)
     if not isinstance(spec.cell, LSTM) or spec.biases != "redrawn":
         raise TheoryMissing("the papers' approximation is for an LSTM with biases redrawn at each step")
-    spec = centred(spec)
-    generator = seeded(generator)
-    population = Population(spec, generator=generator)
+    population = Population(spec, generator=seeded(generator))
     stationary = population.settle("identical")
-    c = population.state_samples(stationary, "c")
-    second = stationary.moments.second_moment[..., None]
-    u = {gate: _draw(spec, gate, second, c, generator) for gate in spec.gates}
-    a, v = _squares(spec, c, u)
-    batches = [torch.stack(x.split(x.shape[-1] // BATCHES, -1), -2) for x in (a, v)]
-    chi, variance = (a + v).mean(-1), _variance(a, v)
+    units, u, _ = next(population.snapshots(stationary, 1))
+    a, v = _squares(population.laws, spec.cell.sigma, units.states["c"][0], u)
     missing = {"the population did not settle": ~stationary.converged}
-    return ApproximateLSTM(
-        chi=Quantity.of(chi, _error((batches[0] + batches[1]).mean(-1)), missing),
-        variance=Quantity.of(variance, _error(_variance(*batches)), missing),
-    )
+
+    def quantity(statistic: Callable[[Tensor, Tensor], Tensor]) -> Quantity:
+        """Over all units, with the error over replicates, of which units have the axes (G, R, n)."""
+        error = statistic(a, v).std(-1) / a.shape[1] ** 0.5
+        value = statistic(a.flatten(1), v.flatten(1))
+        return Quantity.of(value.reshape(spec.batch_shape), error.reshape(spec.batch_shape), missing)
+
+    return ApproximateLSTM(chi=quantity(lambda a, v: (a + v).mean(-1)), variance=quantity(_variance))
 
 
-def _draw(spec: Spec, gate: str, second: Tensor, like: Tensor, generator: torch.Generator) -> Tensor:
-    law = spec.gates[gate]
-    weight, drive, bias, mean = (
-        torch.as_tensor(x, dtype=torch.float64)[..., None]
-        for x in (law.recurrent_var, torch.as_tensor(law.input_var) * spec.input.variance, law.bias_var, law.bias_mean)
-    )
-    return mean + (weight * second + drive + bias).sqrt() * torch.randn(
-        like.shape, generator=generator, dtype=like.dtype
-    )
-
-
-def _squares(spec: Spec, c: Tensor, u: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+def _squares(laws: Laws, sigma: Callable[[Tensor], Tensor], c: Tensor, u: Values) -> tuple[Tensor, Tensor]:
     """a_0 and the row variance v."""
-    assert isinstance(spec.cell, LSTM)  # checked by `lstm_approximation`
-    sigma = spec.cell.sigma
-
-    def slope(gate: str) -> Tensor:
-        return GateFunction(gate, sigma).derivative.call(u[gate])
-
-    def weight(gate: str) -> Tensor:
-        return torch.as_tensor(spec.gates[gate].recurrent_var, dtype=torch.float64)[..., None]
-
+    i, f, g, o = (getattr(u, gate)[0] for gate in "ifgo")
+    slope = GateFunction("gate", sigma).derivative.call
     inside = (
-        weight("f") * (c * slope("f")) ** 2
-        + weight("i") * (slope("i") * torch.tanh(u["g"])) ** 2
-        + weight("g") * (sigma(u["i"]) * (1 - torch.tanh(u["g"]) ** 2)) ** 2
+        laws.weight["f"] * (c * slope(f)) ** 2
+        + laws.weight["i"] * (slope(i) * torch.tanh(g)) ** 2
+        + laws.weight["g"] * (sigma(i) * (1 - torch.tanh(g) ** 2)) ** 2
     )
-    v = weight("o") * (slope("o") * torch.tanh(c)) ** 2 + (sigma(u["o"]) * (1 - torch.tanh(c) ** 2)) ** 2 * inside
-    return sigma(u["f"]) ** 2, v
+    v = laws.weight["o"] * (slope(o) * torch.tanh(c)) ** 2 + (sigma(o) * (1 - torch.tanh(c) ** 2)) ** 2 * inside
+    return sigma(f) ** 2, v
 
 
 def _variance(a: Tensor, v: Tensor) -> Tensor:
     """m2 - m1^2 of a matrix diag(sqrt a) + Gaussian rows of variance v."""
     mean_a, mean_v = a.mean(-1), v.mean(-1)
     return (a + v).var(-1, correction=0) + 2 * mean_a * mean_v + mean_v**2
-
-
-def _error(batches: Tensor) -> Tensor:
-    return batches.std(-1) / batches.shape[-1] ** 0.5

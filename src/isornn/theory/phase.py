@@ -13,7 +13,7 @@ from torch import Tensor
 
 from isornn.cells import Spec, SpecError
 from isornn.cells.arguments import whole_number
-from isornn.cells.spec import INPUT_FIELDS
+from isornn.cells.spec import INPUT_FIELDS, check_spec
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.assumptions import unmet_assumption
@@ -158,8 +158,8 @@ def phase_diagram(
         progress: called with the diagram so far after each group.
 
     Raises:
-        SpecError: a path that is no number of this spec, equal paths, no values, or a value out of its range; a spec
-            that is a batch; fewer than 4 steps; a diagram ``begun`` for something else.
+        SpecError: no spec, or a batch; a path that is no number of this spec, equal paths, no values, or a value out of
+            its range; fewer than 4 steps; a diagram ``begun`` for something else.
         TheoryMissing: tied networks of identity matrices or of a cell that is not pointwise.
 
     >>> from isornn.cells import ChoGRU, Gate
@@ -168,6 +168,7 @@ def phase_diagram(
     >>> diagram.quantities["xi"].value.round(decimals=1).tolist()
     [[1.0, 3.3, 18.1], [1.4, 3.6, 18.3]]
     """
+    check_spec(spec)
     if spec.batch_shape:
         raise SpecError("spec", tuple(spec.batch_shape), "it must be one spec, not a batch: the axes make the batch")
     across, upward = _axis(spec, *x), _axis(spec, *y)

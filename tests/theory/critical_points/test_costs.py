@@ -71,6 +71,42 @@ def test_the_slow_state_against_networks(spec: Spec) -> None:
     agree(found["variance"], [50 * float(v.var(correction=0)) for v in values], 0.03)
 
 
+def haar(normal: torch.Tensor) -> torch.Tensor:
+    q, r = torch.linalg.qr(normal)
+    return q * r.diagonal().sign()
+
+
+def test_orthogonal_matrices_take_from_the_variance_of_the_slow_map() -> None:
+    gates = {"i": Gate(2.0, 0.5), "f": Gate(2.0, 0.5, bias_mean=1.0), "g": Gate(4.0, 0.5), "o": Gate(1.0, 0.5)}
+    spec, width = Spec(LSTM(), gates), 300
+    alike = Spec(LSTM(), {name: replace(gate, ensemble="orthogonal") for name, gate in gates.items()})
+    normal, orthogonal = (costs(one, 1, generator=seeded())["variance"].number() for one in (spec, alike))
+    gaps = []
+    for seed in range(6):
+        # c, h and gates of a network at step 12; Gaussian and orthogonal matrices multiply the same units
+        generator = seeded(seed)
+        h, c, along = torch.zeros(3, width, dtype=torch.float64)
+        for _ in range(12):
+            drawn = {k: torch.randn(width, width, generator=generator).double() / width**0.5 for k in gates}
+            noise = torch.randn(4, width, generator=generator).double() * 0.5**0.5
+            pairs = zip(gates.items(), noise, strict=True)
+            u = {k: gate.weight_var**0.5 * drawn[k] @ h + gate.bias_mean + x for (k, gate), x in pairs}
+            i, f, o = (torch.sigmoid(u[k]) for k in "ifo")
+            g, moved = torch.tanh(u["g"]), along
+            slopes = {"i": i * (1 - i) * g, "f": f * (1 - f) * c, "g": i * (1 - g**2)}
+            c = f * c + i * g
+            h, along = o * torch.tanh(c), o * (1 - torch.tanh(c) ** 2)
+        second = []
+        for draw in (lambda matrix: matrix, haar):
+            parts = [gates[k].weight_var ** 0.5 * slope[:, None] * draw(drawn[k]) for k, slope in slopes.items()]
+            values = torch.linalg.svdvals(torch.diag(f) + sum(parts) * moved)
+            second.append(float(values.pow(4).mean()))
+        gaps.append(second[0] - second[1])
+    error = float(np.std(gaps, ddof=1)) / len(gaps) ** 0.5
+    assert normal - orthogonal == pytest.approx(float(np.mean(gaps)), abs=4 * error)
+    assert normal - orthogonal > 4 * error
+
+
 def test_sight_is_what_is_missing() -> None:
     spec = Spec(Minimal(), {"u": Gate(bias_mean=3.0)})
     xi = -1 / (2 * math.log(1 / (1 + math.exp(-3.0))))

@@ -80,6 +80,16 @@ def test_a_reach_beyond_the_profile_is_found() -> None:
     assert 1000 < first.reach < 1200
 
 
+def test_a_reach_that_is_infinite_without_some_units_is_not_exact() -> None:
+    gates = {name: Gate(1.0, 1.0) for name in "igo"} | {"f": Gate(0.1, 0.1, bias_mean=6.5)}
+    generator = torch.Generator().manual_seed(1)
+    answer = population_analysis(Spec(LSTM(), gates), 5, generator=generator, units=64, replicates=8)
+    assert answer.chi.number() < 1 < answer.chi.number() + answer.chi.error()
+    # an exponential: reach and xi are one number, with one relative error
+    relative = answer.xi.error() / answer.xi.number()
+    assert answer.reach.error() / answer.reach.number() == pytest.approx(relative, rel=0.5)
+
+
 def test_redrawn_biases_forget_exponentially() -> None:
     response = population(Spec(Peephole(), FORGETS)).stable().response
     assert float(response.chi) == pytest.approx(0.729, rel=0.004)

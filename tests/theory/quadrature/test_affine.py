@@ -27,6 +27,7 @@ from isornn.cells import (
     cell_named,
 )
 from isornn.cells.bias_laws import BiasLaw
+from isornn.cells.mgu import MGU
 from isornn.cells.random_specs import random_spec
 from isornn.cells.starts import preset
 from isornn.simulation import simulate
@@ -511,6 +512,31 @@ def test_networks_come_nearer_with_their_width(spec: Spec) -> None:
         assert abs(bias) < 3 * error + 2 * exact / width
     slope = np.polyfit(np.log(widths), np.log(spreads), 1)[0]
     assert -0.75 < slope < -0.25
+
+
+OPEN_TOGETHER = Gate(input_var=0.1, bias_law=BiasLaw("uniform_gate"))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Spec(ChoGRU(), {"r": OPEN_TOGETHER, "z": OPEN_TOGETHER, "n": Gate(4.0, 1.0)}, biases="fixed"),
+        Spec(MGU(), {"f": Gate(input_var=9.0), "n": Gate(4.0, 1.0)}),
+    ],
+    ids=["one bias moves both gates", "one gate retains and is read"],
+)
+def test_what_a_unit_retains_and_what_is_read_of_it_may_go_together(spec: Spec) -> None:
+    generator = torch.Generator().manual_seed(0)
+    found = simulate(
+        spec, width=500, steps=1, networks=12, warmup=12, tangents=1, singular_values=True, generator=generator
+    ).spectrum
+    assert found is not None
+    by_network = found.singular_values.pow(4).mean(-1)
+    m2, error = by_network.mean().item(), by_network.std().item() / math.sqrt(12)
+    for engine in ("quadrature", "population"):
+        answer = analyze(spec, engine=engine, length=1)
+        assert answer.jacobian.second_moment.number() == pytest.approx(m2, abs=3 * error)
+    assert error < 0.03 * m2
 
 
 @pytest.mark.parametrize("power", range(9))

@@ -19,6 +19,7 @@ from isornn.cells.trace import graph_of
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.inputs import centred, reads_memory
+from isornn.theory.matrix_law import fourth_cumulant
 from isornn.theory.population.engine import Effort, Population, Stationary, population_analysis
 from isornn.theory.population.jacobian import formed_from, linearise
 from isornn.theory.population.units import draw_gates, next_inputs, variates
@@ -342,10 +343,12 @@ def slow_map_moments(
 
         J = A + sum_k D_k W_k H,   A = dc'/dc,  D_k = dc'/du_k,  H = dh/dc of the step before.
 
-    Given the units its entries are independent, so with v = sum_k weight_var_k D_k^2 Wick's theorem gives
+    With v = sum_k v_k, v_k = weight_var_k D_k^2, Wick's theorem, and the fourth cumulants of matrices that are not
+    Gaussian (`isornn.theory.matrix_law`), give
 
         m1 = E A^2 + E v E H^2
-        m2 = E A^4 + 2 E[A^2 v] E H^2 + 2 E[A^2 H^2] E v + (E v)^2 E H^4 + E v^2 (E H^2)^2.
+        m2 = E A^4 + 2 E[A^2 v] E H^2 + 2 E[A^2 H^2] E v + (E v)^2 E H^4 + E v^2 (E H^2)^2
+             + sum_k k_4(W_k) (E v_k)^2 (E H^2)^2.
 
     Changes that return through the older h, by a gate that reads it and only shapes the output, are left out.
 
@@ -372,14 +375,16 @@ def slow_map_moments(
             u, x = draw_gates(laws, later, stationary.field, uniform)
         _, slopes, push = linearise(laws.cell, later.states, u, x, laws.weighted)
         a2, h2 = slopes[state, state][0].square(), along.square()
-        zero = torch.zeros(shape, dtype=torch.float64)
-        v = sum((laws.weight[k] * push[state, k][0].square() for k in laws.weighted if (state, k) in push), zero)
+        own = {k: laws.weight[k] * push[state, k][0].square() for k in laws.weighted if (state, k) in push}
+        v = sum(own.values(), torch.zeros(shape, dtype=torch.float64))
         products = {"a2": a2, "v": v, "h2": h2, "a4": a2 * a2, "a2v": a2 * v, "a2h2": a2 * h2, "h4": h2 * h2}
-        sums.append({name: later.mean(value)[..., 0] for name, value in (products | {"v2": v * v}).items()})
+        products |= {"v2": v * v} | {f"v {k}": value for k, value in own.items()}
+        sums.append({name: later.mean(value)[..., 0] for name, value in products.items()})
     e = {name: pooled(torch.stack([part[name] for part in sums]).mean(0)) for name in sums[0]}
     m1 = e["a2"] + e["v"] * e["h2"]
     m2 = e["a4"] + 2 * e["a2v"] * e["h2"] + 2 * e["a2h2"] * e["v"]
-    m2 = m2 + e["v"].square() * e["h4"] + e["v2"] * e["h2"].square()
+    cumulants = sum(fourth_cumulant(laws.ensemble[k]) * e[f"v {k}"].square() for k in laws.weighted if f"v {k}" in e)
+    m2 = m2 + e["v"].square() * e["h4"] + (e["v2"] + cumulants) * e["h2"].square()
     found = (jackknife(value) for value in (m1, m2 - m1.square()))
     shape = population.batch_shape
     first, variance = (Quantity(value.reshape(shape), error.reshape(shape)) for value, error in found)

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from isornn.cells import Spec, SpecError
-from isornn.cells.arguments import seeded
+from isornn.cells.arguments import seeded, whole_number
 from isornn.cells.bias_laws import WITH_ENDS
-from isornn.cells.spec import INPUT_FIELDS
+from isornn.cells.spec import INPUT_FIELDS, check_spec
 from isornn.modes import usual_modes
 from isornn.theory.critical_points.costs import COSTS, costs
 from isornn.theory.quantity import Quantity
@@ -97,7 +97,7 @@ class Objective:
                 raise SpecError(f"objective.{name}", weight, "a weight is a finite number of at least 0")
         if not any(self.weights.values()):
             raise SpecError("objective", tuple(self.weights.values()), "one weight is above 0")
-        _check_specs(self.specs)
+        whole_number("specs", self.specs, FEWEST, most=MOST)
 
     @property
     def weights(self) -> dict[str, float]:
@@ -212,7 +212,7 @@ def pareto_front(
     (True, torch.Size([64, 2]))
     """
     check_length(length)
-    _check_specs(specs)
+    specs = whole_number("specs", specs, FEWEST, most=MOST)
     ranges = tuple(ranges)
     _check_ranges(spec, ranges)
     if not counted or not set(counted) <= set(WEIGHTED):
@@ -272,13 +272,9 @@ def check_length(length: float) -> None:
 # -- specs of the box -------------------------------------------------------------------------------------------------
 
 
-def _check_specs(specs: Any) -> None:
-    if isinstance(specs, bool) or not isinstance(specs, int) or not FEWEST <= specs <= MOST:
-        raise SpecError("specs", specs, f"it must be a whole number from {FEWEST} to {MOST}")
-
-
 def _check_ranges(spec: Spec, ranges: Sequence[Range]) -> None:
     """Every field is a number of the spec, named once, and takes both ends."""
+    check_spec(spec)
     if spec.batch_shape:
         raise SpecError("spec", tuple(spec.batch_shape), "it must be one spec, not a batch: the ranges make the batch")
     if not ranges:

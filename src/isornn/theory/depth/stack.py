@@ -11,7 +11,7 @@ import torch
 
 from isornn.cells import Input, Spec
 from isornn.cells.errors import SpecError
-from isornn.cells.spec import INPUT_FIELDS
+from isornn.cells.spec import INPUT_FIELDS, check_spec
 from isornn.theory.assumptions import check_assumptions
 from isornn.theory.quantity import Quantity
 from isornn.theory.records import Analysis
@@ -27,7 +27,7 @@ class Bidirectional:
         forward, backward: the laws of the two, each with matrices of its own; both name the same input.
 
     Raises:
-        SpecError: the inputs differ.
+        SpecError: one is no spec; the inputs differ.
 
     >>> from isornn.cells import Gate, Vanilla
     >>> spec = Spec(Vanilla(), {"h": Gate(weight_var=1.0, input_var=1.0)})
@@ -41,6 +41,8 @@ class Bidirectional:
     backward: Spec
 
     def __post_init__(self) -> None:
+        for spec in (self.forward, self.backward):
+            check_spec(spec)
         if not _same(self.forward.input, self.backward.input):
             raise SpecError("backward.input", self.backward.input, "it must be forward's")
 
@@ -53,12 +55,15 @@ def checked(layers: Sequence[Layer]) -> tuple[Directions, ...]:
     """The specs of every layer by direction, if the theory covers the stack.
 
     Raises:
-        SpecError: no layer at all, an input law above the first layer, batch shapes that do not broadcast, or, above
-            the first layer, a cell whose input enters pointwise.
+        SpecError: no layer at all, one that is none, an input law above the first layer, batch shapes that do not
+            broadcast, or, above the first layer, a cell whose input enters pointwise.
         TheoryMissing: identity matrices, or a cell that is not pointwise.
     """
     if isinstance(layers, (Spec, Bidirectional)) or not layers:
         raise SpecError("layers", layers, "it must be a sequence of at least one Spec or Bidirectional")
+    for place, layer in enumerate(layers):
+        if not isinstance(layer, (Spec, Bidirectional)):
+            raise SpecError(f"layers[{place}]", layer, "it must be a Spec or a Bidirectional")
     stack = tuple((layer,) if isinstance(layer, Spec) else (layer.forward, layer.backward) for layer in layers)
     for place, directions in enumerate(stack):
         for spec in directions:

@@ -250,9 +250,10 @@ class JacobianSums:
         M m2 = E tr (AA^T)^2 + 2 E tr AA^T V + 2 E|a_0|^2 E tr V + E tr V^2 + (E tr V)^2
                + sum_k k_4(W_k) (E tr V_k)^2,
 
-    where for a gated read the x-x part (E x)^2 of the last term is weight_var_n^2 E[D_n^2]^2 b2 with
+    where for a gated read, with y = weight_var_n D_n^2, the x-x part (E x)^2 of the last term is (E y)^2 b2 with
     b2 = E g^4 + 2 E g^2 w + 2 E g^2 E w + E w^2 + (E w)^2 + sum_j k_4(W_j) (E w_j)^2, g = d r/d h,
-    w = sum_j w_j, w_j = weight_var_j (d r/d u_j)^2.
+    w = sum_j w_j, w_j = weight_var_j (d r/d u_j)^2; and 2 E y Cov(|a_0|^2, g^2) is added, as a unit's a_0 and g may be
+    moved by one pre-activation or bias.
 
     Raises:
         TheoryMissing: more than one gated read, one in a cell of several states, or one whose inner pre-activation
@@ -336,7 +337,7 @@ class JacobianSums:
         w = sum(own.values(), zero)
         a2, v = carry[0, 0].square(), source_terms[0, 0]
         products = {"g2": g2, "w": w, "g4": g2 * g2, "g2w": g2 * w, "w2": w * w, "y": y, "a2y": a2 * y, "vy": v * y}
-        products |= {"y2": y * y} | {f"w {gate}": value for gate, value in own.items()}
+        products |= {"y2": y * y, "a2g2": a2 * g2} | {f"w {gate}": value for gate, value in own.items()}
         return {key: units.mean(value) for key, value in products.items()}
 
     def moments(self, shape: torch.Size) -> SampledJacobianMoments:
@@ -358,6 +359,7 @@ class JacobianSums:
             m1 = m1 + x
             m2 = m2 + 2 * b1 * e["a2y"] + 2 * e["a0"] * x + 2 * b1 * e["vy"] + 2 * e["v"] * x
             m2 = m2 + b1.square() * e["y2"] + e["y"].square() * b2
+            m2 = m2 + 2 * e["y"] * (e["a2g2"] - e["a0"] * e["g2"])
             m2 = m2 + self._cumulants.get(self.gated, 0.0) * x.square()
         m1, m2 = m1 / states, m2 / states
         spread = m2 - m1.square()

@@ -202,7 +202,7 @@ def _relative_error(laws: Laws, cohorts: Sequence[Cohort], horizon: int) -> Tens
     renewal = _renewal(laws, [c.curves() for c in cohorts]).of_classes()
     rates = torch.zeros(()) if laws.fixed else _rate(laws, renewal, horizon)
     shown = horizon if laws.fixed else renewal.displaced.shape[-1]
-    value, error = jackknife(_reach(laws, renewal.profile(shown)[..., 0, :], rates))
+    value, error = _jackknifed_reach(_reach(laws, renewal.profile(shown)[..., 0, :], rates))
     found = torch.where(value.isfinite() & error.isfinite(), error / value.clamp(min=1e-12), 0.0)
     if laws.fixed:
         return found
@@ -231,7 +231,7 @@ def _response(
     shown = first.shape[-1] if length is None else length + 1
     chi, chi_error = jackknife(rates)
     log_error = jackknife(rates.clamp(min=_TINY).log())[1]
-    reach, reach_error = jackknife(_reach(laws, first, rates))
+    reach, reach_error = _jackknifed_reach(_reach(laws, first, rates))
     profile, profile_error = jackknife(first[..., :shown])
     for part in () if cohorts[0].by_rate else _CUTS:
         # What the end of what was followed decides is no more certain than it is when that is cut off.
@@ -263,6 +263,13 @@ def _response(
         resolved=resolved.reshape(shape),
         source_terms=tuple(_source_terms(cohorts[0], renewal, gates, shape, shown) for gates in source_gates),
     )
+
+
+def _jackknifed_reach(reaches: Tensor) -> tuple[Tensor, Tensor]:
+    """As `jackknife`; where the reach is infinite without some replicate, by its inverse and to first order."""
+    value, error = jackknife(reaches)
+    _, of_inverse = jackknife(1 / reaches)
+    return value, torch.where(error.isfinite() | value.isinf(), error, value.square() * of_inverse)
 
 
 def _at_least(error: Tensor, gap: Tensor) -> Tensor:

@@ -175,13 +175,16 @@ def jacobian_moments(theory: AffineTheory, laws: GateLaws, state: PowerMoments) 
     """``m_n = lim (1/N) tr (J J^T)^n`` for n = 1, 2, of shape (replicates, batch).
 
     J = A + sum_k g_k D_k W_k (plain reads, of s times a number g_k, mostly 1) + sum_k D_k W_k B_k (gated reads, B_k =
-    diag(g) + diag(w) W_j); with v and x the variances of a row from plain and gated reads::
+    diag(g) + diag(w) W_j); with v and x the variances of a row from plain and gated reads, y = weight_var_k D_k^2 of
+    the gated one::
 
         m1 = E a^2 + E v + E x
         m2 = E a^4 + 2 E[a^2 (v+x)] + 2 E[a^2] E[v+x] + E[(v+x)^2] + (E v)^2 + 2 E[v] E[x]
-             + second moment of the product + sum_k k_4(W_k) (E v_k)^2
+             + 2 E[y] Cov(a^2, g^2) + second moment of the product + sum_k k_4(W_k) (E v_k)^2
 
-    The last sum is over all matrices, v_k the share of each in v or x; it is what matrices that are not Gaussian add.
+    A and B_k multiply the same unit's old state, so a and g are correlated where one pre-activation, or one bias of the
+    unit's own, moves both. The last sum is over all matrices, v_k the share of each in v or x; it is what matrices that
+    are not Gaussian add.
     Source: Gilboa et al. 2019 eqs. 12-13; eq. 15 printed there drops Var(v) and Cov(a^2, v) (see docs). The last sum:
     `isornn.theory.matrix_law`.
 
@@ -189,7 +192,8 @@ def jacobian_moments(theory: AffineTheory, laws: GateLaws, state: PowerMoments) 
         state: moments up to the fourth.
 
     Raises:
-        TheoryMissing: several gated reads, or a gate that acts both in a gated read and directly.
+        TheoryMissing: several gated reads, or a gate with a recurrent matrix that acts both in a gated read and
+            directly.
     """
 
     def mean(polynomial: Polynomial) -> Tensor:
@@ -197,7 +201,7 @@ def jacobian_moments(theory: AffineTheory, laws: GateLaws, state: PowerMoments) 
 
     a2 = theory.A * theory.A
     plain, gated = Polynomial([]), Polynomial([])
-    product = cumulants = torch.zeros(())
+    product = together = cumulants = torch.zeros(())
     for gate, read in theory.reads.items():
         row = theory.D[gate] * theory.D[gate] * theory.number[gate]["recurrent_var"]
         by_state = read.part(theory.state, 1)
@@ -211,18 +215,20 @@ def jacobian_moments(theory: AffineTheory, laws: GateLaws, state: PowerMoments) 
             b1, b2 = _right_factor(theory, read, mean)
             gated = row * b1[..., None]
             product = mean(row) ** 2 * b2
+            g2 = by_state * by_state
+            together = mean(row) * (mean(a2 * g2) - mean(a2) * mean(g2))
         own = row if is_plain else gated
         cumulants = cumulants + fourth_cumulant(theory.spec.gates[gate].ensemble) * mean(own) ** 2
     total = plain + gated
     m1 = mean(a2) + mean(total)
     rows = mean(a2 * a2) + 2 * mean(a2 * total) + 2 * mean(a2) * mean(total) + mean(total * total)
-    return m1, rows + mean(plain) ** 2 + 2 * mean(plain) * mean(gated) + product + cumulants
+    return m1, rows + mean(plain) ** 2 + 2 * mean(plain) * mean(gated) + 2 * together + product + cumulants
 
 
 def _right_factor(theory: AffineTheory, read: Polynomial, mean: Mean) -> tuple[Tensor, Tensor]:
     """First two moments of B B^T, B = diag(dr/ds) + sum_j diag(dr/du_j) W_j."""
     for gate in sorted(read.gates):
-        if theory.D[gate].terms:
+        if theory.D[gate].terms and bool((theory.number[gate]["recurrent_var"] > 0).any()):
             raise TheoryMissing(f"the Jacobian of a cell whose gate {gate} acts directly and in a gated read")
     g = read.part(theory.state, 1)
     w, cumulants = Polynomial([]), torch.zeros(())

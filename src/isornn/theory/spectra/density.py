@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from isornn.cells import Spec, SpecError
-from isornn.cells.arguments import seeded
+from isornn.cells import Spec
+from isornn.cells.arguments import seeded, whole_number
 from isornn.cells.spec import check_spec
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
@@ -81,8 +81,7 @@ def spectrum(spec: Spec, *, steps: int = 1, generator: torch.Generator | None = 
     ([0.0, 2.0], 0.5, 0.25)
     """
     check_spec(spec)
-    if steps not in range(1, MOST_STEPS + 1):
-        raise SpecError("steps", steps, f"it must be a whole number from 1 to {MOST_STEPS}")
+    steps = whole_number("steps", steps, most=MOST_STEPS)
     if spec.batch_shape:
         raise TheoryMissing(f"spec: a batch of shape {tuple(spec.batch_shape)} is not allowed; ask for one at a time")
     unmet = unmet_assumption(spec)
