@@ -309,12 +309,13 @@ class _Recorder(TorchDispatchMode):
             one = self.tape.node(ONE)
             return _Symbol(self.tape.node(aten.mul.Tensor, one, float(number)) if number else self.tape.node(ZERO))
         if "other" in named and (alpha := named.pop("alpha", 1)) != 1:
-            scaled = "self" if function in (aten.rsub.Scalar, aten.rsub.Tensor) else "other"
+            scaled = "self" if function in _REVERSED else "other"
             with self:
                 return function(**named | {scaled: named[scaled] * alpha})
-        printed = _AS_OTHERS.get(function, function)
+        printed, given = _AS_OTHERS.get(function, function), list(named.values())
         if printed in _PRINTABLE:
-            return self._written(function, printed, list(named.values()), function(*args, **kwargs).dtype)
+            in_order = given[::-1] if function in _REVERSED else given
+            return self._written(function, printed, in_order, function(*args, **kwargs).dtype)
         try:
             with self:
                 return _composed(function, args, kwargs)
@@ -387,10 +388,11 @@ def _argument(value: Any) -> Any:
 _COPIES = {aten.detach.default, aten.alias.default, aten.clone.default, aten.view.default, aten.expand.default}
 _CONVERSIONS = {aten._to_copy.default, aten.to.dtype}
 _FILLED = {aten.ones_like.default: ONE, aten.zeros_like.default: ZERO, aten.empty_like.default: ZERO}
+_REVERSED = {aten.rsub.Scalar, aten.rsub.Tensor}
 _AS_OTHERS = {
     aten.add.Scalar: aten.add.Tensor,
     aten.sub.Scalar: aten.sub.Tensor,
-    aten.rsub.Tensor: aten.rsub.Scalar,
+    **dict.fromkeys(_REVERSED, aten.sub.Tensor),
     aten.mul.Scalar: aten.mul.Tensor,
     aten.div.Scalar: aten.div.Tensor,
     aten.where.Scalar: aten.where.self,
@@ -407,7 +409,7 @@ _AS_OTHERS = {
     aten.bitwise_not.default: aten.logical_not.default,
 }
 CHEAP = {
-    *(aten.add.Tensor, aten.sub.Tensor, aten.rsub.Scalar, aten.mul.Tensor, aten.neg.default, aten.abs.default),
+    *(aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.neg.default, aten.abs.default),
     *(aten.relu.default, aten.maximum.default, aten.minimum.default, aten.clamp_min.default, aten.clamp_max.default),
     *(aten.where.self, aten.masked_fill.Scalar, aten.sgn.default, aten.sigmoid_backward.default),
     *(aten.tanh_backward.default, aten.threshold_backward.default, ONE, ZERO),

@@ -205,8 +205,6 @@ def _applied(function: Any, *args: Any) -> Any:
     if function in _JOINTLY_LINEAR:
         slopes, rests = parts(args)
         return _Affine(first.state, called(function, *slopes), called(function, *rests))
-    if function is aten.rsub.Scalar:
-        return _Affine(first.state, -first.slope, called(function, *parts(args)[1]))
     if function is aten.where.self and not isinstance(args[0], _Affine):
         slopes, rests = parts(args[1:])
         return _Affine(first.state, called(function, args[0], *slopes), called(function, args[0], *rests))

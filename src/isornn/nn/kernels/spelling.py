@@ -14,7 +14,6 @@ FUNCTIONS = ("cos", "erf", "exp", "expm1", "log", "log1p", "sigmoid", "sin", "sq
 _SPELLINGS: Mapping[Any, str] = {
     aten.add.Tensor: "({0} + {1})",
     aten.sub.Tensor: "({0} - {1})",
-    aten.rsub.Scalar: "({1} - {0})",
     aten.mul.Tensor: "({0} * {1})",
     aten.div.Tensor: "({0} / {1})",
     aten.neg.default: "(-{0})",
