@@ -15,8 +15,8 @@ from torch import Tensor
 
 from isornn.cells import Cell
 from isornn.nn.kernels.device import scan_on_device
+from isornn.nn.kernels.operations import aten
 from isornn.nn.kernels.planning import schedule_of
-from isornn.nn.kernels.program import aten
 from isornn.nn.kernels.schedule import Row, Schedule, Statement, rows_of
 from isornn.nn.kernels.torch_steps import called, part_of, value_of, written
 

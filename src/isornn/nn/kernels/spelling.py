@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from isornn.nn.kernels.program import aten
+from isornn.nn.kernels.operations import aten
 from isornn.nn.kernels.schedule import Operation, Row, Statement, rows_of
 
 FUNCTIONS = ("cos", "erf", "exp", "expm1", "log", "log1p", "sigmoid", "sin", "sqrt", "tanh", "where")
