@@ -14,7 +14,8 @@ from torch.nn import functional
 from isornn import nn
 from isornn.cells import Cell, Reads, Values
 from isornn.nn.kernels import why_no_kernel
-from isornn.nn.kernels.generated import GeneratedKernel, Way
+from isornn.nn.kernels.generated import GeneratedKernel
+from isornn.nn.kernels.passes import Way
 
 Update = Callable[[Values, Values], dict[str, Any]]
 
