@@ -7,6 +7,7 @@ from typing import Literal
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_sequence
 
 from isornn import init
 from isornn.cells import LSTM, TLSTM, Gate, Spec
@@ -40,6 +41,12 @@ def test_every_step_starts_by_the_law_on_its_own_and_trains() -> None:
 def test_another_number_of_steps_is_refused() -> None:
     with pytest.raises(ValueError, match="x: 5 steps are not allowed; 4 have parameters"):
         made()(torch.zeros(T + 1, B, D, dtype=torch.float64))
+
+
+def test_packed_sequences_are_refused() -> None:
+    packed = pack_sequence([torch.zeros(T, D, dtype=torch.float64)])  # a tuple of four, as many as there are steps
+    with pytest.raises(ValueError, match="x: PackedSequence is not allowed; it must be a tensor"):
+        made()(packed)
 
 
 @pytest.mark.parametrize("before", ["zero", "first"])

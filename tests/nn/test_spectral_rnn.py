@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from factorised import B, D, N, T, generator, x_of
@@ -29,3 +30,8 @@ def test_resetting_leaves_the_factorised_matrix() -> None:
     layer.reset_parameters()
     torch.testing.assert_close(layer.weight_hh_l0.detach(), recurrent, rtol=0, atol=1e-5)
     assert not torch.equal(layer.weight_ih_l0, inputs)
+
+
+def test_a_projection_is_refused_by_its_name() -> None:
+    with pytest.raises(ValueError, match="proj_size: 2 is not allowed; factorised recurrent matrices are square"):
+        SpectralRNN(D, N, proj_size=2)

@@ -324,6 +324,8 @@ def test_refusals_say_why() -> None:
         learn(layer_of(TRNN()), x, x[0])
     with pytest.raises(ValueError, match="features: z missing; t_rnn has f, z"):
         firm(TRNN(), {"f": x})
+    with pytest.raises(ValueError, match=r"features: shape \(0, 5, 3\) is not allowed; .* at least one step"):
+        firm(TRNN(), {"f": torch.zeros(0, 5, 3), "z": torch.zeros(0, 5, 3)})
     with pytest.raises(ValueError, match="cell: t_mr is not allowed; .* one state enters affinely"):
         weights_over_steps(TMR(), learn(layer_of(TMR()), x))
 

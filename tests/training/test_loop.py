@@ -85,3 +85,12 @@ def test_no_more_batches_are_drawn_than_updates_made() -> None:
     stream = signs(1)
     expected = [next(stream) for _ in range(4)][3][0]
     assert torch.equal(left, expected)
+
+
+@pytest.mark.parametrize("behind", [3, 4])
+def test_with_as_many_updates_behind_it_or_more_nothing_is_trained(behind: int) -> None:
+    learner = nn.Linear(2, 2)
+    before = learner.weight.detach().clone()
+    state = State(learner, torch.optim.SGD(learner.parameters(), 0.1), update=behind)
+    train(state, repeat((torch.eye(2), torch.arange(2))), 3)
+    assert state.update == behind and torch.equal(learner.weight, before)

@@ -20,7 +20,8 @@ from isornn.init.data import redraw_for_batch_
 from isornn.init.naming import redraw_named
 from isornn.init.writing import check_settable
 from isornn.nn import draws
-from isornn.nn.gate_tensors import RecurrentLayer, check_writable
+from isornn.nn.gate_tensors import RecurrentLayer
+from isornn.nn.ownership import check_writable
 from isornn.nn.rnn import suffix
 from isornn.nn.spectral import parametrize_spectral_
 from isornn.theory.critical_points.point import critical

@@ -21,8 +21,8 @@ from isornn.diagnosis.linearised import Linearised, linearised
 from isornn.diagnosis.profiles import profile_of
 from isornn.diagnosis.record import single
 from isornn.diagnosis.replay import CHUNK, LayerReplay, Replay, spans
-from isornn.nn.layer_step import gate_inputs, own_time
 from isornn.nn.layout import Layout
+from isornn.nn.upwards import gate_inputs, own_time
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ from isornn.diagnosis.states import gates_and_memory, input_facts, state_moments
 from isornn.diagnosis.target import Target, loss_of
 from isornn.diagnosis.weights import weight_facts
 from isornn.modes import flushes_denormals, unhindered, usual_modes
-from isornn.nn.gate_tensors import is_computed, unreadable_modules
+from isornn.nn.gate_tensors import unreadable_modules
+from isornn.nn.ownership import is_computed
 from isornn.nn.wrappers import unwrapped
 
 Progress = Callable[[str], object]

@@ -13,8 +13,9 @@ from isornn.capture.parts import CaptureError
 from isornn.capture.sequences import CapturedSequence, longest_sequence
 from isornn.diagnosis.replay import initial_states
 from isornn.nn.gate_tensors import RecurrentLayer
-from isornn.nn.layer_step import LayerStep, cast, gate_inputs, upwards
+from isornn.nn.layer_step import LayerStep, cast
 from isornn.nn.stepped import stepped
+from isornn.nn.upwards import gate_inputs, upwards
 
 
 def non_finite(module: RecurrentModule, calls: Sequence[Call], *, of_loss: bool) -> str | None:

@@ -16,10 +16,11 @@ from isornn.capture.sequences import CapturedSequence
 from isornn.cells import Values
 from isornn.diagnosis.records import ReplayCheck
 from isornn.nn.gate_tensors import RecurrentLayer
-from isornn.nn.layer_step import LayerStep, cast, gate_inputs, own_time, upwards
+from isornn.nn.layer_step import LayerStep, cast
 from isornn.nn.recurrence import recurrence
 from isornn.nn.sequences import within
 from isornn.nn.stepped import stepped
+from isornn.nn.upwards import gate_inputs, own_time, upwards
 
 if TYPE_CHECKING:
     from isornn.diagnosis.linearised import Linearised

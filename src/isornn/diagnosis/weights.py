@@ -12,8 +12,9 @@ from isornn.diagnosis.drawn import ENOUGH, EXACT, can_be_drawn
 from isornn.diagnosis.facts import DefaultDraw, GateWeights, WeightFacts
 from isornn.diagnosis.kolmogorov_smirnov import kolmogorov_smirnov, ks_distance
 from isornn.diagnosis.records import LayerDiagnosis
-from isornn.nn.gate_tensors import RecurrentLayer, fan_in_variance
+from isornn.nn.gate_tensors import RecurrentLayer
 from isornn.nn.layout import GateTensors
+from isornn.nn.measured_law import fan_in_variance
 from isornn.theory.critical_points.rule import WEAK
 
 # As `measured_gate` recognises orthogonal matrices: half precision rounds to 4e-3.

@@ -5,13 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from isornn.cells import Input, Spec
-from isornn.nn.gate_tensors import (
-    ModuleError,
-    RecurrentLayer,
-    check_parameters_at_start,
-    measured_gate,
-    recurrent_layers,
-)
+from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, recurrent_layers
+from isornn.nn.measured_law import check_parameters_at_start, measured_gate
 from isornn.nn.wrappers import missing_weight
 
 _UNIT_INPUT = Input()

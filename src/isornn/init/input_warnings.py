@@ -20,8 +20,9 @@ from isornn.capture.use import reads_batch
 from isornn.init.layer_input import LayerInput
 from isornn.init.received import received_by
 from isornn.modes import unhindered
-from isornn.nn.layer_step import LayerStep, own_time
+from isornn.nn.layer_step import LayerStep
 from isornn.nn.sequences import within
+from isornn.nn.upwards import own_time
 from isornn.warn import warn
 
 _HALF_PRECISION = 0.05  # of the largest value; bfloat16 and some steps of it

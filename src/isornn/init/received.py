@@ -14,8 +14,10 @@ from isornn.capture.parts import CaptureError
 from isornn.capture.run import capture
 from isornn.capture.sequences import CapturedInputs, all_inputs
 from isornn.modes import unhindered
-from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, owned_by
-from isornn.nn.layer_step import LayerStep, gate_inputs, upwards
+from isornn.nn.gate_tensors import ModuleError, RecurrentLayer
+from isornn.nn.layer_step import LayerStep
+from isornn.nn.ownership import owned_by
+from isornn.nn.upwards import gate_inputs, upwards
 
 
 def in_forward_order(model: nn.Module, batch: Any) -> list[RecurrentModule]:

@@ -13,8 +13,9 @@ from torch import nn
 from isornn.cells import Gate, Spec, SpecError
 from isornn.cells.arguments import check_generator
 from isornn.nn import draws
-from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, check_writable, recurrent_layers
+from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, recurrent_layers
 from isornn.nn.layout import GateTensors
+from isornn.nn.ownership import check_writable
 
 Module = TypeVar("Module", bound=nn.Module)
 _WIDEST = 10.0  # standard deviations beyond which no draw comes, even where singular values have a margin

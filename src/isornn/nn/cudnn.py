@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isornn.cells import Cell
 from isornn.nn.autocast import without_autocast
+from isornn.nn.derivatives import gradients, renamed
 from isornn.nn.layout import Layout
 from isornn.nn.recording import recording
 from isornn.nn.stepped import Weights, stepped
@@ -119,17 +120,7 @@ def _differentiated_by_steps(
     cell: Cell, given: Sequence[Tensor | None], grads: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
     with torch.enable_grad():
-        # Fresh names for the same values: what is differentiated for must not be behind another in the graph.
-        fresh = [None if t is None else t.view_as(t).requires_grad_(True) for t in given]
-        inputs, matrix, bias, recurrent, offset, projection, *initial = fresh
-        assert inputs is not None
-        assert matrix is not None
-        states = [value for value in initial if value is not None]
+        inputs, matrix, bias, recurrent, offset, projection, *initial = fresh = renamed(given)
         weights = Weights(matrix, bias, recurrent, offset, projection, {})
-        found = stepped(cell, Layout.of(cell), inputs, None, weights, states)
-        results = [found[0], *(value[-1] for value in found)]
-        pairs = [(value, grad) for value, grad in zip(results, grads, strict=True) if grad is not None]
-        chosen, arriving = zip(*pairs, strict=True)
-        present = [value for value in fresh if value is not None]
-        gradients = iter(torch.autograd.grad(chosen, present, arriving, create_graph=True, allow_unused=True))
-    return [None if value is None else next(gradients) for value in fresh]
+        found = stepped(cell, Layout.of(cell), inputs, None, weights, initial)
+        return gradients([found[0], *(value[-1] for value in found)], fresh, grads, True)

@@ -7,7 +7,7 @@ import itertools
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
 from operator import attrgetter
 from typing import Any
@@ -166,14 +166,18 @@ def _check_computed(graph: CellGraph) -> None:
 
 _OTHER_PARAMETERS = ("weight_hr", "weight_phi", "bias_phi")  # of a layer, not stacked by gate
 
+_NO_JSON = "no value of JSON"
 _CELLS: dict[str, Cell] = {}  # by key, as an operation is given a text
 
 
 def _key_of(cell: Cell) -> str:
     kind = type(cell)
-    name = {"module": kind.__module__, "name": kind.__qualname__, "options": asdict(cell)}
+    options = {option.name: getattr(cell, option.name) for option in fields(cell) if option.init}
+    name = {"module": kind.__module__, "name": kind.__qualname__, "options": options}
     for version in itertools.count():  # a class may be defined again under its name, as in a notebook
-        key = json.dumps(name | ({"version": version} if version else {}), default=repr)
+        key = json.dumps(
+            name | ({"version": version} if version else {}), default=lambda value: {_NO_JSON: repr(value)}
+        )
         if _CELLS.setdefault(key, cell) == cell:
             return key
     raise AssertionError
@@ -183,7 +187,8 @@ def cell_of(key: str) -> Cell:
     """The cell whose `Layout.key` this is; exported programs hold it, which may come from strangers.
 
     Raises:
-        CellError: it is no cell, or one of a module outside isornn that is not imported: only its user imports it.
+        CellError: it is no cell, one of a module outside isornn that is not imported, as only its user imports it, or
+            one with an option that a text cannot hold and of which this process has made no layer.
 
     >>> from isornn.cells import GRU
     >>> cell_of(Layout.of(GRU()).key)
@@ -204,6 +209,10 @@ def cell_of(key: str) -> Cell:
     kind = attrgetter(name)(sys.modules[module])
     if not (isinstance(kind, type) and issubclass(kind, Cell)):
         raise CellError(f"{module}.{name}: it is no cell")
+    for option, value in found["options"].items():
+        if isinstance(value, dict):
+            reason = f"a program does not hold its option {option}, {value.get(_NO_JSON)}"
+            raise CellError(f"{module}.{name}: {reason}; make a layer of the cell before the program is used")
     return kind(**{option: _hashable(value) for option, value in found["options"].items()})
 
 

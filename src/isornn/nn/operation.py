@@ -18,6 +18,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from isornn.cells import Cell
 from isornn.nn.autocast import without_autocast
+from isornn.nn.derivatives import gradients, renamed
 from isornn.nn.eager import eager
 from isornn.nn.kernels import Kernel, RecurrenceArgs, kernel_of
 from isornn.nn.kernels.steps import outer_products
@@ -226,29 +227,10 @@ def _differentiate_by_steps(
     """`_differentiate` for many gradients at once (``is_grads_batched``), which a kernel cannot read."""
     counts = _TENSORS, len(units), len(initial)
     with torch.enable_grad():
-        fresh = _renamed([*tensors, *units, *initial])
+        fresh = renamed([*tensors, *units, *initial])
         found = _results_by_steps(key, *_parts(fresh, counts))
-    present = [tensor for tensor in fresh if tensor is not None]
-    ordered = iter(_gradients(found, present, grads, torch.is_grad_enabled()))
-    of_tensors, of_units, of_initial = _parts([None if tensor is None else next(ordered) for tensor in fresh], counts)
+    of_tensors, of_units, of_initial = _parts(gradients(found, fresh, grads, torch.is_grad_enabled()), counts)
     return None, *of_tensors, None, of_units, of_initial, None
-
-
-def _gradients(
-    values: Sequence[Tensor | None], sources: Sequence[Tensor], arriving: Sequence[Tensor | None], further: bool
-) -> Sequence[Tensor | None]:
-    """Of ``sum <value, arriving>``; a state or an output may be constant, or detached, in every step of a cell."""
-    pairs = [(value, grad) for value, grad in zip(values, arriving, strict=True) if grad is not None]
-    pairs = [(value, grad) for value, grad in pairs if value is not None and value.requires_grad]
-    if not pairs:
-        return [None] * len(sources)
-    moving, given = zip(*pairs, strict=True)
-    return torch.autograd.grad(moving, sources, given, create_graph=further, allow_unused=True)
-
-
-def _renamed(tensors: Iterable[Tensor | None]) -> list[Any]:
-    """Fresh names for the same values: what is differentiated for must not be behind another in the graph."""
-    return [None if tensor is None else tensor.view_as(tensor).requires_grad_(True) for tensor in tensors]
 
 
 def _results_by_steps(key: str, tensors: list[Any], units: list[Tensor], initial: list[Tensor]) -> list[Tensor]:
@@ -274,15 +256,13 @@ def _differentiate_twice(ctx: Any, seconds: list[Tensor | None]) -> tuple[Any, .
     """Through the cell's own steps, differentiated twice; exact, and differentiable again."""
     further = torch.is_grad_enabled()
     with torch.enable_grad():
-        fresh = _renamed(ctx.saved_tensors)
+        fresh = renamed(ctx.saved_tensors)
         tensors, units, initial, given = _parts(fresh, ctx.saved)
         found = _results_by_steps(ctx.cell, tensors, units, initial)
-        present = [tensor for tensor in fresh if tensor is not None]
-        sources = present[: len(present) - len(given)]
-        first = _gradients([found[place] for place in ctx.given], sources, given, True)
-        ordered = iter(_gradients(first, present, seconds, further))
-    gradients = [None if tensor is None else next(ordered) for tensor in fresh]
-    of_tensors, of_units, of_initial, of_given = _parts(gradients, ctx.saved)
+        sources = [tensor for tensor in (*tensors, *units, *initial) if tensor is not None]
+        first = gradients([found[place] for place in ctx.given], sources, given, True)
+        of_all = gradients(first, fresh, seconds, further)
+    of_tensors, of_units, of_initial, of_given = _parts(of_all, ctx.saved)
     results, kept = ([None] * count for count in ctx.unused)
     return None, *of_tensors, of_units, of_initial, results, kept, of_given, None, None
 

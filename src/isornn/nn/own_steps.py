@@ -46,8 +46,10 @@ class OwnSteps(nn.Module):
         """Outputs (T, B, N) and the last state, as `RNN` gives them.
 
         Raises:
-            ValueError: another number of steps.
+            ValueError: another number of steps, or no tensor: all sequences have all steps.
         """
+        if not isinstance(x, Tensor):
+            raise ValueError(f"x: {type(x).__name__} is not allowed; it must be a tensor, (steps, batch, features)")
         if len(x) != len(self.steps):
             raise ValueError(f"x: {len(x)} steps are not allowed; {len(self.steps)} have parameters")
         outputs, previous = [], None  # before the first step, as the layer has it

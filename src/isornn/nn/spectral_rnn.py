@@ -43,6 +43,8 @@ class SpectralRNN(VanillaRNN):
         **options: Any,
     ) -> None:
         super().__init__(input_size, hidden_size, *args, **options)
+        if self.proj_size:
+            raise ValueError(f"proj_size: {self.proj_size} is not allowed; factorised recurrent matrices are square")
         for name in self._recurrent():
             parametrize_spectral_(self, name, margin, start=start, generator=generator)
 

@@ -84,7 +84,7 @@ def firm(cell: Cell, features: Features, state: State | None = None) -> tuple[Te
         The outputs, (T, ..., N), and the last state, in the form of ``state``.
 
     Raises:
-        ValueError: the cell is not strongly typed; a feature is missing.
+        ValueError: the cell is not strongly typed; a feature is missing; there is no step.
 
     Source: Balduzzi & Ghifary 2016, eqs. 60, 62-64.
 
@@ -96,10 +96,12 @@ def firm(cell: Cell, features: Features, state: State | None = None) -> tuple[Te
     """
     _check_typed(cell)
     features = _broadcast(cell, features)
-    shape = next(iter(features.values())).shape
-    states = _started(cell, state, next(iter(features.values())))
+    some = next(iter(features.values()))
+    if len(some) == 0:
+        raise ValueError(f"features: shape {tuple(some.shape)} is not allowed; they must have at least one step")
+    states = _started(cell, state, some)
     kept = []
-    for t in range(shape[0]):
+    for t in range(len(some)):
         states = Values(**cell.update(states, _at(features, t), None))
         kept.append(states)
     over_time = {name: torch.stack([getattr(s, name) for s in kept]) for name in cell.states}

@@ -83,7 +83,7 @@ def train(
     Args:
         state: changed in place, and given to ``on_update`` after each update.
         batches: of (x, y) or (x, y, lengths); no more are drawn than updates made.
-        updates: K, those counted that ``state`` has behind it.
+        updates: K, those counted that ``state`` has behind it; with as many behind it, or more, nothing is done.
         clip: the norm that the gradient is clipped at; ``None``: it is not.
         penalty: added to the loss that is minimised, and not to the one that is reported.
         on_update: called in turn after each update.
@@ -106,7 +106,7 @@ def train(
     forward = state.model if forward is None else forward
     parameters = list(state.model.parameters())
     state.model.train()
-    for x, target, *lengths in islice(batches, updates - state.update):
+    for x, target, *lengths in islice(batches, max(0, updates - state.update)):
         output = forward(x, *lengths)
         loss = task_loss(output, target)
         state.optimizer.zero_grad()

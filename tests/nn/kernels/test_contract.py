@@ -37,7 +37,7 @@ from isornn.cells import (
     Vanilla,
 )
 from isornn.cells.trace import graph_of
-from isornn.nn.kernels import device, generated, threads, why_no_kernel
+from isornn.nn.kernels import device, passes, threads, why_no_kernel
 from isornn.nn.kernels.contract import Gradients, Kernel, RecurrenceArgs
 from isornn.nn.kernels.generated import GeneratedKernel
 from isornn.nn.kernels.scan_steps import carries_affinely
@@ -425,7 +425,7 @@ def test_other_devices_scan(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("way", ["compiled", "stepwise", "torch", "scan", None])
 def test_the_way_that_is_asked_for_is_taken_and_a_small_layer_is_compiled(
-    way: generated.Way | None, monkeypatch: pytest.MonkeyPatch
+    way: passes.Way | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = []
 
@@ -436,7 +436,7 @@ def test_the_way_that_is_asked_for_is_taken_and_a_small_layer_is_compiled(
 
         return noted
 
-    for name, place in (("_compiled", generated._Run), ("_by_steps", generated._Run), ("run_by_scan", generated)):
+    for name, place in (("_compiled", passes.Pass), ("_by_steps", passes.Pass), ("run_by_scan", passes)):
         monkeypatch.setattr(place, name, noting(name, getattr(place, name)))
     drive, given = parted(arguments(TRNN(), (4, 2, 6), torch.float64))
     GeneratedKernel(TRNN(), way).forward(drive, given, keep=False)

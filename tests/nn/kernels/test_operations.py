@@ -14,7 +14,8 @@ from torch.nn import functional
 from isornn import nn
 from isornn.cells import Cell, Reads, Values
 from isornn.nn.kernels import why_no_kernel
-from isornn.nn.kernels.generated import GeneratedKernel, Way
+from isornn.nn.kernels.generated import GeneratedKernel
+from isornn.nn.kernels.passes import Way
 
 Update = Callable[[Values, Values], dict[str, Any]]
 
@@ -85,6 +86,7 @@ def test_numbers_of_another_type_have_no_kernel(update: Update) -> None:
 
 
 COMPOSED: Mapping[str, Update] = {
+    "rsub": lambda s, u: {"h": torch.rsub(u.n, 0.3 * s.h)},
     "rsub alpha": lambda s, u: {"h": torch.rsub(u.n, 1.0, alpha=2.0) * s.h + u.n},
     "add alpha": lambda s, u: {"h": torch.add(u.n, s.h, alpha=0.3)},
     "leaky_relu": lambda s, u: {"h": functional.leaky_relu(u.n) + 0.3 * s.h},
@@ -142,6 +144,7 @@ SCANNED: Mapping[str, Update] = {
     "by a parameter": lambda s, u: {"h": u.a * s.h + u.a * torch.tanh(u.n)},
     "by the gate": lambda s, u: {"h": torch.sigmoid(u.n) * s.h + torch.sigmoid(u.n)},
     "coupled": lambda s, u: {"h": torch.sigmoid(u.n) * s.h + (1 - torch.sigmoid(u.n)) * u.n},
+    "from the state": lambda s, u: {"h": torch.rsub(torch.tanh(u.n), 0.3 * s.h)},
 }
 
 

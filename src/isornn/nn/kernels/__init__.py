@@ -7,7 +7,8 @@ import functools
 from isornn.cells import Cell
 from isornn.nn.kernels.contract import Gradients, Kernel, RecurrenceArgs
 from isornn.nn.kernels.generated import GeneratedKernel
-from isornn.nn.kernels.program import NotPrintable, program_of
+from isornn.nn.kernels.program import program_of
+from isornn.nn.kernels.tape import NotPrintable
 
 __all__ = ["Gradients", "Kernel", "RecurrenceArgs", "kernel_of", "why_no_kernel"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from isornn.nn.kernels.program import COSTLY, aten
+from isornn.nn.kernels.operations import COSTLY, aten
 from isornn.nn.kernels.schedule import Product, Row, Schedule, Stage, Statement, functions_of, rows_of, variable
 from isornn.nn.kernels.spelling import FUNCTIONS, spelled, written_out
 

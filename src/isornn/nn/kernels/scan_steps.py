@@ -15,8 +15,8 @@ from torch import Tensor
 
 from isornn.cells import Cell
 from isornn.nn.kernels.device import scan_on_device
+from isornn.nn.kernels.operations import aten
 from isornn.nn.kernels.planning import schedule_of
-from isornn.nn.kernels.program import aten
 from isornn.nn.kernels.schedule import Row, Schedule, Statement, rows_of
 from isornn.nn.kernels.torch_steps import called, part_of, value_of, written
 
@@ -205,8 +205,6 @@ def _applied(function: Any, *args: Any) -> Any:
     if function in _JOINTLY_LINEAR:
         slopes, rests = parts(args)
         return _Affine(first.state, called(function, *slopes), called(function, *rests))
-    if function is aten.rsub.Scalar:
-        return _Affine(first.state, -first.slope, called(function, *parts(args)[1]))
     if function is aten.where.self and not isinstance(args[0], _Affine):
         slopes, rests = parts(args[1:])
         return _Affine(first.state, called(function, args[0], *slopes), called(function, args[0], *rests))

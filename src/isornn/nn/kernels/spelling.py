@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from isornn.nn.kernels.program import aten
+from isornn.nn.kernels.operations import aten
 from isornn.nn.kernels.schedule import Operation, Row, Statement, rows_of
 
 FUNCTIONS = ("cos", "erf", "exp", "expm1", "log", "log1p", "sigmoid", "sin", "sqrt", "tanh", "where")
@@ -14,7 +14,6 @@ FUNCTIONS = ("cos", "erf", "exp", "expm1", "log", "log1p", "sigmoid", "sin", "sq
 _SPELLINGS: Mapping[Any, str] = {
     aten.add.Tensor: "({0} + {1})",
     aten.sub.Tensor: "({0} - {1})",
-    aten.rsub.Scalar: "({1} - {0})",
     aten.mul.Tensor: "({0} * {1})",
     aten.div.Tensor: "({0} / {1})",
     aten.neg.default: "(-{0})",

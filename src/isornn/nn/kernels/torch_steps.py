@@ -50,7 +50,7 @@ def called(function: Any, *args: Any) -> Any:
     places = _tensor_places(function)
     return function(
         *(
-            torch.tensor(value, dtype=torch.float64) if place in places and not isinstance(value, Tensor) else value
+            _scalar(value) if place in places and not isinstance(value, Tensor) else value
             for place, value in enumerate(args)
         )
     )
@@ -61,6 +61,11 @@ def _tensor_places(function: Any) -> frozenset[int]:
     return frozenset(
         place for place, argument in enumerate(function._schema.arguments) if str(argument.type) == "Tensor"
     )
+
+
+@functools.cache
+def _scalar(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64, device="cpu")
 
 
 def written(target: Tensor, value: Tensor | float) -> None:
