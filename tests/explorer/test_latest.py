@@ -10,7 +10,7 @@ import pytest
 
 from isornn.cells import cell_named
 from isornn.explorer import work
-from isornn.explorer.latest import Failed, Latest, Overtaken
+from isornn.explorer.latest import Failed, Latest, Superseded
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +25,8 @@ def asked(latest: Latest, place: str, outcome: list[object]) -> threading.Thread
     def ask() -> None:
         try:
             outcome.append(latest.ask(place, time.sleep, 60))
-        except Overtaken:
-            outcome.append("overtaken")
+        except Superseded:
+            outcome.append("superseded")
 
     thread = threading.Thread(target=ask)
     thread.start()
@@ -43,11 +43,11 @@ def test_a_later_question_ends_the_one_before_and_no_other(latest: Latest) -> No
     began = time.monotonic()
     assert latest.ask("a numbers", round, 2.6) == 3
     threads[0].join(10)
-    assert first == ["overtaken"] and time.monotonic() - began < 30 and not process.is_alive()
+    assert first == ["superseded"] and time.monotonic() - began < 30 and not process.is_alive()
     assert other == [] and threads[1].is_alive()
     latest.drop("b")
     threads[1].join(10)
-    assert other == ["overtaken"] and not latest._running
+    assert other == ["superseded"] and not latest._running
 
 
 def test_answers_are_remembered_up_to_a_bound(latest: Latest) -> None:

@@ -15,7 +15,7 @@ from isornn.cells import cell_named
 from isornn.cells.starts import TIMED
 from isornn.explorer import work
 from isornn.explorer.controls import choices_of, fields_of, moved, opening
-from isornn.explorer.latest import Failed, Latest, Overtaken
+from isornn.explorer.latest import Failed, Latest, Superseded
 from isornn.explorer.layout import headline, panel, table
 from isornn.theory.critical_points.python_line import spec_line
 
@@ -252,7 +252,7 @@ def _asked(latest: Latest, place: str, function: Any, *arguments: Any) -> work.A
     """The result, or no update if a later request has cancelled this one."""
     try:
         return latest.ask(place, function, *arguments)
-    except Overtaken:
+    except Superseded:
         raise PreventUpdate from None
 
 

@@ -20,7 +20,7 @@ _PRELOADED = ["isornn.explorer.preloaded"]
 _REMEMBERED = 256  # answers
 
 
-class Overtaken(Exception):
+class Superseded(Exception):
     """A later request of the same kind was made, or the page is closing."""
 
 
@@ -72,7 +72,7 @@ class Latest:
         """``work(*arguments)``; cancels a running request at the same place.
 
         Raises:
-            Overtaken: by a later request.
+            Superseded: by a later request.
             Failed: an error in the work.
             ValueError: raised by the work itself.
         """
@@ -80,29 +80,29 @@ class Latest:
         with self._lock:
             self._end(place)
             if self._closed:
-                raise Overtaken
+                raise Superseded
             if key in self._answers:
                 self._answers.move_to_end(key)
                 return self._answers[key]
-            process, ear = self._started(work, arguments)
+            process, receiver = self._started(work, arguments)
             self._running[place] = process
-        with ear:
+        with receiver:
             try:
-                fate, answer = pickle.loads(ear.recv_bytes())
+                outcome, answer = pickle.loads(receiver.recv_bytes())
             except (EOFError, OSError):
-                fate, answer = "silent", None
+                outcome, answer = "silent", None
         process.join()
         with self._lock:
             if self._running.get(place) is not process:
-                raise Overtaken
+                raise Superseded
             del self._running[place]
-            if fate == "answered":
+            if outcome == "answered":
                 self._answers[key] = answer
                 while len(self._answers) > self._remembered:
                     self._answers.popitem(last=False)
-        if fate == "answered":
+        if outcome == "answered":
             return answer
-        if fate == "refused":
+        if outcome == "refused":
             raise answer
         raise Failed(answer or f"{work.__name__}: its process ended without an answer")
 
@@ -123,14 +123,14 @@ class Latest:
             process.terminate()
 
     def _started(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[BaseProcess, Connection]:
-        ear, mouth = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_answer, args=(mouth, self._modules, work, arguments), daemon=True)
+        receiver, sender = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=_answer, args=(sender, self._modules, work, arguments), daemon=True)
         process.start()
-        mouth.close()
-        return process, ear
+        sender.close()
+        return process, receiver
 
 
-def _answer(mouth: Connection, modules: Sequence[str], work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def _answer(sender: Connection, modules: Sequence[str], work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     """Runs in the process. Ctrl-C is handled by the server, which terminates this process."""
     import torch
 
@@ -148,4 +148,4 @@ def _answer(mouth: Connection, modules: Sequence[str], work: Callable[..., Any],
     if outcome[0] == "failed":
         print(outcome[1], file=sys.stderr)
         outcome = ("failed", "this could not be computed, by a fault of ours: the terminal has it")
-    mouth.send_bytes(pickle.dumps(outcome))
+    sender.send_bytes(pickle.dumps(outcome))
