@@ -240,11 +240,12 @@ def test_what_is_unstable_is_trained_at_half_the_rate(tmp_path: Path, monkeypatc
         return configurations
 
     def row(bench: Bench, runs: dict[float, list[dict[str, Any]]]) -> dict[str, Any]:
-        (run,) = runs[0.0]
+        run, other = runs[0.0]  # of two seeds
+        assert (run["seed"], other["seed"]) == (0, 1) and other["optimiser"] == run["optimiser"]
         (name,) = (name for name, model in pairs.MODELS.items() if model.items() <= run["model"].items())
         share = run["optimiser"]["rate"] / 20
         trained.append((name, share))
-        return {"unstable": [share > stable.get(name, 1.0)]}
+        return {"unstable": [False, share > stable.get(name, 1.0)]}  # one unstable seed is enough
 
     monkeypatch.setattr(balduzzi_table4, "train_all", train)
     monkeypatch.setattr(balduzzi_table4, "row", row)
