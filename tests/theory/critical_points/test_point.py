@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from isornn.cells import (
     GRU,
@@ -25,6 +27,7 @@ from isornn.cells import (
     cell_named,
 )
 from isornn.theory import analyze, isometric
+from isornn.theory.critical_points.point import _near_isometry
 
 EXACT = ("vanilla", "peephole", "gru_cho", "minimal", "t_rnn", "t_lstm", "t_gru")
 CASES: list[tuple[str, dict[str, str], int]]
@@ -173,3 +176,12 @@ def test_weights_that_cannot_reach_are_refused() -> None:
     # sigmoid's slope is 1/4: whatever the weights, the logistic network forgets within some steps
     with pytest.raises(SpecError, match="length: .* no fixed point sees"):
         isometric(Vanilla("sigmoid"), 1000, fixed={"h.bias_mean": 400.0})
+
+
+@pytest.mark.parametrize("profile", [None, torch.zeros(51, dtype=torch.float64)])
+def test_a_response_that_is_unknown_or_0_is_said_to_be(profile: torch.Tensor | None) -> None:
+    point = isometric(LSTM(), 50)
+    profiles = {} if profile is None else {"c": profile}
+    condition = _near_isometry(replace(point.analysis, state_profiles=profiles), 50, point.spec.biases)[-1]
+    assert condition.name == "c to c over T steps" and not condition.met
+    assert condition.found == "none (the response of c is unknown, or 0)"

@@ -411,8 +411,11 @@ def _near_isometry(analysis: Analysis, length: float, biases: Biases) -> tuple[C
     else:
         for slow in _slow_states(analysis.spec.cell):
             curve = analysis.state_profiles.get(slow)
-            kept = math.nan if curve is None else float(curve[-1] / curve[1])
             name, wanted = f"{slow} to {slow} over T steps", "keeps 1/4 to 1/2 of the first step's mean squared gain"
+            if curve is None or not curve[1] > 0:
+                conditions.append(Condition(name, wanted, f"none (the response of {slow} is unknown, or 0)", False))
+                continue
+            kept = float(curve[-1] / curve[1])
             conditions.append(Condition(name, wanted, f"{kept:.3g}", 0.25 <= kept <= 0.5))
     return tuple(conditions)
 
