@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isornn.cells import Cell
 from isornn.nn.autocast import without_autocast
-from isornn.nn.derivatives import gradients, renamed
+from isornn.nn.derivatives import fresh_views, gradients
 from isornn.nn.layout import Layout
 from isornn.nn.recording import recording
 from isornn.nn.stepped import Weights, stepped
@@ -120,7 +120,7 @@ def _differentiated_by_steps(
     cell: Cell, given: Sequence[Tensor | None], grads: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
     with torch.enable_grad():
-        inputs, matrix, bias, recurrent, offset, projection, *initial = fresh = renamed(given)
+        inputs, matrix, bias, recurrent, offset, projection, *initial = fresh = fresh_views(given)
         weights = Weights(matrix, bias, recurrent, offset, projection, {})
         found = stepped(cell, Layout.of(cell), inputs, None, weights, initial)
         return gradients([found[0], *(value[-1] for value in found)], fresh, grads, True)

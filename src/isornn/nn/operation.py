@@ -18,7 +18,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from isornn.cells import Cell
 from isornn.nn.autocast import without_autocast
-from isornn.nn.derivatives import gradients, renamed
+from isornn.nn.derivatives import fresh_views, gradients
 from isornn.nn.eager import eager
 from isornn.nn.kernels import Kernel, RecurrenceArgs, kernel_of
 from isornn.nn.kernels.steps import outer_products
@@ -227,7 +227,7 @@ def _differentiate_by_steps(
     """`_differentiate` for many gradients at once (``is_grads_batched``), which a kernel cannot read."""
     counts = _TENSORS, len(units), len(initial)
     with torch.enable_grad():
-        fresh = renamed([*tensors, *units, *initial])
+        fresh = fresh_views([*tensors, *units, *initial])
         found = _results_by_steps(key, *_parts(fresh, counts))
     of_tensors, of_units, of_initial = _parts(gradients(found, fresh, grads, torch.is_grad_enabled()), counts)
     return None, *of_tensors, None, of_units, of_initial, None
@@ -256,7 +256,7 @@ def _differentiate_twice(ctx: Any, seconds: list[Tensor | None]) -> tuple[Any, .
     """Through the cell's own steps, differentiated twice; exact, and differentiable again."""
     further = torch.is_grad_enabled()
     with torch.enable_grad():
-        fresh = renamed(ctx.saved_tensors)
+        fresh = fresh_views(ctx.saved_tensors)
         tensors, units, initial, given = _parts(fresh, ctx.saved)
         found = _results_by_steps(ctx.cell, tensors, units, initial)
         sources = [tensor for tensor in (*tensors, *units, *initial) if tensor is not None]
