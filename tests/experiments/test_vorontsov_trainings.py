@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +11,9 @@ import torch
 
 from isornn.experiments.reproductions import _copying as copying
 from isornn.experiments.reproductions.vorontsov_fig1 import stretch
-from isornn.experiments.reproductions.vorontsov_fig4 import unstable
+from isornn.experiments.reproductions.vorontsov_fig4 import _network, unstable
 from isornn.experiments.reproductions.vorontsov_gain_oplu import _configuration
-from isornn.experiments.target import UNTESTED, target_named
+from isornn.experiments.target import UNTESTED, Bench, target_named
 from isornn.nn import spectral
 from isornn.training import Configuration
 from isornn.training.building import build_model
@@ -128,6 +129,15 @@ def _figure_4(changed: dict[str, Any]) -> dict[str, Any]:
 )
 def test_figure_4(changed: dict[str, Any], answer: str) -> None:
     assert target_named("vorontsov-fig4").judge(_figure_4(changed)).answer == answer
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.1])
+@pytest.mark.parametrize("panel", ["soft, plain", "soft, factorised", "prior, no margin", "prior, margin 1"])
+def test_strengths_differ_in_nothing_but_the_constraint(panel: str, strength: float, tmp_path: Path) -> None:
+    bench = Bench(target_named("vorontsov-fig4").settings["medium"], tmp_path, None, 0, lambda *_: None)
+    penalty = _network(bench, panel, strength)["penalty"]
+    decay = penalty["strength"] if penalty["name"] == "decay" else penalty["decay"]
+    assert decay == bench.settings["penalty"]["strength"] == 1e-4
 
 
 def _nonlinearities(**changed: Any) -> dict[str, Any]:

@@ -246,6 +246,16 @@ def test_a_penalty_is_of_every_layer(model: str) -> None:
     assert penalty().item() == pytest.approx(0.5 * sum(each), rel=1e-5)
 
 
+def test_weight_decay_beside_a_soft_constraint() -> None:
+    learner = built(model={"name": "lstm", "hidden": 4})
+    penalty = build_penalty(configured(penalty={"name": "mean_one", "strength": 0.5, "decay": 0.25}).penalty, learner)
+    assert penalty is not None
+    blocks = learner.recurrent.weight_hh_l0.detach().unflatten(0, (-1, 4))
+    values = torch.linalg.svdvals(blocks)
+    expected = 0.5 * (values - 1).square().sum() + 0.25 * blocks.square().sum()
+    assert penalty().item() == pytest.approx(expected.item(), rel=1e-5)
+
+
 def test_a_penalty_acts_on_the_weights_and_not_on_the_loss_that_is_told() -> None:
     """Without a task's gradient on it, ``s sum W^2`` alone shrinks W by 1 - 2 s rate a step."""
     losses: list[float] = []

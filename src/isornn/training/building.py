@@ -263,13 +263,20 @@ def build_schedule(schedule: Choice, optimizer: Optimizer, updates: int) -> LRSc
 def build_penalty(penalty: Choice | None, model: SequenceModel) -> Callable[[], Tensor] | None:
     """What is added to the loss: ``strength`` times the soft constraint, summed over all layers' recurrent matrices.
 
+    Where a constraint has weight decay beside it, ``decay`` times that as well.
+
     Raises:
         ConfigurationError: the model has no recurrent matrices.
     """
     if penalty is None:
         return None
-    measure, strength, recurrent = getattr(soft_constraints, penalty.name), penalty["strength"], model.recurrent
+    recurrent, parts = model.recurrent, [(penalty.name, penalty["strength"])]
     matrices = _recurrent_matrices(recurrent)
     if not matrices:
         raise ConfigurationError("penalty.name", penalty.name, "the model has no recurrent matrices")
-    return lambda: strength * torch.stack([measure(recurrent, name) for name in matrices]).sum()
+    if penalty.options.get("decay") is not None:
+        parts.append(("decay", penalty["decay"]))
+    measures = [(getattr(soft_constraints, name), strength) for name, strength in parts]
+    return lambda: torch.stack(
+        [strength * measure(recurrent, name) for measure, strength in measures for name in matrices]
+    ).sum()

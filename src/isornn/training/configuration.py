@@ -122,7 +122,9 @@ SCHEDULES: Mapping[str, Fields] = {
     "cosine": {},
     "plateau": {"factor": number(0, 1), "patience": whole(0)},
 }
-PENALTIES: Mapping[str, Fields] = {name: {"strength": positive()} for name in ("orthogonality", "mean_one", "decay")}
+_STRENGTH: Fields = {"strength": positive()}
+_WITH_DECAY: Fields = {**_STRENGTH, "decay": positive(default=None)}
+PENALTIES: Mapping[str, Fields] = {"orthogonality": _WITH_DECAY, "mean_one": _WITH_DECAY, "decay": _STRENGTH}
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 
 
@@ -181,7 +183,8 @@ class Configuration:
         optimiser: with its learning ``rate``; ``geodesic`` trains the bases and spectra of ``spectral``, each at
             its own rate where that is given, and the ``rest`` by another, by which ``spectrum`` may go too.
         schedule: torch's learning-rate schedules; they count updates, ``plateau`` validations.
-        penalty: of `isornn.nn.soft_constraints`, on all recurrent matrices, added to the loss ``strength`` times.
+        penalty: of `isornn.nn.soft_constraints`, on all recurrent matrices, added to the loss ``strength`` times;
+            beside a constraint weight decay ``decay`` times, where that is given.
         updates: K.
         batch_size: B.
         validate_every: updates between validations, which are when metrics and a checkpoint are written.
