@@ -56,5 +56,5 @@ def test_ctrl_c_ends_it_with_a_word_and_strangers_see_nothing(served: Served) ->
             urllib.request.urlopen("/".join(address.split("/")[:3]) + "/_dash-layout")
         stranger.value.close()
         server.send_signal(signal.SIGINT)
-        _, rest = server.communicate(timeout=20)
+        _, rest = server.communicate(timeout=60)  # a process that still loads torch has the same standard error
         assert server.returncode == 0 and rest == "isornn: the explorer has ended\n"
