@@ -63,7 +63,7 @@ def test_what_the_batch_does_not_reach():
         ("used (GRU) l0", False, T),
         ("unused (GRU) l0", True, T),
     ]
-    unread = "unused: the batch does not reach it, or only its .forward, which runs no hooks"
+    unread = "unused: the batch does not reach it"
     assert str(lines[1]).endswith(f"set for {T} steps of standardised input; {unread}")
 
 

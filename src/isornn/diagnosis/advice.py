@@ -118,8 +118,8 @@ def nonzero_gradient() -> Advice:
 def reach() -> Advice:
     """A batch that the layer gets to see."""
     return Advice(
-        """# Diagnose the model on a batch, and in a way, that calls the layer: recurrent(x), not
-# recurrent.forward(x).
+        """# Diagnose the model on a batch that calls the layer, or in the way that training calls it:
+# batch=lambda model: model.train()(x).
 isornn.diagnose(model, other_batch)""",
         "the batch does not reach it in eval mode; use one that does, or remove the layer if none does in training and "
         "nothing else reads its weights",
