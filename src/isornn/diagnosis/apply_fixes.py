@@ -13,7 +13,7 @@ from isornn.diagnosis.advice import Advice
 from isornn.diagnosis.facts import WeightFacts
 from isornn.diagnosis.finding import Finding
 from isornn.diagnosis.fixes import Fix, layer_by_name, named_layers, redraw_
-from isornn.diagnosis.weights import too_few_to_tell, untrained_evidence, weight_facts
+from isornn.diagnosis.weights import untrained_evidence, weight_facts, why_kept
 from isornn.init.received import in_forward_order
 from isornn.nn.gate_tensors import ModuleError
 
@@ -89,9 +89,7 @@ def _fixed(
     kinds = ", ".join(fixes)
     try:
         if untrained_evidence(facts) is None:
-            few = "it has too few weights to tell whether it is trained"
-            why = few if too_few_to_tell(facts) else "it looks trained, or has a start that is not known here"
-            return [f"left alone ({kinds}): {why}; a new start would throw away what it has learnt"]
+            return [f"left alone ({kinds}): {why_kept(facts)}; a new start would throw away what it has learnt"]
         redraw = next((fix for fix in fixes.values() if fix.function is redraw_), None)
         if redraw is not None:
             return [f"{redraw(model, batch, generator)} ({kinds})"]

@@ -20,7 +20,7 @@ from isornn.capture.run import Captured, capture
 from isornn.capture.sequences import ALTERED, CapturedSequence, all_inputs, longest_sequence
 from isornn.capture.use import reads_batch, restarts
 from isornn.cells import Cell, full_name
-from isornn.cells.arguments import seeded, whole_number
+from isornn.cells.arguments import check_function, seeded, whole_number
 from isornn.diagnosis.cotangents import LastOutput
 from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.facts import InputFacts, Profile
@@ -99,6 +99,7 @@ def measure(
     if length is not None:
         length = whole_number("length", length, 2, "whole number of steps")
     generator = seeded(generator)
+    check_function("progress", progress)
     progress = (lambda _: None) if progress is None else progress
     flushes = flushes_denormals()
     modules = recurrent_modules(model)
@@ -108,7 +109,7 @@ def measure(
     with usual_modes():
         called, unmeasured = _called(model, modules, captured, batch)
         steps = [int(one.sequence.lengths.max()) for one in called] or [one.steps for one in unmeasured]
-        longest = max([*steps, 2]) if length is None else length
+        longest = max([*steps, 1]) if length is None else length
         layers: list[LayerDiagnosis] = []
         unlike: list[ReplayError] = []
         while called:  # each is released when it has been measured
@@ -225,7 +226,7 @@ def _layers(
     progress: Progress,
 ) -> list[LayerDiagnosis]:
     module, captured = called.module, called.sequence
-    length = max(2, int(captured.lengths.max())) if length is None else length
+    length = int(captured.lengths.max()) if length is None else length
     progress(f"{module.label}: recomputing it in float64")
     replays = replay_module(module, captured)
     losses = loss_gradients(module, captured, replays)
