@@ -10,7 +10,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from isornn.cells import Input
-from isornn.diagnosis.record import Record
+from isornn.diagnosis.json_record import Record
 from isornn.theory import Quantity
 
 

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 
 from isornn.capture.modules import RecurrentModule, recurrent_modules
 from isornn.cells import Cell, Input, Spec
-from isornn.diagnosis.record import layer_name
+from isornn.diagnosis.json_record import layer_name
 from isornn.diagnosis.records import LayerDiagnosis
 from isornn.diagnosis.weights import doubled_gates, weight_facts, why_kept
 from isornn.init.data import redraw_for_batch_

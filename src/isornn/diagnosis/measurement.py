@@ -17,7 +17,7 @@ from isornn.capture.modules import RecurrentModule, as_called, recurrent_modules
 from isornn.capture.parts import CaptureError
 from isornn.capture.read import reads_repeated_end, reads_reverse_at_its_start, state_sizes, unread_shorter
 from isornn.capture.run import Captured, capture
-from isornn.capture.sequences import ALTERED, CapturedSequence, all_inputs, longest_sequence
+from isornn.capture.sequences import CapturedSequence, all_inputs
 from isornn.capture.use import reads_batch, restarts
 from isornn.cells import Cell, full_name
 from isornn.cells.arguments import check_function, seeded, whole_number
@@ -26,10 +26,11 @@ from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.facts import InputFacts, Profile
 from isornn.diagnosis.gradients import LossGradient, amplification, by_lag, gradient_norms, loss_gradients
 from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov
+from isornn.diagnosis.json_record import single
 from isornn.diagnosis.known_starts import known_start
+from isornn.diagnosis.measurable import measurable_sequence
 from isornn.diagnosis.not_finite import non_finite, numbers_outside
 from isornn.diagnosis.predicted import predicted
-from isornn.diagnosis.record import single
 from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, LayerInfo, Predicted, Unmeasured, Use
 from isornn.diagnosis.replay import LayerReplay, Replay, ReplayError, replay_module
 from isornn.diagnosis.states import gates_and_memory, input_facts, state_moments
@@ -46,7 +47,6 @@ NOT_ASKED = "not asked for; theory=True, or --theory on the command line, adds i
 ENTERS_THROUGHOUT = "a gradient enters at many steps, so its slope is not the decay of one that enters at the end"
 PIECE_BY_PIECE = "the layer is called piece by piece, so what enters at the end is not known alone"
 NEVER_CALLED = "it was never called on this batch"
-UNTIED = "its weights are fresh at every step, so that a run cannot be repeated"
 
 
 def measure(
@@ -157,23 +157,17 @@ def _called(
 
 def _sequence(module: RecurrentModule, captured: Captured, calls: Sequence[Call]) -> CapturedSequence | Unmeasured:
     """The sequence to measure, or why there is none."""
-    reason = captured.refused.get(module.module)
-    if reason is None and module.untied:
-        reason = UNTIED
-    if reason is None and not calls:
-        reason = NEVER_CALLED
-    if reason is not None:
-        return Unmeasured(module.name, module.kind, reason, called=reason != NEVER_CALLED)
-    broken = non_finite(module, calls, of_loss=captured.loss is not None)
-    if broken is not None:
-        return Unmeasured(module.name, module.kind, broken, finite=False, steps=_steps(module, calls))
+    refused = captured.refused.get(module.module)
+    if calls and refused is None and not module.untied:
+        broken = non_finite(module, calls, of_loss=captured.loss is not None)
+        if broken is not None:
+            return Unmeasured(module.name, module.kind, broken, finite=False, steps=_steps(module, calls))
     try:
-        found = longest_sequence(module, calls)
+        return measurable_sequence(module, calls, refused=refused, uncalled=NEVER_CALLED)
     except CaptureError as error:
-        return Unmeasured(module.name, module.kind, str(error), steps=_steps(module, calls))
-    if found.altered:
-        return Unmeasured(module.name, module.kind, ALTERED, steps=int(found.lengths.max()))
-    return found
+        called = bool(calls) or refused is not None
+        steps = _steps(module, calls) if calls and refused is None else 0
+        return Unmeasured(module.name, module.kind, str(error), called=called, steps=steps)
 
 
 def _steps(module: RecurrentModule, calls: Sequence[Call]) -> int:

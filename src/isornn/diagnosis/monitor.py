@@ -13,7 +13,7 @@ from torch import nn
 from isornn.capture.modules import RecurrentModule, recurrent_modules
 from isornn.cells.arguments import check_function, whole_number
 from isornn.diagnosis.facts import Denormals
-from isornn.diagnosis.record import layer_name
+from isornn.diagnosis.json_record import layer_name
 from isornn.diagnosis.step_recorder import RecordedStep, StepRecorder
 from isornn.diagnosis.training_record import TrainingRecord
 from isornn.diagnosis.training_step import StepMeasurement, measure_step

@@ -20,7 +20,7 @@ from isornn.diagnosis.facts import (
     StateMoments,
     WeightFacts,
 )
-from isornn.diagnosis.record import Record, layer_name
+from isornn.diagnosis.json_record import Record, layer_name
 from isornn.theory import Analysis, Quantity
 
 
@@ -163,7 +163,7 @@ class TiedPrediction(Record):
         steps, width: how many steps, and units of each network: N rounded to a power of two.
         lyapunov: growth of ``ln |ds|`` per step over the later half of the steps; the mean over networks.
 
-    >>> from isornn.diagnosis.record import single
+    >>> from isornn.diagnosis.json_record import single
     >>> TiedPrediction(steps=20, width=32, lyapunov=single(-0.2, 0.01))
     TiedPrediction(steps=20, width=32, lyapunov=Quantity(-0.200 ± 0.010))
     """
