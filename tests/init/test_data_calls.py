@@ -368,3 +368,11 @@ def test_sequences_of_one_step_need_a_length():
         critical_(model, batch=batch)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     critical_(model, 20, batch=batch)
+
+
+def test_a_hook_that_waits_for_the_first_training_step_is_not_called():
+    torch.manual_seed(0)
+    model, calls = Loop(), list[bool]()
+    handle = model.register_forward_hook(lambda module, *_: calls.append(module.training) or handle.remove())
+    critical_(model, batch=(offset_batch(), torch.zeros(12, 6)))
+    assert calls and not any(calls) and handle.id in model._forward_hooks
