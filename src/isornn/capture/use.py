@@ -16,7 +16,7 @@ from isornn.capture.origin import Origin
 _LAST = 4  # calls of a run that may have ended in a state that is kept
 _FEWEST = 3  # calls that start from 0 one after the other: two may be two sequences
 _AXES = 3  # of a batch of sequences
-_TRIED = 1024  # places of a batch that begin as a row does
+_TRIED = 1024  # places of a batch that have a row's largest number
 
 
 def reads_batch(inputs: Tensor, batch: Any) -> bool | None:
@@ -34,10 +34,11 @@ def reads_batch(inputs: Tensor, batch: Any) -> bool | None:
 
 
 def _holds(tensor: Tensor, row: Tensor) -> bool:
-    """Whether the tensor has the row (D,)."""
+    """Whether the tensor has the row (D,). It is looked for by its largest number, as many rows may begin with 0."""
+    at = int(row.abs().argmax())
     for values in (tensor, tensor.transpose(-1, -2)) if tensor.dim() > 1 else (tensor,):
         flat = values.flatten()
-        starts = (flat[: max(0, len(flat) - len(row) + 1)] == row[0]).nonzero()[:_TRIED]
+        starts = (flat[at : max(0, len(flat) - len(row) + 1 + at)] == row[at]).nonzero()[:_TRIED]
         places = starts + torch.arange(len(row), device=row.device)
         if bool((flat[places] == row).all(-1).any()):
             return True

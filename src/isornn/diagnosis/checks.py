@@ -9,7 +9,9 @@ from isornn.diagnosis import advice
 from isornn.diagnosis.data_checks import (
     CostlyDenormals,
     DoubledBias,
+    HeavyTails,
     Padding,
+    SmallFeatures,
     StackedOrthogonal,
     UnnormalisedInput,
     UnnormalisedState,
@@ -58,6 +60,8 @@ CHECKS: tuple[Check, ...] = (
     Exploding(),
     Amplified(),
     _INPUT,
+    SmallFeatures(),
+    HeavyTails(),
     UnnormalisedState(),
     Padding(),
     ReverseAtStart(),

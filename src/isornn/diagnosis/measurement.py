@@ -22,6 +22,7 @@ from isornn.capture.use import reads_batch, restarts
 from isornn.cells import Cell, full_name
 from isornn.cells.arguments import check_function, seeded, whole_number
 from isornn.diagnosis.cotangents import LastOutput
+from isornn.diagnosis.data_facts import with_data_facts
 from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.facts import InputFacts, Profile
 from isornn.diagnosis.gradients import LossGradient, amplification, by_lag, gradient_norms, loss_gradients
@@ -230,6 +231,8 @@ def _layers(
         replay, info = replace(one.replay), _info(module, captured, one)
         progress(f"{info.name}: gradients, gates and states" + (", theory" if theory else "") + _latest(layers))
         inputs, (gates, memory) = input_facts(one.inputs, replay.lengths), gates_and_memory(replay, length)
+        if called.use.reads_batch and (one.layer.layer, one.layer.direction) == (0, 0):
+            inputs = with_data_facts(inputs, one.inputs, replay.lengths)
         forward = forward_profile(replay, generator)
         drawn, facts = LastOutput.drawn(replay, generator), weight_facts(one.layer)
         norms = gradient_norms(replay, drawn)
