@@ -151,6 +151,21 @@ def test_heavy_tails_are_named_with_their_size():
     assert not of_data(namespace["compressed"]((2 * NOISE).exp(), (2 * NOISE).exp()))
 
 
+def test_a_start_is_not_drawn_for_heavy_tails():
+    torch.manual_seed(0)
+    model, batch = nn.GRU(D, 32, batch_first=True), (2 * NOISE).exp() / 50
+    before = model.weight_hh_l0.clone()
+    report = isornn.diagnose(model, batch)
+    assert [one.kind for one in report.findings] == ["heavy_tails", "default_start"]
+    data, start = report.fix_()
+    assert data.startswith("GRU l0: left alone (heavy_tails): it is in the data; take logarithms")
+    assert start == (
+        "GRU l0: left alone (default_start): take logarithms of the inputs of GRU l0, or clip them, first, then "
+        "diagnose again."
+    )
+    assert torch.equal(model.weight_hh_l0, before)
+
+
 def of_two_levels():
     """As speech: loud for some of the time."""
     loud = torch.rand(B, 6, 1, generator=torch.Generator().manual_seed(2)) ** 4
