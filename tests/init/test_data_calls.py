@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import isornn
+from isornn.cells import Input
 from isornn.init import LayerStart, StandardisedInput, UnnormalisedInput, critical_
 from start_batches import T, offset_batch, pre_activations, seeded
 
@@ -376,3 +377,13 @@ def test_a_hook_that_waits_for_the_first_training_step_is_not_called():
     handle = model.register_forward_hook(lambda module, *_: calls.append(module.training) or handle.remove())
     critical_(model, batch=(offset_batch(), torch.zeros(12, 6)))
     assert calls and not any(calls) and handle.id in model._forward_hooks
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("batch", [None, torch.randn(4, T, 5)])
+def test_what_cannot_be_set_is_named_beside_what_is(batch):
+    model = torch.ao.quantization.quantize_dynamic(nn.ModuleDict({"q": nn.LSTM(5, 8), "g": nn.GRU(5, 8)}), {nn.LSTM})
+    model.forward = lambda x: model["g"](x)[0]
+    with pytest.warns(UserWarning, match="q: left as it was; it is quantised") as warned:
+        critical_(model, T, batch=batch, input=None if batch is not None else Input())
+    assert len([one for one in warned if "left as it was" in str(one.message)]) == 1

@@ -17,7 +17,6 @@ from isornn.diagnosis.weights import untrained_evidence, weight_facts, why_kept
 from isornn.init.received import in_forward_order
 from isornn.nn.gate_tensors import ModuleError
 
-
 _FIRST = {
     "unnormalised_input": "normalise the inputs of {} first",
     "heavy_tails": "take logarithms of the inputs of {}, or clip them, first",
@@ -35,7 +34,8 @@ def fix_(
 
     A layer that is redrawn needs no other correction. Nothing is changed for findings about data, torch's modes or too
     short sequences, where inputs are not normalised or have heavy tails, which comes before a start that is drawn for
-    them, in a layer that looks trained (`untrained_evidence` finds nothing), and in one whose weights cannot be written to.
+    them, in a layer that looks trained (`untrained_evidence` finds nothing), and in one whose weights cannot be written
+    to.
 
     Args:
         model: the model that was measured.

@@ -35,7 +35,7 @@ Array = np.ndarray
 SEQUENCES = 16
 COLUMNS = 256
 
-NOT_CALLED = "not called in this update, or not differentiated through"
+NOT_CALLED = "not called in this update, or by its .forward, which runs no hooks, or not differentiated through"
 NOT_REACHED = "no gradient came to it in this update"
 NOT_FINITE = "the gradient that came to it is not finite"
 DROPPED = "dropout between its layers: the input of the upper ones is not known; a module for each layer shows it"
