@@ -54,6 +54,7 @@ MIXED = {
     "linear": (lambda rnn, x: rnn(project(x).view(T, B, 6))[0][-1], nn.GRU(6, N), N),
     "linear, with windows": (lambda rnn, x: rnn(project(x).view(B, 3, 10, 6).view(T, B, 6))[0][-1], nn.GRU(6, N), N),
     "linear, features": (lambda rnn, x: rnn(project(x, 7).view(B, 7, T))[0][:, -1], gru(inputs=T), N),
+    "linear, twice": (lambda rnn, x: rnn(project(x).view(T, B, 6).view(T, B, 6))[0][-1], nn.GRU(6, N), N),
     "copy": (lambda rnn, x: rnn(project(x).transpose(1, 2).reshape(T, B, 6))[0][-1], nn.GRU(6, N), N),
     "heads": (lambda rnn, x: rnn(image().reshape(B, 8, 2 * 20))[0][:, -1], gru(inputs=40), N),
 }
@@ -114,6 +115,7 @@ SOUND = {
         nn.GRU(6, N),
         N,
     ),
+    "there and back": (lambda rnn, x: rnn(project(x).view(T, B, 6).view(B, T, 6))[0][:, -1], gru(inputs=6), N),
     "linear and patches": (lambda rnn, x: rnn(project(x).view(B, T // 5, 30))[0][:, -1], gru(inputs=30), N),
     "linear, heads joined": (lambda rnn, x: rnn(project(x).view(B, T, 2, 3).flatten(2))[0][:, -1], gru(inputs=6), N),
     "kept in memory as it was": (lambda rnn, x: rnn(steps_first(steps_first(x).tanh()))[0][:, -1], gru(), N),

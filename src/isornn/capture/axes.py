@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, dropwhile
 from typing import Any
 
 import torch
@@ -97,8 +97,11 @@ def reshaped_input(module: nn.Module, calls: Sequence[Call], batch: Any) -> Resh
     steps_first = not getattr(module, "batch_first", False)
     given = [Origin.of(tensor) for tensor in tensors_in(batch)]
     for origin in (call.origin for call in calls if call.origin is not None and call.origin not in given):
+        before = list(dropwhile(origin.shape.__eq__, origin.reshaped_from))
+        if origin.shape in before:  # reshaped there and back
+            continue
         of_base = [origin.whole] if origin.contiguous else []
-        for whole in (*of_base, *origin.reshaped_from):
+        for whole in (*of_base, *before):
             if _exchanges_axes(whole, origin.shape, steps_first):
                 return Reshaped("input", whole, origin.shape)
     return None
