@@ -127,6 +127,7 @@ SIZES = {
     "a level of its own": with_feature(0.5 + 1e-3 * NOISE[..., 2]),
     "constant": with_feature(0.001),
     "rare indicator": with_feature((UNIFORM[..., 2] < 1e-3).float()),
+    "all in one sequence": with_feature(1e-3 * NOISE[..., 2] * (torch.arange(B) == 3)[:, None]),
     "rare values": with_feature(1.5 * (UNIFORM[..., 2] < 1e-3).float()),
 }
 
@@ -178,6 +179,7 @@ TAILS = {
     "one outlier": torch.where((torch.arange(B * T * D) == 999).view(B, T, D), 30.0, NOISE),
     "of two levels": of_two_levels(),
     "counts": (UNIFORM < 0.02) * (1 + (200 * UNIFORM).floor()),
+    "all in one sequence": torch.where((torch.arange(B) == 3)[:, None, None], (2 * NOISE).exp(), 0.0),
     "padded": NOISE * (torch.arange(T) < torch.arange(1, B + 1)[:, None] // 8 + 1)[..., None],
     "one-hot": nn.functional.one_hot((D * UNIFORM[..., 0] ** 3).long(), D).float(),
 }

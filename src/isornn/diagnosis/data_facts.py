@@ -31,7 +31,7 @@ def with_data_facts(facts: InputFacts, x: Tensor, lengths: Tensor) -> InputFacts
         x[:, chosen][inside[:, chosen]].double().cpu()
         for chosen in torch.arange(batch).tensor_split(min(batch, _GROUPS))
     ]
-    sizes = _estimates([rows.square().sum(0) for rows in groups], [len(rows) for rows in groups]).sqrt()
+    sizes = _estimates([rows.square().sum(0) for rows in groups], [len(rows) for rows in groups]).clamp(min=0).sqrt()
     return replace(
         facts,
         feature_sizes=sizes[0],
@@ -48,12 +48,14 @@ def _estimates(sums: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
     if len(by_group) == 1:
         return (whole / count).unsqueeze(0)
     left = (count - numbers).reshape(-1, *[1] * whole.dim())
-    return torch.cat([(whole / count).unsqueeze(0), (whole - by_group).clamp(min=0) / left.clamp(min=1)])
+    return torch.cat([(whole / count).unsqueeze(0), (whole - by_group) / left.clamp(min=1)])
 
 
 def _error(logs: Tensor) -> Tensor:
-    """Of the first of ``logs``; NaN where it is unknown, as of one sequence."""
-    return jackknife(logs)[1] if len(logs) > 2 else torch.full_like(logs[0], torch.nan)
+    """Of the first of ``logs``; NaN where it is unknown, as of one sequence, infinite where all is in one group."""
+    if len(logs) <= 2:
+        return torch.full_like(logs[0], torch.nan)
+    return torch.where(logs.isfinite().all(0), jackknife(logs)[1], torch.inf)
 
 
 def _tails(facts: InputFacts, groups: Sequence[Tensor]) -> Quantity | None:
@@ -65,19 +67,10 @@ def _tails(facts: InputFacts, groups: Sequence[Tensor]) -> Quantity | None:
     counts, features = [len(rows) for rows in moved], facts.feature_stds.numel()
     usual = usual_distance(torch.cat(moved))
     fourth = _estimates([rows.square().sum(-1).square().sum() for rows in moved], counts)
-    # The trace of C, and that of its square, of all but each group.
-    of_square = [_of_gram(moved, out) for out in range(-1, len(moved) if len(moved) > 1 else 0)]
-    trace, square = (torch.stack(parts) for parts in zip(*of_square, strict=True))
+    covariance = _estimates([rows.T @ rows for rows in moved], counts)
+    trace, square = covariance.diagonal(dim1=1, dim2=2).sum(1), covariance.square().sum((1, 2))
     spread = (trace / features).sqrt()
     size = spread * (fourth / (trace.square() + 2 * square)).clamp(min=1).sqrt()
     logs = (size / spread.clamp(min=usual)).log()
-    error = float(_error(logs))
-    ratio = float(logs[0].exp())
+    error, ratio = float(_error(logs.nan_to_num(0.0))), float(logs[0].exp())
     return single(ratio, ratio * error if math.isfinite(error) else math.inf)
-
-
-def _of_gram(groups: Sequence[Tensor], out: int) -> tuple[Tensor, Tensor]:
-    """``tr C`` and ``tr C^2`` of the rows of all groups but ``out``; -1 leaves none out."""
-    rows = torch.cat([one for number, one in enumerate(groups) if number != out])
-    gram = rows.T @ rows / max(len(rows), 1)
-    return gram.trace(), gram.square().sum()
