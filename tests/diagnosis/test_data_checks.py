@@ -262,3 +262,25 @@ def test_padding_ahead_of_sequences_is_read_by_a_reverse_direction_alone():
         found = isornn.diagnose(nn.GRU(3, 16, batch_first=True, bidirectional=both), ahead).findings
         kinds[both] = [finding.layer for finding in found if finding.kind == "padding"]
     assert kinds == {False: [], True: ["GRU l0_reverse"]}
+
+
+class Codes(nn.Module):
+    """Reads codes of what it is given: of slow states, the same one for a while."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.rnn = nn.Embedding(16, 8), nn.GRU(8, 16, batch_first=True)
+
+    def forward(self, x, statics):
+        codes = self.embedding(x.cumsum(1).argmax(-1))
+        return self.rnn(torch.cat([codes[..., :6], statics[:, None].expand(-1, x.shape[1], -1)], -1))[0]
+
+
+def test_codes_that_stay_the_same_are_no_padding():
+    torch.manual_seed(0)
+    model, x, statics = Codes(), torch.randn(12, 60, 16), torch.randn(12, 2)
+    x[:, 40:] *= 0.01  # the sums, and so the codes, hardly change
+    assert not padding(model, x, statics)
+    x[:, 40:] = 0
+    x[:6, 30:] = 0
+    assert padding(model, x, statics)

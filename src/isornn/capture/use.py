@@ -45,6 +45,30 @@ def _holds(tensor: Tensor, row: Tensor) -> bool:
     return False
 
 
+def ends_in_own_codes(inputs: Tensor, batch: Any) -> bool:
+    """Whether sequences (T, B, D) end in repeated rows that differ from one to the other, and no tensor of the batch
+    does at its own end: codes that the model computes, as by argmax, may stay the same for a while; padding is the
+    batch's. False where no tensor of the batch has an axis of as many sequences."""
+    if len(inputs) < 2:
+        return False
+    repeats = (inputs[-1] == inputs[-2]).all(-1)
+    rows = inputs[-1][repeats]
+    if bool((rows == rows[:1]).all()):
+        return False
+    given = [tensor.to(repeats.device) for tensor in tensors_in(batch) if len(repeats) in tensor.shape]
+    return bool(given) and not any(_repeats_at_end(tensor, repeats) for tensor in given)
+
+
+def _repeats_at_end(tensor: Tensor, chosen: Tensor) -> bool:
+    """Whether the sequences that are ``chosen`` (B,) end in two equal steps, whatever the axes."""
+    for axis in (axis for axis, size in enumerate(tensor.shape) if size == len(chosen)):
+        own = tensor.movedim(axis, 0)[chosen]
+        for time in (time for time in range(1, own.dim()) if own.shape[time] > 1):
+            if bool((own.select(time, -1) == own.select(time, -2)).all()):
+                return True
+    return False
+
+
 def restarts(module: nn.Module, calls: Sequence[Call]) -> int:
     """How many calls began at state 0 one after the other although they read one sequence; 0 where none did.
 

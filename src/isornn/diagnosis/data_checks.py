@@ -223,7 +223,8 @@ def _made_up_for(gate: GateWeights, shared: float) -> bool:
 class Padding(Check):
     """First layers without lengths only: 5 % more of the steps repeat their sequence's last row than its first row.
 
-    Not where nothing is read at these steps, as by ``output[torch.arange(B), lengths - 1]``.
+    Not where nothing is read at these steps, as by ``output[torch.arange(B), lengths - 1]``, nor where these rows are
+    codes that the model computes.
     """
 
     kind = "padding"
@@ -235,7 +236,7 @@ class Padding(Check):
         inputs, info = layer.inputs, layer.info
         if info.layer > 0 or info.packed or inputs.padding - inputs.leading_padding <= self.PADDED:
             return None
-        if layer.use is not None and layer.use.padding_read is False:
+        if layer.use is not None and (layer.use.padding_read is False or layer.use.ends_in_codes):
             return None
         unknown = "" if layer.loss is not None else " With target= steps that the loss leaves out do not count."
         return self.finding(

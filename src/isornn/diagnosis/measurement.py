@@ -18,7 +18,7 @@ from isornn.capture.parts import CaptureError
 from isornn.capture.read import reads_repeated_end, reads_reverse_at_its_start, state_sizes, unread_shorter
 from isornn.capture.run import Captured, capture
 from isornn.capture.sequences import CapturedSequence, all_inputs
-from isornn.capture.use import reads_batch, restarts
+from isornn.capture.use import ends_in_own_codes, reads_batch, restarts
 from isornn.cells import Cell, full_name
 from isornn.cells.arguments import check_function, seeded, whole_number
 from isornn.diagnosis.cotangents import LastOutput
@@ -194,6 +194,7 @@ def _use(
     if not any(parameter.requires_grad for parameter in own.parameters()):
         reached = None
     carried, attached = own in captured.carried, captured.carried.get(own, False)
+    of_batch = reads_batch(data_of(calls[0].inputs), batch)
     return Use(
         reached=reached,
         windows=found.windows,
@@ -204,11 +205,12 @@ def _use(
         along_batch=own in captured.along_batch,
         unread=unread_shorter(found),
         reverse_at_start=reads_reverse_at_its_start(found, module.directions),
-        reads_batch=reads_batch(data_of(calls[0].inputs), batch),
+        reads_batch=of_batch,
         padding_read=reads_repeated_end(found, module.directions),
         zero_gradient=own in captured.zero_gradient,
         reshaped=reshaped_input(own, calls, batch) or captured.reshaped.get(own),
         state_sizes=state_sizes(module.layers[0].cell.states, found),
+        ends_in_codes=of_batch is False and ends_in_own_codes(found.sequences.values, batch),
     )
 
 
