@@ -43,12 +43,14 @@ KINDS = (
     "doubled_bias",
     "edge_of_chaos",
     "exploding",
+    "heavy_tails",
     "not_detached",
     "not_reached",
     "padding",
     "reverse_at_start",
     "saturated_forget_gate",
     "shorter_unread",
+    "small_features",
     "stacked_orthogonal",
     "state_carried",
     "state_not_carried",
@@ -342,6 +344,23 @@ def large_start() -> KnownModel:
     return KnownModel("large_start", "unnormalised_state", FromStatics(gru, 32, 1000.0), noise(6, 100, 5), 100)
 
 
+def features_in_other_units() -> KnownModel:
+    """Two of six columns in kilometres, the others in metres, and all of them centred."""
+    gru = nn.GRU(6, 64, batch_first=True)
+    critical_(gru, 100, seeded(124))
+    batch = noise(16, 100, 6) * torch.tensor([1.0, 1.0, 1e-3, 2.0, 1e-3, 0.5])
+    return KnownModel("features_in_other_units", "small_features", Reader(gru, 64), batch, 100)
+
+
+def trading_volumes() -> KnownModel:
+    """Standardised, and yet with most values close to one number and a few far beyond it."""
+    lstm = nn.LSTM(3, 64, batch_first=True)
+    critical_(lstm, 100, seeded(125))
+    volumes = (2 * noise(32, 100, 3)).exp()
+    batch = (volumes - volumes.mean((0, 1))) / volumes.std((0, 1))
+    return KnownModel("trading_volumes", "heavy_tails", Reader(lstm, 64), batch, 100)
+
+
 # ---- sound ----
 
 
@@ -435,6 +454,7 @@ FLAWED: tuple[Callable[[], KnownModel], ...] = (
     *(padded_lstm, padded_gru, padded_steps_first),
     *(raw_pixels, raw_sensor, tiny_volts),
     *(batch_as_time, states_reshaped, beyond_the_ends, padding_read, reverse_read_early, large_start),
+    *(features_in_other_units, trading_volumes),
 )
 
 SOUND: tuple[Callable[[], KnownModel], ...] = (

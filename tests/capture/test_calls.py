@@ -1,5 +1,7 @@
 """What a batch may be: arguments, or a function that runs the model."""
 
+import copy
+import pickle
 from collections import UserDict
 
 import pytest
@@ -35,6 +37,7 @@ def test_a_function_runs_the_model():
 
 
 def test_starts_reports_and_fixes_take_it():
+    torch.manual_seed(0)
     found: list[LayerStart] = []
     x = torch.randn(T, B, D)
     model = critical_(Forecaster(), batch=lambda model: model.predict(x, 3.0), report=found.append)
@@ -99,3 +102,59 @@ def test_the_batch_is_left_as_it_was(kind):
     assert report.diagnosis.layers[0].inputs.mean == pytest.approx(float(3 * before.mean() + 1), rel=1e-5)
     assert found[0].input.variance == pytest.approx(float((3 * before).var((0, 1), correction=0).mean()), rel=1e-5)
     assert list(batch) == ["x", "rest"] and batch["x"] is x and torch.equal(x, before) and not rest
+
+
+class ByForward(nn.Module):
+    """Calls its layers by their forward, which runs no hooks."""
+
+    def __init__(self, kind=nn.LSTM):
+        super().__init__()
+        self.rnn, self.cell = kind(D, N), nn.GRUCell(N, N)
+
+    def forward(self, x, by_forward: bool = True):
+        states, state = self.rnn.forward(x) if by_forward else self.rnn(x), None
+        for step in states[0]:
+            state = self.cell.forward(step, state) if by_forward else self.cell(step, state)
+        return state
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, isornn.nn.LSTM])
+def test_layers_that_are_called_by_their_forward_are_measured(kind):
+    torch.manual_seed(0)
+    model, x = ByForward(kind), torch.randn(T, B, D)
+    by_forward, by_call = (isornn.diagnose(model, {"x": x, "by_forward": way}).to_json() for way in (True, False))
+    assert [layer["info"]["name"] for layer in by_forward["layers"]] == ["rnn l0", "cell"]
+    assert by_forward["layers"] == by_call["layers"] and by_forward["unmeasured"] == []
+    starts: list[LayerStart] = []
+    critical_(model, batch=x, report=starts.append)
+    assert [start.input is None for start in starts] == [False, False]
+
+
+def test_a_layers_own_forward_is_there_again():
+    torch.manual_seed(0)
+    model, x = ByForward(), torch.randn(T, B, D)
+    isornn.diagnose(model, x)
+    assert "forward" not in vars(model.rnn)
+    own = model.rnn.forward  # some wrappers put one into the object
+    model.rnn.forward = own
+    isornn.diagnose(model, x)
+    assert vars(model.rnn)["forward"] is own
+    with pytest.raises(ValueError, match="nothing fits"):
+        isornn.diagnose(model, x, target=lambda output: int("nothing fits"))
+    assert vars(model.rnn)["forward"] is own
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_copies_that_a_model_makes_of_a_layer_are_not_recorded(copied):
+    class Averaged(ByForward):
+        def forward(self, x):
+            other = copied(self.rnn)
+            other.weight_hh_l0.data.zero_()
+            self.difference = (self.rnn.forward(x)[0] - other.forward(x)[0]).abs().max()
+            return super().forward(x) + 0 * self.difference
+
+    torch.manual_seed(0)
+    model, differences = Averaged(), []
+    model.register_forward_hook(lambda *_: differences.append(float(model.difference)))
+    assert isornn.diagnose(model, torch.randn(T, B, D)).diagnosis.layers[0].info.calls == 2
+    assert differences[0] > 0.01

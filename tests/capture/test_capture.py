@@ -262,6 +262,7 @@ def test_batches_without_values_are_refused():
     for batch, why in (
         (torch.empty(9, 0, 3), r"batch: shape \(9, 0, 3\)"),
         (torch.empty(9, 2, 3, device="meta"), "batch: a tensor on the meta device"),
+        (SimpleNamespace(x=torch.empty(9, 2, 3, device="meta")), "batch: a tensor on the meta device"),
     ):
         with pytest.raises(ValueError, match=why):
             measure(gru, batch)

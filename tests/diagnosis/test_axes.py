@@ -51,6 +51,11 @@ MIXED = {
     "input of twice as many steps": (lambda rnn, x: rnn(of(2 * B, D).view(2 * B, B, D))[0][-1], time_first(), N),
     "channels first": (lambda rnn, x: rnn(x.view(B, D, T))[0][:, -1], gru(inputs=T), N),
     "image": (lambda rnn, x: rnn(image().view(B, 20, 2 * 8))[0][:, -1], gru(inputs=16), N),
+    "linear": (lambda rnn, x: rnn(project(x).view(T, B, 6))[0][-1], nn.GRU(6, N), N),
+    "linear, with windows": (lambda rnn, x: rnn(project(x).view(B, 3, 10, 6).view(T, B, 6))[0][-1], nn.GRU(6, N), N),
+    "linear, features": (lambda rnn, x: rnn(project(x, 7).view(B, 7, T))[0][:, -1], gru(inputs=T), N),
+    "linear, twice": (lambda rnn, x: rnn(project(x).view(T, B, 6).view(T, B, 6))[0][-1], nn.GRU(6, N), N),
+    "copy": (lambda rnn, x: rnn(project(x).transpose(1, 2).reshape(T, B, 6))[0][-1], nn.GRU(6, N), N),
     "heads": (lambda rnn, x: rnn(image().reshape(B, 8, 2 * 20))[0][:, -1], gru(inputs=40), N),
 }
 
@@ -67,6 +72,11 @@ def of(steps, features):
 def image():
     """What convolutions give: (B, C, H, W)."""
     return of(2 * 8, 20).view(B, 2, 8, 20).tanh()
+
+
+def project(x, features=6):
+    torch.manual_seed(0)
+    return nn.Linear(x.shape[-1], features)(x)
 
 
 def compared(rnn, x):
@@ -97,6 +107,17 @@ SOUND = {
     "image": (lambda rnn, x: rnn(image().permute(0, 3, 1, 2).reshape(B, 20, 2 * 8))[0][:, -1], gru(inputs=16), N),
     "image of rows": (lambda rnn, x: rnn(image().view(B, 2 * 8, 20))[0][:, -1], gru(inputs=20), N),
     "channels as sequences": (lambda rnn, x: rnn(image().view(2 * B, 8, 20))[1].view(B, -1), gru(inputs=20), 2 * N),
+    "linear": (lambda rnn, x: rnn(project(x))[0][:, -1], gru(inputs=6), N),
+    "linear of rows": (lambda rnn, x: rnn(project(x.reshape(B * T, D)).view(B, T, 6))[0][:, -1], gru(inputs=6), N),
+    "linear of steps": (lambda rnn, x: rnn(project(steps_first(x)).contiguous())[0][-1], nn.GRU(6, N), N),
+    "linear of rows, time first": (
+        lambda rnn, x: rnn(project(steps_first(x).reshape(B * T, D)).view(T, B, 6))[0][-1],
+        nn.GRU(6, N),
+        N,
+    ),
+    "there and back": (lambda rnn, x: rnn(project(x).view(T, B, 6).view(B, T, 6))[0][:, -1], gru(inputs=6), N),
+    "linear and patches": (lambda rnn, x: rnn(project(x).view(B, T // 5, 30))[0][:, -1], gru(inputs=30), N),
+    "linear, heads joined": (lambda rnn, x: rnn(project(x).view(B, T, 2, 3).flatten(2))[0][:, -1], gru(inputs=6), N),
     "kept in memory as it was": (lambda rnn, x: rnn(steps_first(steps_first(x).tanh()))[0][:, -1], gru(), N),
 }
 

@@ -11,7 +11,7 @@ from torch import nn
 import isornn
 from isornn.cells.catalogue import CELLS, cell_named
 from isornn.diagnosis import findings, fix_, measure
-from isornn.diagnosis.record import plain, single
+from isornn.diagnosis.json_record import plain, single
 from isornn.diagnosis.states import _through_gates
 
 

@@ -128,6 +128,8 @@ def test_a_trained_layer_is_left_alone(steps):
 def test_a_narrow_layer_is_left_alone_for_its_few_weights():
     model = nn.RNN(3, 5)
     (finding,) = findings(measure(model, torch.randn(40, 8, 3)))
+    assert "default initialisation, as far as 25 recurrent entries can tell" in finding.sentence
+    assert "too few weights to tell whether it is trained" in finding.remedy and "looks trained" not in finding.remedy
     (said,) = fix_(model, [finding])
     assert said.startswith("RNN l0: left alone (default_start): it has too few weights to tell whether it is trained")
 

@@ -403,3 +403,16 @@ def test_reach_and_gradient_have_the_error_that_other_sequences_and_directions_s
 def test_of_one_sequence_no_error_is_known():
     profile = measure(nn.LSTM(3, 8), torch.randn(30, 1, 3), theory=False).layers[0].backward
     assert profile.reach.error() == math.inf and bool(profile.ratio_error.isnan().all())
+
+
+@pytest.mark.parametrize(
+    ("model", "x"), [(nn.GRU(3, 16), torch.zeros(1, 8, 3)), (nn.LSTMCell(3, 16), torch.ones(8, 3))]
+)
+def test_of_one_step_the_length_is_one(model, x, tmp_path):
+    report = isornn.diagnose(model, x)
+    assert report.diagnosis.length == report.diagnosis.layers[0].length == 1 and "T = 1" in repr(report)
+    (found,) = report.findings
+    assert found.sentence.startswith("Sequences of 1 step are too short to measure gradients; use longer sequences")
+    assert found.evidence["steps measured"] == "1 (bar: 3)"
+    report.to_html(tmp_path / "report.html")
+    assert report.fix_() == [f"{found.layer}: left alone (cannot_tell): {found.sentence}"]

@@ -83,6 +83,11 @@ def test_every_is_a_number_of_updates(every, shown):
         Monitor(nn.GRU(D, N), every)
 
 
+def test_a_log_that_is_no_function_is_refused_before_training():
+    with pytest.raises(ValueError, match="log: 3 is not allowed; it must be a function or None"):
+        Monitor(nn.GRU(3, 8), log=3)
+
+
 def test_models_that_cannot_be_watched_are_refused():
     with pytest.raises(ModuleError, match="holds no recurrent layer"):
         Monitor(nn.Linear(2, 2))

@@ -7,7 +7,8 @@ from torch import nn
 
 from isornn.capture import recorder
 from isornn.diagnosis import Monitor
-from isornn.diagnosis.training_step import NOT_CALLED, NOT_FINITE, NOT_REACHED, UNTIED
+from isornn.diagnosis.measurable import UNTIED
+from isornn.diagnosis.training_step import NOT_CALLED, NOT_FINITE, NOT_REACHED
 from isornn.nn import VanillaRNN
 from monitored_models import B, D, N, T
 

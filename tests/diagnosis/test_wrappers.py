@@ -66,6 +66,19 @@ def compiled_in_place():
     return model
 
 
+class CompiledMethod(Net):
+    @torch.compile(backend="eager")
+    def forward(self, x):
+        return super().forward(x)
+
+
+def compiled_attribute():
+    model = Net()
+    model.run, model.forward = torch.compile(model.forward, backend="eager"), lambda x: model.run(x)
+    model(X)  # compiled before it is recorded
+    return model
+
+
 @pytest.fixture
 def process_group(tmp_path):
     distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
@@ -77,6 +90,8 @@ AROUND = {
     "DataParallel": lambda: nn.DataParallel(Net()),
     "compiled": lambda: torch.compile(Net(), backend="eager"),
     "compiled in place": compiled_in_place,
+    "compiled method": CompiledMethod,
+    "compiled attribute": compiled_attribute,
     "compiled within": lambda: changed(lambda rnn: torch.compile(rnn, backend="eager")),
     "projected": lambda: Net(proj_size=8),
 }
@@ -111,6 +126,14 @@ def test_what_is_around_is_seen_through(name):
     assert diagnose(model, X, 60).findings == ()
     isornn.init.critical_(model, 50, batch=X)
     model(X).sum().backward()
+
+
+@pytest.mark.parametrize("compiled", [CompiledMethod, compiled_attribute])
+def test_a_compiled_method_is_not_compiled_anew_to_be_recorded(compiled):
+    model = compiled()
+    model(X)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        seen_through(model)
 
 
 def test_a_distributed_model_is_seen_through_and_trains_on(process_group):

@@ -317,6 +317,15 @@ def test_arguments():
         critical_(nn.utils.parametrizations.weight_norm(nn.GRU(5, 4), "weight_hh_l0"), batch=batch)
 
 
+@pytest.mark.parametrize("options", [{"batch": torch.zeros(20, 4, 2)}, {"length": 50, "input": Input()}])
+def test_a_report_that_is_no_function_is_refused_before_anything_is_drawn(options):
+    model = nn.GRU(2, 8)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(SpecError, match="report: 3 is not allowed; it must be a function or None"):
+        critical_(model, report=3, **options)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
 def test_half_precision_refuses_biases_that_it_cannot_hold():
     model = nn.LSTM(5, 8, batch_first=True).half()
     before = copy.deepcopy(model.state_dict())

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import isornn
+from isornn.cells import Input
 from isornn.init import LayerStart, StandardisedInput, UnnormalisedInput, critical_
 from start_batches import T, offset_batch, pre_activations, seeded
 
@@ -63,7 +64,7 @@ def test_what_the_batch_does_not_reach():
         ("used (GRU) l0", False, T),
         ("unused (GRU) l0", True, T),
     ]
-    unread = "unused: the batch does not reach it, or only its .forward, which runs no hooks"
+    unread = "unused: the batch does not reach it"
     assert str(lines[1]).endswith(f"set for {T} steps of standardised input; {unread}")
 
 
@@ -368,3 +369,21 @@ def test_sequences_of_one_step_need_a_length():
         critical_(model, batch=batch)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     critical_(model, 20, batch=batch)
+
+
+def test_a_hook_that_waits_for_the_first_training_step_is_not_called():
+    torch.manual_seed(0)
+    model, calls = Loop(), list[bool]()
+    handle = model.register_forward_hook(lambda module, *_: calls.append(module.training) or handle.remove())
+    critical_(model, batch=(offset_batch(), torch.zeros(12, 6)))
+    assert calls and not any(calls) and handle.id in model._forward_hooks
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("batch", [None, torch.randn(4, T, 5)])
+def test_what_cannot_be_set_is_named_beside_what_is(batch):
+    model = torch.ao.quantization.quantize_dynamic(nn.ModuleDict({"q": nn.LSTM(5, 8), "g": nn.GRU(5, 8)}), {nn.LSTM})
+    model.forward = lambda x: model["g"](x)[0]
+    with pytest.warns(UserWarning, match="q: left as it was; it is quantised") as warned:
+        critical_(model, T, batch=batch, input=None if batch is not None else Input())
+    assert len([one for one in warned if "left as it was" in str(one.message)]) == 1

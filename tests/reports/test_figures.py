@@ -14,8 +14,8 @@ from torch import nn
 
 from isornn.cells.min_rnn import MinLSTM
 from isornn.diagnosis import Memory, measure
+from isornn.diagnosis.json_record import single
 from isornn.diagnosis.profiles import profile_of
-from isornn.diagnosis.record import single
 from isornn.nn.rnn import RNN
 from isornn.reports.decades import decades, left_after
 from isornn.reports.gates import time_scales_panel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, dropwhile
 from typing import Any
 
 import torch
@@ -85,8 +85,9 @@ class Reshaped:
 
 
 def reshaped_input(module: nn.Module, calls: Sequence[Call], batch: Any) -> Reshaped | None:
-    """The first input that is a view of a tensor with the same sizes in another order, as ``x.view(T, B, D)`` of an
-    ``x`` (B, T, D). How the batch itself was made is not the model's.
+    """The first input that is reshaped from a tensor with the same sizes in another order, as ``x.view(T, B, D)`` of
+    an ``x`` (B, T, D): by the tensor that it is a view of, or by its graph. How the batch itself was made is not the
+    model's.
 
     Of a tensor with one axis more, two are joined, as in ``x.view(B, W, C * H)`` of a convolution's (B, C, H, W). Where
     none are, two sizes that are exchanged do not count if one is a multiple of the other, as steps may be stacked (40
@@ -96,23 +97,29 @@ def reshaped_input(module: nn.Module, calls: Sequence[Call], batch: Any) -> Resh
     steps_first = not getattr(module, "batch_first", False)
     given = [Origin.of(tensor) for tensor in tensors_in(batch)]
     for origin in (call.origin for call in calls if call.origin is not None and call.origin not in given):
-        # Axes of size 1 have no order in memory.
-        before, after = ([size for size in sizes if size > 1] for sizes in (origin.whole, origin.shape))
-        if not origin.contiguous:
+        before = list(dropwhile(origin.shape.__eq__, origin.reshaped_from))
+        if origin.shape in before:  # reshaped there and back
             continue
-        if len(before) > len(after):
-            if _joins_others(before, after):
-                return Reshaped("input", origin.whole, origin.shape)
-            continue
-        if before == after or sorted(before) != sorted(after):
-            continue
-        moved = [axis for axis, (one, other) in enumerate(zip(before, after, strict=True)) if one != other]
-        steps_and_sequences = moved == [0, 1] and len(origin.shape) == _AXES and 1 not in origin.shape[:2]
-        sizes = [after[axis] for axis in moved]
-        split_or_joined = len(moved) == 2 and max(sizes) % min(sizes) == 0
-        if not split_or_joined or (steps_first and steps_and_sequences):
-            return Reshaped("input", origin.whole, origin.shape)
+        of_base = [origin.whole] if origin.contiguous else []
+        for whole in (*of_base, *before):
+            if _exchanges_axes(whole, origin.shape, steps_first):
+                return Reshaped("input", whole, origin.shape)
     return None
+
+
+def _exchanges_axes(whole: tuple[int, ...], shape: tuple[int, ...], steps_first: bool) -> bool:
+    """Whether ``shape`` has the sizes of ``whole`` in another order, as `reshaped_input` counts them."""
+    # Axes of size 1 have no order in memory.
+    before, after = ([size for size in sizes if size > 1] for sizes in (whole, shape))
+    if len(before) > len(after):
+        return _joins_others(before, after)
+    if before == after or sorted(before) != sorted(after):
+        return False
+    moved = [axis for axis, (one, other) in enumerate(zip(before, after, strict=True)) if one != other]
+    steps_and_sequences = moved == [0, 1] and len(shape) == _AXES and 1 not in shape[:2]
+    sizes = [after[axis] for axis in moved]
+    split_or_joined = len(moved) == 2 and max(sizes) % min(sizes) == 0
+    return not split_or_joined or (steps_first and steps_and_sequences)
 
 
 def _joins_others(before: list[int], after: list[int]) -> bool:

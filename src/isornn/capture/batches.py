@@ -19,7 +19,7 @@ _WITHOUT_TENSORS = (nn.Module, ModuleType, type, str, bytes, int, float, type(No
 
 
 def check_batch(batch: Any) -> None:
-    given = list(_tensors(batch))
+    given = [] if callable(batch) else list(tensors_in(batch))
     if any(tensor.is_meta for tensor in given):
         raise Unmeasurable("batch: a tensor on the meta device is not allowed, as it has no values")
     # Some of several may be empty: features of a kind that the data does not have.
@@ -27,14 +27,6 @@ def check_batch(batch: Any) -> None:
         raise Unmeasurable(
             f"batch: shape {tuple(given[0].shape)} is not allowed; it must hold at least one sequence of one step"
         )
-
-
-def _tensors(batch: Any) -> Iterator[Tensor]:
-    if isinstance(batch, Tensor):
-        yield batch
-    elif isinstance(batch, Mapping | tuple | list):
-        for part in batch.values() if isinstance(batch, Mapping) else batch:
-            yield from _tensors(part)
 
 
 def runner(model: nn.Module, batch: Any) -> Callable[[], Any]:
@@ -101,7 +93,7 @@ def _refused_batch(model: nn.Module, batch: Any) -> Iterator[None]:
 
 
 def _holds_tensor(batch: Any) -> bool:
-    return any(True for _ in _tensors(batch))
+    return any(True for _ in tensors_in(batch))
 
 
 def _binds(signature: inspect.Signature, *positional: Any, **named: Any) -> bool:

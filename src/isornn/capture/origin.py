@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
+
+_RESHAPES = ("ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0")
+_KEEP_ORDER = (*_RESHAPES, "CloneBackward0", "UnsqueezeBackward0", "SqueezeBackward0", "SqueezeBackward1")
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,8 @@ class Origin:
         offset, shape, strides: as torch has them, in numbers.
         whole: shape of the tensor that it is a view of; its own where it is none, or one of a nested tensor.
         contiguous: whether both are, in the order of their axes.
+        reshaped_from: shapes that it had before each reshape of its graph, the last reshape first, as far back as its
+            numbers are in the same order; empty without a graph.
     """
 
     storage: int
@@ -26,6 +32,7 @@ class Origin:
     strides: tuple[int, ...]
     whole: tuple[int, ...]
     contiguous: bool
+    reshaped_from: tuple[tuple[int, ...], ...] = ()
 
     @staticmethod
     def of(inputs: Tensor | PackedSequence) -> Origin | None:
@@ -40,6 +47,7 @@ class Origin:
             strides=inputs.stride(),
             whole=tuple(base.shape),
             contiguous=base.is_contiguous() and inputs.is_contiguous(),
+            reshaped_from=tuple(_shapes_before(inputs)),
         )
 
     def follows(self, before: Origin, time: int) -> bool:
@@ -53,3 +61,13 @@ class Origin:
             return False
         same = all(a == b for axis, (a, b) in enumerate(zip(self.shape, before.shape, strict=True)) if axis != time)
         return same and self.offset == before.offset + before.shape[time] * self.strides[time]
+
+
+def _shapes_before(tensor: Tensor) -> Iterator[tuple[int, ...]]:
+    """`Origin.reshaped_from`. The base of a view may be older than the tensor that the model reshaped: a `Linear` with
+    a bias returns a view of rows (B T, N)."""
+    node = tensor.grad_fn
+    while node is not None and node.name() in _KEEP_ORDER:
+        if node.name() in _RESHAPES:
+            yield tuple(map(int, getattr(node, "_saved_self_sym_sizes", ())))
+        node = node.next_functions[0][0]

@@ -1,11 +1,13 @@
-"""Hooks on recurrent modules that keep their calls."""
+"""Record the calls of recurrent modules."""
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import update_wrapper
 from typing import Any
 
 import torch
@@ -24,7 +26,7 @@ _MARK = "_isornn_captures"
 
 @dataclass
 class CallRecorder:
-    """Hooks before and after a recurrent module's forward that keep its calls; the model continues with copies.
+    """Keeps the calls of recurrent modules, before and after their forward; the model continues with copies.
 
     Args:
         calls: by module, to which each call is added.
@@ -48,24 +50,21 @@ class CallRecorder:
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """Within the block the modules have the hooks, and are marked, so that a `Monitor` ignores these calls.
+        """Within the block every forward of the modules is recorded, whether as ``layer(x)`` or ``layer.forward(x)``,
+        which runs no hooks; and they are marked, so that a `Monitor` ignores these calls.
 
         Raises:
             ValueError: a recurrent module was given inputs that hold no step, or complex ones.
         """
-        handles: list[Any] = []
         try:
-            with marked(self.calls):
+            with marked(self.calls), ExitStack() as forwards:
                 for module in self.calls:
-                    handles += attach(module, self.before, self.after)
+                    forwards.enter_context(_replaced_forward(module, _RecordedForward(module, self)))
                 yield
         except Exception as error:
             if self.rejected is not None:  # which a model need not survive
                 raise Unmeasurable(self.rejected) from error
             raise
-        finally:
-            for handle in handles:
-                handle.remove()
         if self.rejected is not None:
             raise Unmeasurable(self.rejected)
 
@@ -146,6 +145,38 @@ class CallRecorder:
         return with_data(value, data)
 
 
+class _RecordedForward:
+    """A module's forward, as long as its calls are recorded; copies and pickles of the module have its own."""
+
+    def __init__(self, module: nn.Module, recorder: CallRecorder) -> None:
+        self._module, self._recorder, self._own = module, recorder, module.forward
+        update_wrapper(self, module.forward)
+
+    def __call__(self, *positional: Any, **named: Any) -> Any:
+        self._recorder.before(self._module, positional, named)
+        result = self._own(*positional, **named)
+        replaced = self._recorder.after(self._module, positional, result)
+        return result if replaced is None else replaced
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., Any]:
+        return copy.deepcopy(self._own, memo)
+
+    def __reduce__(self) -> Any:
+        return self._own.__reduce__()
+
+
+@contextmanager
+def _replaced_forward(module: nn.Module, forward: _RecordedForward) -> Iterator[None]:
+    held = module.__dict__
+    before = {name: held[name] for name in ("forward",) if name in held}
+    held["forward"] = forward
+    try:
+        yield
+    finally:
+        held.pop("forward", None)
+        held.update(before)
+
+
 def _precision(output: Tensor) -> torch.dtype:
     """Of the products behind ``output``, whose dtype may be wider: autocast's, and float16 for the 10 bits of TF32."""
     autocast = autocast_dtype(output.device.type)
@@ -185,12 +216,3 @@ def marked(modules: Iterable[nn.Module]) -> Iterator[None]:
 def is_captured(module: nn.Module) -> bool:
     """Whether the call is one that a measurement makes, not the user's own."""
     return _MARK in module.__dict__
-
-
-def attach(module: nn.Module, before: Callable[..., Any], after: Callable[..., Any]) -> list[Any]:
-    """Handles of two hooks: ``before`` gets forward's arguments, ``after`` forward's own return value."""
-    return [
-        module.register_forward_pre_hook(before, with_kwargs=True),
-        # Ahead of the user's own hooks, which may return something else.
-        module.register_forward_hook(after, prepend=True),
-    ]

@@ -69,6 +69,7 @@ def capture(
     *,
     use: bool = False,
     training: bool = False,
+    hooks: bool = True,
 ) -> Captured:
     """Run ``model`` once on ``batch`` and leave both as they were: see `preserve_state`.
 
@@ -82,6 +83,7 @@ def capture(
             they are not. Where such a run fails, as of a model that computes forces as gradients, one the other way is
             made. A model that keeps a state is run a second time.
         training: whether modules of the user's own classes are in training mode. Dropout and normalisation never are.
+        hooks: whether forward hooks run (those before a forward always do).
 
     Raises:
         ValueError: the batch is empty, on the meta device, complex where a recurrent layer reads it, or not what
@@ -90,7 +92,7 @@ def capture(
     check_batch(batch)
     run = runner(model, batch)
     model = unwrapped(model)
-    recorded = partial(_recorded, model, modules, batch, run, loss, training=training)
+    recorded = partial(_recorded, model, modules, batch, run, loss, training=training, hooks=hooks)
     if loss is not None:
         return recorded(differentiable=True)
     # A forward may hand its output to numpy, or compute gradients; if it fails anyway, the second run says why.
@@ -108,13 +110,16 @@ def _recorded(
     *,
     differentiable: bool,
     training: bool,
+    hooks: bool,
 ) -> Captured:
     recorder = CallRecorder({found.module: [] for found in modules}, differentiable)
     # A compiled module calls no hooks.
     eager = torch.compiler.set_stance("force_eager") if is_compiled(model) else nullcontext()
     with eager, preserve_state(model, batch), torch.set_grad_enabled(differentiable):
         for module in model.modules() if training else ():
-            module.training = not type(module).__module__.startswith(("torch.", "isornn."))
+            module.training = is_users(module)
+        for module in () if hooks else model.modules():
+            module._forward_hooks.clear()  # which are there again afterwards
         with recorder.attached():
             output = run()
         calls = recorder.calls
@@ -138,6 +143,11 @@ def _recorded(
             found = replace(found, reached=reached, loss=float(value.detach()))
         held = kept_states(model, calls)
         return replace(found, held=held, carried=_carried(run, calls) if held else {})
+
+
+def is_users(module: nn.Module) -> bool:
+    """Whether its class is neither torch's nor isornn's."""
+    return not type(module).__module__.startswith(("torch.", "isornn."))
 
 
 def _nan_in(output: Any) -> tuple[int, int]:

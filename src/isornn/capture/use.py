@@ -16,7 +16,7 @@ from isornn.capture.origin import Origin
 _LAST = 4  # calls of a run that may have ended in a state that is kept
 _FEWEST = 3  # calls that start from 0 one after the other: two may be two sequences
 _AXES = 3  # of a batch of sequences
-_TRIED = 1024  # places of a batch that begin as a row does
+_TRIED = 1024  # places of a batch that have a row's largest number
 
 
 def reads_batch(inputs: Tensor, batch: Any) -> bool | None:
@@ -34,13 +34,38 @@ def reads_batch(inputs: Tensor, batch: Any) -> bool | None:
 
 
 def _holds(tensor: Tensor, row: Tensor) -> bool:
-    """Whether the tensor has the row (D,)."""
+    """Whether the tensor has the row (D,). It is looked for by its largest number, as many rows may begin with 0."""
+    at = int(row.abs().argmax())
     for values in (tensor, tensor.transpose(-1, -2)) if tensor.dim() > 1 else (tensor,):
         flat = values.flatten()
-        starts = (flat[: max(0, len(flat) - len(row) + 1)] == row[0]).nonzero()[:_TRIED]
+        starts = (flat[at : max(0, len(flat) - len(row) + 1 + at)] == row[at]).nonzero()[:_TRIED]
         places = starts + torch.arange(len(row), device=row.device)
         if bool((flat[places] == row).all(-1).any()):
             return True
+    return False
+
+
+def ends_in_own_codes(inputs: Tensor, batch: Any) -> bool:
+    """Whether sequences (T, B, D) end in repeated rows that differ from one to the other, and no tensor of the batch
+    does at its own end: codes that the model computes, as by argmax, may stay the same for a while; padding is the
+    batch's. False where no tensor of the batch has an axis of as many sequences."""
+    if len(inputs) < 2:
+        return False
+    repeats = (inputs[-1] == inputs[-2]).all(-1)
+    rows = inputs[-1][repeats]
+    if bool((rows == rows[:1]).all()):
+        return False
+    given = [tensor.to(repeats.device) for tensor in tensors_in(batch) if len(repeats) in tensor.shape]
+    return bool(given) and not any(_repeats_at_end(tensor, repeats) for tensor in given)
+
+
+def _repeats_at_end(tensor: Tensor, chosen: Tensor) -> bool:
+    """Whether the sequences that are ``chosen`` (B,) end in two equal steps, whatever the axes."""
+    for axis in (axis for axis, size in enumerate(tensor.shape) if size == len(chosen)):
+        own = tensor.movedim(axis, 0)[chosen]
+        for time in (time for time in range(1, own.dim()) if own.shape[time] > 1):
+            if bool((own.select(time, -1) == own.select(time, -2)).all()):
+                return True
     return False
 
 

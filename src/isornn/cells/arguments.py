@@ -1,4 +1,5 @@
-"""Arguments that many functions take: whole numbers, numbers by step and generators, checked by name."""
+"""Arguments that many functions take: whole numbers, numbers by step, generators and functions, checked by
+name."""
 
 from __future__ import annotations
 
@@ -89,6 +90,16 @@ def check_generator(generator: object) -> None:
     """
     if not isinstance(generator, torch.Generator | None):
         raise SpecError("generator", generator, "it must be a torch.Generator or None")
+
+
+def check_function(where: str, value: object) -> None:
+    """Refuse what is neither a function nor ``None``.
+
+    Raises:
+        SpecError: names the argument ``where``.
+    """
+    if value is not None and not callable(value):
+        raise SpecError(where, value, "it must be a function or None")
 
 
 def seeded(generator: torch.Generator | None) -> torch.Generator:

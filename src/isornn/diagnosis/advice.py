@@ -72,6 +72,21 @@ def normalise() -> Advice:
     )
 
 
+def compress() -> Advice:
+    """Inputs whose rare values are brought closer, by their logarithm."""
+    return Advice(
+        '''import torch
+
+def compressed(batch, training):
+    """In place of ``batch``; ``training`` holds the inputs of the training set."""
+    rows = training.reshape(-1, training.shape[-1])
+    middle = rows.median(0).values
+    usual = (rows - middle).abs().median(0).values
+    return torch.asinh((batch - middle) / usual.where(usual > 0, 1.0))''',
+        "it is in the data; take logarithms of what has many scales (torch.asinh, where it has both signs), or clip it",
+    )
+
+
 def normalise_within(features: int) -> Advice:
     """What the model computes for a layer, normalised."""
     return Advice(
@@ -118,8 +133,8 @@ def nonzero_gradient() -> Advice:
 def reach() -> Advice:
     """A batch that the layer gets to see."""
     return Advice(
-        """# Diagnose the model on a batch, and in a way, that calls the layer: recurrent(x), not
-# recurrent.forward(x).
+        """# Diagnose the model on a batch that calls the layer, or in the way that training calls it:
+# batch=lambda model: model.train()(x).
 isornn.diagnose(model, other_batch)""",
         "the batch does not reach it in eval mode; use one that does, or remove the layer if none does in training and "
         "nothing else reads its weights",

@@ -13,9 +13,15 @@ from isornn.diagnosis.advice import Advice
 from isornn.diagnosis.facts import WeightFacts
 from isornn.diagnosis.finding import Finding
 from isornn.diagnosis.fixes import Fix, layer_by_name, named_layers, redraw_
-from isornn.diagnosis.weights import too_few_to_tell, untrained_evidence, weight_facts
+from isornn.diagnosis.weights import untrained_evidence, weight_facts, why_kept
 from isornn.init.received import in_forward_order
 from isornn.nn.gate_tensors import ModuleError
+
+_FIRST = {
+    "unnormalised_input": "normalise the inputs of {} first",
+    "heavy_tails": "take logarithms of the inputs of {}, or clip them, first",
+}
+"""What comes before a start that is drawn for the input, by the kind that says so."""
 
 
 def fix_(
@@ -27,8 +33,9 @@ def fix_(
     receives from those below as they then are.
 
     A layer that is redrawn needs no other correction. Nothing is changed for findings about data, torch's modes or too
-    short sequences, where inputs are not normalised, which comes before a start that is drawn for them, in a layer that
-    looks trained (`untrained_evidence` finds nothing), and in one whose weights cannot be written to.
+    short sequences, where inputs are not normalised or have heavy tails, which comes before a start that is drawn for
+    them, in a layer that looks trained (`untrained_evidence` finds nothing), and in one whose weights cannot be written
+    to.
 
     Args:
         model: the model that was measured.
@@ -51,7 +58,7 @@ def fix_(
     done, layers = [], {finding.fix.layer for finding in findings if isinstance(finding.fix, Fix)}
     # Before anything is drawn: layers may share parameters.
     facts = {name: weight_facts(layer_by_name(model, name)) for name in layers}
-    raw = next((finding for finding in findings if finding.kind == "unnormalised_input"), None)
+    raw = next((finding for finding in findings if finding.kind in _FIRST), None)
     for name in _in_order(model, dict.fromkeys(finding.layer for finding in findings), batch):
         own = [finding for finding in findings if finding.layer == name]
         for finding in own:
@@ -63,9 +70,8 @@ def fix_(
         of_weights = [finding for finding in own if isinstance(finding.fix, Fix)]
         if of_weights and raw is not None:
             kinds = ", ".join(finding.kind for finding in of_weights)
-            done.append(
-                f"{name}: left alone ({kinds}): normalise the inputs of {raw.layer} first, then diagnose again."
-            )
+            first = _FIRST[raw.kind].format(raw.layer)
+            done.append(f"{name}: left alone ({kinds}): {first}, then diagnose again.")
         elif of_weights:
             done += [f"{name}: {sentence}." for sentence in _fixed(model, of_weights, facts, batch, generator)]
     return done
@@ -89,9 +95,7 @@ def _fixed(
     kinds = ", ".join(fixes)
     try:
         if untrained_evidence(facts) is None:
-            few = "it has too few weights to tell whether it is trained"
-            why = few if too_few_to_tell(facts) else "it looks trained, or has a start that is not known here"
-            return [f"left alone ({kinds}): {why}; a new start would throw away what it has learnt"]
+            return [f"left alone ({kinds}): {why_kept(facts)}; a new start would throw away what it has learnt"]
         redraw = next((fix for fix in fixes.values() if fix.function is redraw_), None)
         if redraw is not None:
             return [f"{redraw(model, batch, generator)} ({kinds})"]

@@ -9,7 +9,9 @@ from isornn.diagnosis import advice
 from isornn.diagnosis.data_checks import (
     CostlyDenormals,
     DoubledBias,
+    HeavyTails,
     Padding,
+    SmallFeatures,
     StackedOrthogonal,
     UnnormalisedInput,
     UnnormalisedState,
@@ -58,6 +60,8 @@ CHECKS: tuple[Check, ...] = (
     Exploding(),
     Amplified(),
     _INPUT,
+    SmallFeatures(),
+    HeavyTails(),
     UnnormalisedState(),
     Padding(),
     ReverseAtStart(),
@@ -133,8 +137,7 @@ def _unmeasured(module: Unmeasured) -> Finding:
     if not module.called:
         sentence = (
             f"{what} was never called on this batch: 0 calls, so that such batches do not train it, unless forward "
-            "calls it in training mode alone, calls its .forward, which runs no hooks, or computes with its weights "
-            "without calling it."
+            "calls it in training mode alone, or computes with its weights without calling it."
         )
         return Finding(NOT_REACHED, name, sentence, {"calls": "0 (bar: at least 1)"}, advice.reach())
     if module.finite:

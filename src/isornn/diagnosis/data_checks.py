@@ -9,10 +9,11 @@ from isornn.diagnosis.facts import Denormals, GateWeights
 from isornn.diagnosis.finding import Check, Finding
 from isornn.diagnosis.fixes import Fix
 from isornn.diagnosis.records import LayerDiagnosis, LayerInfo
-from isornn.diagnosis.retention import BAR
+from isornn.diagnosis.retention import BAR, ERRORS
 from isornn.diagnosis.states import EDGE
 from isornn.diagnosis.weights import TOLERANCE, doubled_gates, equal, layer_evidence
-from isornn.init.layer_input import OFFSET, offset, uneven_scales
+from isornn.formatting import counted, with_error, with_error_of
+from isornn.init.layer_input import HEAVY, OFFSET, UNEVEN, indicators, offset, uneven_scales
 
 
 class UnnormalisedInput(Check):
@@ -28,7 +29,9 @@ class UnnormalisedInput(Check):
 
     kind = "unnormalised_input"
     # A start is drawn for what the layer receives, so that the input comes first.
-    explains = frozenset({"exploding", "amplified", "saturated_forget_gate", "vanishing", "default_start"})
+    explains = frozenset(
+        {"exploding", "amplified", "saturated_forget_gate", "vanishing", "default_start", "small_features"}
+    )
 
     # An input of this size alone saturates a gate's typical unit: ln(0.99 / 0.01).
     LARGE = math.log((1 - EDGE) / EDGE)
@@ -95,6 +98,84 @@ def is_computed(layer: LayerDiagnosis) -> bool:
     return layer.use is not None and layer.use.reads_batch is False
 
 
+class SmallFeatures(Check):
+    """Data of first layers: features whose root mean square is below a hundredth of the median feature's standard
+    deviation, by two errors, and whose largest value is below a tenth of it.
+
+    Constants and indicators are left out, as are features with a level of their own (a year, say), which may vary
+    little in one batch. Where input weights are alike, such features have a hundredth of the others' effect.
+    """
+
+    kind = "small_features"
+    SMALLEST = 0.1  # so that rare values do not count that are as large as other features'
+
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
+        inputs, info = layer.inputs, layer.info
+        sizes, errors, largest = inputs.feature_sizes, inputs.feature_size_errors, inputs.feature_largest
+        if info.layer or info.direction or sizes is None or errors is None or largest is None:
+            return None
+        varying = (inputs.feature_stds > 0) & ~indicators(inputs.feature_means, inputs.feature_stds)
+        if int(varying.sum()) < 2:
+            return None
+        middle = float(inputs.feature_stds[varying].median())
+        bound = sizes * (ERRORS * errors.nan_to_num(0.0)).exp()
+        small = (varying & (bound < middle / UNEVEN) & (largest < self.SMALLEST * middle)).nonzero().flatten()
+        if not len(small):
+            return None
+        most = int(small[sizes[small].argmax()])
+        size, error = float(sizes[most]), float(sizes[most] * errors[most])
+        number = with_error_of(size, error if math.isfinite(error) else math.inf)
+        shown = ", ".join(map(str, small[:_SHOWN].tolist())) + (", ..." if len(small) > _SHOWN else "")
+        return self.finding(
+            layer,
+            f"{len(small)} of {counted(info.inputs, 'feature')} ({shown}, counted from 0) are far smaller than the "
+            f"others: at most {number} (root mean square), where the median feature has standard deviation "
+            f"{middle:.3g}. Until input weights have grown they have little effect.",
+            {
+                "root mean square of the largest of them": f"{number} (bar: a hundredth of the median standard "
+                f"deviation, {middle / UNEVEN:.2g}, by {ERRORS} errors)",
+                "largest value among them": f"{float(largest[small].max()):.3g} (bar: {self.SMALLEST * middle:.2g})",
+            },
+            advice.normalise(),
+        )
+
+
+_SHOWN = 5  # features
+
+
+class HeavyTails(Check):
+    """Data of first layers: rare values give it a size of more than five times what is usual, by two errors.
+
+    The size is ``sqrt(variance * tails)``, with which `isornn.init.critical_` warns by the same bar; what is usual is
+    the standard deviation or, if that is larger, the distance from their feature's median that nine in ten of the
+    values keep that are not equal to it. A few values in one sequence alone do not pass the bar by two errors.
+    """
+
+    kind = "heavy_tails"
+
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
+        tails = layer.inputs.tails
+        number, error = (None, None) if tails is None else (tails.number(), tails.error())
+        if tails is None or number is None or error is None or layer.info.layer or layer.info.direction:
+            return None
+        # Of its logarithm, as it was found.
+        if number * math.exp(-ERRORS * (error / number if math.isfinite(error) else 0.0)) <= HEAVY:
+            return None
+        inputs = layer.inputs
+        return self.finding(
+            layer,
+            f"The inputs have heavy tails: rare values give them a size of {with_error(tails)} times what is usual "
+            f"(standard deviation {inputs.std:.3g}, largest {inputs.largest:.3g}). Where these fit the gates' range, "
+            "most others have little effect.",
+            {
+                "size that rare values give, over the usual one": f"{with_error(tails)} (bar: {HEAVY:g}, by {ERRORS} "
+                "errors over sequences)",
+                "inputs": f"standard deviation {inputs.std:.3g}, largest {inputs.largest:.3g}",
+            },
+            advice.compress(),
+        )
+
+
 class UnnormalisedState(Check):
     """The state that the model gives a layer to start from is far beyond what the layer's own states come to.
 
@@ -142,7 +223,8 @@ def _made_up_for(gate: GateWeights, shared: float) -> bool:
 class Padding(Check):
     """First layers without lengths only: 5 % more of the steps repeat their sequence's last row than its first row.
 
-    Not where nothing is read at these steps, as by ``output[torch.arange(B), lengths - 1]``.
+    Not where nothing is read at these steps, as by ``output[torch.arange(B), lengths - 1]``, nor where these rows are
+    codes that the model computes.
     """
 
     kind = "padding"
@@ -154,7 +236,7 @@ class Padding(Check):
         inputs, info = layer.inputs, layer.info
         if info.layer > 0 or info.packed or inputs.padding - inputs.leading_padding <= self.PADDED:
             return None
-        if layer.use is not None and layer.use.padding_read is False:
+        if layer.use is not None and (layer.use.padding_read is False or layer.use.ends_in_codes):
             return None
         unknown = "" if layer.loss is not None else " With target= steps that the loss leaves out do not count."
         return self.finding(

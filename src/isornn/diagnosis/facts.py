@@ -10,7 +10,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from isornn.cells import Input
-from isornn.diagnosis.record import Record
+from isornn.diagnosis.json_record import Record
 from isornn.theory import Quantity
 
 
@@ -30,6 +30,12 @@ class InputFacts(Record):
             like. 0 where sequences have lengths of their own, and where several all end in equally many.
         leading_padding: the same of steps that are followed by their equals from the first step on.
         median_level, largest_level: root mean square of a sequence's inputs, the median over sequences and the largest.
+        feature_sizes, feature_size_errors, feature_largest: (D,), of data that a first layer reads: each feature's root
+            mean square, the standard error of its logarithm over sequences (NaN of a single one), and its largest
+            absolute value; ``None`` of other inputs.
+        tails: of such data of up to 512 features: the size that rare values give it, ``sqrt(variance * tails)`` as
+            `isornn.init` divides input weights by, over what is usual: its standard deviation or, where that is larger,
+            the distance from their feature's median that nine in ten of the values keep.
 
     >>> import torch
     >>> from isornn.diagnosis import measure
@@ -50,6 +56,10 @@ class InputFacts(Record):
     leading_padding: float
     median_level: float = 0.0
     largest_level: float = 0.0
+    feature_sizes: Tensor | None = None
+    feature_size_errors: Tensor | None = None
+    feature_largest: Tensor | None = None
+    tails: Quantity | None = None
 
     @property
     def law(self) -> Input:

@@ -13,9 +13,9 @@ from torch.nn.utils import parametrize
 
 from isornn.capture.modules import RecurrentModule, recurrent_modules
 from isornn.cells import Cell, Input, Spec
-from isornn.diagnosis.record import layer_name
+from isornn.diagnosis.json_record import layer_name
 from isornn.diagnosis.records import LayerDiagnosis
-from isornn.diagnosis.weights import doubled_gates, weight_facts
+from isornn.diagnosis.weights import doubled_gates, weight_facts, why_kept
 from isornn.init.data import redraw_for_batch_
 from isornn.init.naming import redraw_named
 from isornn.init.writing import check_settable
@@ -27,6 +27,7 @@ from isornn.nn.spectral import parametrize_spectral_
 from isornn.theory.critical_points.point import critical
 
 Correction = Callable[..., str]
+_SHORTEST = 2  # steps that a start can be drawn for
 _COMMENT = 77  # characters of a comment's line, after "# "
 
 
@@ -195,11 +196,12 @@ def redraw_fix(layer: LayerDiagnosis, trained: bool, *caveats: str) -> Fix:
     """`redraw_` for the input that the layer then receives; ``caveats`` are comments above it."""
     notes = [*caveats]
     if trained:
-        notes.append("It looks trained, or has a start that is not known here. This throws away what it has learnt.")
+        why = why_kept(layer.weights)
+        notes.append(f"{why[0].upper()}{why[1:]}. This throws away what it has learnt.")
     if layer.info.parametrised:
         notes.append(
             "Its weights are computed from others, as by weight norm or weight drop: do this before it is wrapped."
         )
     if layer.memory.gate is not None and not layer.info.bias:
         notes.append("Its gates need biases: build it with bias=True.")
-    return Fix(redraw_, layer.info.name, (layer.length,), tuple(notes), measured=True)
+    return Fix(redraw_, layer.info.name, (max(layer.length, _SHORTEST),), tuple(notes), measured=True)

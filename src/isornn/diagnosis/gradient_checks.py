@@ -13,7 +13,7 @@ from isornn.diagnosis.profiles import BEGINS_ANEW, MEASURABLE, separate
 from isornn.diagnosis.records import LayerDiagnosis
 from isornn.diagnosis.retention import BAR, ERRORS, retention
 from isornn.diagnosis.states import EDGE
-from isornn.diagnosis.weights import layer_evidence
+from isornn.diagnosis.weights import layer_evidence, too_few_to_tell
 from isornn.formatting import counted, or_why, power_of_ten, with_error
 from isornn.theory import Quantity
 
@@ -119,10 +119,12 @@ class DefaultStart(Check):
             return None
         # Of parametrised weights, whose training shows in other tensors, this very law is the evidence.
         trained = layer_evidence(layer) is None and not layer.info.parametrised
-        bound = f"1/sqrt({layer.info.hidden})"
+        bound, few = f"1/sqrt({layer.info.hidden})", ""
+        if trained and too_few_to_tell(layer.weights):
+            few = f", as far as {draw.entries} recurrent entries can tell"
         return self.finding(
             layer,
-            f"The weights have torch's default initialisation, and the gradient vanishes: {found.against_one}; "
+            f"The weights have torch's default initialisation{few}, and the gradient vanishes: {found.against_one}; "
             f"{_xi(layer)}.",
             {
                 "recurrent entries": f"all within ±{bound}; distance {draw.distance:.2g} from the uniform law, which "
@@ -267,11 +269,14 @@ class TooShort(Check):
             return None
         rate = f"rate: {layer.backward.rate.reason()}"
         why = rate if found is None else f"e^({found.measured:.3g}) of its value after one step"
-        what = f"Sequences of {counted(steps, 'step')} are too short to measure gradients over {length} steps"
+        over = f" over {length} steps" if length >= MEASURABLE else ""
+        what = f"Sequences of {counted(steps, 'step')} are too short to measure gradients{over}"
+        half = length / 2
+        bar = f"half the length, {half:g}" if half > MEASURABLE else f"{MEASURABLE}"
         chains = layer.info.chains
         if chains > 1:
             what = (
-                f"{separate(layer.info.calls, chains, steps)}, too short to measure gradients over {length} steps; "
+                f"{separate(layer.info.calls, chains, steps)}, too short to measure gradients{over}; "
                 f"{BEGINS_ANEW}. isornn.init.critical_(model, length) draws such a layer too."
             )
         elif steps < MEASURABLE:
@@ -281,7 +286,7 @@ class TooShort(Check):
         return self.finding(
             layer,
             what,
-            {"steps measured": f"{steps} (bar: half the length, {length / 2:g})", "gradient": why},
+            {"steps measured": f"{steps} (bar: {bar})", "gradient": why},
             None,
         )
 
@@ -301,7 +306,8 @@ def _xi(layer: LayerDiagnosis) -> str:
 def _weights(layer: LayerDiagnosis) -> dict[str, str]:
     """Whether they are as initialised, as evidence."""
     found = layer_evidence(layer)
-    return {"weights": "trained, or no trace of an initialisation" if found is None else f"as initialised: {found}"}
+    unknown = "too few to tell" if too_few_to_tell(layer.weights) else "trained, or no trace of an initialisation"
+    return {"weights": unknown if found is None else f"as initialised: {found}"}
 
 
 def _range(quantity: Quantity) -> tuple[float, float]:

@@ -17,9 +17,9 @@ from isornn.capture.modules import RecurrentModule
 from isornn.capture.sequences import CapturedSequence
 from isornn.diagnosis.cotangents import Cotangent, LossCotangent, Scaled
 from isornn.diagnosis.facts import Amplification, Profile
+from isornn.diagnosis.json_record import single
 from isornn.diagnosis.linearised import Linearised, linearised
 from isornn.diagnosis.profiles import profile_of
-from isornn.diagnosis.record import single
 from isornn.diagnosis.replay import CHUNK, LayerReplay, Replay, spans
 from isornn.nn.layout import Layout
 from isornn.nn.upwards import gate_inputs, own_time

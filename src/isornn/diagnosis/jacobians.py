@@ -11,9 +11,9 @@ from torch import Tensor
 
 from isornn.capture.calls import States
 from isornn.diagnosis.facts import JacobianAt, Lyapunov, Profile
+from isornn.diagnosis.json_record import single
 from isornn.diagnosis.linearised import Linearised, MixedSteps, linearised
 from isornn.diagnosis.profiles import profile_of
-from isornn.diagnosis.record import single
 from isornn.diagnosis.replay import CHUNK, Replay
 from isornn.theory import Quantity
 

@@ -185,7 +185,7 @@ def linearised(replay: Replay, start: int, stop: int) -> Linearised | MixedSteps
     """The steps ``start`` to ``stop`` of a replay, as the cell allows; kept where all of its steps together are few."""
     if not replay.step.cell.pointwise:
         return MixedSteps.of(replay, start, stop)
-    found = replay.kept.get((start, stop))
+    found: Linearised | None = replay.kept.get((start, stop))
     if found is None:
         found = Linearised.of(replay, start, stop)
         if found.numbers * 8 * replay.steps <= _KEPT * (stop - start):

@@ -17,19 +17,21 @@ from isornn.capture.modules import RecurrentModule, as_called, recurrent_modules
 from isornn.capture.parts import CaptureError
 from isornn.capture.read import reads_repeated_end, reads_reverse_at_its_start, state_sizes, unread_shorter
 from isornn.capture.run import Captured, capture
-from isornn.capture.sequences import ALTERED, CapturedSequence, all_inputs, longest_sequence
-from isornn.capture.use import reads_batch, restarts
+from isornn.capture.sequences import CapturedSequence, all_inputs
+from isornn.capture.use import ends_in_own_codes, reads_batch, restarts
 from isornn.cells import Cell, full_name
-from isornn.cells.arguments import seeded, whole_number
+from isornn.cells.arguments import check_function, seeded, whole_number
 from isornn.diagnosis.cotangents import LastOutput
+from isornn.diagnosis.data_facts import with_data_facts
 from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.facts import InputFacts, Profile
 from isornn.diagnosis.gradients import LossGradient, amplification, by_lag, gradient_norms, loss_gradients
 from isornn.diagnosis.jacobians import forward_profile, jacobians, lyapunov
+from isornn.diagnosis.json_record import single
 from isornn.diagnosis.known_starts import known_start
+from isornn.diagnosis.measurable import measurable_sequence
 from isornn.diagnosis.not_finite import non_finite, numbers_outside
 from isornn.diagnosis.predicted import predicted
-from isornn.diagnosis.record import single
 from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, LayerInfo, Predicted, Unmeasured, Use
 from isornn.diagnosis.replay import LayerReplay, Replay, ReplayError, replay_module
 from isornn.diagnosis.states import gates_and_memory, input_facts, state_moments
@@ -46,7 +48,6 @@ NOT_ASKED = "not asked for; theory=True, or --theory on the command line, adds i
 ENTERS_THROUGHOUT = "a gradient enters at many steps, so its slope is not the decay of one that enters at the end"
 PIECE_BY_PIECE = "the layer is called piece by piece, so what enters at the end is not known alone"
 NEVER_CALLED = "it was never called on this batch"
-UNTIED = "its weights are fresh at every step, so that a run cannot be repeated"
 
 
 def measure(
@@ -99,6 +100,7 @@ def measure(
     if length is not None:
         length = whole_number("length", length, 2, "whole number of steps")
     generator = seeded(generator)
+    check_function("progress", progress)
     progress = (lambda _: None) if progress is None else progress
     flushes = flushes_denormals()
     modules = recurrent_modules(model)
@@ -108,7 +110,7 @@ def measure(
     with usual_modes():
         called, unmeasured = _called(model, modules, captured, batch)
         steps = [int(one.sequence.lengths.max()) for one in called] or [one.steps for one in unmeasured]
-        longest = max([*steps, 2]) if length is None else length
+        longest = max([*steps, 1]) if length is None else length
         layers: list[LayerDiagnosis] = []
         unlike: list[ReplayError] = []
         while called:  # each is released when it has been measured
@@ -156,23 +158,17 @@ def _called(
 
 def _sequence(module: RecurrentModule, captured: Captured, calls: Sequence[Call]) -> CapturedSequence | Unmeasured:
     """The sequence to measure, or why there is none."""
-    reason = captured.refused.get(module.module)
-    if reason is None and module.untied:
-        reason = UNTIED
-    if reason is None and not calls:
-        reason = NEVER_CALLED
-    if reason is not None:
-        return Unmeasured(module.name, module.kind, reason, called=reason != NEVER_CALLED)
-    broken = non_finite(module, calls, of_loss=captured.loss is not None)
-    if broken is not None:
-        return Unmeasured(module.name, module.kind, broken, finite=False, steps=_steps(module, calls))
+    refused = captured.refused.get(module.module)
+    if calls and refused is None and not module.untied:
+        broken = non_finite(module, calls, of_loss=captured.loss is not None)
+        if broken is not None:
+            return Unmeasured(module.name, module.kind, broken, finite=False, steps=_steps(module, calls))
     try:
-        found = longest_sequence(module, calls)
+        return measurable_sequence(module, calls, refused=refused, uncalled=NEVER_CALLED)
     except CaptureError as error:
-        return Unmeasured(module.name, module.kind, str(error), steps=_steps(module, calls))
-    if found.altered:
-        return Unmeasured(module.name, module.kind, ALTERED, steps=int(found.lengths.max()))
-    return found
+        called = bool(calls) or refused is not None
+        steps = _steps(module, calls) if calls and refused is None else 0
+        return Unmeasured(module.name, module.kind, str(error), called=called, steps=steps)
 
 
 def _steps(module: RecurrentModule, calls: Sequence[Call]) -> int:
@@ -198,6 +194,7 @@ def _use(
     if not any(parameter.requires_grad for parameter in own.parameters()):
         reached = None
     carried, attached = own in captured.carried, captured.carried.get(own, False)
+    of_batch = reads_batch(data_of(calls[0].inputs), batch)
     return Use(
         reached=reached,
         windows=found.windows,
@@ -208,11 +205,12 @@ def _use(
         along_batch=own in captured.along_batch,
         unread=unread_shorter(found),
         reverse_at_start=reads_reverse_at_its_start(found, module.directions),
-        reads_batch=reads_batch(data_of(calls[0].inputs), batch),
+        reads_batch=of_batch,
         padding_read=reads_repeated_end(found, module.directions),
         zero_gradient=own in captured.zero_gradient,
         reshaped=reshaped_input(own, calls, batch) or captured.reshaped.get(own),
         state_sizes=state_sizes(module.layers[0].cell.states, found),
+        ends_in_codes=of_batch is False and ends_in_own_codes(found.sequences.values, batch),
     )
 
 
@@ -225,7 +223,7 @@ def _layers(
     progress: Progress,
 ) -> list[LayerDiagnosis]:
     module, captured = called.module, called.sequence
-    length = max(2, int(captured.lengths.max())) if length is None else length
+    length = int(captured.lengths.max()) if length is None else length
     progress(f"{module.label}: recomputing it in float64")
     replays = replay_module(module, captured)
     losses = loss_gradients(module, captured, replays)
@@ -235,6 +233,8 @@ def _layers(
         replay, info = replace(one.replay), _info(module, captured, one)
         progress(f"{info.name}: gradients, gates and states" + (", theory" if theory else "") + _latest(layers))
         inputs, (gates, memory) = input_facts(one.inputs, replay.lengths), gates_and_memory(replay, length)
+        if called.use.reads_batch and (one.layer.layer, one.layer.direction) == (0, 0):
+            inputs = with_data_facts(inputs, one.inputs, replay.lengths)
         forward = forward_profile(replay, generator)
         drawn, facts = LastOutput.drawn(replay, generator), weight_facts(one.layer)
         norms = gradient_norms(replay, drawn)

@@ -11,9 +11,9 @@ import numpy as np
 from torch import nn
 
 from isornn.capture.modules import RecurrentModule, recurrent_modules
-from isornn.cells.arguments import whole_number
+from isornn.cells.arguments import check_function, whole_number
 from isornn.diagnosis.facts import Denormals
-from isornn.diagnosis.record import layer_name
+from isornn.diagnosis.json_record import layer_name
 from isornn.diagnosis.step_recorder import RecordedStep, StepRecorder
 from isornn.diagnosis.training_record import TrainingRecord
 from isornn.diagnosis.training_step import StepMeasurement, measure_step
@@ -76,7 +76,7 @@ class Monitor:
 
     Raises:
         ModuleError: the model has no recurrent layer.
-        ValueError: every, updates; a model that is compiled or cannot be copied.
+        ValueError: every, updates, log; a model that is compiled or cannot be copied.
 
     >>> import torch
     >>> model = nn.Sequential(nn.GRU(3, 8))
@@ -98,6 +98,7 @@ class Monitor:
         updates: int | None = None,
     ) -> None:
         every = whole_number("every", every, what=_OF_UPDATES)
+        check_function("log", log)
         modules = recurrent_modules(model)
         if any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules()):
             raise ValueError("model: it is compiled, and a compiled model does not call the hooks that a monitor needs")

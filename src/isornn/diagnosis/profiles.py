@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from isornn.diagnosis.facts import Profile
-from isornn.diagnosis.record import single, thinned
+from isornn.diagnosis.json_record import single, thinned
 from isornn.formatting import counted
 from isornn.theory import Quantity
 from isornn.theory.quantity import jackknife, time_scale

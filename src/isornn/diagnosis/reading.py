@@ -17,7 +17,7 @@ from isornn.cells.errors import brief
 from isornn.diagnosis.advice import Advice
 from isornn.diagnosis.facts import JacobianAt, Lyapunov, Memory, Profile, StateMoments
 from isornn.diagnosis.finding import Finding
-from isornn.diagnosis.record import Record, single
+from isornn.diagnosis.json_record import Record, single
 from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, Predicted
 from isornn.records import RecordError
 from isornn.theory import Quantity

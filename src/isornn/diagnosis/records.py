@@ -20,7 +20,7 @@ from isornn.diagnosis.facts import (
     StateMoments,
     WeightFacts,
 )
-from isornn.diagnosis.record import Record, layer_name
+from isornn.diagnosis.json_record import Record, layer_name
 from isornn.theory import Analysis, Quantity
 
 
@@ -127,6 +127,8 @@ class Use(Record):
             where that is not known, as where the batch is a function.
         padding_read: whether anything is read at steps that only repeat their sequence's last row; ``None`` where that
             is not known.
+        ends_in_codes: whether sequences end in repeated rows that the model computes, and that the batch does not have:
+            see `isornn.capture.use.ends_in_own_codes`.
         zero_gradient: whether the gradient of the model's output with respect to them is exactly 0; not looked at where
             a target is given.
         reshaped: which of its input, output and last state is reshaped where axes were to be exchanged, if any.
@@ -153,6 +155,7 @@ class Use(Record):
     zero_gradient: bool = False
     reshaped: Reshaped | None = None
     state_sizes: Mapping[str, float] = field(default_factory=dict)
+    ends_in_codes: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,7 @@ class TiedPrediction(Record):
         steps, width: how many steps, and units of each network: N rounded to a power of two.
         lyapunov: growth of ``ln |ds|`` per step over the later half of the steps; the mean over networks.
 
-    >>> from isornn.diagnosis.record import single
+    >>> from isornn.diagnosis.json_record import single
     >>> TiedPrediction(steps=20, width=32, lyapunov=single(-0.2, 0.01))
     TiedPrediction(steps=20, width=32, lyapunov=Quantity(-0.200 ± 0.010))
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,9 +21,6 @@ from isornn.nn.recurrence import recurrence
 from isornn.nn.sequences import within
 from isornn.nn.stepped import stepped
 from isornn.nn.upwards import gate_inputs, own_time, upwards
-
-if TYPE_CHECKING:
-    from isornn.diagnosis.linearised import Linearised
 
 CHUNK = 64
 # Steps that are computed in one go. Up to a span they go step by step in torch: it takes a second or two to load the
@@ -145,8 +142,8 @@ class Replay:
         return within(self.lengths, self.steps)
 
     @cached_property
-    def kept(self) -> dict[tuple[int, int], Linearised]:
-        """Steps that `linearised` need not compute again; a copy of the replay has its own."""
+    def kept(self) -> dict[tuple[int, int], Any]:
+        """By span of steps, what need not be computed from them again; a copy of the replay has its own."""
         return {}
 
     def at(self, time: int) -> States:

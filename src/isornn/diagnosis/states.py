@@ -12,7 +12,7 @@ from torch import Tensor
 from isornn.cells.graph import INPUT, Leaf
 from isornn.cells.roles import LeafValues, RetainedState, roles_of
 from isornn.diagnosis.facts import GateActivity, InputFacts, Memory, StateMoments
-from isornn.diagnosis.record import single, thinned
+from isornn.diagnosis.json_record import single, thinned
 from isornn.diagnosis.replay import CHUNK, Replay, spans
 from isornn.init.layer_input import are_constant
 from isornn.nn.sequences import within

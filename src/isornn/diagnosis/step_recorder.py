@@ -16,7 +16,7 @@ from isornn.capture.batches import tensors_in
 from isornn.capture.calls import Call, as_tuple, data_of, dense, is_result, with_data
 from isornn.capture.graph import graph_time
 from isornn.capture.modules import RecurrentModule
-from isornn.capture.recorder import CallRecorder, attach, is_captured
+from isornn.capture.recorder import CallRecorder, is_captured
 from isornn.nn.gate_tensors import recurrent_layers
 
 Hook = Callable[..., Any]
@@ -68,7 +68,7 @@ class StepRecorder:
         self._forget()
         self._began = graph_time()
         for module in self._modules:
-            self._handles += attach(module, _Uncopied(self._before), _Uncopied(self._after))
+            self._handles += _attached(module, _Uncopied(self._before), _Uncopied(self._after))
 
     def detach(self) -> dict[str, RecordedStep]:
         """Remove the hooks; what was recorded, by the module's name."""
@@ -201,6 +201,15 @@ def copied(found: RecurrentModule) -> RecurrentModule:
 
 def _held(module: nn.Module) -> list[dict[str, Any]]:
     return [vars(part) for part in module.modules()]
+
+
+def _attached(module: nn.Module, before: Hook, after: Hook) -> list[Any]:
+    """Handles of two hooks: ``before`` gets forward's arguments, ``after`` forward's own return value."""
+    return [
+        module.register_forward_pre_hook(before, with_kwargs=True),
+        # Ahead of the user's own hooks, which may return something else.
+        module.register_forward_hook(after, prepend=True),
+    ]
 
 
 class _Uncopied:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch.nn.utils import parametrize
 
-from isornn.capture.calls import Call
 from isornn.capture.modules import RecurrentModule
 from isornn.capture.parts import CaptureError
-from isornn.capture.sequences import ALTERED, CapturedSequence, longest_sequence
+from isornn.capture.sequences import CapturedSequence
 from isornn.diagnosis.denormals import denormals
 from isornn.diagnosis.facts import Denormals
 from isornn.diagnosis.gradients import LossGradient, by_lag, loss_gradients
+from isornn.diagnosis.json_record import single
+from isornn.diagnosis.measurable import measurable_sequence
 from isornn.diagnosis.not_finite import first_step
 from isornn.diagnosis.profiles import BEGINS_ANEW, MEASURABLE, separate
-from isornn.diagnosis.record import single
 from isornn.diagnosis.replay import LayerReplay, Replay, ReplayError, replay_module
 from isornn.diagnosis.states import gates_and_memory
 from isornn.diagnosis.step_recorder import RecordedStep
@@ -35,11 +35,10 @@ Array = np.ndarray
 SEQUENCES = 16
 COLUMNS = 256
 
-NOT_CALLED = "not called in this update, or not differentiated through"
+NOT_CALLED = "not called in this update, or by its .forward, which runs no hooks, or not differentiated through"
 NOT_REACHED = "no gradient came to it in this update"
 NOT_FINITE = "the gradient that came to it is not finite"
 DROPPED = "dropout between its layers: the input of the upper ones is not known; a module for each layer shows it"
-UNTIED = "its weights are fresh at every step, so that a step cannot be repeated"
 NOT_DETACHED = (
     "It is given a state whose graph is older than the update. Detach the state that is kept from one update to the "
     "next; else backpropagation fails, or grows by a batch with every update."
@@ -104,7 +103,7 @@ def measure_step(module: RecurrentModule, recorded: RecordedStep, time_denormals
         return [StepMeasurement({}, None, recorded.refused or NOT_CALLED) for _ in module.layers]
     kept = {"not_detached": NOT_DETACHED} if recorded.stale else {}
     try:
-        whole = _sequence(known, recorded.calls)
+        whole = _sequence(known, recorded)
         found = whole.longest(SEQUENCES)  # a sample of the batch, whose order is the user's
         if not _finite(found):
             return _without_gradients(known, NOT_FINITE, kept | {"not_finite": _where_not_finite(whole)})
@@ -126,22 +125,16 @@ def _without_gradients(module: RecurrentModule, reason: str, findings: Mapping[s
     return [StepMeasurement(_spectra(layer), None, reason, findings=findings) for layer in module.layers]
 
 
-def _sequence(module: RecurrentModule, calls: Sequence[Call]) -> CapturedSequence:
+def _sequence(module: RecurrentModule, recorded: RecordedStep) -> CapturedSequence:
     """The sequences that a gradient came to.
 
     Raises:
         CaptureError: why there are none to measure it on.
     """
-    if module.untied:
-        raise CaptureError(UNTIED)
-    if not calls:
-        raise CaptureError(NOT_REACHED)
-    if len(module.layers) > module.directions and module.module.training and getattr(module.module, "dropout", 0) > 0:
+    stacked = len(module.layers) > module.directions
+    if recorded.calls and stacked and module.module.training and getattr(module.module, "dropout", 0) > 0:
         raise CaptureError(DROPPED)
-    whole = longest_sequence(module, calls)
-    if whole.altered:
-        raise CaptureError(ALTERED)
-    return whole
+    return measurable_sequence(module, recorded.calls, refused=recorded.refused, uncalled=NOT_REACHED)
 
 
 @torch.no_grad()

@@ -190,6 +190,13 @@ def too_few_to_tell(weights: WeightFacts) -> bool:
     return weights.recurrent_default is not None and weights.recurrent_default.likely
 
 
+def why_kept(weights: WeightFacts) -> str:
+    """Why a layer without `untrained_evidence` keeps its weights, as a clause."""
+    if too_few_to_tell(weights):
+        return "it has too few weights to tell whether it is trained"
+    return "it looks trained, or has a start that is not known here"
+
+
 def _own_draw(draw: DefaultDraw | None, entries: int | None = None) -> bool:
     """Whether the entries, ``entries`` of them or all, are enough for a test, and look drawn by torch."""
     return draw is not None and draw.likely and (draw.entries if entries is None else entries) >= ENOUGH

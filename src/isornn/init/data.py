@@ -25,7 +25,7 @@ from isornn.init.input_warnings import (
 from isornn.init.layer_input import LayerInput
 from isornn.init.received import Received, calls_of, in_forward_order, inputs_of, joined, received_by
 from isornn.init.without_biases import set_without_biases
-from isornn.init.writing import all_or_nothing, check_settable
+from isornn.init.writing import all_or_nothing, check_settable, warn_of_unreadable
 from isornn.nn import draws
 from isornn.nn.gate_tensors import FeatureMap, ModuleError, RecurrentLayer
 from isornn.theory.critical_points.rule import SEEN_TO_LEARN, WRITTEN
@@ -120,6 +120,7 @@ def start_for_batch_(
         for reason in unread:
             warn_of_unread(reason)
         warn_of_other_input_in_training(model, modules, batch, length)
+        warn_of_unreadable(model)
         if report is not None:
             for start in starts:
                 report(start)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from isornn.cells import SpecError
-from isornn.cells.arguments import check_generator, whole_number
+from isornn.cells.arguments import check_function, check_generator, whole_number
 from isornn.init.received import Received, in_forward_order, inputs_of, received_by
 from isornn.init.writing import Module, all_or_nothing
 from isornn.modes import unhindered
@@ -93,6 +93,7 @@ def gradient_flossing_(
     4
     """
     check_generator(generator)
+    check_function("report", report)
     for name, value in (("updates", updates), ("exponents", exponents)):
         if value is not None:
             whole_number(name, value)

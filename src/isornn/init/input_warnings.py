@@ -14,7 +14,7 @@ from torch import nn
 from isornn.capture.calls import Call
 from isornn.capture.modules import RecurrentModule
 from isornn.capture.parts import CaptureError
-from isornn.capture.run import capture
+from isornn.capture.run import capture, is_users
 from isornn.capture.sequences import CapturedInputs, CapturedSequence, all_inputs, longest_sequence
 from isornn.capture.use import reads_batch
 from isornn.init.layer_input import LayerInput
@@ -79,10 +79,12 @@ def warn_of_other_input_in_training(
 ) -> None:
     """Name what is set for the input that it has in eval mode and has another one in training, as with targets that a
     decoder reads there; or, without a length, as many steps. A model that cannot be run so, as without its targets, is
-    not judged."""
+    not judged, nor what forward hooks change: one that waits for the first training step is not called."""
     found_wrong = list[str]()
+    if not any(map(is_users, model.modules())):  # all others are in eval mode anyway
+        return
     with unhindered(), suppress(Exception):
-        runs = [capture(model, modules, batch, None, training=training).calls for training in (False, True)]
+        runs = [capture(model, modules, batch, None, training=mode, hooks=False).calls for mode in (False, True)]
         for found in modules:
             as_set, in_training = (_size_and_steps(found, calls[found.module]) for calls in runs)
             if as_set is None or in_training is None:

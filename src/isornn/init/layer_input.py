@@ -14,7 +14,7 @@ from isornn.nn.sequences import within
 _WIDE, _ROWS = 512, 4096  # features from which on so many steps are enough for the tails
 _SMALLEST, _LARGEST = 1e-5, 1e6  # standard deviations of inputs, whose weights a spec can still hold
 OFFSET, UNEVEN = 10.0, 100.0  # means over standard deviations; the largest of these over their median
-_HEAVY = 5.0  # the size, over the input's standard deviation and over the usual size of its values
+HEAVY = 5.0  # the size, over the input's standard deviation and over the usual size of its values
 _USUAL = 0.9  # of the values
 _INDICATOR = 1e-3  # relative distance of a variance from mean (1 - mean)
 
@@ -65,7 +65,7 @@ class LayerInput:
         Args:
             each: as `offset`.
         """
-        if self.size**0.5 > _HEAVY * max(self.variance**0.5, self.usual):
+        if self.size**0.5 > HEAVY * max(self.variance**0.5, self.usual):
             return (
                 f"have rare values so large that input weights are for a size of {self.size**0.5:.3g}; nine in ten "
                 f"values are within {self.usual:.2g} of the median and have little effect; clip them or take logarithms"
@@ -125,7 +125,7 @@ class LayerInput:
         after, rows = float((moved[1:] * moved[:-1]).sum()) / max(links, 1), moved[inside]
         if rows.shape[-1] > _WIDE:  # a covariance costs rows D^2
             rows = rows[:: -(-len(rows) // _ROWS)]
-        return LayerInput(*facts, total / x.shape[-1], _tails(rows), after / total, _usual(rows))
+        return LayerInput(*facts, total / x.shape[-1], _tails(rows), after / total, usual_distance(rows))
 
 
 def are_constant(means: Tensor, variances: Tensor, dtype: torch.dtype) -> Tensor:
@@ -148,7 +148,7 @@ def offset(means: Tensor, deviations: Tensor, *, each: bool) -> float:
     """
     varying = deviations > 0
     if each:
-        varying = varying & ~_indicators(means, deviations)
+        varying = varying & ~indicators(means, deviations)
     means, deviations = means[varying].double(), deviations[varying].double()
     if not len(means):
         return 0.0
@@ -163,14 +163,14 @@ def uneven_scales(means: Tensor, deviations: Tensor) -> tuple[float, float] | No
     >>> uneven_scales(torch.zeros(3), torch.tensor([1.0, 1.0, 500.0])), uneven_scales(torch.zeros(2), torch.ones(2))
     ((1.0, 500.0), None)
     """
-    scales = deviations[(deviations > 0) & ~_indicators(means, deviations)]
+    scales = deviations[(deviations > 0) & ~indicators(means, deviations)]
     if len(scales) < 2:
         return None
     middle, largest = float(scales.median()), float(scales.max())
     return (middle, largest) if largest > UNEVEN * middle else None
 
 
-def _indicators(means: Tensor, deviations: Tensor) -> Tensor:
+def indicators(means: Tensor, deviations: Tensor) -> Tensor:
     """Which features (D,) are 0 or 1: their variance is ``mean (1 - mean)``."""
     return (deviations.square() - means * (1 - means)).abs() <= _INDICATOR * deviations.square()
 
@@ -183,7 +183,7 @@ def _tails(moved: Tensor) -> float:
     return max(1.0, float(moved.square().sum(-1).square().mean() / gaussian))
 
 
-def _usual(moved: Tensor) -> float:
+def usual_distance(moved: Tensor) -> float:
     """`LayerInput.usual` of deviations (rows, D)."""
     moved = moved.cpu()  # on CUDA medians are refused where algorithms are to be deterministic
     distances = (moved - moved.median(0).values).abs()

@@ -47,7 +47,7 @@ def calls_of(model: nn.Module, found: RecurrentModule, batch: Any) -> list[Call]
     if reason is not None:
         raise CaptureError(f"{found.label}: its input is not known: {reason}")
     if not calls:
-        raise CaptureError(f"{found.label}: the batch does not reach it, or only its .forward, which runs no hooks")
+        raise CaptureError(f"{found.label}: the batch does not reach it")
     if not all(owned_by(found.module, layer) for layer in captured.layers.get(found.module, ())):
         raise ModuleError(
             f"{found.label}: it computes with tensors that the model gives it at each call "

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 
 from isornn.cells import Cell, Input, Spec, SpecError
+from isornn.cells.arguments import check_function
 from isornn.init.data import Report, start_for_batch_
 from isornn.init.input_warnings import StandardisedInput
 from isornn.init.naming import draw_named
@@ -125,6 +126,7 @@ def critical_(
             point.warn_of_unmet_conditions()
         return point.spec
 
+    check_function("report", report)
     if batch is not None:
         if input is not None:
             raise SpecError("input", input, "it is measured where a batch is given; give one of the two")

@@ -13,9 +13,11 @@ from torch import nn
 from isornn.cells import Gate, Spec, SpecError
 from isornn.cells.arguments import check_generator
 from isornn.nn import draws
-from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, recurrent_layers
+from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, recurrent_layers, unreadable_modules
 from isornn.nn.layout import GateTensors
 from isornn.nn.ownership import check_writable
+from isornn.nn.wrappers import unwrapped
+from isornn.warn import warn
 
 Module = TypeVar("Module", bound=nn.Module)
 _WIDEST = 10.0  # standard deviations beyond which no draw comes, even where singular values have a margin
@@ -38,7 +40,14 @@ def set_layers(
     with torch.no_grad():
         for layer, spec in plan:
             draws.redraw(layer, spec, generator, input_entries, recurrent_entries)
+    warn_of_unreadable(module)
     return module
+
+
+def warn_of_unreadable(model: nn.Module) -> None:
+    """Name the recurrent modules that keep their weights although all others are set."""
+    for name, module, reason in unreadable_modules(unwrapped(model)):
+        warn(f"{name or type(module).__name__}: left as it was; {reason}")
 
 
 @contextmanager

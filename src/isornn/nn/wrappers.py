@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import FunctionType
+
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -28,8 +30,17 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Whether it, or a module within, runs by torch.compile."""
-    return any("_orig_mod" in module._modules or module._compiled_call_impl is not None for module in model.modules())
+    """Whether it, a module within, or a method of one, runs by torch.compile."""
+    return any(
+        "_orig_mod" in module._modules or module._compiled_call_impl is not None or _has_compiled_function(module)
+        for module in model.modules()
+    )
+
+
+def _has_compiled_function(module: nn.Module) -> bool:
+    held = [vars(module), *(vars(kind) for kind in type(module).__mro__ if not kind.__module__.startswith("torch."))]
+    functions = (value for names in held for value in names.values() if isinstance(value, FunctionType))
+    return any("_torchdynamo_orig_callable" in vars(function) for function in functions)
 
 
 def unreadable(module: nn.Module) -> str | None:

@@ -192,6 +192,41 @@ def test_watching(tmp_path: Path) -> None:
     assert seen[0] == ["running", "waiting"] and seen[-1] == ["finished", "finished"]
 
 
+def test_a_watcher_says_that_a_record_is_damaged_and_goes_on(tmp_path: Path) -> None:
+    seen: list[list[str]] = []
+
+    def damaging(configuration: dict[str, Any], folder: Path, progress: Any) -> dict[str, Any]:
+        outcome = tmp_path / "a" / "outcome.json"
+        whole = outcome.read_text() if outcome.exists() else ""
+        if whole:
+            outcome.write_text("{")
+            time.sleep(2.5)
+            outcome.write_text(whole)
+            seen.clear()
+            time.sleep(1.5)
+        return {}
+
+    with pytest.warns(UserWarning, match=r"how the runs stand cannot be read: .*outcome.json") as warned:
+        runs = run_sweep(
+            {"a": {}, "b": {}}, tmp_path, damaging, MortalWorkers(), watch=lambda r: seen.append(states(r))
+        )
+    assert len(warned) == 1 and states(runs) == ["finished", "finished"]
+    assert seen[0] == ["finished", "running"] and seen[-1] == ["finished", "finished"]
+
+
+def test_an_error_of_watch_itself_is_said_at_once(tmp_path: Path) -> None:
+    def watch(runs: list[SweptRun]) -> None:
+        raise ArithmeticError("nothing to divide by")
+
+    plan: dict[str, dict[str, Any]] = {"a": {"to": 4, "pause": 0.5}}
+    with (
+        pytest.warns(UserWarning, match="watch: ArithmeticError: nothing to divide by; it is called again at the end"),
+        pytest.raises(ArithmeticError, match="nothing to divide by"),
+    ):
+        run_sweep(plan, tmp_path, count, MortalWorkers(), watch=watch)
+    assert done(tmp_path / "a") == 4
+
+
 def test_workers_have_the_threads_they_were_given(tmp_path: Path) -> None:
     def threads(*_: Any) -> dict[str, Any]:
         return {"threads": torch.get_num_threads()}

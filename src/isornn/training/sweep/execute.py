@@ -12,9 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from isornn.interrupts import interrupts_kept
+from isornn.records import RecordError
 from isornn.training.sweep.ledger import OUTCOME, Run, SweptRun, ask, give_up, lost, read_run, take
 from isornn.training.sweep.plan import Fields
 from isornn.training.sweep.workers import WorkerLost, Workers
+from isornn.warn import warn
 
 Watch = Callable[[list[SweptRun]], None]
 
@@ -45,7 +47,8 @@ def run_sweep(
         folder: of the sweep; made if needed.
         run: what to do with a configuration; must be picklable, and an exception of it is the run's failure.
         workers: `LocalWorkers` or `RayWorkers`.
-        watch: called about once a second, from a thread, with how the runs stand, and once at the end.
+        watch: called about once a second, from a thread, with how the runs stand, and once at the end; a warning says
+            so where a record is damaged, or ``watch`` fails.
         retry_failed: let failed runs wait again.
 
     Returns:
@@ -55,6 +58,7 @@ def run_sweep(
         WorkerLost: workers die before they have taken a run.
         SweepError: see `RayWorkers`.
         OSError: the folder cannot be written to, or its file system has no locks.
+        RecordError: a file of a run is damaged.
 
     >>> from tempfile import TemporaryDirectory
     >>> from isornn.training.sweep import LocalWorkers
@@ -127,7 +131,11 @@ class _Losses:
 
 @contextmanager
 def _watched(folders: Sequence[Path], watch: Watch | None) -> Iterator[None]:
-    """``watch`` is called from a thread until the block ends, and then once more if it ends well."""
+    """``watch`` is called from a thread until the block ends, and then once more if it ends well.
+
+    A record that cannot be read is warned of and looked at again; an error of ``watch`` itself ends the calls of the
+    thread, with a warning. Neither ends the runs.
+    """
     if watch is None:
         yield
         return
@@ -139,8 +147,17 @@ def _watched(folders: Sequence[Path], watch: Watch | None) -> Iterator[None]:
         watch(runs)
 
     def keep_looking() -> None:
+        said = set[str]()
         while not over.wait(_SECONDS_BETWEEN_LOOKS):
-            look()
+            try:
+                look()
+            except RecordError as error:
+                if str(error) not in said:
+                    said.add(str(error))
+                    warn(f"how the runs stand cannot be read: {error}; they go on")
+            except Exception as error:
+                warn(f"watch: {type(error).__name__}: {error}; it is called again at the end, and the runs go on")
+                return
 
     over, thread = threading.Event(), threading.Thread(target=keep_looking, daemon=True)
     thread.start()
