@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, SupportsFloat
 
 import numpy as np
@@ -171,7 +172,7 @@ class Spec:
 
     Args:
         cell: the cell.
-        gates: law by gate name; gates left out have all numbers 0.
+        gates: law by gate name, read-only; gates left out have all numbers 0.
         input: law of the input sequences.
         biases: ``"redrawn"`` each step (the papers) or ``"fixed"`` (drawn once, as in a real network).
 
@@ -202,7 +203,8 @@ class Spec:
         for name in self.gates:
             if name not in self.cell.gates:
                 raise SpecError(f"gates.{name}", name, f"{self.cell.name} has {', '.join(self.cell.gates)}")
-        object.__setattr__(self, "gates", {name: self.gates.get(name, Gate()) for name in self.cell.gates})
+        gates = {name: self.gates.get(name, Gate()) for name in self.cell.gates}
+        object.__setattr__(self, "gates", MappingProxyType(gates))
         for name, gate in self.gates.items():
             self._check_gate(name, gate)
         self._check_empirical()
@@ -210,6 +212,10 @@ class Spec:
             raise SpecError("biases", self.biases, 'it must be "redrawn" or "fixed"')
         self._check_input()
         self._check_shapes()
+
+    def __reduce__(self) -> tuple[type[Spec], tuple[Any, ...]]:
+        """By its arguments: a read-only mapping is neither pickled nor copied."""
+        return type(self), (self.cell, dict(self.gates), self.input, self.biases)
 
     def _check_shapes(self) -> None:
         numbers = {f"gates.{gate}.{n}": getattr(law, n) for gate, law in self.gates.items() for n in _NUMBERS}
