@@ -13,7 +13,7 @@ from torch import Tensor
 
 from isornn.cells import Spec, SpecError
 from isornn.cells.arguments import whole_number
-from isornn.cells.spec import INPUT_FIELDS, check_spec
+from isornn.cells.spec import GATE_NUMBERS, INPUT_FIELDS, check_spec, is_number_path
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.assumptions import unmet_assumption
@@ -38,8 +38,6 @@ QUANTITIES: Mapping[str, str] = {
 
 TIED_QUANTITIES = ("xi", "chi", "chi_1", "lyapunov", "second_moment", "correlation")
 """What a diagram of tied networks holds: growth over the later half of the steps, moments at the last."""
-
-_NUMBERS = ("weight_var", "input_var", "previous_input_var", "bias_mean", "bias_var")
 
 
 @dataclass(frozen=True)
@@ -191,12 +189,12 @@ def phase_diagram(
 
 def _axis(spec: Spec, path: str, values: Tensor | list[float]) -> Axis:
     """An axis whose every value the spec accepts."""
-    head, _, field = path.partition(".")
     gates = ", ".join(spec.gates)
-    of_input = head == "input" and field in INPUT_FIELDS
-    if not of_input and (head not in spec.gates or field not in _NUMBERS):
+    if not is_number_path(spec, path):
         raise SpecError(
-            "axis", path, f"it must be input.{'|'.join(INPUT_FIELDS)} or GATE.{'|'.join(_NUMBERS)} with GATE of {gates}"
+            "axis",
+            path,
+            f"it must be input.{'|'.join(INPUT_FIELDS)} or GATE.{'|'.join(GATE_NUMBERS)} with GATE of {gates}",
         )
     line = torch.as_tensor(values, dtype=torch.float64)
     if line.ndim != 1 or not len(line) or bool((line.diff() <= 0).any()):

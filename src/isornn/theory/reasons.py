@@ -9,6 +9,10 @@ PAIR_TOO_SOON = (
     "two sequences come to their stable correlation, or leave an unstable one, more slowly than they could be followed"
 )
 FROZEN = "the retention gate is saturated: the state stays what it was, so no fixed point of its own exists"
+FROZEN_UNITS = (
+    "biases are drawn once, and the retention gates of some units are saturated: they stay at their start, or add up "
+    "what they are fed, so that no fixed point exists"
+)
 OSCILLATES = (
     "the moments lead away from their fixed point step by step, as where they alternate between two values, and do not "
     "settle"

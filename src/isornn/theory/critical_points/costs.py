@@ -26,7 +26,7 @@ from isornn.theory.population.units import draw_gates, next_inputs, variates
 from isornn.theory.quadrature.affine import BiasNodes, bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
 from isornn.theory.quadrature.smoothness import smoothness_of
-from isornn.theory.quantity import Quantity, jackknife, pooled, time_scale
+from isornn.theory.quantity import Quantity, jackknife, over_replicates, pooled, time_scale
 from isornn.theory.reasons import BEYOND, NOT_CONVERGED, NOT_EXPONENTIAL, PAIR_TOO_SOON, UNENDING
 
 COSTS: Mapping[str, str] = {
@@ -246,9 +246,8 @@ class GateStatistics:
             values, moved = statistic(second), statistic(second + spread)
         except NotPolynomial as unresolved:  # by any grid
             return self._nothing(str(unresolved))
-        count = values.shape[0]
-        error = values.std(0) / count**0.5 if count > 1 else torch.zeros_like(values[0])
-        value, error = values.mean(0), (error.square() + (moved - values).mean(0).square()).sqrt()
+        value, error = over_replicates(values)
+        error = (error.square() + (moved - values).mean(0).square()).sqrt()
         shape = self.spec.batch_shape
         value, error = value.reshape(shape), error.reshape(shape)
         reasons: dict[str, Tensor | bool] = {NOT_CONVERGED: ~second_moment.defined, reason: ~torch.isfinite(value)}
