@@ -6,6 +6,7 @@ import torch
 from isornn.cells import LSTM, ChoGRU, Gate, Input, Spec, SpecError, Vanilla
 from isornn.theory.analysis import analyze
 from isornn.theory.phase import QUANTITIES, PhaseDiagram, phase_diagram
+from isornn.theory.reasons import NOT_ASKED
 
 BASE = Spec(ChoGRU(), {gate: Gate(1.0, 1.0) for gate in "rzn"})
 LINEAR = Spec(Vanilla("identity"), {"h": Gate(1.0, 1.0)})
@@ -36,6 +37,12 @@ def test_what_is_begun_is_kept() -> None:
     parts: list[PhaseDiagram] = []
     whole = phase_diagram(BASE, *axes, progress=parts.append)
     assert [int(part.answered.sum()) for part in parts] == [100, 120]
+    left = ~parts[0].answered
+    for quantity in parts[0].quantities.values():
+        assert torch.equal(quantity.defined, parts[0].answered)
+        assert [reason for reason, where in quantity.reasons if bool(where[left].all())] == [NOT_ASKED]
+    assert not any(NOT_ASKED in dict(quantity.reasons) for quantity in whole.quantities.values())
+    assert not bool(parts[0].residual.isnan().any())
     again: list[PhaseDiagram] = []
     resumed = phase_diagram(BASE, *axes, begun=parts[0], progress=again.append)
     assert len(again) == 1

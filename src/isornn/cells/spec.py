@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, SupportsFloat
 
 import numpy as np
@@ -161,8 +162,18 @@ def _short(value: object) -> str:
 
 
 INPUT_FIELDS = tuple(f.name for f in fields(Input))
-_VARIANCES = ("weight_var", "input_var", "previous_input_var", "bias_var")
-_NUMBERS = (*_VARIANCES, "bias_mean")
+GATE_NUMBERS = ("weight_var", "input_var", "previous_input_var", "bias_mean", "bias_var")
+
+
+def is_number_path(spec: Spec, path: str) -> bool:
+    """Whether ``path`` names a number of ``spec``: ``"input.variance"``, ``"f.bias_mean"``.
+
+    >>> from isornn.cells import Vanilla
+    >>> [is_number_path(Spec(Vanilla()), path) for path in ("h.weight_var", "input.mean", "h.ensemble", "f.bias_mean")]
+    [True, True, False, False]
+    """
+    head, _, name = path.partition(".")
+    return (head == "input" and name in INPUT_FIELDS) or (head in spec.gates and name in GATE_NUMBERS)
 
 
 @dataclass(frozen=True)
@@ -171,7 +182,7 @@ class Spec:
 
     Args:
         cell: the cell.
-        gates: law by gate name; gates left out have all numbers 0.
+        gates: law by gate name, read-only; gates left out have all numbers 0.
         input: law of the input sequences.
         biases: ``"redrawn"`` each step (the papers) or ``"fixed"`` (drawn once, as in a real network).
 
@@ -202,7 +213,8 @@ class Spec:
         for name in self.gates:
             if name not in self.cell.gates:
                 raise SpecError(f"gates.{name}", name, f"{self.cell.name} has {', '.join(self.cell.gates)}")
-        object.__setattr__(self, "gates", {name: self.gates.get(name, Gate()) for name in self.cell.gates})
+        gates = {name: self.gates.get(name, Gate()) for name in self.cell.gates}
+        object.__setattr__(self, "gates", MappingProxyType(gates))
         for name, gate in self.gates.items():
             self._check_gate(name, gate)
         self._check_empirical()
@@ -211,8 +223,12 @@ class Spec:
         self._check_input()
         self._check_shapes()
 
+    def __reduce__(self) -> tuple[type[Spec], tuple[Any, ...]]:
+        """By its arguments: a read-only mapping is neither pickled nor copied."""
+        return type(self), (self.cell, dict(self.gates), self.input, self.biases)
+
     def _check_shapes(self) -> None:
-        numbers = {f"gates.{gate}.{n}": getattr(law, n) for gate, law in self.gates.items() for n in _NUMBERS}
+        numbers = {f"gates.{gate}.{n}": getattr(law, n) for gate, law in self.gates.items() for n in GATE_NUMBERS}
         numbers |= {f"input.{name}": getattr(self.input, name) for name in INPUT_FIELDS}
         shapes = {where: tuple(value.shape) for where, value in numbers.items() if isinstance(value, Tensor)}
         try:
@@ -241,7 +257,7 @@ class Spec:
     def _check_gate(self, name: str, gate: Gate) -> None:
         if not isinstance(gate, Gate):
             raise SpecError(f"gates.{name}", gate, "it must be an isornn.Gate, as in Gate(weight_var=1.0)")
-        for number in _NUMBERS:
+        for number in GATE_NUMBERS:
             low = -LARGEST if number == "bias_mean" else 0.0
             _check_number(f"gates.{name}.{number}", getattr(gate, number), low, LARGEST)
         reads = self.cell.gates[name]
@@ -308,7 +324,7 @@ class Spec:
     @property
     def batch_shape(self) -> torch.Size:
         """Leading axes of the hyper-parameters, broadcast together; empty for plain numbers."""
-        numbers = [getattr(g, n) for g in self.gates.values() for n in _NUMBERS]
+        numbers = [getattr(g, n) for g in self.gates.values() for n in GATE_NUMBERS]
         numbers += [getattr(self.input, name) for name in INPUT_FIELDS]
         shapes = [torch.as_tensor(number).shape for number in numbers]
         return torch.Size(np.broadcast_shapes(*shapes))  # torch's own loads sympy, half a second
@@ -433,7 +449,7 @@ def _input_to_json(input: Input) -> dict[str, float]:
 
 
 def _gate_to_json(gate: Gate) -> dict[str, Any]:
-    data: dict[str, Any] = {name: float(getattr(gate, name)) for name in _NUMBERS}
+    data: dict[str, Any] = {name: float(getattr(gate, name)) for name in GATE_NUMBERS}
     if gate.bias_law is not None:
         data["bias_law"] = gate.bias_law.to_json()
     if gate.ensemble != "gaussian":
@@ -444,7 +460,7 @@ def _gate_to_json(gate: Gate) -> dict[str, Any]:
 def _gate_from_json(where: str, data: Any) -> Gate:
     _check_keys(where, data, tuple(f.name for f in fields(Gate)))
     values = dict(data)
-    for name in _NUMBERS:
+    for name in GATE_NUMBERS:
         if name in values:
             _check_plain(f"{where}.{name}", values[name])
     if "bias_law" in values:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,20 +14,8 @@ from isornn.cells.structure import NotPolynomial, structure_of
 from isornn.theory.inputs import AUTOCORRELATED, centred, reads_memory
 from isornn.theory.quadrature.affine import bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
+from isornn.theory.quadrature.roots import brent
 from isornn.theory.quadrature.smoothness import smoothness_of
-
-
-def brent(function: Callable[[float], float], low: float, high: float, **tolerance: float) -> float:
-    """Between ``low`` and ``high``, where the function changes sign, by Brent's method; ``xtol``, ``rtol`` as scipy's.
-
-    >>> round(brent(lambda x: x * x - 2, 0.0, 2.0, xtol=1e-9), 6)
-    1.414214
-    """
-    # Half a second to import, and most commands solve for nothing.
-    from scipy.optimize import brentq
-
-    return float(brentq(function, low, high, **tolerance))
-
 
 LONGEST = 1e12  # steps
 

@@ -17,13 +17,14 @@ from isornn.theory.assumptions import check_assumptions
 from isornn.theory.inputs import constant_share
 from isornn.theory.population.engine import Population
 from isornn.theory.population.settling import Moments
+from isornn.theory.population.units import HUGE
 from isornn.theory.quadrature.affine import AffineTheory, PowerMoments, quadrature_refusal
 from isornn.theory.quadrature.fixed_pair import room_for_correlation
 from isornn.theory.quadrature.fixed_point import settle
+from isornn.theory.quantity import over_replicates
 from isornn.theory.reasons import TheoryMissing
 from isornn.theory.tied.moments import tied_moments
 
-HUGE = 1e60
 _FAR = 1e70
 
 
@@ -128,8 +129,8 @@ def _by_quadrature(spec: Spec, correlations: Sequence[Tensor], initial_variance:
     correlation = torch.where(defined, (pairs - mean**2) / torch.where(defined, width, 1.0), 1.0)
     values = {"mean": mean, "second_moment": second, "correlation": correlation}
     shape = (*spec.batch_shape, len(record))
-    averages = {name: value.mean(0).reshape(shape) for name, value in values.items()}
-    errors = {name: _spread(value).reshape(shape) for name, value in values.items()}
+    found = {name: tuple(part.reshape(shape) for part in over_replicates(value)) for name, value in values.items()}
+    averages, errors = ({name: parts[k] for name, parts in found.items()} for k in (0, 1))
     return _trajectory(**averages, correlation_defined=defined.all(0).reshape(shape), stderr=errors)
 
 
@@ -227,7 +228,3 @@ def _trajectory(
 
 def _measured(theory: AffineTheory, state: PowerMoments, pair: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return theory.over_units(state.mean), theory.over_units(state.second), theory.over_units(pair)
-
-
-def _spread(values: Tensor) -> Tensor:
-    return values.std(0) / math.sqrt(len(values)) if len(values) > 1 else torch.zeros_like(values[0])

@@ -13,6 +13,7 @@ from isornn.cells import Cell, Gate, Input, Spec
 from isornn.cells.arguments import seeded, whole_number
 from isornn.modes import usual_modes
 from isornn.theory.assumptions import check_assumptions
+from isornn.theory.quantity import over_replicates
 from isornn.theory.reasons import TOO_LARGE, TheoryMissing
 from isornn.theory.tied.moments import OutOfReach, TooLarge, closed_output_moments, sampled_output_moments
 from isornn.theory.tied.paths import TiedLaws
@@ -155,9 +156,7 @@ def _estimate(spec: Spec, gram: Tensor, mean: bool, units: int, generator: torch
         values = closed_output_moments(spec, gram, mean)[None]
     except OutOfReach:
         values = _sampled(laws, gram, mean, units, generator)
-    value = values.mean(0)
-    exact = len(values) == 1
-    error = torch.zeros_like(value) if exact else values.std(0) / math.sqrt(REPLICATES)
+    value, error = over_replicates(values)
     return KernelEstimate((value + value.mT) / 2, error.detach())
 
 

@@ -13,13 +13,14 @@ from torch import Tensor
 
 from isornn.cells import Spec, SpecError
 from isornn.cells.arguments import whole_number
-from isornn.cells.spec import INPUT_FIELDS, check_spec
+from isornn.cells.spec import GATE_NUMBERS, INPUT_FIELDS, check_spec, is_number_path
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.assumptions import unmet_assumption
 from isornn.theory.population.engine import Effort, population_analysis
 from isornn.theory.quadrature.affine import quadrature_refusal
 from isornn.theory.quantity import Quantity
+from isornn.theory.reasons import NOT_ASKED
 from isornn.theory.records import Analysis
 from isornn.theory.tied.analysis import rough_tied
 
@@ -37,8 +38,6 @@ QUANTITIES: Mapping[str, str] = {
 
 TIED_QUANTITIES = ("xi", "chi", "chi_1", "lyapunov", "second_moment", "correlation")
 """What a diagram of tied networks holds: growth over the later half of the steps, moments at the last."""
-
-_NUMBERS = ("weight_var", "input_var", "previous_input_var", "bias_mean", "bias_var")
 
 
 @dataclass(frozen=True)
@@ -95,8 +94,8 @@ class PhaseDiagram:
         spec: what all specs of the grid share.
         engine: ``"quadrature"`` (deterministic) or ``"population"`` (sampled) of untied networks, ``"tied"`` (sampled).
         steps: how many steps of tied networks; ``None`` of untied ones.
-        quantities: by name, with standard errors, and with reasons where there is no number.
-        residual, converged: of the fixed points, as in `FixedPoint`.
+        quantities: by name, with standard errors, and with reasons where there is no number, or none yet.
+        residual, converged: of the fixed points, as in `FixedPoint`; infinite and False where there is no answer yet.
         asked: how often the theory was asked about a spec: again, with more units, where an answer did not stand.
         answered: where an answer stands; all true once a diagram is finished.
 
@@ -190,12 +189,12 @@ def phase_diagram(
 
 def _axis(spec: Spec, path: str, values: Tensor | list[float]) -> Axis:
     """An axis whose every value the spec accepts."""
-    head, _, field = path.partition(".")
     gates = ", ".join(spec.gates)
-    of_input = head == "input" and field in INPUT_FIELDS
-    if not of_input and (head not in spec.gates or field not in _NUMBERS):
+    if not is_number_path(spec, path):
         raise SpecError(
-            "axis", path, f"it must be input.{'|'.join(INPUT_FIELDS)} or GATE.{'|'.join(_NUMBERS)} with GATE of {gates}"
+            "axis",
+            path,
+            f"it must be input.{'|'.join(INPUT_FIELDS)} or GATE.{'|'.join(GATE_NUMBERS)} with GATE of {gates}",
         )
     line = torch.as_tensor(values, dtype=torch.float64)
     if line.ndim != 1 or not len(line) or bool((line.diff() <= 0).any()):
@@ -210,9 +209,12 @@ def _blank(spec: Spec, x: Axis, y: Axis, tied_steps: int | None) -> PhaseDiagram
     shape = (len(y.values), len(x.values))
     unknown = torch.full(shape, torch.nan, dtype=torch.float64)
     no = torch.zeros(shape, dtype=torch.bool)
-    quantities = {name: Quantity(unknown, unknown) for name in (QUANTITIES if tied_steps is None else TIED_QUANTITIES)}
+    blank = Quantity.of(unknown, reasons={NOT_ASKED: True})
+    quantities = dict.fromkeys(QUANTITIES if tied_steps is None else TIED_QUANTITIES, blank)
     engine = _engine(_varied(spec, x, y)) if tied_steps is None else "tied"
-    return PhaseDiagram(spec, x, y, engine, tied_steps, quantities, unknown, no, no.to(torch.int64), no)
+    return PhaseDiagram(
+        spec, x, y, engine, tied_steps, quantities, torch.full_like(unknown, torch.inf), no, no.to(torch.int64), no
+    )
 
 
 def _varied(spec: Spec, x: Axis, y: Axis) -> Spec:
@@ -342,7 +344,7 @@ def _with_answer(diagram: PhaseDiagram, places: Places, answer: Answer) -> Phase
 
 def _with_part(whole: Quantity, where: Places, part: Quantity, final: Tensor) -> Quantity:
     """``whole`` with what is final of ``part`` in its place, reasons and all."""
-    masks = dict(whole.reasons)
+    masks = {reason: _put(mask, where, False) for reason, mask in whole.reasons}
     for reason, mask in part.reasons:
         before = masks.get(reason, torch.zeros_like(whole.value, dtype=torch.bool))
         masks[reason] = _put(before, where, mask[final])
@@ -353,7 +355,7 @@ def _with_part(whole: Quantity, where: Places, part: Quantity, final: Tensor) ->
     )
 
 
-def _put(whole: Tensor, where: Places, part: Tensor) -> Tensor:
+def _put(whole: Tensor, where: Places, part: Tensor | bool) -> Tensor:
     whole = whole.clone()
-    whole[where] = part
+    whole[where] = torch.as_tensor(part, dtype=whole.dtype)
     return whole

@@ -127,6 +127,16 @@ def time_scale(chi: Quantity) -> Quantity:
     return Quantity.of(value, error, reasons | {MARGINAL: marginal, UNENDING: unending})
 
 
+def over_replicates(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and its standard error over replicates, the first axis; of a single one, which is exact, the error is 0.
+
+    >>> over_replicates(torch.tensor([1.0, 3.0]))
+    (tensor(2.), tensor(1.))
+    """
+    value, count = values.mean(0), len(values)
+    return value, values.std(0) / count**0.5 if count > 1 else torch.zeros_like(value)
+
+
 def pooled(values: Tensor) -> Tensor:
     """Means over replicates ``(G, R, ...)``: over all, then leaving each out, ``(R + 1, G, ...)``."""
     count = values.shape[1]

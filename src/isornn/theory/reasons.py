@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 NOT_CONVERGED = "no fixed point was found: the state grows without bound or did not settle (see the residual)"
+NOT_ASKED = "not computed yet: the diagram is unfinished"
 TOO_SOON = "units remember for longer than they could be followed, so that the state may not have settled"
+PAIR_TOO_SOON = (
+    "two sequences come to their stable correlation, or leave an unstable one, more slowly than they could be followed"
+)
 FROZEN = "the retention gate is saturated: the state stays what it was, so no fixed point of its own exists"
+FROZEN_UNITS = (
+    "biases are drawn once, and the retention gates of some units are saturated: they stay at their start, or add up "
+    "what they are fed, so that no fixed point exists"
+)
 OSCILLATES = (
     "the moments lead away from their fixed point step by step, as where they alternate between two values, and do not "
     "settle"

@@ -114,6 +114,15 @@ def test_sight_is_what_is_missing() -> None:
     assert costs(spec, 5, generator=seeded())["sight"].number() == 0
 
 
+@pytest.mark.parametrize("biases", ["redrawn", "fixed"])
+def test_the_sight_of_what_keeps_nothing_is_infinitely_short(biases: Literal["fixed", "redrawn"]) -> None:
+    """A network without recurrent weights: nothing of a displacement is left after one step."""
+    sight = costs(Spec(Vanilla(), {"h": Gate(input_var=1.0)}, biases=biases), 100, generator=seeded())["sight"]
+    assert sight.number() is None and bool(sight.value.isinf()) and "the reach is 0" in (sight.reason() or "")
+    drawn, inputs = np.random.default_rng(0).normal(size=(2, 1000))
+    assert not np.any(np.tanh(inputs + 0 * drawn) - np.tanh(inputs))
+
+
 def test_few_units_and_many_agree() -> None:
     assert all(cost.error() == 0 for cost in costs(PEEPHOLE, 30, generator=seeded()).values())
     sampled = costs(STRONG, 30, generator=seeded())

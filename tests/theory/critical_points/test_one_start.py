@@ -43,11 +43,12 @@ from isornn.nn import RNN
 from isornn.nn.gate_tensors import ModuleError, recurrent_layers
 from isornn.nn.layout import GateTensors
 from isornn.theory import analyze
-from isornn.theory.carry import Carry, brent
+from isornn.theory.carry import Carry
 from isornn.theory.critical_points.rule import slow_end
 from isornn.theory.population.slow_law import one_variate
 from isornn.theory.population.units import Draws, Laws, Units, fixed_biases
 from isornn.theory.quadrature.affine import bias_nodes
+from isornn.theory.quadrature.roots import brent
 
 CATALOGUE = [*CELLS, *FURTHER_CELLS]
 

@@ -29,6 +29,9 @@ from isornn.cells import (
 )
 from isornn.theory import analyze
 from isornn.theory.population.engine import Effort, population_analysis
+from isornn.theory.population.response import Response, _response
+from isornn.theory.population.tangents import Curves
+from isornn.theory.population.units import Laws
 from populations import FORGETS, LSTM_SLOW, population, spread
 
 
@@ -81,13 +84,46 @@ def test_a_reach_beyond_the_profile_is_found() -> None:
 
 
 def test_a_reach_that_is_infinite_without_some_units_is_not_exact() -> None:
-    gates = {name: Gate(1.0, 1.0) for name in "igo"} | {"f": Gate(0.1, 0.1, bias_mean=6.5)}
+    gates = {name: Gate(1.0, 1.0) for name in "igo"} | {"f": Gate(0.1, 0.1, bias_mean=6.0)}
     generator = torch.Generator().manual_seed(1)
     answer = population_analysis(Spec(LSTM(), gates), 5, generator=generator, units=64, replicates=8)
     assert answer.chi.number() < 1 < answer.chi.number() + answer.chi.error()
     # an exponential: reach and xi are one number, with one relative error
     relative = answer.xi.error() / answer.xi.number()
     assert answer.reach.error() / answer.reach.number() == pytest.approx(relative, rel=0.5)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A cohort whose curves are given: nothing that is read acts back."""
+
+    displaced: torch.Tensor
+    by_rate: bool = False
+    classes: tuple[str, ...] = ("",)
+
+    @property
+    def effective_share(self) -> torch.Tensor:
+        return torch.ones(1, 4)
+
+    def curves(self) -> Curves:
+        rows = self.displaced.expand(1, 4, 2, -1)  # what is read, and the state: the same
+        nothing = torch.zeros(1, 4, 2, 1, rows.shape[-1], dtype=torch.float64)
+        return Curves(rows, nothing, torch.zeros(1, 4, 1, 1, dtype=torch.float64), None)
+
+
+def _of_curve(curve: torch.Tensor) -> Response:
+    laws = Laws.of(Spec(TRNN(), {"f": Gate(bias_var=1.0), "z": Gate(input_var=1.0)}, biases="fixed"))
+    cohort: Any = Shown(curve)
+    return _response(laws, [cohort], (), len(curve), None, 400, torch.ones(1, dtype=torch.bool), ())
+
+
+def test_a_reach_that_only_the_last_steps_followed_tell_is_not_exact() -> None:
+    """Of 40 steps that were followed the last 5 fall by a tenth each: what came before would never have fallen."""
+    steps = torch.arange(40, dtype=torch.float64)
+    exponential, late = _of_curve(0.95**steps), _of_curve(0.9 ** (steps - 35).clamp(min=0.0))
+    assert float(exponential.reach) == pytest.approx(-1 / math.log(0.95), rel=1e-6)
+    assert float(exponential.stderr["reach"]) == pytest.approx(0.0, abs=1e-6)
+    assert 39 < late.reach < 400 and float(late.stderr["reach"]) == pytest.approx(float(late.reach))
 
 
 def test_redrawn_biases_forget_exponentially() -> None:

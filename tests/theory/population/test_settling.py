@@ -14,12 +14,14 @@ from checked import law
 from isornn.cells import (
     LSTM,
     Gate,
+    Input,
     Peephole,
     Spec,
     Vanilla,
 )
 from isornn.simulation import simulate
 from isornn.theory import analyze
+from isornn.theory.population.engine import population_analysis
 from isornn.theory.population.settling import controlled
 from populations import FORGETS, LSTM_SLOW, close, population, spread
 
@@ -172,3 +174,39 @@ def test_no_second_moment_is_made_negative() -> None:
     torch.testing.assert_close(controlled(mean, [control]), mean)
     smaller = controlled(mean, [1e-30 * (0.1 + noise)])
     torch.testing.assert_close(smaller, torch.full_like(mean, 0.95e-30), atol=1e-33, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("forget", "weight_var", "input_correlation"), [(4.0, 0.5, 1.0), (5.0, 0.3, 1.0), (4.0, 0.9, 0.99)]
+)
+@pytest.mark.parametrize("units", [64, 256])
+def test_copies_leave_an_unstable_correlation_that_is_near(
+    forget: float, weight_var: float, input_correlation: float, units: int
+) -> None:
+    """chi_1 is 1.004 to 1.035, so that copies next to each other part within 30 to 300 steps.
+
+    The deterministic engine knows where they end.
+    """
+    gates = {name: Gate(weight_var, 0.5, bias_mean=forget if name == "f" else 0.0) for name in "ifg"}
+    spec = Spec(Peephole(), gates, Input(correlation=input_correlation))
+    exact = analyze(spec, length=1, engine="quadrature")
+    generator = torch.Generator().manual_seed(1)
+    found = population_analysis(spec, 1, generator=generator, units=units, replicates=units // 8)
+    assert exact.chi_1.value > 1 > exact.chi.value
+    sure = 3 if units == 256 else 5  # errors from 8 replicates are known to a quarter
+    for name in ("chi", "reach"):
+        value, error = getattr(found, name).number(), getattr(found, name).error()
+        assert abs(value - getattr(exact, name).number()) < sure * error
+    correlation = found.fixed_point.correlation
+    assert abs(correlation.number() - exact.fixed_point.correlation.number()) < sure * correlation.error() < 0.15
+
+
+def test_copies_that_part_too_slowly_have_no_correlation() -> None:
+    """chi_1 is 1.003 and each round that draws states from their law changes little: moments are known all the same."""
+    gates = {name: Gate(3.0, 0.3, bias_mean=1.0 if name == "f" else 0.0) for name in "ifg"}
+    generator = torch.Generator().manual_seed(0)
+    found = population_analysis(Spec(Peephole(), gates), 1, generator=generator, units=64, replicates=8)
+    for quantity in (found.chi, found.reach, found.fixed_point.correlation):
+        assert "more slowly than they could be followed" in (quantity.reason() or "")
+    assert found.profile.isnan().all() and found.chi_1.number() == pytest.approx(1.003, abs=0.01)
+    assert found.fixed_point.second_moment.number() == pytest.approx(0.2449, rel=0.01)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.integrate import quad
-from scipy.special import expit
+from scipy.special import expit, ndtri
 from torch import Tensor
 
 from checked import CHO, PEEPHOLE, law
@@ -573,3 +573,29 @@ def test_reads_that_rest_on_the_mean_are_sampled() -> None:
     assert answer.engine == "population"
     assert answer.fixed_point.mean.number() == pytest.approx(float(h.mean()), rel=0.005)
     assert answer.fixed_point.second_moment.number() == pytest.approx(float(h.square().mean()), rel=0.005)
+
+
+@pytest.mark.parametrize("spread", [4.0, 5.0, 8.0])
+def test_a_wide_law_of_biases_may_freeze_a_few_units(spread: float) -> None:
+    """Units of 4e-16 to 7e-5 of the biases have a gate that is 1 to rounding: a network of 8000 hardly has them."""
+    gates = {"u": Gate(1.0, 1.0, bias_mean=1.0, bias_var=spread**2)}
+    found = analyze(Spec(Minimal(), gates, biases="fixed"), length=1, engine="quadrature")
+    draw, width = np.random.default_rng(0), 8000
+    bias = 1 + spread * ndtri(draw.permutation((np.arange(width) + 0.5) / width))
+    state, squares, gains = np.zeros(width), [], []
+    for step in range(3000):
+        u = np.sqrt(np.mean(state**2) + 1) * draw.normal(size=width) + bias
+        f, x = 1 / (1 + np.exp(-np.clip(u, -700, 700))), draw.normal(size=width)
+        if step >= 1000:
+            squares.append(np.mean(state**2))
+            gains.append(np.mean(f**2) + np.mean((f * (1 - f) * (state - x)) ** 2))
+        state = f * state + (1 - f) * x
+    assert found.fixed_point.second_moment.number() == pytest.approx(np.mean(squares), rel=0.01)
+    assert found.jacobian.mean.number() == pytest.approx(np.mean(gains), rel=0.01)
+    assert found.reach.number() > 15 and found.jacobian.variance.number() is not None
+
+
+def test_a_law_of_biases_that_freezes_many_units_has_no_fixed_point() -> None:
+    gates = {"u": Gate(1.0, 1.0, bias_mean=1.0, bias_var=400.0)}
+    found = analyze(Spec(Minimal(), gates, biases="fixed"), length=1)
+    assert "some units" in (found.fixed_point.second_moment.reason() or "")

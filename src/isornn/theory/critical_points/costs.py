@@ -26,8 +26,8 @@ from isornn.theory.population.units import draw_gates, next_inputs, variates
 from isornn.theory.quadrature.affine import BiasNodes, bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
 from isornn.theory.quadrature.smoothness import smoothness_of
-from isornn.theory.quantity import Quantity, jackknife, pooled, time_scale
-from isornn.theory.reasons import BEYOND, NOT_CONVERGED, NOT_EXPONENTIAL, UNENDING
+from isornn.theory.quantity import Quantity, jackknife, over_replicates, pooled, time_scale
+from isornn.theory.reasons import BEYOND, NOT_CONVERGED, NOT_EXPONENTIAL, PAIR_TOO_SOON, UNENDING
 
 COSTS: Mapping[str, str] = {
     "sight": "ln(T / reach) where the reach is below T, else 0 (xi instead where biases are redrawn)",
@@ -48,6 +48,7 @@ MIXED_RETENTION = "what the state keeps of itself is no sum of products of one-g
 UNITS_DIFFER = "its units start with different parameters, so no one law holds for all of them"
 GATED_READ = "what its gates read is gated itself, so their law does not follow from the state's moments"
 UNBOUNDED = "some units' retention gate is entirely open or closed, so their time scale is infinite or 0"
+SEES_NOTHING = "infinite: nothing is left of a displacement one step later, so the reach is 0"
 CLOSED = "a gate's slope is 0 to rounding"
 
 
@@ -57,7 +58,7 @@ def costs(spec: Spec, length: float, *, generator: torch.Generator, careful: boo
 
     All are 0 at best and count in one unit, e-folds over T steps:
 
-    - ``sight``: ``max(0, ln(T / reach))``; xi in place of the reach where biases are redrawn.
+    - ``sight``: ``max(0, ln(T / reach))``; xi in place of the reach where biases are redrawn. Infinite at a reach of 0.
     - ``isometry``: ``T |m1 - 1|``. Over T steps the mean squared length of a gradient changes by a factor m1^T, about
       e to this power.
     - ``variance``: ``T (m2 - m1^2)``. Relative variances of the squared singular values of free factors add, so this
@@ -143,10 +144,12 @@ def _by_slow_state(spec: Spec, state: str, generator: torch.Generator, careful: 
     def quantity(value: Tensor, stderr: Tensor, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
         return Quantity.of(value, stderr, {**unsettled, **(reasons or {})})
 
+    apart: dict[str, Tensor | bool] = {PAIR_TOO_SOON: ~stable.pair_settled}
     if spec.biases == "fixed":
-        sight = quantity(response.reach, response.stderr["reach"], response.without_reach)
+        sight = quantity(response.reach, response.stderr["reach"], apart | response.without_reach)
     else:
-        sight = time_scale(quantity(response.chi, response.stderr["chi"], {NOT_EXPONENTIAL: ~response.exponential}))
+        chi = quantity(response.chi, response.stderr["chi"], {**apart, NOT_EXPONENTIAL: ~response.exponential})
+        sight = time_scale(chi)
     mean, variance = slow_map_moments(population, stable.stationary, state, generator)
     return _Measured(
         sight=sight,
@@ -157,14 +160,19 @@ def _by_slow_state(spec: Spec, state: str, generator: torch.Generator, careful: 
 
 
 def _shortfall(sight: Quantity, length: float) -> Quantity:
-    """``max(0, ln(T / sight))``; its error is 0 only where the sight is T or more for sure."""
+    """``max(0, ln(T / sight))``, infinite at a sight of 0.
+
+    Its error is 0 only where the sight is T or more for sure.
+    """
     infinite = [where for reason, where in sight.reasons if reason in (BEYOND, UNENDING)]
     endless = torch.stack([torch.zeros_like(sight.defined), *infinite]).any(0)
     reasons = {reason: where for reason, where in sight.reasons if reason not in (BEYOND, UNENDING)}
     value = torch.where(endless, torch.inf, sight.value)
     error = torch.where(endless, 0.0, sight.stderr / value)
-    missing = math.log(length) - value.clamp(min=1e-300).log()
-    return Quantity.of(missing.clamp(min=0.0), torch.where(missing > -2 * error, error, 0.0), reasons)
+    missing = math.log(length) - value.log()
+    return Quantity.of(
+        missing.clamp(min=0.0), torch.where(missing > -2 * error, error, 0.0), reasons | {SEES_NOTHING: value <= 0}
+    )
 
 
 def _times(length: float, moment: Quantity, ideal: float) -> Quantity:
@@ -238,9 +246,8 @@ class GateStatistics:
             values, moved = statistic(second), statistic(second + spread)
         except NotPolynomial as unresolved:  # by any grid
             return self._nothing(str(unresolved))
-        count = values.shape[0]
-        error = values.std(0) / count**0.5 if count > 1 else torch.zeros_like(values[0])
-        value, error = values.mean(0), (error.square() + (moved - values).mean(0).square()).sqrt()
+        value, error = over_replicates(values)
+        error = (error.square() + (moved - values).mean(0).square()).sqrt()
         shape = self.spec.batch_shape
         value, error = value.reshape(shape), error.reshape(shape)
         reasons: dict[str, Tensor | bool] = {NOT_CONVERGED: ~second_moment.defined, reason: ~torch.isfinite(value)}

@@ -15,7 +15,7 @@ from torch.quasirandom import SobolEngine
 from isornn.cells import Spec, SpecError
 from isornn.cells.arguments import seeded, whole_number
 from isornn.cells.bias_laws import WITH_ENDS
-from isornn.cells.spec import INPUT_FIELDS, check_spec
+from isornn.cells.spec import GATE_NUMBERS, INPUT_FIELDS, check_spec, is_number_path
 from isornn.modes import usual_modes
 from isornn.theory.critical_points.costs import COSTS, costs
 from isornn.theory.quantity import Quantity
@@ -24,7 +24,6 @@ LAW_ENDS = ("bias_law.low", "bias_law.high")
 WEIGHTED = tuple(name for name in COSTS if name != "sight")
 FEWEST, MOST = 8, 100_000
 SURE = 2.0  # standard errors from which a difference counts
-_NUMBERS = ("weight_var", "input_var", "previous_input_var", "bias_mean", "bias_var")
 _TOGETHER = 16  # specs of one batch: enough to share the work, few enough to show how far it is
 _ROWS = 256  # of the comparison of all with all, at once
 
@@ -303,10 +302,8 @@ def _check_path(spec: Spec, path: str) -> None:
         ):
             raise SpecError("ranges", path, "no gate of the spec has a time-scale law")
         return
-    head, _, field = path.partition(".")
-    of_input = head == "input" and field in INPUT_FIELDS
-    if not of_input and (head not in spec.gates or field not in _NUMBERS):
-        allowed = f"GATE.{'|'.join(_NUMBERS)} with GATE of {', '.join(spec.gates)}"
+    if not is_number_path(spec, path):
+        allowed = f"GATE.{'|'.join(GATE_NUMBERS)} with GATE of {', '.join(spec.gates)}"
         raise SpecError("ranges", path, f"fields are {', '.join(LAW_ENDS)}, input.{'|'.join(INPUT_FIELDS)}, {allowed}")
 
 

@@ -15,7 +15,8 @@ from isornn.cells.bias_laws import SPREAD
 from isornn.cells.openings import bias_of, own_start, refusal, retention_signs, write_signs
 from isornn.cells.roles import Roles, roles_of, silences
 from isornn.theory.analysis import analyze
-from isornn.theory.carry import brent, carry_of
+from isornn.theory.carry import carry_of
+from isornn.theory.quadrature.roots import brent
 from isornn.theory.quantity import Quantity
 from isornn.theory.records import Analysis
 

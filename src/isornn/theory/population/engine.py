@@ -7,7 +7,8 @@ theory (Gilboa et al. 2019, Algorithm 1, is the case of the LSTM's cell state). 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -21,7 +22,7 @@ from isornn.cells.jumps import jumping
 from isornn.theory.inputs import constant_share
 from isornn.theory.population.jacobian import JacobianSums, SampledJacobianMoments, StateStructure
 from isornn.theory.population.response import Response, follow
-from isornn.theory.population.settling import Dynamics, Moments
+from isornn.theory.population.settling import MOST_ROUNDS, SLOW_ROUNDS, WARM_ROUNDS, Dynamics, Moments
 from isornn.theory.population.slow_law import of_units
 from isornn.theory.population.units import Draws, Field, Laws, Units, draw_gates, variates
 from isornn.theory.quantity import Quantity
@@ -35,6 +36,7 @@ from isornn.theory.reasons import (
     NO_SPREAD,
     NOT_CONVERGED,
     NOT_EXPONENTIAL,
+    PAIR_TOO_SOON,
     TOO_SOON,
     TheoryMissing,
 )
@@ -46,6 +48,8 @@ XI_Q_MISSING = "known for cells with one state that enters its update affinely"
 _MEMORIES = 4  # steps to stationarity, at least, in units of the reach
 _APART = 4  # steps between the cohorts of a response
 _MET = 1e-6  # of the correlation of copies that have met
+_MIDDLE = 0.75  # of the steps to stationarity, from where moments are averages
+_E_FOLDS = 6  # by which the correlation of copies has come nearer to its fixed point than where it began, at least
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class Stationary:
         keeps_start: whether the moments depend on the states that units begin with: they keep any, or have several
             stable ones.
         steps: steps taken.
+        rounds: how often two copies were drawn from the closed law of their states before that, at least.
         units, field: the population itself and the moments that drive its gates, for what is computed from it.
     """
 
@@ -69,6 +74,7 @@ class Stationary:
     keeps_start: Tensor
     residual: Tensor
     steps: int
+    rounds: int
     units: Units
     field: Field
 
@@ -79,12 +85,16 @@ class Stationary:
 
 @dataclass(frozen=True)
 class Stable:
-    """The stable fixed point with its response, and both for identical copies: ``identical_response.chi`` is chi_1."""
+    """The stable fixed point with its response, and both for identical copies: ``identical_response.chi`` is chi_1.
+
+    ``pair_settled`` is where copies that differ have come to their stable correlation, by how fast they approach it.
+    """
 
     stationary: Stationary
     response: Response
     identical: Stationary
     identical_response: Response
+    pair_settled: Tensor
 
 
 @dataclass(frozen=True)
@@ -138,7 +148,13 @@ class Population:
         self._dynamics = Dynamics(self.laws, self.structure, self._draws)
 
     def settle(
-        self, copies: Copies = "apart", *, max_steps: int = 4096, least_steps: int = 0, tolerance: float = 2e-3
+        self,
+        copies: Copies = "apart",
+        *,
+        max_steps: int = 4096,
+        least_steps: int = 0,
+        tolerance: float = 2e-3,
+        rounds: int = WARM_ROUNDS,
     ) -> Stationary:
         """Iterate to stationarity.
 
@@ -148,9 +164,10 @@ class Population:
             max_steps: bound on the steps; running out gives ``converged`` false, as does growth without bound.
             least_steps: that are made however soon the means agree.
             tolerance: wanted standard error of Q, relative.
+            rounds: how often copies apart are drawn from the closed law of their states, at least, before steps begin.
         """
         with torch.no_grad():
-            found = self._dynamics.settle(2 if copies == "apart" else 1, max_steps, least_steps, tolerance)
+            found = self._dynamics.settle(2 if copies == "apart" else 1, max_steps, least_steps, tolerance, rounds)
             keeps_start = found.frozen & found.agreed
             if self._nonaffine and bool(found.converged.any()):
                 keeps_start = keeps_start | found.converged & self._dynamics.keeps_start(found, self._nonaffine)
@@ -161,6 +178,7 @@ class Population:
             keeps_start=keeps_start.reshape(self.batch_shape),
             residual=found.residual.reshape(self.batch_shape),
             steps=found.steps,
+            rounds=rounds,
             units=found.units,
             field=found.field,
         )
@@ -254,20 +272,63 @@ class Population:
         )
         alike = self.laws.input_correlation.reshape(self.batch_shape) == 1
         if effort.apart and not bool(alike.any()):
-            apart = settle("apart")
-            return Stable(apart, respond(apart), apart.alone(), respond(apart.alone()))
+            apart, response, met = self._settled_apart(settle, respond, lambda found: found, effort)
+            return Stable(apart, response, apart.alone(), respond(apart.alone()), met)
         identical = settle("identical")
         response = respond(identical)
         # Of a function that jumps chi, from derivatives, is not the slope at C = 1, which is infinite.
         may_meet = alike & (response.chi <= 1) & (not jumping(self.spec.cell))
         if not effort.apart or bool(((may_meet & (not self._nonaffine)) | ~identical.converged).all()):
-            return Stable(identical, response, identical, response)
-        apart = settle("apart")
-        one = may_meet & ((not self._nonaffine) | (apart.moments.correlation > 1 - _MET))
-        if bool((one | ~identical.converged).all()):
-            return Stable(identical, response, identical, response)
-        merged = _merged(one, identical, apart)
-        return Stable(merged, respond(merged), identical, response)
+            return Stable(identical, response, identical, response, torch.ones_like(alike))
+
+        def merged(apart: Stationary) -> Stationary:
+            one = may_meet & ((not self._nonaffine) | (apart.moments.correlation > 1 - _MET))
+            return identical if bool((one | ~identical.converged).all()) else _merged(one, identical, apart)
+
+        stationary, of_pair, met = self._settled_apart(settle, respond, merged, effort)
+        return Stable(stationary, of_pair, identical, response, met)
+
+    def _settled_apart(
+        self,
+        settle: Callable[..., Stationary],
+        respond: Callable[..., Response],
+        merged: Callable[[Stationary], Stationary],
+        effort: Effort,
+    ) -> tuple[Stationary, Response, Tensor]:
+        """Copies apart, ``merged`` with others, their response, and where they have come to their stable correlation.
+
+        Block means that agree say little of a slow approach, but the response says how fast it is: chi per step, and
+        per round that draws states from their law what P gives back to itself. Where there were too few, more are made.
+        """
+        rounds, steps, response = WARM_ROUNDS, effort.least_steps, None
+        while True:
+            found = merged(settle("apart", rounds=rounds, least_steps=steps))
+            rough = respond(found) if response is None else respond(found, max_cohorts=1)
+            response = response or rough
+            in_rounds, in_steps = self._approach(rough)
+            differ = (found.moments.correlation < 1 - _MET) & found.moments.correlation_defined
+            near = ~differ | (found.rounds / in_rounds + _MIDDLE * found.steps / in_steps >= 1)
+            left = ~near & found.converged
+            before = rounds, steps
+            if self._by_rounds and bool(left.any()):
+                rounds = _next(in_rounds[left], max(4 * rounds, SLOW_ROUNDS), MOST_ROUNDS)
+            elif bool(left.any()):
+                steps = _next(in_steps[left] / _MIDDLE, 4 * found.steps, effort.settle_steps)
+            if (rounds, steps) <= before:
+                return found, response if rough is response else respond(found), near
+
+    @property
+    def _by_rounds(self) -> bool:
+        """Whether the laws of all states that are carried over are known, so that rounds settle them."""
+        return bool(self.structure.closed) and self.structure.closed == self.structure.persistent
+
+    def _approach(self, response: Response) -> tuple[Tensor, Tensor]:
+        """Rounds and steps in which copies come nearer to their stable correlation by `_E_FOLDS`; infinite where the
+        one at which they are repels them."""
+        slope = response.feedback if self._by_rounds else torch.ones_like(response.feedback)
+        rounds = torch.where(slope < 1, _E_FOLDS / -slope.clamp(1e-12, 1 - 1e-12).log(), torch.inf)
+        steps = torch.where(response.chi < 1, _E_FOLDS * response.memory(), torch.inf)
+        return rounds.clamp(min=1e-3), steps.clamp(min=1e-3)
 
     def jacobian(self, stationary: Stationary, *, steps: int = 16) -> SampledJacobianMoments:
         """First two moments of the squared singular values of d s'/d s, averaged over ``steps`` steps.
@@ -360,9 +421,17 @@ def _merged(one: Tensor, identical: Stationary, apart: Stationary) -> Stationary
         keeps_start=torch.where(one, identical.keeps_start, apart.keeps_start),
         residual=torch.where(one, identical.residual, apart.residual),
         steps=identical.steps + apart.steps,
+        rounds=apart.rounds,
         units=apart.units.with_identical(one.reshape(-1), identical.units),
         field=apart.field.with_chosen(one.reshape(-1), identical.field),
     )
+
+
+def _next(needed: Tensor, more: int, most: int) -> int:
+    """The largest finite number needed, or ``more`` where some are infinite; at most ``most``."""
+    finite = needed[needed.isfinite()]
+    found = max(float(finite.max()) if finite.numel() else 0.0, more if len(finite) < len(needed) else 0.0)
+    return min(math.ceil(found), most)
 
 
 def _followed_until_settled(population: Population, length: int, effort: Effort) -> tuple[Stable, Tensor]:
@@ -412,11 +481,13 @@ def population_analysis(
         TOO_SOON: too_soon,
     }
 
+    apart: dict[str, Tensor | bool] = {PAIR_TOO_SOON: ~stable.pair_settled}
+
     def quantity(value: Tensor, stderr: Tensor, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
         return Quantity.of(value, stderr, missing | (reasons or {}))
 
     def known(curve: Tensor) -> Tensor:
-        return torch.where(converged[..., None], curve, torch.nan)
+        return torch.where((converged & stable.pair_settled)[..., None], curve, torch.nan)
 
     laws = population.laws
     curved = NOT_EXPONENTIAL if laws.fixed else CORRELATED_RESPONSE if laws.remembered else DIED_OUT
@@ -425,7 +496,7 @@ def population_analysis(
     chi = quantity(
         response.chi,
         response.stderr["chi"],
-        jumps | {NEGATIVE_RATE: response.is_negative, curved: ~response.exponential},
+        {**jumps, **apart, NEGATIVE_RATE: response.is_negative, curved: ~response.exponential},
     )
     try:
         found = population.jacobian(stable.stationary)
@@ -444,14 +515,14 @@ def population_analysis(
             mean=quantity(moments.mean, moments.stderr["mean"]),
             second_moment=quantity(moments.second_moment, moments.stderr["second_moment"]),
             correlation=quantity(
-                moments.correlation, moments.stderr["correlation"], {NO_SPREAD: ~moments.correlation_defined}
+                moments.correlation, moments.stderr["correlation"], {NO_SPREAD: ~moments.correlation_defined, **apart}
             ),
             residual=stable.stationary.residual,
             converged=converged,
         ),
         chi=chi,
         chi_1=quantity(together.chi, together.stderr["chi"], jumps | {curved: ~together.exponential}),
-        reach=quantity(response.reach, response.stderr["reach"], jumps | response.without_reach),
+        reach=quantity(response.reach, response.stderr["reach"], {**jumps, **apart, **response.without_reach}),
         jacobian=jacobian,
         moment_rate=quantity(torch.zeros_like(response.chi), torch.zeros_like(response.chi), {XI_Q_MISSING: True}),
         profile=known(response.profile),

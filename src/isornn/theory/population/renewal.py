@@ -119,6 +119,14 @@ class Renewal:
         found = (low + high) / 2
         return torch.where(negative, torch.nan, torch.where(found < 1e-15, 0.0, found))
 
+    def feedback(self) -> Tensor:
+        """Spectral radius of ``sum_l K(l)``: what one unit of P gives back to P in all later steps."""
+        classes = self.kernel.shape[-2]
+        late = self.late_kernel[..., :classes, :, :] / (1 - self.rates).clamp(min=1e-15)[..., None, None, :]
+        total = self.kernel[..., :classes, :, :].sum(-1) + late.sum(-1)
+        coupled = torch.linalg.solve(torch.eye(classes, dtype=total.dtype) - self.within, _bounded(total))
+        return torch.linalg.eigvals(coupled).abs().amax(-1)
+
     def _gain(self, kernel: Tensor, z: Tensor) -> Tensor:
         kernel = torch.cat([kernel, self.late_kernel[..., : kernel.shape[-3], :, :1]], -1)
         steps = torch.arange(1, kernel.shape[-1] + 1, dtype=kernel.dtype)

@@ -44,6 +44,8 @@ class Response:
         steps: steps that cohorts were followed; the profile beyond goes on at the kernel's last rate, or at each
             unit's own.
         resolved: whether chi no longer changes with the steps followed.
+        feedback: what one unit of P gives back to P in all later steps, the slope of the map of ``E[h_a h_b]`` to what
+            the states become that settle under it; below 1 at a stable fixed point.
         source_terms: for each group of gates asked for, by state, the response ``(R + 1, *batch, T)`` to source terms
             of unit size in what these gates read at step 0, in place of the displacement: over all replicates, then
             without each.
@@ -58,6 +60,7 @@ class Response:
     effective_share: Tensor
     steps: int
     resolved: Tensor
+    feedback: Tensor
     source_terms: tuple[dict[str, Tensor], ...] = ()
 
     @property
@@ -240,7 +243,7 @@ def _response(
         cut_rate = late_rate(cut) if laws.fixed else _rate(laws, shorter, horizon)
         chi_error = _at_least(chi_error, cut_rate[0] - chi)
         log_error = _at_least(log_error, cut_rate[0].clamp(min=_TINY).log() - chi.clamp(min=_TINY).log())
-        reach_error = _at_least(reach_error, _reach(laws, cut, cut_rate)[0] - reach)
+        reach_error = _at_least(reach_error, _gap_of_reaches(reach, _reach(laws, cut, cut_rate)[0]))
         profile_error = _at_least(profile_error, cut[0, :, :shown] - profile)
     names = laws.cell.states
     rows = _renewal(laws, [cohort.curves() for cohort in cohorts], rows=slice(0, 1)).profile(shown)[0]
@@ -261,6 +264,7 @@ def _response(
         effective_share=share.reshape(shape),
         steps=steps,
         resolved=resolved.reshape(shape),
+        feedback=renewal.feedback()[0].reshape(shape),
         source_terms=tuple(_source_terms(cohorts[0], renewal, gates, shape, shown) for gates in source_gates),
     )
 
@@ -270,6 +274,11 @@ def _jackknifed_reach(reaches: Tensor) -> tuple[Tensor, Tensor]:
     value, error = jackknife(reaches)
     _, of_inverse = jackknife(1 / reaches)
     return value, torch.where(error.isfinite() | value.isinf(), error, value.square() * of_inverse)
+
+
+def _gap_of_reaches(reach: Tensor, other: Tensor) -> Tensor:
+    """Their difference; where only the other is infinite that of their inverses, to first order, which is ``reach``."""
+    return torch.where(other.isinf() & reach.isfinite(), reach, other - reach)
 
 
 def _at_least(error: Tensor, gap: Tensor) -> Tensor:

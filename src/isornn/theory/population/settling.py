@@ -84,8 +84,8 @@ StateLaws = Mapping[tuple[str, ...], SlowLaw | JointLaw]
 # Of two stable fixed points networks, whose states start at 0, reach the lower one. At 0 itself a state that has no
 # input would stay.
 _SMALL = 0.1
-_WARM_ROUNDS = 6
-_SLOW_ROUNDS, _MOST_ROUNDS = 64, 256  # where states are slow
+WARM_ROUNDS = 6
+SLOW_ROUNDS, MOST_ROUNDS = 64, 256  # where states are slow
 _FIRST_BLOCK = 16
 _REFRESH = 16
 _SAME_MOMENTS = 0.01
@@ -199,12 +199,18 @@ class Dynamics:
                 units = units.taken(self.draws.order(None))
         return units
 
-    def settle(self, copies: int, max_steps: int, least_steps: int, tolerance: float) -> SettledUnits:
-        """Iterate until the means of successive blocks, each twice as long as the last, agree."""
+    def settle(
+        self, copies: int, max_steps: int, least_steps: int, tolerance: float, rounds: int = WARM_ROUNDS
+    ) -> SettledUnits:
+        """Iterate until the means of successive blocks, each twice as long as the last, agree.
+
+        Args:
+            rounds: how often two copies are drawn from the closed law of their states, at least, before steps begin.
+        """
         field = Field()
         units = self.start(copies)
         units = replace(units, states={name: _SMALL * value for name, value in units.states.items()})
-        units, known = self._warm(units, field)
+        units, known = self._warm(units, field, rounds)
         frozen, least = self._frozen(units, known), _mixing(units, known).clamp(min=least_steps)
         means: list[Tensor] = []
         ends, block = [0], _FIRST_BLOCK
@@ -284,18 +290,21 @@ class Dynamics:
                     gaps.append(gap)
         return gaps
 
-    def _warm(self, units: Units, field: Field) -> tuple[Units, StateLaws]:
+    def _warm(self, units: Units, field: Field, rounds: int) -> tuple[Units, StateLaws]:
         """Start the states with closed laws from what the present gate law gives them; repeat as the law follows.
 
-        Without it a state with time scale 1000 would need thousands of steps to settle.
+        Without it a state with time scale 1000 would need thousands of steps to settle. Two copies have other inputs at
+        first: with equal ones they would be next to the fixed point C = 1, which they leave slowly.
         """
+        by_law = self.structure.closed and not self.laws.remembered
+        apart = self.laws.input_correlation.clamp(max=0.0) if by_law else None
         for _ in range(2):
-            units = self.step(units, field)
+            units = self.step(units, field, apart)
         known: StateLaws = {}
         if not self.structure.closed:
             return units, known
         record = [self.measure(units)]
-        while not self._is_warm(record, known):
+        while (units.copies == 2 and len(record) <= rounds) or not self._is_warm(record, known):
             before, known = known, self.state_laws(units, field.now(), known)
             if known is before:
                 break
@@ -311,14 +320,14 @@ class Dynamics:
         rounds = len(record) - 1
         if any(bool((law.known & (law.loss < SLOW)).any()) for law in known.values()):
             # Steps hardly move such a state, so rounds have to find the fixed point, however slowly they do.
-            if rounds < _SLOW_ROUNDS or rounds & (rounds - 1):
+            if rounds < SLOW_ROUNDS or rounds & (rounds - 1):
                 return False
             before, after = torch.stack(record[-(rounds // 2) :]).chunk(2)
-            return rounds >= _MOST_ROUNDS or _unchanged(before.mean(0), after.mean(0))
+            return rounds >= MOST_ROUNDS or _unchanged(before.mean(0), after.mean(0))
         if rounds < 1:
             return False
         change, q = (record[-1] - record[-2]).mean(1).abs(), record[-1][..., 1:2].mean(1)
-        return rounds >= _WARM_ROUNDS or bool((change <= _SAME_MOMENTS * q).all())
+        return rounds >= WARM_ROUNDS or bool((change <= _SAME_MOMENTS * q).all())
 
     def _frozen(self, units: Units, known: StateLaws) -> Tensor:
         """Where more than a sprinkling of units lose nothing ``(G,)``: no fixed point, or one of many."""

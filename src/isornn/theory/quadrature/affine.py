@@ -154,6 +154,8 @@ def _sobol(uniform: int, normal: int) -> tuple[list[Tensor], Tensor]:
 
 GateLaws = dict[str, GateLaw]
 FROZEN_CARRY = 1 - 1e-14  # a carry above this is 1 to rounding: the state stays what it was
+_FROZEN_SHARE = 0.01  # of the units, up to which a law of biases may freeze some, as in the population engine
+_NOTHING = 1e-6  # of a moment, as which what such units add to it counts
 
 
 @dataclass(frozen=True)
@@ -373,10 +375,27 @@ class AffineTheory:
     def settled(self, laws: GateLaws) -> PowerMoments:
         """Mean and second moment that the affine map with these laws leaves unchanged; infinite where it has none."""
         one = PowerMoments.of(self.full(0.0), self.full(0.0))
-        mean = _solve(self.expect(self.A, laws, one), self.expect(self.B, laws, one))
+        mean = self._solve(self.expect(self.A, laws, one), self.expect(self.B, laws, one))
         cross = 2 * self.expect(self.A * self.B, laws, one) * mean
-        second = _solve(self.expect(self.A * self.A, laws, one), cross + self.expect(self.B * self.B, laws, one))
+        carry = self.expect(self.A * self.A, laws, one)
+        second = self._solve(carry, cross + self.expect(self.B * self.B, laws, one))
+        # Those of units that only add up what they are fed have no limit as their carry comes near to 1.
+        frozen = is_frozen(carry)
+        part, whole = (self.over_units(torch.where(some, second, 0.0)) for some in (frozen, ~frozen))
+        second = torch.where(frozen & (part > _NOTHING * whole), torch.inf, second)
         return PowerMoments.of(mean, second)
+
+    def _solve(self, slope: Tensor, offset: Tensor) -> Tensor:
+        """x = slope x + offset per unit; infinite where the slope is 1 to rounding or above.
+
+        Of frozen units that are few what units next to them have, which is a limit where what is written fades as fast.
+        """
+        found = _solve(slope, offset)
+        frozen = few_frozen(slope, self.nodes.weight)
+        if not bool(frozen.any()):
+            return found
+        nearest = torch.where(slope < FROZEN_CARRY, slope, -torch.inf).argmax(-1, keepdim=True)
+        return torch.where(frozen, found.gather(-1, nearest), found)
 
     def with_higher(self, laws: GateLaws, state: PowerMoments) -> PowerMoments:
         """The fixed point's third and fourth moments as well."""
@@ -384,7 +403,7 @@ class AffineTheory:
         for p in (3, 4):
             lower = Polynomial(t for t in (self.update**p).terms if t.powers.get(self.state, 0) < p)
             rest = self.expect(lower, laws, PowerMoments(tuple(powers)))
-            powers.append(_solve(self.expect(self.A**p, laws, state), rest))
+            powers.append(self._solve(self.expect(self.A**p, laws, state), rest))
         return PowerMoments(tuple(powers))
 
     def pair_step(self, laws: GateLaws, state: PowerMoments, pair: Tensor, input_correlation: Tensor) -> Tensor:
@@ -401,7 +420,21 @@ class AffineTheory:
             return self.expect_pair(a, b, laws, c, state, one, self.input_correlation)
 
         cross = 2 * expect(self.A, self.B) * state.mean
-        return _solve(expect(self.A, self.A), cross + expect(self.B, self.B))
+        return self._solve(expect(self.A, self.A), cross + expect(self.B, self.B))
+
+
+def is_frozen(carry: Tensor) -> Tensor:
+    """Where a factor per step is 1 to rounding."""
+    return (carry >= FROZEN_CARRY) & (carry <= 2 - FROZEN_CARRY)
+
+
+def few_frozen(carry: Tensor, weight: Tensor) -> Tensor:
+    """Where units of these carries and weights are frozen, if they are few of all: beyond, networks stay at their start
+    to an extent that matters."""
+    frozen = is_frozen(carry)
+    if carry.shape[-1] == 1:
+        return torch.zeros_like(frozen)
+    return frozen & ((frozen * weight).sum(-1, keepdim=True) <= _FROZEN_SHARE)
 
 
 def _solve(slope: Tensor, offset: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,12 +12,13 @@ from torch import Tensor
 from isornn.cells import Spec
 from isornn.cells.polynomial import Polynomial
 from isornn.theory.matrix_law import fourth_cumulant
-from isornn.theory.quadrature.affine import FROZEN_CARRY, AffineTheory, GateLaws, PowerMoments
+from isornn.theory.quadrature.affine import AffineTheory, GateLaws, PowerMoments, few_frozen, is_frozen
 from isornn.theory.quadrature.fixed_pair import SettledPair, settle_pair
 from isornn.theory.quadrature.fixed_point import Settled, left_unchanged, settle
-from isornn.theory.quantity import Quantity
+from isornn.theory.quantity import Quantity, over_replicates
 from isornn.theory.reasons import (
     FROZEN,
+    FROZEN_UNITS,
     KEEPS_ANY,
     NEGATIVE,
     NO_SPREAD,
@@ -152,10 +152,12 @@ def stays_together(prop: Propagator) -> Tensor:
     By the renewal equation: with every unit's carry below 1, the step has an eigenvalue above 1 exactly if
     ``K_kl = E_b[read_k source_l / (1 - carry)]``, what one unit of P_l gives back to P_k in all later steps, does.
     """
+    few = few_frozen(prop.carry, prop.weight)  # nothing enters these
     if not prop.source:
-        return (prop.carry < 1).all(-1, keepdim=True)
+        return ((prop.carry < 1) | few).all(-1, keepdim=True)
     room = 1 - prop.carry
     later = torch.where(room > 0, 1 / torch.where(room > 0, room, 1.0), torch.inf)
+    later = torch.where(few, 0.0, later)
     kernel = torch.stack(
         [
             torch.stack([(read * source * later * prop.weight).sum(-1) for source in prop.source.values()], -1)
@@ -291,16 +293,16 @@ class QuadratureEngine:
     def _quantity(self, values: Tensor, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
         """From (replicates, batch[, 1]) to batch-shaped, with the replicates' standard error."""
         values = values.reshape(self.theory.nodes.replicates, *self.spec.batch_shape)
-        value = values.mean(0)
-        error = values.std(0) / math.sqrt(len(values)) if len(values) > 1 else torch.zeros_like(value)
+        value, error = over_replicates(values)
         beyond: dict[str, Tensor | bool] = {TOO_LARGE: ~value.isfinite()}
         return Quantity.of(value, error, self._missing() | (reasons or {}) | beyond)
 
     def _missing(self) -> dict[str, Tensor | bool]:
         exists, carry = self._all(self.settled.exists), self.settled.carry
         gated = bool(self.theory.A.gates)  # a factor that no gate opens or shuts is no memory
-        frozen = ~exists & self._any((carry >= FROZEN_CARRY) & (carry <= 2 - FROZEN_CARRY)) & gated
+        frozen = ~exists & self._any(is_frozen(carry)) & gated
         return {
+            FROZEN_UNITS: frozen & ~self._all(self.theory.over_units(is_frozen(carry).double()) > 0.5),
             FROZEN: frozen,
             KEEPS_ANY: self._keeps_all & ~frozen,
             OSCILLATES: exists & self._unstable,

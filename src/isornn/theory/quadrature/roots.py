@@ -1,4 +1,4 @@
-"""Roots of batches of scalar functions, and fixed points of batches of scalar maps."""
+"""Roots of scalar functions, one or batches of them, and fixed points of batches of scalar maps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,18 @@ from torch import Tensor
 
 Function = Callable[[Tensor], Tensor]
 ITERATIONS, PATIENCE = 120, 3
+
+
+def brent(function: Callable[[float], float], low: float, high: float, **tolerance: float) -> float:
+    """Between ``low`` and ``high``, where the function changes sign, by Brent's method; ``xtol``, ``rtol`` as scipy's.
+
+    >>> round(brent(lambda x: x * x - 2, 0.0, 2.0, xtol=1e-9), 6)
+    1.414214
+    """
+    # Half a second to import, and most commands solve for nothing.
+    from scipy.optimize import brentq
+
+    return float(brentq(function, low, high, **tolerance))
 
 
 def bracketed_root(

@@ -15,6 +15,7 @@ from isornn.theory.inputs import centred
 from isornn.theory.matrix_law import margin_of, tilted_mean
 from isornn.theory.quadrature.affine import quadrature_refusal
 from isornn.theory.quadrature.engine import QuadratureEngine
+from isornn.theory.quadrature.roots import brent
 from isornn.theory.spectra.blocks import REPLICATES, UNITS, Step, product
 from isornn.theory.spectra.dyson import ACCEPTED, TOLERANCE, NotSolved
 from isornn.theory.spectra.laws import KnownMoments, Law, PiecewiseLaw, law_of_samples, pushed_forward
@@ -140,7 +141,7 @@ def _end(slopes: _Slopes, margin: float, *, upper: bool) -> float:
 
     To each zeta belongs the p = z / f(zeta) outside the law of v with E[v / (v - p)] = f / (f - zeta).
     """
-    from scipy.optimize import brentq, minimize_scalar  # half a second to import
+    from scipy.optimize import minimize_scalar  # half a second to import
 
     of_y = (1 + margin if upper else 1 - margin) ** 2 / (1 + margin**2 / 3)
     of_v = slopes.highest if upper else slopes.lowest
@@ -158,7 +159,7 @@ def _end(slopes: _Slopes, margin: float, *, upper: bool) -> float:
         wanted = q / (q - zeta)
         if excess(_NEAREST, wanted) * excess(_FARTHEST, wanted) > 0:
             return math.inf
-        return sign * math.log(q * beyond(of_v, brentq(excess, _NEAREST, _FARTHEST, (wanted,), xtol=1e-10)))
+        return sign * math.log(q * beyond(of_v, brent(lambda at: excess(at, wanted), _NEAREST, _FARTHEST, xtol=1e-10)))
 
     grid = torch.linspace(_NEAREST, _FARTHEST / 2, _LOOKED_AT, dtype=torch.float64).tolist()
     best = min(grid, key=logarithm)
