@@ -89,10 +89,29 @@ def test_overlapping_windows_are_refused(stride: int) -> None:
     assert isornn.memory(windows[::apart], ends[::apart]).needed is None
 
 
+@pytest.mark.parametrize("features", [1, 3])
+def test_overlapping_windows_are_refused_in_any_order(features: int) -> None:
+    """As a shuffling loader or a random split has them."""
+    series, slow = noise(1, 700, features)[0], torch.randn(730, generator=drawn(1)).unfold(0, 31, 1).mean(-1)
+    some = torch.randperm(650, generator=drawn(2))[:300]
+    windows = series.unfold(0, 50, 1).transpose(1, 2)
+    with pytest.raises(DataError, match=r"overlap.*shuffled windows.*begin 50 steps apart"):
+        isornn.memory(windows[some], slow[49:][some])
+
+
+@pytest.mark.parametrize(("sequences", "steps", "symbols"), [(32, 10, 2), (300, 10, 5), (3000, 10, 5), (1024, 20, 2)])
+def test_symbols_that_are_alike_by_chance_are_no_windows(sequences: int, steps: int, symbols: int) -> None:
+    for seed in range(5):
+        x = torch.randint(symbols, (sequences, steps), generator=drawn(seed))
+        rows._check_apart(x)
+
+
 def test_sequences_that_begin_or_stay_alike_are_no_windows() -> None:
     x = torch.zeros(200, 30, 1)
     x[:, 10:20] = noise(200, 10)
     assert isornn.memory(x, x[:, 15, 0]).needed == 16
+    rows._check_apart(noise(200, 1).expand(200, 30, 1))
+    rows._check_apart(noise(200, 5).repeat(1, 6, 1))
     events = (noise(200, 30) > 2.5).float()
     events[:, 20] = signs(200, 1)[:, 0]
     assert isornn.memory(events, events[:, 20, 0]).needed == 11

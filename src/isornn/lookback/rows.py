@@ -23,6 +23,9 @@ _CLASSES = 64  # above which the rarer ones are one
 _NUMBERS = 1 << 16  # of a row: features are projected on so many principal directions that they fit
 _SAMPLE = 20_000  # steps, from which the principal directions are estimated
 _TINY = torch.finfo(torch.float64).tiny
+_MOSTLY = 0.6  # of them; of random symbols, however many, chance makes at most 0.53 end as another begins
+_SEARCHED = 1000  # sequences in which the beginnings of others are searched for
+_BASE = 0x2545F4914F6CDD1D  # of the polynomial that a stretch of steps is hashed by; odd, so that it has an inverse
 
 
 class DataError(ValueError):
@@ -142,8 +145,20 @@ def _check_apart(inputs: Tensor) -> None:
     Predictions would be of sequences whose neighbours, nearly the same and with nearly the same target, were fitted to.
 
     Raises:
-        DataError: most sequences repeat what the one before ends with.
+        DataError: most sequences repeat what the one before ends with, or end as another one begins.
     """
+    _check_consecutive(inputs)
+    found = _shifts_to_others(inputs)
+    if len(found) > _MOSTLY * len(_searched(inputs)):
+        steps = inputs.shape[1]
+        raise DataError(
+            f"batch: sequences overlap, which is not allowed, as errors are computed between them: most end with the "
+            f"first {steps - int(np.median(found))} steps or so of another one, as shuffled windows of a series do; "
+            f"cut the series into windows that begin {steps} steps apart"
+        )
+
+
+def _check_consecutive(inputs: Tensor) -> None:
     steps, pairs = inputs.shape[1], len(inputs) - 1
     for shift in range(1, steps // 2 + 1):
         ending, beginning = inputs[:-1, shift:], inputs[1:, : steps - shift]
@@ -161,6 +176,48 @@ def _check_apart(inputs: Tensor) -> None:
 def _same(one: Tensor, other: Tensor) -> Tensor:
     """Of which sequences all numbers are equal, (B,)."""
     return (one == other).flatten(1).all(1)
+
+
+def _searched(inputs: Tensor) -> Tensor:
+    """At most `_SEARCHED` of the sequences, or twice as many, evenly spaced."""
+    return inputs[:: max(1, len(inputs) // _SEARCHED)]
+
+
+def _shifts_to_others(inputs: Tensor) -> list[int]:
+    """Of those `_searched` that end as another one begins, by how many steps, at most half of all, that one is later.
+
+    What begins as a third one does, as after the same padding, is not counted.
+    """
+    half = inputs.shape[1] // 2
+    kept = inputs.shape[1] - half
+    powers = torch.full((inputs.shape[1],), _BASE).cumprod(0)
+    begun = torch.cat([(_codes(some[:, :kept]) * powers[:kept]).sum(1) for some in inputs.split(_SEARCHED)])
+    begun, place = (begun * powers[half]).sort()
+    _, counts = begun.unique_consecutive(return_counts=True)
+    alone = counts.repeat_interleave(counts) == 1
+    begun, place = begun[alone], place[alone]
+    if not len(place):
+        return []
+    searched = _searched(inputs)
+    sums = (_codes(searched) * powers).cumsum(1)
+    later = (sums[:, kept:] - sums[:, :half]) * powers[:half].flip(0)  # without the power of the step they begin at
+    nearest = torch.searchsorted(begun, later).clamp(max=len(place) - 1)
+    others = place[nearest]
+    hits = (begun[nearest] == later) & (others != _searched(torch.arange(len(inputs)))[:, None])
+    found = []
+    for row in hits.any(1).nonzero()[:, 0].tolist():
+        shift = int(hits[row].int().argmax())
+        if torch.equal(searched[row, shift + 1 :], inputs[others[row, shift], : -shift - 1]):
+            found.append(shift + 1)
+    return found
+
+
+def _codes(inputs: Tensor) -> Tensor:
+    """A whole number for each step, (B, T), the same for equal steps."""
+    numbers = inputs.double().view(torch.int64) if inputs.is_floating_point() else inputs.long()
+    if numbers.dim() == 2:
+        return numbers
+    return (numbers * torch.full((numbers.shape[2],), _BASE).cumprod(0)).sum(2)
 
 
 def _drawn(wanted: Tensor, ends: Tensor, per_step: bool, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
