@@ -179,6 +179,17 @@ def test_too_few_sequences(sequences: int) -> None:
     assert str(found).startswith("No length: too few sequences to tell")
 
 
+def test_few_long_sequences_can_be_cut() -> None:
+    """As the message of the whole says."""
+    x = noise(2, 3000)
+    y = x[..., 0].roll(5, 1)
+    whole = isornn.memory(x, y)
+    assert whole.reason == TOO_FEW
+    assert str(whole).endswith("Long sequences can be cut into more, which must not overlap.")
+    assert isornn.memory(x.reshape(60, 100, 1), y.reshape(60, 100)).needed == 6
+    assert "cut" not in str(isornn.memory(x[:, :40], x[:, 5, 0]))
+
+
 def test_still_growing_where_it_may_not_look_further() -> None:
     x = noise(120, 40)
     y = x[:, -30:, 0].sum(1)
@@ -224,8 +235,8 @@ def test_progress_goes_from_0_to_1() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch": torch.zeros(20, 10)}, "batch: shape .* whole numbers"),
-        ({"batch": torch.full((20, 10, 1), torch.nan)}, "batch: NaN"),
+        ({"batch": torch.zeros(20, 10)}, r"batch: shape .* whole numbers.*batch\[\.\.\., None\]"),
+        ({"batch": torch.full((20, 10, 1), torch.nan)}, "batch: NaN.*; fill in"),
         ({"batch": "text"}, "batch: str is not allowed"),
         (
             {"batch": torch.nested.nested_tensor([torch.zeros(9, 1)] * 20, layout=torch.jagged)},

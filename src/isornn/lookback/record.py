@@ -107,6 +107,8 @@ class Memory:
                 f"those of largest variance. Give fewer features, or a shorter longest length."
             )
         unread = "" if self.whole else " Earlier steps were not read; a larger `longest` reads them."
+        if self.reason == TOO_FEW and self.per_step:
+            unread += " Long sequences can be cut into more, which must not overlap."
         if self.detectable >= 1:
             return f" Even a target that is one of the inputs would not be found for sure.{unread}"
         where, least = "far back" if self.whole else "of these steps", share(self.detectable)

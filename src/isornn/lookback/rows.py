@@ -121,7 +121,9 @@ def _lengths(inputs: Tensor, lengths: Any) -> Tensor:
     symbols = inputs.dim() == 2 and not inputs.is_floating_point()
     if not (symbols or inputs.dim() == 3) or 0 in inputs.shape:
         allowed = "(sequences, steps, features), or (sequences, steps) of whole numbers, at least one of each"
-        raise DataError(f"batch: shape {tuple(inputs.shape)} of {inputs.dtype} is not allowed; it must be {allowed}")
+        one = "; one feature is batch[..., None]" if inputs.dim() == 2 and inputs.is_floating_point() else ""
+        found = f"{tuple(inputs.shape)} of {inputs.dtype}"
+        raise DataError(f"batch: shape {found} is not allowed; it must be {allowed}{one}")
     if lengths is None:
         return torch.full((len(inputs),), inputs.shape[1])
     ends = _as_tensor("lengths", lengths)
@@ -283,7 +285,10 @@ def _features(inputs: Tensor, inside: Tensor, sequence: Tensor, step: Tensor, ge
     """The inputs at ``step`` (n, T) of the rows' sequences, as features of mean 0 and variance 1 over all steps."""
     present = inputs[inside]
     if inputs.is_floating_point() and not present.isfinite().all():
-        raise DataError("batch: NaN or infinite inputs are not allowed within the sequences' lengths")
+        raise DataError(
+            "batch: NaN or infinite inputs are not allowed within the sequences' lengths; fill in what is missing, and "
+            "say where in a further feature"
+        )
     code = _symbol_codes(present, generator) if inputs.dim() == 2 else None
     sample = present[torch.randperm(len(present), generator=generator)[:_SAMPLE]]
     steps = step.shape[1]
