@@ -19,6 +19,7 @@ import torch
 import isornn.nn
 from dropped_interrupts import dropped_interrupt
 from isornn.records import write_record
+from isornn.tasks import Adding
 from isornn.training import ConfigurationError, State, building
 from isornn.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from isornn.training.metrics import read_metrics
@@ -45,6 +46,18 @@ def test_a_changed_byte_of_the_metrics_is_noticed(tmp_path: Path) -> None:
     file.write_bytes(data + b"begun")
     ran(configured(), tmp_path)
     assert [row["update"] for row in read_metrics(tmp_path)] == [4, 8, 12, 16]
+
+
+def test_a_run_does_not_go_on_with_other_data(stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with another --data, whose images have the same size."""
+    shutil.copytree(stopped, tmp_path / "run")
+    before = (tmp_path / "run" / "checkpoint.pt").read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(Adding, "source", "another", raising=False)
+        with pytest.raises(CheckpointError, match=r"checkpoint.pt: .* begun on .*generated.*, not on .*another"):
+            ran(configured(), tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == before
+    assert ran(configured(), tmp_path / "run").diverged is None
 
 
 def test_rows_are_read_where_no_checkpoint_was_reached(tmp_path: Path) -> None:

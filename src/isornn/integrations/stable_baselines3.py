@@ -24,9 +24,9 @@ class CriticalStart(BaseCallback):  # type: ignore[misc]
 
     Before training one rollout is collected with the policy as it is, and counts as environment steps; each layer is
     drawn for what it receives in it, as `isornn.init.critical_` does. Then the environments are reset and training
-    begins, with nothing of that rollout left in it. Nothing is set where steps were made before, or where a recurrent
-    layer looks trained, as of a loaded policy. Either way a line is printed where ``verbose`` is at least 1, and
-    numbers go to the model's logger.
+    begins, with nothing of that rollout left in it but the statistics of a ``VecNormalize``. Nothing is set where steps
+    were made before, or where a recurrent layer looks trained, as of a loaded policy. Either way a line is printed
+    where ``verbose`` is at least 1, and numbers go to the model's logger.
 
     Args:
         length: T from 2 to 1e6 to bridge; by default that of the rollout's longest episode.

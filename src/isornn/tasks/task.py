@@ -87,8 +87,13 @@ class Task(Dataset[Item]):
             raise TypeError(f"{self.name}: items are drawn without end")
         return self.size
 
+    @property
+    def described(self) -> str:
+        """Its name and its data's, as records have them."""
+        return f"{self.name}; {self.source}"
+
     def __repr__(self) -> str:
-        return f"<{self.name}; {self.source}; {'without end' if self.size is None else f'{self.size} items'}>"
+        return f"<{self.described}; {'without end' if self.size is None else f'{self.size} items'}>"
 
 
 class Stream(Dataset[Item]):

@@ -39,17 +39,19 @@ class Journal:
     seconds: float = 0.0
 
 
-def save_state(file: Path, run: str, state: State, plateau: Any, journal: Journal) -> None:
+def save_state(file: Path, run: str, data: str, state: State, plateau: Any, journal: Journal) -> None:
     """Write a checkpoint; the data's position is the number of updates, for batch k belongs to update k + 1.
 
     Args:
         run: the configuration's `course`.
+        data: as the task `described` it.
         plateau: the schedule that counts validations, if there is one.
     """
     save_checkpoint(
         file,
         {
             "run": run,
+            "data": data,
             "update": state.update,
             "model": state.model.state_dict(),
             "carried": getattr(state.model, "carried", None),
@@ -61,15 +63,18 @@ def save_state(file: Path, run: str, state: State, plateau: Any, journal: Journa
     )
 
 
-def load_state(file: Path, run: str, state: State, plateau: Any, device: torch.device) -> Journal:
+def load_state(file: Path, run: str, data: str, state: State, plateau: Any, device: torch.device) -> Journal:
     """Put ``state``, ``plateau`` and torch's generators where `save_state` found them.
 
     Raises:
-        CheckpointError: the file is damaged, another run's, or does not hold what `save_state` writes.
+        CheckpointError: the file is damaged, another run's or of other data, or does not hold what `save_state` writes.
     """
     kept = load_checkpoint(file)
     if kept.get("run") != run:
         raise CheckpointError(f"{file}: is of the run {kept.get('run')}, not of {run}")
+    if kept.get("data", data) != data:  # earlier versions did not say
+        begun = brief(kept["data"])
+        raise CheckpointError(f"{file}: the run was begun on {begun}, not on {data!r}; name another folder")
     try:
         return _put(kept, state, plateau, device)
     except Exception as error:  # a file that somebody made to fit its checksum may hold anything

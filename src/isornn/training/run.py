@@ -159,7 +159,7 @@ def _run(
         _claim(folder, configuration)
     plateau = schedule if isinstance(schedule, ReduceLROnPlateau) else None
     state = State(model, optimizer, None if plateau else schedule)
-    journal = _taken_up(configuration, folder, state, plateau, fabric)
+    journal = _taken_up(configuration, folder, problem, state, plateau, fabric)
     diverged = None
     with _metrics_log(folder, journal, state, fabric) as log:
         files = folder / WEIGHTS, folder / CHECKPOINT
@@ -183,7 +183,7 @@ def _run(
     test, failed = _tested(journal, problem.test, size, model, forward, fabric)
     record = RunRecord(
         configuration=configuration,
-        data=f"{problem.training.name}; {problem.training.source}",
+        data=problem.training.described,
         length=problem.length,
         baseline=problem.training.baseline,
         parameters=sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
@@ -226,13 +226,19 @@ def _tested(
 
 
 def _taken_up(
-    configuration: Configuration, folder: Path, state: State, plateau: ReduceLROnPlateau | None, fabric: Fabric
+    configuration: Configuration,
+    folder: Path,
+    problem: Problem,
+    state: State,
+    plateau: ReduceLROnPlateau | None,
+    fabric: Fabric,
 ) -> Journal:
     """The results of the run so far, with ``state`` and ``plateau`` where its last checkpoint has them."""
     checkpoint = folder / CHECKPOINT
     if not checkpoint.exists():
         return Journal()
-    journal = load_state(checkpoint, configuration.course, state, plateau, fabric.device)
+    data = problem.training.described
+    journal = load_state(checkpoint, configuration.course, data, state, plateau, fabric.device)
     if journal.best_weights is not None and fabric.is_global_zero:
         save_best(folder / WEIGHTS, configuration.hash, journal)
     return journal

@@ -90,7 +90,7 @@ class Validation:
             save_best(self.weights, self.configuration.hash, journal)
         journal.metrics_bytes, journal.metrics_sha256 = self.log.position, self.log.checksum
         journal.seconds, self._begun = self.seconds(), time.perf_counter()
-        save_state(self.checkpoint, self.configuration.course, state, self.plateau, journal)
+        save_state(self.checkpoint, self.configuration.course, self.task.described, state, self.plateau, journal)
 
     def _training(self, state: State) -> dict[str, float]:
         """Mean loss and largest gradient since the last validation, and the rate that they have led to."""
