@@ -27,8 +27,9 @@ from isornn.cells import (
     Values,
     Vanilla,
 )
-from isornn.theory import analyze
+from isornn.theory import analyze, critical
 from isornn.theory.population.engine import Effort, population_analysis
+from isornn.theory.population.renewal import Renewal
 from isornn.theory.population.response import Response, _response
 from isornn.theory.population.tangents import Curves
 from isornn.theory.population.units import Laws
@@ -388,3 +389,18 @@ def test_the_profile_has_the_errors_by_which_seeds_differ() -> None:
 
 def test_a_profile_by_quadrature_has_no_errors() -> None:
     assert not analyze(Spec(Vanilla(), {"h": Gate(0.5, 1.0)}), length=5).profile_stderr.any()
+
+
+def test_the_profile_of_long_lengths_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes most of the time of `critical` there."""
+    lengths: list[int] = []
+    computed = Renewal.profile
+
+    def counted(renewal: Renewal, length: int) -> torch.Tensor:
+        if len(renewal.displaced) > 1:  # each replicate left out in turn
+            lengths.append(length)
+        return computed(renewal, length)
+
+    monkeypatch.setattr(Renewal, "profile", counted)
+    assert critical(LSTM(), 20_000).analysis.reach.number() == pytest.approx(20_000, rel=0.1)
+    assert len(lengths) == len(set(lengths)) == 1

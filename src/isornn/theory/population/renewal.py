@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -209,15 +210,17 @@ def late_rate(curve: Tensor, start: float = 0.5, end: float = 1.0) -> Tensor:
     last = max(1, round(end * (curve.shape[-1] - 1)))
     first = min(round(start * (curve.shape[-1] - 1)), last - 1)
     part = curve[..., first : last + 1]
-    alive = part > _LEAST_RESPONSE
-    steps = torch.arange(part.shape[-1], dtype=curve.dtype).expand(part.shape)
-    points = torch.stack([steps, torch.where(alive, part, 1.0).log()])
-    half = part.shape[-1] // 2
-    counts, sums = alive.to(curve.dtype), torch.where(alive, points, 0.0)
-    (t_a, log_a), (t_b, log_b) = (
-        sums[..., some].sum(-1) / counts[..., some].sum(-1).clamp(min=1) for some in (slice(half), slice(-half, None))
-    )
-    seen = alive[..., :half].any(-1) & alive[..., -1]
+    steps, half = torch.arange(part.shape[-1], dtype=curve.dtype), part.shape[-1] // 2
+
+    def means(some: slice) -> tuple[Tensor, Tensor]:
+        """Of the steps and of the logarithm, one half at a time, for millions of steps take gigabytes."""
+        alive = part[..., some] > _LEAST_RESPONSE
+        count = alive.sum(-1).clamp(min=1)
+        logs = torch.where(alive, part[..., some], 1.0).log_()
+        return torch.where(alive, steps[some], 0.0).sum(-1) / count, logs.sum(-1) / count
+
+    (t_a, log_a), (t_b, log_b) = means(slice(half)), means(slice(-half, None))
+    seen = (part[..., :half] > _LEAST_RESPONSE).any(-1) & (part[..., -1] > _LEAST_RESPONSE)
     return torch.where(seen, ((log_b - log_a) / torch.where(seen, t_b - t_a, 1.0)).exp(), 0.0)
 
 
@@ -237,12 +240,12 @@ def first_fall(profile: Tensor) -> Tensor:
 
     Infinity where it is not reached within the profile; 0 where there is no response at step 1.
     """
+    later = profile[..., 1:].clamp(min=_LEAST_RESPONSE)
     start = profile[..., 1]
-    logs = (profile.clamp(min=_LEAST_RESPONSE).log() - start.clamp(min=_LEAST_RESPONSE).log()[..., None])[..., 1:]
-    below = logs <= -1.0
-    index = below.to(torch.int64).argmax(-1).clamp(min=1)
-    after = logs.gather(-1, index[..., None])[..., 0]
-    before = logs.gather(-1, index[..., None] - 1)[..., 0]
+    below = later <= later[..., :1] / math.e
+    index = below.to(torch.int8).argmax(-1).clamp(min=1)
+    near = later.gather(-1, torch.stack([index - 1, index], -1))
+    before, after = (near.log() - later[..., :1].log()).unbind(-1)
     crossing = index - 1 + (-1.0 - before) / torch.where(after < before, after - before, -1.0)
     reached = torch.where(below.any(-1), crossing.to(profile.dtype), torch.inf)
     return torch.where(start > 0, reached, 0.0)

@@ -139,12 +139,16 @@ def follow(
                 break
             last, steps = chi, min(2 * steps, max_steps)
     horizon = _horizon(laws, cohorts, steps, length, max_steps)
+    known: Tensor | None = None
     for count in range(1, min(max_cohorts, _MOST_STEPS // steps)):
-        if count.bit_count() == 1 and bool((_relative_error(laws, cohorts, horizon) <= tolerance).all()):
-            break
+        if count.bit_count() == 1:
+            error, known = _relative_error(laws, cohorts, horizon)
+            if bool((error <= tolerance).all()):
+                break
         cohorts.append(cohort())
         cohorts[-1].extend(steps)
-    return _response(laws, cohorts, batch_shape, steps, length, horizon, same, source_gates)
+        known = None
+    return _response(laws, cohorts, batch_shape, steps, length, horizon, same, source_gates, known)
 
 
 def _horizon(laws: Laws, cohorts: Sequence[Cohort], steps: int, length: int | None, max_steps: int) -> int:
@@ -200,18 +204,20 @@ def _enough(laws: Laws, renewal: Renewal, same: Tensor, steps: int, length: int 
     return bool((same | renewal.died[0]).all())
 
 
-def _relative_error(laws: Laws, cohorts: Sequence[Cohort], horizon: int) -> Tensor:
-    """Relative standard error ``(G,)`` of the reach and, where there is one rate, of ln chi: the larger."""
+def _relative_error(laws: Laws, cohorts: Sequence[Cohort], horizon: int) -> tuple[Tensor, Tensor]:
+    """Relative standard error ``(G,)`` of the reach and, where there is one rate, of ln chi: the larger. And the
+    profile that the reach was read from, up to the ``horizon`` where there is not one rate."""
     renewal = _renewal(laws, [c.curves() for c in cohorts]).of_classes()
     rates = torch.zeros(()) if laws.fixed else _rate(laws, renewal, horizon)
     shown = horizon if laws.fixed else renewal.displaced.shape[-1]
-    value, error = _jackknifed_reach(_reach(laws, renewal.profile(shown)[..., 0, :], rates))
+    profile = renewal.profile(shown)[..., 0, :]
+    value, error = _jackknifed_reach(_reach(laws, profile, rates))
     found = torch.where(value.isfinite() & error.isfinite(), error / value.clamp(min=1e-12), 0.0)
     if laws.fixed:
-        return found
+        return found, profile
     value, error = jackknife(rates.clamp(min=_TINY).log())
     # The reach rests on single steps of the profile besides, and is content with twice the error.
-    return torch.maximum(found / 2, error / value.abs().clamp(min=1e-12))
+    return torch.maximum(found / 2, error / value.abs().clamp(min=1e-12)), profile
 
 
 def _response(
@@ -223,10 +229,12 @@ def _response(
     horizon: int,
     resolved: Tensor,
     source_gates: Sequence[Sequence[str]],
+    known: Tensor | None = None,
 ) -> Response:
+    """Of all ``cohorts``, whose profile up to the ``horizon`` may be ``known``: of long lengths it takes most time."""
     renewal = _renewal(laws, [cohort.curves() for cohort in cohorts])
     if laws.fixed:
-        first = renewal.of_classes().profile(horizon)[..., 0, :]
+        first = renewal.of_classes().profile(horizon)[..., 0, :] if known is None else known
         rates = late_rate(first)
     else:
         rates = _rate(laws, renewal, horizon)
