@@ -32,3 +32,21 @@ def locked(folder: Path) -> Iterator[bool]:
         yield True
     finally:
         lock.release()
+
+
+def held(folder: Path) -> bool:
+    """Whether somebody has the lock of a run's folder, this thread too; the right to read the folder is enough.
+
+    Raises:
+        OSError: ``.lock`` may not be read, or the file system has no locks.
+    """
+    import fcntl  # which a system without flock does not have
+
+    try:
+        with (folder / LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

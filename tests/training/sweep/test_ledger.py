@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from isornn.records import write_record
 from isornn.training.lock import locked
@@ -63,3 +64,23 @@ def test_a_run_that_no_sweep_has_taken_is_running_while_its_folder_is_locked(tmp
     with worked_on(tmp_path):
         assert read_run(tmp_path).state == "running"
     assert read_run(tmp_path).state == "waiting"
+
+
+def test_the_state_of_a_run_is_read_without_the_right_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a colleague's sweep: with a lock that is opened for writing it was "Permission denied"."""
+    write_record(tmp_path / CONFIGURATION, {})
+
+    def opened_for_reading(path: Path, mode: str = "r", *others: object, **named: object) -> object:
+        assert mode in ("r", "rb")
+        return opened(path, mode, *others, **named)
+
+    opened = Path.open
+    with worked_on(tmp_path):
+        monkeypatch.setattr(Path, "open", opened_for_reading)
+        monkeypatch.setattr(FileLock, "acquire", _denied)
+        assert read_run(tmp_path).state == "running"
+    assert read_run(tmp_path).state == "waiting"
+
+
+def _denied(*_: object, **__: object) -> None:
+    raise PermissionError

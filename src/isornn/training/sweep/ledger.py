@@ -27,7 +27,7 @@ from typing import Any, Literal
 from isornn.cells.errors import brief
 from isornn.files import remove_begun
 from isornn.records import RecordError, read_table, write_record
-from isornn.training.lock import LOCK, locked
+from isornn.training.lock import held, locked
 from isornn.training.sweep.plan import Fields, SweepError
 
 Progress = Callable[[int, int], None]
@@ -100,8 +100,8 @@ def read_run(folder: Path) -> SweptRun:
     """
     configuration = _configuration(folder)
     noted = _noted(folder)
-    # In this order: the outcome is written before the lock falls.
-    running = not (folder / OUTCOME).exists() and _held_elsewhere(folder)
+    # In this order: the outcome is written before the lock falls. A run that no sweep has begun holds it too.
+    running = not (folder / OUTCOME).exists() and held(folder)
     if (folder / OUTCOME).exists():
         noted = _notes(folder / OUTCOME)
     state = noted.get("state", "running" if running else "waiting")
@@ -172,14 +172,6 @@ def give_up(folder: Path, reason: str) -> None:
     with locked(folder) as ours:
         if ours and not (folder / OUTCOME).exists():
             write_record(folder / OUTCOME, {**_noted(folder), "state": "failed", "reason": reason})
-
-
-def _held_elsewhere(folder: Path) -> bool:
-    """Whether a worker of some sweep has it, or a run that no sweep has begun: each holds the lock."""
-    if not (folder / LOCK).exists():
-        return False
-    with locked(folder) as ours:
-        return not ours
 
 
 def _noted(folder: Path) -> dict[str, Any]:
