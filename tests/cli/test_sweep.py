@@ -100,10 +100,15 @@ def test_single_runs_are_as_their_records_say(tmp_path: Path) -> None:
     damaged.mkdir()
     (damaged / "configuration.json").write_text("{}")
     (damaged / "record.json").write_text("")
+    edited = tmp_path / "runs" / "edited"
+    edited.mkdir()
+    (edited / "configuration.json").write_text('{"updates": "many"}')
     result = sweep("status", tmp_path / "runs")
     assert result.exit_code == 0, result.exception
-    assert "1 finished, 0 running, 2 failed, 1 waiting" in result.stdout
-    assert "record.json: not JSON" in " ".join(result.stdout.split())
+    assert "1 finished, 0 running, 3 failed, 1 waiting" in result.stdout
+    said = " ".join(result.stdout.split())
+    assert "record.json: not JSON" in said
+    assert "configuration.json: updates: 'many' is not allowed; it must be a whole number" in said
     assert "best so far: good, validation loss 0.5" in result.stdout
     assert "bad failed: diverged: update 3: the loss is NaN" in result.stdout
 

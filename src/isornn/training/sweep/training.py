@@ -104,10 +104,11 @@ def trainings_in(folder: Path) -> list[SweptRun]:
 
 
 def _as_recorded(run: SweptRun) -> SweptRun:
-    file, updates = run.folder / RECORD, int(run.configuration.get("updates", 0))
+    file = run.folder / RECORD
     if run.state != "waiting":
         return run
     try:
+        updates = int(read_table(run.folder / CONFIGURATION, {"updates": int}).get("updates", 0))
         if not file.exists():
             reached = read_metrics(run.folder)[-1:] if (run.folder / CHECKPOINT).exists() else []
             return replace(run, done=(int(reached[0]["update"]), updates)) if reached else run
