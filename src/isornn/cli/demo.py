@@ -12,7 +12,7 @@ import typer
 from isornn.cli.options import Length, whole
 from isornn.cli.progress import bars, is_tenth
 from isornn.cli.show import errors, print_table, say
-from isornn.formatting import with_error_of
+from isornn.formatting import with_error, with_error_of
 
 if TYPE_CHECKING:
     from isornn.experiments.demo_record import DemoResult
@@ -84,7 +84,7 @@ def _predict(starts: Iterable[str], inputs: int, length: int) -> dict[str, Analy
         for name in starts:
             status.update(f"theory of {name}")
             answers[name] = ask_start(name, LSTM(), DemoSettings.hidden, inputs, length, Input())
-            say(f"{name}: predicted reach {with_error_of(answers[name].reach.number())} of {length} steps")
+            say(f"{name}: predicted reach {with_error(answers[name].reach)} of {length} steps")
     return answers
 
 
@@ -108,11 +108,11 @@ def _print(result: DemoResult, predicted: dict[str, Analysis]) -> None:
     rows = [
         (
             run.start,
-            with_error_of(predicted[run.start].reach.number()),
-            with_error_of(predicted[run.start].chi.number()),
+            with_error(predicted[run.start].reach),
+            with_error(predicted[run.start].chi),
             f"{run.losses[-1]:.3f}",
             f"{run.seconds:.0f}",
-            f"{run.accuracy:.3f}",
+            with_error_of(run.accuracy, run.accuracy_error),
         )
         for run in result.runs
     ]

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
 import numpy as np
 import torch
@@ -166,8 +167,10 @@ def _train(
     training = batches(digits, *size, _generator(settings.seed, _TRAINING))
     train(state, training, settings.updates, clip=_CLIP, on_update=[after_update])
     noise = _generator(settings.seed, _TESTING)
-    accuracies = tuple(evaluate(model, held_out(digits, *size, noise))["accuracy"] for _ in range(settings.test_draws))
-    return DemoRun(start, tuple(losses), accuracies, time.perf_counter() - begun, initial)
+    tests = [evaluate(model, held_out(digits, *size, noise)) for _ in range(settings.test_draws)]
+    accuracies = tuple(test["accuracy"] for test in tests)
+    error = mean(test["accuracy_error"] for test in tests)
+    return DemoRun(start, tuple(losses), accuracies, time.perf_counter() - begun, initial, error)
 
 
 def _generator(seed: int, stream: int) -> torch.Generator:

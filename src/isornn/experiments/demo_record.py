@@ -47,6 +47,8 @@ class DemoRun:
         accuracies: share of test digits classified correctly, one for each draw of noise.
         seconds: training and testing.
         initial: digest of all weights before training, by which an outdated run is detected.
+        accuracy_error: standard error over digits of one draw's accuracy, the mean over draws: as these share the
+            digits, the most that the mean accuracy's is; ``None`` in records of earlier versions.
     """
 
     start: str
@@ -54,6 +56,7 @@ class DemoRun:
     accuracies: tuple[float, ...]
     seconds: float
     initial: str
+    accuracy_error: float | None = None
 
     @property
     def accuracy(self) -> float:
@@ -128,4 +131,5 @@ def _run(data: dict[str, Any]) -> DemoRun:
         accuracies=tuple(data["accuracies"]),
         seconds=data["seconds"],
         initial=data["initial"],
+        accuracy_error=data.get("accuracy_error"),
     )
