@@ -263,6 +263,30 @@ def test_an_error_of_the_step_in_eval_mode_does_not_end_the_fit(tmp_path, loader
     assert trainer.global_step == 2 and "step 0: no diagnosis: KeyError" in caplog.text
 
 
+def test_what_could_not_be_measured_is_not_tried_again_at_the_same_update(tmp_path, loader, caplog):
+    """As after each of several batches of one update, and at the end of the fit."""
+
+    class NoLoss(Network):
+        def training_step(self, batch, batch_idx):
+            loss = super().training_step(batch, batch_idx)
+            return loss if self.training else None
+
+    fitted(tmp_path, NoLoss(), loader, Diagnose(every=1), max_steps=1, accumulate_grad_batches=2)
+    assert [caplog.text.count(f"step {step}: no diagnosis") for step in (0, 1)] == [1, 1]
+
+
+def test_a_training_step_that_takes_batches_itself_is_refused_by_name(tmp_path, loader, caplog):
+    class Takes(Network):
+        def training_step(self, dataloader_iter):
+            (x, y), _, _ = next(dataloader_iter)
+            return (self(x) - y).square().mean()
+
+    with pytest.raises(ValueError, match=r"^training_step: dataloader_iter is not allowed; it must take a batch"):
+        fitted(tmp_path, Takes(), loader, CriticalStart(), max_steps=1)
+    assert fitted(tmp_path, Takes(), loader, Diagnose(), max_steps=1).global_step == 1
+    assert "no diagnosis: ValueError: training_step: dataloader_iter" in caplog.text
+
+
 def test_a_report_that_cannot_be_written_does_not_end_the_fit(tmp_path, loader, caplog):
     (tmp_path / "file").touch()
     written = Diagnose(tmp_path / "file")

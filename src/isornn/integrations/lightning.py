@@ -46,7 +46,8 @@ class CriticalStart(Callback):  # type: ignore[misc]
         generator: of the weights; torch's global one if ``None``.
 
     Raises:
-        SpecError, ModuleError, ValueError: at the first batch, as `isornn.init.critical_`.
+        SpecError, ModuleError, ValueError: at the first batch, as `isornn.init.critical_`; a ``training_step`` that
+            takes a ``dataloader_iter``.
     """
 
     def __init__(self, length: float | None = None, *, generator: torch.Generator | None = None) -> None:
@@ -107,7 +108,7 @@ class Diagnose(Reporting, Callback):  # type: ignore[misc]
     def _report(self, trainer: Any, pl_module: Any) -> None:
         assert self._reports is not None
         step = trainer.global_step
-        if step in self._reports.by_step:
+        if step in self._reports.tried:
             return
         target = _loss if pl_module.automatic_optimization else None
         numbers = self._reports.add(step, pl_module, self._run, target, write=trainer.is_global_zero)
@@ -178,7 +179,13 @@ def _training_step(trainer: Any, batch: Any, batch_idx: int) -> Callable[[Any], 
     """Runs the module's training step on a copy of the batch; returns what it returns."""
 
     def run(pl_module: Any) -> Any:
-        takes = inspect.signature(pl_module.training_step).parameters.values()
+        parameters = inspect.signature(pl_module.training_step).parameters
+        if "dataloader_iter" in parameters:
+            raise ValueError(
+                "training_step: dataloader_iter is not allowed; it must take a batch, so that the first one can be "
+                "measured: without the callback, isornn.init.critical_ and isornn.diagnose take any batch"
+            )
+        takes = parameters.values()
         both = len(takes) > 1 or any(one.kind is one.VAR_POSITIONAL for one in takes)
         arguments = (copied(batch), batch_idx) if both else (copied(batch),)
         with _without_effects(pl_module), trainer.precision_plugin.train_step_context():

@@ -62,6 +62,8 @@ class TrainingReports:
     def __init__(self, folder: Path, length: int | None) -> None:
         self.folder, self._length = folder, length
         self.by_step: dict[int, Report] = {}
+        self.tried: set[int] = set()
+        """Updates after which the model was diagnosed, or could not be."""
 
     def add(self, step: int, model: nn.Module, batch: Any, target: Target | None, *, write: bool) -> dict[str, float]:
         """Diagnose the model as it is after so many updates.
@@ -75,6 +77,7 @@ class TrainingReports:
         Returns:
             For loggers: the number of findings, of each kind, and xi of each layer where it is finite.
         """
+        self.tried.add(step)
         try:
             report = diagnose(model, batch, self._length, target, progress=lambda _: None)
         except Exception as error:  # as a model's own code may raise any in eval mode

@@ -141,7 +141,7 @@ class Diagnose(Reporting, _FirstBatch):
     def _report(self, state: Any, model: nn.Module) -> None:
         assert self._reports is not None
         step = state.global_step
-        if step in self._reports.by_step:
+        if step in self._reports.tried:
             return
         self._reports.add(step, model, self._run, self._target, write=state.is_world_process_zero)
         if step in self._reports.by_step:
