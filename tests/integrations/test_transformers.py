@@ -136,6 +136,13 @@ def test_reports_behind_a_start_are_of_it_and_no_more_than_asked_for(trained, ca
     assert written.reports[0].findings == () and hooks(model) == 0
 
 
+def test_a_model_that_the_trainer_compiles(trained):
+    """The hook that waits for the first batch is no part of what is compiled, and acts once."""
+    started, reported = CriticalStart(), Diagnose(every=2)
+    model = trained(Model(), started, reported, steps=4, torch_compile=True, torch_compile_backend="eager").model
+    assert started.start.left_alone is None and sorted(reported.reports) == [0, 2, 4] and hooks(model) == 0
+
+
 def test_a_resumed_monitor_counts_on(trained):
     trained(Model())
     watching = MonitorCallback(every=2)

@@ -37,8 +37,10 @@ class _FirstBatch(TrainerCallback):  # type: ignore[misc]
     def _wait(self, model: nn.Module, act: Callable[[Run], object]) -> None:
         """Call ``act`` ahead of that pass, with a function that repeats it."""
 
+        @torch.compiler.disable  # type: ignore[untyped-decorator]
         def before(_: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-            if not model.training or any(map(is_captured, model.modules())):  # a run that measures is no batch
+            # A compiled model goes on calling a hook that it was compiled with. A run that measures is no batch.
+            if self._waiting is None or not model.training or any(map(is_captured, model.modules())):
                 return
             self._wait_no_more()
             arguments = copied((positional, named))
