@@ -89,10 +89,12 @@ def test_overlapping_windows_are_refused(stride: int) -> None:
     assert isornn.memory(windows[::apart], ends[::apart]).needed is None
 
 
-@pytest.mark.parametrize("features", [1, 3])
-def test_overlapping_windows_are_refused_in_any_order(features: int) -> None:
+@pytest.mark.parametrize(
+    "series", [noise(1, 700, 1)[0], noise(1, 700, 3)[0], signs(1, 700)[0]], ids=["noise", "features", "signs"]
+)
+def test_overlapping_windows_are_refused_in_any_order(series: Tensor) -> None:
     """As a shuffling loader or a random split has them."""
-    series, slow = noise(1, 700, features)[0], torch.randn(730, generator=drawn(1)).unfold(0, 31, 1).mean(-1)
+    slow = torch.randn(730, generator=drawn(1)).unfold(0, 31, 1).mean(-1)
     some = torch.randperm(650, generator=drawn(2))[:300]
     windows = series.unfold(0, 50, 1).transpose(1, 2)
     with pytest.raises(DataError, match=r"overlap.*shuffled windows.*begin 50 steps apart"):
@@ -104,6 +106,17 @@ def test_symbols_that_are_alike_by_chance_are_no_windows(sequences: int, steps: 
     for seed in range(5):
         x = torch.randint(symbols, (sequences, steps), generator=drawn(seed))
         rows._check_apart(x)
+
+
+def test_copies_of_a_sequence_count_as_one() -> None:
+    """As a rare class that is there several times: a copy is not predicted by what was fitted to the other."""
+    x, y = noise(150, 40), torch.randn(150, generator=drawn(1))
+    twice = isornn.memory(x.repeat(2, 1, 1), y.repeat(2))
+    assert (twice.needed, twice.sequences, twice.rows) == (None, 150, 300)
+    assert isornn.memory(x.repeat(2, 1, 1), x[:, -6, 0].repeat(2)).needed == 6
+    few = torch.randint(2, (200, 6), generator=drawn())  # 64 different ones, alike by chance
+    found = isornn.memory(few, few[:, -3])
+    assert (found.needed, found.sequences) == (3, 200)
 
 
 def test_sequences_that_begin_or_stay_alike_are_no_windows() -> None:

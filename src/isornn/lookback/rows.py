@@ -24,6 +24,7 @@ _NUMBERS = 1 << 16  # of a row: features are projected on so many principal dire
 _SAMPLE = 20_000  # steps, from which the principal directions are estimated
 _TINY = torch.finfo(torch.float64).tiny
 _MOSTLY = 0.6  # of them; of random symbols, however many, chance makes at most 0.53 end as another begins
+_STIMULI = 50  # different sequences, up to which copies are repetitions of an experiment
 _SEARCHED = 1000  # sequences in which the beginnings of others are searched for
 _BASE = 0x2545F4914F6CDD1D  # of the polynomial that a stretch of steps is hashed by; odd, so that it has an inverse
 
@@ -40,7 +41,7 @@ class Rows:
         history: (n, T, D) float32; ``history[:, l]`` is the input l steps before the target's own step, standardised,
             0 before the sequence began.
         targets: (n, k) float64: standardised values, or indicators of classes.
-        groups: (n,) the sequence that each is of.
+        groups: (n,) the sequence that each is of; copies of one are the same.
         folds: (n,) from 0 to `FOLDS` - 1; a sequence is in one fold.
         score: what a score of predictions of these targets is.
         whole: whether the history goes back to the first step of every sequence.
@@ -97,8 +98,8 @@ def rows_of(
     lags = step[:, None] - torch.arange(steps)
     real = _features(inputs, inside, sequence, lags, generator)
     directions = real.shape[-1] if inputs.dim() == 3 and real.shape[-1] < inputs.shape[-1] else None
-    folds = _folds(sequence, generator)
-    return Rows(real, targets, sequence, folds, score, steps == before, per_step, directions)
+    groups = _copies(inputs, sequence)
+    return Rows(real, targets, groups, _folds(groups, generator), score, steps == before, per_step, directions)
 
 
 def _as_tensor(name: str, values: Any) -> Tensor:
@@ -214,9 +215,28 @@ def _shifts_to_others(inputs: Tensor) -> list[int]:
     return found
 
 
+def _copies(inputs: Tensor, sequence: Tensor) -> Tensor:
+    """The rows' sequences, with the first in the place of all that are equal to it.
+
+    Where some only begin alike they may be equal by chance, as those of few symbols, and are left apart. So are
+    repetitions of a few sequences, as of an experiment's stimuli.
+    """
+    present, place = sequence.unique(return_inverse=True)
+    steps = inputs.shape[1]
+    codes = _codes(inputs[present]) * torch.full((steps,), _BASE).cumprod(0)
+    whole, number = codes.sum(1).unique(return_inverse=True)
+    if steps == 1 or not _STIMULI < len(whole) < len(present):
+        return sequence
+    if len(codes[:, : -(-steps // 2)].sum(1).unique()) < len(whole):
+        return sequence
+    first = torch.full_like(whole, len(inputs)).scatter_reduce(0, number, present, "amin")
+    return first[number[place]]
+
+
 def _codes(inputs: Tensor) -> Tensor:
     """A whole number for each step, (B, T), the same for equal steps."""
     numbers = inputs.double().view(torch.int64) if inputs.is_floating_point() else inputs.long()
+    numbers = numbers ^ (numbers >> 32 & 0xFFFFFFFF)  # of whole numbers as floats the lower bits are 0
     if numbers.dim() == 2:
         return numbers
     return (numbers * torch.full((numbers.shape[2],), _BASE).cumprod(0)).sum(2)
