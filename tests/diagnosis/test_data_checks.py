@@ -1,6 +1,7 @@
 """Inputs that are not normalised: of the data, or what the model computes; and levels of sequences."""
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -147,7 +148,7 @@ def test_heavy_tails_are_named_with_their_size():
     found = of_data((2 * NOISE).exp() / 50)["heavy_tails"]
     assert "12.6 ± 3.3 times what is usual" in found.sentence and "asinh" in found.remedy
     assert "(bar: 5, by 2 errors over sequences)" in next(iter(found.evidence.values()))
-    namespace: dict[str, object] = {}
+    namespace: dict[str, Any] = {}
     exec(found.remedy, namespace)
     assert not of_data(namespace["compressed"]((2 * NOISE).exp(), (2 * NOISE).exp()))
 

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,8 +85,9 @@ def test_every_is_a_number_of_updates(every, shown):
 
 
 def test_a_log_that_is_no_function_is_refused_before_training():
+    wrong: Any = 3
     with pytest.raises(ValueError, match="log: 3 is not allowed; it must be a function or None"):
-        Monitor(nn.GRU(3, 8), log=3)
+        Monitor(nn.GRU(3, 8), log=wrong)
 
 
 def test_models_that_cannot_be_watched_are_refused():

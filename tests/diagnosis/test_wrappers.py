@@ -73,7 +73,7 @@ class CompiledMethod(Net):
 
 
 def compiled_attribute():
-    model = Net()
+    model: Any = Net()
     model.run, model.forward = torch.compile(model.forward, backend="eager"), lambda x: model.run(x)
     model(X)  # compiled before it is recorded
     return model

@@ -374,7 +374,12 @@ def test_sequences_of_one_step_need_a_length():
 def test_a_hook_that_waits_for_the_first_training_step_is_not_called():
     torch.manual_seed(0)
     model, calls = Loop(), list[bool]()
-    handle = model.register_forward_hook(lambda module, *_: calls.append(module.training) or handle.remove())
+
+    def once(module: nn.Module, *_: object) -> None:
+        calls.append(module.training)
+        handle.remove()
+
+    handle = model.register_forward_hook(once)
     critical_(model, batch=(offset_batch(), torch.zeros(12, 6)))
     assert calls and not any(calls) and handle.id in model._forward_hooks
 

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -70,7 +71,7 @@ def test_the_state_of_a_run_is_read_without_the_right_to_write(tmp_path: Path, m
     """As of a colleague's sweep: with a lock that is opened for writing it was "Permission denied"."""
     write_record(tmp_path / CONFIGURATION, {})
 
-    def opened_for_reading(path: Path, mode: str = "r", *others: object, **named: object) -> object:
+    def opened_for_reading(path: Path, mode: str = "r", *others: Any, **named: Any) -> Any:
         assert mode in ("r", "rb")
         return opened(path, mode, *others, **named)
 
