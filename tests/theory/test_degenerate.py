@@ -32,6 +32,7 @@ from isornn.cells.starts import preset
 from isornn.theory import analyze
 from isornn.theory.reasons import (
     FROZEN,
+    FROZEN_UNITS,
     IDENTITY,
     KEEPS_ANY,
     KEEPS_START,
@@ -426,4 +427,4 @@ def test_time_scales_of_any_size_have_answers() -> None:
     wide = BiasLaw("log_timescale", 1e-300, 1e300)
     assert float(wide.quantile(torch.tensor(0.75, dtype=torch.float64))) == pytest.approx(150 * math.log(10))
     record = answered(Spec(Minimal(), {"u": Gate(bias_law=wide)}, biases="fixed"))
-    assert record["undefined"]["fixed_point.mean"] == FROZEN
+    assert record["undefined"]["fixed_point.mean"] == FROZEN_UNITS

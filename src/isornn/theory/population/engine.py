@@ -313,7 +313,9 @@ class Population:
             if self._by_rounds and bool(left.any()):
                 rounds = _next(in_rounds[left], max(4 * rounds, SLOW_ROUNDS), MOST_ROUNDS)
             elif bool(left.any()):
-                steps = _next(in_steps[left] / _MIDDLE, 4 * found.steps, effort.settle_steps)
+                needed = in_steps[left] / _MIDDLE
+                within = needed[needed.isinf() | (needed <= effort.settle_steps)]  # others come too soon all the same
+                steps = max(steps, _next(within, 4 * found.steps, effort.settle_steps))
             if (rounds, steps) <= before:
                 return found, response if rough is response else respond(found), near
 

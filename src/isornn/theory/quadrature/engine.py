@@ -302,7 +302,7 @@ class QuadratureEngine:
         gated = bool(self.theory.A.gates)  # a factor that no gate opens or shuts is no memory
         frozen = ~exists & self._any(is_frozen(carry)) & gated
         return {
-            FROZEN_UNITS: frozen & ~self._all(self.theory.over_units(is_frozen(carry).double()) > 0.5),
+            FROZEN_UNITS: frozen & ~self._all(is_frozen(carry)),
             FROZEN: frozen,
             KEEPS_ANY: self._keeps_all & ~frozen,
             OSCILLATES: exists & self._unstable,
