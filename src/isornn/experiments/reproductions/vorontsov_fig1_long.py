@@ -53,7 +53,8 @@ TARGET = Target(
     claim="At T = 10,000 the copy task is learned later with margins above 0.001 than with 0.001, and not at all "
     "without a margin.",
     published="no numbers; curves",
-    choices="As vorontsov-fig1. At scale medium batches of 20 and one seed, for time. At scale small T = 60: what is "
+    choices="As vorontsov-fig1. At scale medium batches of 20 and one seed, for time; its 2000 updates end before any "
+    "margin has learned, with 0.001 alone below the loss without memory, by 3 %. At scale small T = 60: what is "
     "measured of long sequences is only how far powers of the trained matrices stretch a vector.",
     settings={
         "small": {
