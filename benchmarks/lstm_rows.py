@@ -14,7 +14,7 @@ from table import heading, median_seconds, show
 from isornn import Gate, Spec, analyze, isometric
 from isornn.cells import GRU, LSTM, Cell
 from isornn.cells.starts import start
-from isornn.theory.population.engine import population_analysis
+from isornn.theory.population.analysis import population_analysis
 
 
 def gate(weight_var: float, input_var: float, bias_var: float, bias_mean: float) -> Gate:

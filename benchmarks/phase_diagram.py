@@ -21,7 +21,8 @@ from table import heading, median_seconds, show
 from isornn import Gate, Spec
 from isornn.cells import LSTM
 from isornn.theory import PhaseDiagram, phase_diagram
-from isornn.theory.population.engine import Effort, population_analysis
+from isornn.theory.population.analysis import population_analysis
+from isornn.theory.population.engine import Effort
 from isornn.theory.population.units import Draws
 from isornn.theory.tied.following import follow_tied
 from isornn.theory.tied.moments import input_moments

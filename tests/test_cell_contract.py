@@ -34,7 +34,8 @@ from isornn.init import apply_, chrono_, critical_, spec_of, standard_, uniform_
 from isornn.nn import RNN
 from isornn.simulation import Simulation, simulate
 from isornn.theory.critical_points.costs import GateStatistics
-from isornn.theory.population.engine import Effort, population_analysis
+from isornn.theory.population.analysis import population_analysis
+from isornn.theory.population.engine import Effort
 from isornn.theory.quadrature.engine import QuadratureEngine
 from isornn.theory.quantity import Quantity
 from isornn.theory.records import Analysis

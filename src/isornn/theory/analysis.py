@@ -13,8 +13,9 @@ from isornn.cells.arguments import seeded, whole_number
 from isornn.cells.spec import check_spec
 from isornn.modes import usual_modes
 from isornn.theory.assumptions import unmet_assumption
+from isornn.theory.population.analysis import population_analysis
 from isornn.theory.population.drawn_parameters import with_drawn_parameters
-from isornn.theory.population.engine import Population, population_analysis
+from isornn.theory.population.engine import Population
 from isornn.theory.quadrature.affine import quadrature_refusal
 from isornn.theory.quadrature.engine import QuadratureEngine
 from isornn.theory.reasons import NOT_CONVERGED, TheoryMissing

@@ -17,7 +17,8 @@ from isornn.cells.spec import GATE_NUMBERS, INPUT_FIELDS, check_spec, is_number_
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.assumptions import unmet_assumption
-from isornn.theory.population.engine import Effort, population_analysis
+from isornn.theory.population.analysis import population_analysis
+from isornn.theory.population.engine import Effort
 from isornn.theory.quadrature.affine import quadrature_refusal
 from isornn.theory.quantity import Quantity
 from isornn.theory.reasons import NOT_ASKED

@@ -28,7 +28,8 @@ from isornn.cells import (
     Vanilla,
 )
 from isornn.theory import analyze, critical
-from isornn.theory.population.engine import Effort, population_analysis
+from isornn.theory.population.analysis import population_analysis
+from isornn.theory.population.engine import Effort
 from isornn.theory.population.renewal import Renewal
 from isornn.theory.population.response import Response, _response
 from isornn.theory.population.tangents import Curves

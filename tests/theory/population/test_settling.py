@@ -21,7 +21,7 @@ from isornn.cells import (
 )
 from isornn.simulation import simulate
 from isornn.theory import analyze
-from isornn.theory.population.engine import population_analysis
+from isornn.theory.population.analysis import population_analysis
 from isornn.theory.population.settling import controlled
 from populations import FORGETS, LSTM_SLOW, close, population, spread
 

@@ -20,7 +20,8 @@ from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.inputs import centred, reads_memory
 from isornn.theory.matrix_law import fourth_cumulant
-from isornn.theory.population.engine import Effort, Population, Stationary, population_analysis
+from isornn.theory.population.analysis import population_analysis
+from isornn.theory.population.engine import Effort, Population, Stationary
 from isornn.theory.population.jacobian import formed_from, linearise
 from isornn.theory.population.units import draw_gates, next_inputs, variates
 from isornn.theory.quadrature.affine import BiasNodes, bias_nodes

@@ -34,7 +34,7 @@ from isornn.theory.critical_points.rule import (
     solve,
 )
 from isornn.theory.inputs import centred, memory_limits
-from isornn.theory.population.engine import population_analysis
+from isornn.theory.population.analysis import population_analysis
 from isornn.theory.quadrature.affine import bias_nodes
 from isornn.theory.quantity import Quantity
 from isornn.theory.reasons import TheoryMissing

@@ -18,7 +18,8 @@ from isornn.theory.analysis import analyze
 from isornn.theory.depth.driven_layer import DrivenLayer, gives_state
 from isornn.theory.depth.input_law import InputLaw, Numbers, Shift, mapped, widened
 from isornn.theory.depth.stack import NO_INPUT_LAW
-from isornn.theory.population.engine import Effort, population_analysis
+from isornn.theory.population.analysis import population_analysis
+from isornn.theory.population.engine import Effort
 from isornn.theory.population.settling import Moments
 from isornn.theory.quantity import Quantity
 from isornn.theory.reasons import NO_SPREAD, NOT_CONVERGED
