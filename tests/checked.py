@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from scipy.integrate import quad
 
-from isornn.cells import Cell, ChoGRU, Gate, Peephole, Reads, Spec, Values
+from isornn.cells import Cell, ChoGRU, Gate, Minimal, Peephole, Reads, Spec, Values
 from isornn.simulation import simulate
 
 Row = tuple[float, float, float, float]
@@ -20,6 +23,7 @@ def law(**gates: Row) -> dict[str, Gate]:
 
 PEEPHOLE = Spec(Peephole(), law(i=(2, 0.5, 0, 0.5), f=(4, 1, 0.1, 2), g=(3, 0.5, 0, 0)))
 CHO = Spec(ChoGRU(), law(z=(3, 1, 0, 1), r=(2, 0.5, 0.1, 0.5), n=(4, 0.5, 0, 0)))
+CHEN = (Spec(Minimal(), law(u=(6, 1, 0, 0))), Spec(Minimal(), law(u=(3, 2, 0.5, 1))))
 
 
 @dataclass(frozen=True)
@@ -51,3 +55,12 @@ def squared_singular_values(spec: Spec, width: int, warmup: int, networks: int =
     )
     assert run.spectrum is not None
     return run.spectrum.singular_values.square().flatten().sort()[0]
+
+
+def normal_mean(function: Callable[[float], float], mean: float, std: float) -> float:
+    """Of ``function`` of a normal variable, by adaptive quadrature."""
+
+    def integrand(z: float) -> float:
+        return function(mean + std * z) * math.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+
+    return float(quad(integrand, -10, 10, epsabs=1e-13, epsrel=1e-12, limit=200)[0])
