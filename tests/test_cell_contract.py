@@ -24,8 +24,9 @@ from typer.testing import CliRunner
 
 import isornn
 from isornn.cells import CELLS, FURTHER_CELLS, Cell, Gate, ParameterLaw, Reads, Spec, SpecError, Values
+from isornn.cells.graph_values import at_start
 from isornn.cells.openings import retention_signs, set_by
-from isornn.cells.roles import at_start, roles_of
+from isornn.cells.roles import roles_of
 from isornn.cells.starts import start
 from isornn.cells.structure import NotPolynomial
 from isornn.cells.trace import graph_of

@@ -26,8 +26,9 @@ from isornn.cells import (
 )
 from isornn.cells.errors import CellError
 from isornn.cells.graph import Leaf
+from isornn.cells.graph_values import at_start
 from isornn.cells.openings import bias_of, refusal, retention_signs, set_by, write_signs
-from isornn.cells.roles import at_start, roles_of
+from isornn.cells.roles import roles_of
 from isornn.cells.starts import start
 from retaining_cells import Exponential, Normalised, Refined, Spelled, TwoMemories
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from isornn.cells.cell import Cell
 from isornn.cells.graph import CellGraph, Leaf, evaluate
-from isornn.cells.roles import start_of
+from isornn.cells.graph_values import start_of
 from isornn.cells.trace import graph_of
 
 _SAMPLES, _STEPS, _STEEPEST, _HALVINGS = 8, 8, 16, 40

@@ -13,7 +13,8 @@ from isornn.cells.activations import hard_sigmoid
 from isornn.cells.bias_laws import BiasLaw
 from isornn.cells.cell import Cell, spread_parameters
 from isornn.cells.errors import SpecError
-from isornn.cells.roles import RetainedState, at_start, roles_of
+from isornn.cells.graph_values import at_start
+from isornn.cells.roles import RetainedState, roles_of
 from isornn.cells.trace import graph_of
 
 FARTHEST = 60.0  # of biases that are searched: there a logistic gate is shut to 1e-26

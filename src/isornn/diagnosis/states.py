@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from isornn.cells.graph import INPUT, Leaf
-from isornn.cells.roles import LeafValues, RetainedState, roles_of
+from isornn.cells.graph_values import LeafValues
+from isornn.cells.roles import RetainedState, roles_of
 from isornn.diagnosis.facts import GateActivity, InputFacts, Memory, StateMoments
 from isornn.diagnosis.json_record import single, thinned
 from isornn.diagnosis.replay import CHUNK, Replay, spans

@@ -32,8 +32,9 @@ from isornn.cells import (
 )
 from isornn.cells.bias_laws import BiasLaw, bias_law_from_json
 from isornn.cells.catalogue import FURTHER_CELLS
+from isornn.cells.graph_values import at_start
 from isornn.cells.openings import refusal
-from isornn.cells.roles import at_start, roles_of
+from isornn.cells.roles import roles_of
 from isornn.cli.ask import started
 from isornn.diagnosis import Finding, fix_
 from isornn.diagnosis.fixes import Fix, redraw_

@@ -14,7 +14,8 @@ from torch.quasirandom import SobolEngine
 from isornn.cells import Cell, Input, Spec, SpecError
 from isornn.cells.arguments import SEED, check_generator, seeded
 from isornn.cells.catalogue import in_catalogue
-from isornn.cells.roles import RetainedState, at_start, roles_of
+from isornn.cells.graph_values import at_start
+from isornn.cells.roles import RetainedState, roles_of
 from isornn.cells.structure import NotPolynomial
 from isornn.formatting import with_error_of
 from isornn.modes import usual_modes
