@@ -30,8 +30,8 @@ from torch import Tensor
 
 from isornn import Gate, Spec, analyze, simulate, spectrum
 from isornn.cells import Minimal, Vanilla
+from isornn.cells.laws import Ensemble
 from isornn.cells.random_specs import random_spec
-from isornn.cells.spec import Ensemble
 from isornn.files import replacing
 
 ENSEMBLES: tuple[Ensemble, ...] = ("orthogonal", 0.1, 1.0, 0.5, "orthogonal")

@@ -8,7 +8,7 @@ import torch
 
 from checked import CHO, law
 from isornn.cells import LSTM, Gate, Minimal, Spec, Vanilla
-from isornn.cells.spec import Ensemble
+from isornn.cells.laws import Ensemble
 from isornn.nn import draws
 from isornn.simulation import simulate
 from isornn.theory import TheoryMissing, analyze

@@ -1,5 +1,6 @@
 """Recurrent cells, each defined by one step, and the hyper-parameters of their random initialisation."""
 
+from isornn.cells.bias_laws import BiasLaw
 from isornn.cells.catalogue import CELLS, FURTHER_CELLS, cell_named, full_name, with_options
 from isornn.cells.cell import (
     Cell,
@@ -13,9 +14,10 @@ from isornn.cells.cell import (
 )
 from isornn.cells.errors import CellError, OptionError, SpecError
 from isornn.cells.gru import GRU, ChoGRU
+from isornn.cells.laws import Gate, Input
 from isornn.cells.lstm import LSTM, CoupledLSTM, GersLSTM, Peephole
 from isornn.cells.minimal import Minimal
-from isornn.cells.spec import BiasLaw, Gate, Input, Spec
+from isornn.cells.spec import Spec
 from isornn.cells.type_rules import Typing, typing_of
 from isornn.cells.typed import SCRN, TGRU, TLSTM, TMR, TRNN
 from isornn.cells.vanilla import Vanilla

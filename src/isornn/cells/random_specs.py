@@ -7,8 +7,9 @@ import math
 import torch
 
 from isornn.cells.cell import Cell, Reads
+from isornn.cells.laws import Gate, Input
 from isornn.cells.roles import roles_of
-from isornn.cells.spec import Gate, Input, Spec
+from isornn.cells.spec import Spec
 
 
 def random_spec(cell: Cell, generator: torch.Generator) -> Spec:

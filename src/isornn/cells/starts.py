@@ -12,9 +12,10 @@ from isornn.cells.arguments import whole_number
 from isornn.cells.bias_laws import BiasLaw
 from isornn.cells.cell import Cell, ParameterLaw
 from isornn.cells.errors import SpecError, suggested
+from isornn.cells.laws import Gate, Input
 from isornn.cells.lstm import LSTM, Peephole
 from isornn.cells.openings import modulating_signs, refusal, retention_signs, write_signs
-from isornn.cells.spec import Gate, Input, Spec
+from isornn.cells.spec import Spec
 
 TEXTBOOK = ("torch", "standard", "orthogonal", "glorot", "identity", "chrono", "uniform_gate")
 IN_USE = ("stacked_orthogonal", "forget_bias_3", "forget_bias_3_to_6", "doubled_chrono")

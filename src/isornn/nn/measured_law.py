@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import BiasLaw, Gate, ParameterLaw
-from isornn.cells.spec import Ensemble
+from isornn.cells.laws import Ensemble
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer
 from isornn.nn.layout import GateTensors
 

@@ -18,7 +18,7 @@ from math import comb
 import torch
 from torch import Tensor
 
-from isornn.cells.spec import Ensemble
+from isornn.cells.laws import Ensemble
 from isornn.theory.reasons import IDENTITY, TheoryMissing
 
 _FAR = 1e4  # where 1/zeta is small enough for three terms

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from isornn.cells import Spec, SpecError
 from isornn.cells.arguments import whole_number
-from isornn.cells.spec import GATE_NUMBERS, INPUT_FIELDS, check_spec, is_number_path
+from isornn.cells.laws import GATE_NUMBERS, INPUT_FIELDS
+from isornn.cells.spec import check_spec, is_number_path
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.assumptions import unmet_assumption

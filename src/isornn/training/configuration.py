@@ -11,7 +11,7 @@ from typing import Any
 
 from isornn.cells import CELLS, FURTHER_CELLS, Cell, OptionError, Spec, SpecError, cell_named
 from isornn.cells.catalogue import OF_TORCH, kind_named, without_options
-from isornn.cells.spec import listed
+from isornn.cells.spec_json import listed
 from isornn.cells.starts import PRESETS, TIMED
 from isornn.cells.starts import STARTS as NAMED_STARTS
 from isornn.training.fields import (

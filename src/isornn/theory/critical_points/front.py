@@ -15,7 +15,8 @@ from torch.quasirandom import SobolEngine
 from isornn.cells import Spec, SpecError
 from isornn.cells.arguments import seeded, whole_number
 from isornn.cells.bias_laws import WITH_ENDS
-from isornn.cells.spec import GATE_NUMBERS, INPUT_FIELDS, check_spec, is_number_path
+from isornn.cells.laws import GATE_NUMBERS, INPUT_FIELDS
+from isornn.cells.spec import check_spec, is_number_path
 from isornn.modes import usual_modes
 from isornn.theory.critical_points.costs import COSTS, costs
 from isornn.theory.quantity import Quantity

@@ -11,7 +11,8 @@ import torch
 
 from isornn.cells import Input, Spec
 from isornn.cells.errors import SpecError
-from isornn.cells.spec import INPUT_FIELDS, check_spec
+from isornn.cells.laws import INPUT_FIELDS
+from isornn.cells.spec import check_spec
 from isornn.theory.assumptions import check_assumptions
 from isornn.theory.quantity import Quantity
 from isornn.theory.records import Analysis

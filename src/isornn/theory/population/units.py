@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from isornn.cells import BiasLaw, Cell, Spec, Values, initial_parameters
+from isornn.cells.laws import Ensemble
 from isornn.cells.openings import bias_of
-from isornn.cells.spec import Ensemble
 from isornn.cells.trace import graph_of
 from isornn.theory.assumptions import check_assumptions
 from isornn.theory.inputs import centred

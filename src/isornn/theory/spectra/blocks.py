@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from isornn.cells import Spec, Values
-from isornn.cells.spec import Ensemble
+from isornn.cells.laws import Ensemble
 from isornn.theory.matrix_law import margin_of
 from isornn.theory.population.engine import Population, Stationary
 from isornn.theory.population.jacobian import linearise, linearise_read
