@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq
 from torch import Tensor
 
 from checked import law
@@ -38,10 +40,10 @@ from isornn.nn.step import step
 from isornn.theory import Bidirectional, TheoryMissing, analyze_stack
 from isornn.theory.depth.analysis import tied_stack
 from isornn.theory.depth.input_law import InputLaw
-from isornn.theory.depth.layerwise import output_law, solved
+from isornn.theory.depth.layerwise import external_input, output_law, solved
 from isornn.theory.depth.stack import NO_INPUT_LAW, checked
 from isornn.theory.quantity import Quantity
-from isornn.theory.reasons import IDENTITY, NOT_CONVERGED, NOT_POINTWISE
+from isornn.theory.reasons import IDENTITY, NOT_CONVERGED, NOT_POINTWISE, PAIR_TOO_SOON
 
 VANILLA = Spec(Vanilla(), law(h=(2, 0.5, 0.1, 0.2)))
 CHO = Spec(ChoGRU(), law(z=(3, 1, 0, 1), r=(2, 0.5, 0.1, 0.5), n=(4, 0.5, 0, 0)))
@@ -167,6 +169,45 @@ def test_what_is_not_known_of_the_input_shows_in_every_number() -> None:
     above = output_law([found])
     assert float(above.variance_error) == pytest.approx(0.8 / 0.5 * 0.01)
     assert float(above.correlation_error) == pytest.approx(0.02, rel=1e-6)
+
+
+def weak_writer(weight_var: float) -> Spec:
+    """A peephole LSTM with f = sigma(2), i = sigma(-4) and o = 1/2 fixed, so that its output is c/2 to 1e-4."""
+    gates = {"i": Gate(bias_mean=-4.0), "f": Gate(bias_mean=2.0), "g": Gate(weight_var, 0.02), "o": Gate()}
+    return Spec(Peephole(), gates)
+
+
+def weak_writers_copies(weight_var: float) -> float:
+    """The C* < 1 of `weak_writer`, where Q = i^2 E[tanh^2] / (1 - f^2) and E[c_a c_b] likewise, on a grid."""
+    grid = np.linspace(-7, 7, 401)
+    density = np.exp(-(grid**2) / 2) / np.exp(-(grid**2) / 2).sum()
+    write, keep = 1 / (1 + np.exp(4.0)), 1 / (1 + np.exp(-2.0))
+
+    def fed(variance: float, correlation: float) -> float:
+        first = grid * variance**0.5
+        second = correlation * first[:, None] + (1 - correlation**2) ** 0.5 * first
+        return float(write**2 / (1 - keep**2) * density @ (np.tanh(first) * (np.tanh(second) @ density)))
+
+    q = brentq(lambda q: fed(weight_var * q + 0.02, 1.0) - q, 1e-6, 0.1)
+    variance = weight_var * q + 0.02
+    return float(brentq(lambda c: fed(variance, 1 - weight_var * q * (1 - c) / variance) / q - c, 0.0, 0.999))
+
+
+def test_the_copies_of_an_output_have_approached_each_other() -> None:
+    """At xi = 129 steps, with chi_1 = 1.0099: ended when block means agreed, it was .26 +- .016 for .609."""
+    spec = weak_writer(1236.0)
+    found = solved(spec, external_input(spec), 5, torch.Generator().manual_seed(1)).output["correlation"]
+    assert 0 < found.error() < 0.03
+    assert found.number() == pytest.approx(weak_writers_copies(1236.0), abs=3 * found.error())
+
+
+def test_where_copies_approach_too_slowly_nothing_is_said_above() -> None:
+    answer = analyze_stack([weak_writer(1075.0), VANILLA], length=5)
+    ((below,), (above,)) = answer.layers
+    assert below.fixed_point.correlation.number() < 0.999
+    assert above.chi.reason() == NO_INPUT_LAW
+    assert answer.reach.reason() == PAIR_TOO_SOON
+    assert bool(answer.forward.profile.value.isnan().all())
 
 
 def test_errors_of_a_sampled_layer_reach_the_one_above() -> None:

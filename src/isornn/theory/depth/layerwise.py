@@ -22,7 +22,7 @@ from isornn.theory.population.analysis import population_analysis
 from isornn.theory.population.engine import Effort
 from isornn.theory.population.settling import Moments
 from isornn.theory.quantity import Quantity
-from isornn.theory.reasons import NO_SPREAD, NOT_CONVERGED
+from isornn.theory.reasons import NO_SPREAD, NOT_CONVERGED, PAIR_TOO_SOON
 from isornn.theory.records import Analysis
 
 # At shifted inputs: finite differences need less of a population than the numbers themselves.
@@ -140,9 +140,10 @@ def _numbers(analysis: Analysis, driven: DrivenLayer) -> dict[str, Quantity]:
     if gives_state(analysis.spec.cell):
         return numbers
     moments: Moments = driven.output()
-    missing: dict[str, Tensor | bool] = {NOT_CONVERGED: ~(analysis.fixed_point.converged & driven.converged)}
+    of_one: dict[str, Tensor | bool] = {NOT_CONVERGED: ~(analysis.fixed_point.converged & driven.converged)}
+    of_pair = of_one | {NO_SPREAD: ~moments.correlation_defined} | driven.missing
     for name in _POINT:
-        reasons = missing | ({NO_SPREAD: ~moments.correlation_defined} if name == "correlation" else {})
+        reasons = of_pair if name == "correlation" else of_one
         numbers["output." + name] = Quantity.of(getattr(moments, name), moments.stderr[name], reasons)
     return numbers
 
@@ -155,8 +156,10 @@ def _near(spec: Spec, engine: str, generator: torch.Generator) -> Analysis:
 
 
 def _together(analysis: Analysis) -> Tensor:
+    """Where two copies end together, or where nothing is known of them."""
     correlation = analysis.fixed_point.correlation
-    return ~(correlation.defined & (correlation.value < 1))
+    too_slow = dict(correlation.reasons).get(PAIR_TOO_SOON, torch.zeros_like(correlation.defined))
+    return ~too_slow & ~(correlation.defined & (correlation.value < 1))
 
 
 def _without(quantity: Quantity, where: Tensor) -> Quantity:
