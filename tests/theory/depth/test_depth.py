@@ -221,6 +221,9 @@ def test_errors_of_a_sampled_layer_reach_the_one_above() -> None:
     ]
     low, high = (answer.fixed_point.second_moment.number() for answer in beside)
     assert upper.fixed_point.second_moment.error() == pytest.approx((high - low) / 2, rel=0.05)
+    of_profile = (beside[1].profile[:6] - beside[0].profile[:6]).abs() / 2
+    torch.testing.assert_close(upper.profile_stderr, of_profile, rtol=0.1, atol=1e-9)
+    torch.testing.assert_close(upper.state_profiles_stderr["h"], of_profile, rtol=0.1, atol=1e-9)
 
 
 # -- networks ---------------------------------------------------------------------------------------------------------
@@ -323,6 +326,7 @@ def test_above_a_layer_without_a_fixed_point_nothing_is_known() -> None:
     ((below,), (above,)) = answer.layers
     assert below.fixed_point.second_moment.reason() == NOT_CONVERGED
     assert above.fixed_point.second_moment.reason() == NO_INPUT_LAW == above.chi.reason()
+    assert bool(above.profile.isnan().all()) and bool(above.state_profiles["h"].isnan().all())
     assert answer.xi.reason() == answer.reach.reason() == NOT_CONVERGED
     json.dumps(answer.to_json(), allow_nan=False)
 

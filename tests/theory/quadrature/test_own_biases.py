@@ -210,3 +210,11 @@ def test_units_with_rare_biases_of_three_gates_count() -> None:
     exact = brentq(lambda q: second_moment(q) - q, 1.0, 20.0)
     assert found.error() < 0.02 * exact
     assert found.number() == pytest.approx(exact, abs=3 * found.error())
+
+
+def test_profiles_of_sampled_units_have_the_errors_by_which_scrambles_differ() -> None:
+    gates = {name: Gate(1.0, 1.0, bias_mean=float(name == "f"), bias_var=2.25) for name in "ifg"}
+    found = analyze(Spec(Peephole(), gates, biases="fixed"), length=20)
+    errors = found.profile_stderr[1:] / found.profile[1:]
+    assert bool((errors > 1e-4).all() and (errors < 0.1).all())
+    assert bool((found.state_profiles_stderr["c"] == found.profile_stderr).all())

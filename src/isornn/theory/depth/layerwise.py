@@ -16,7 +16,7 @@ from isornn.cells import Spec
 from isornn.cells.spec import LARGEST
 from isornn.theory.analysis import analyze
 from isornn.theory.depth.driven_layer import DrivenLayer, gives_state
-from isornn.theory.depth.input_law import InputLaw, Numbers, Shift, mapped, widened
+from isornn.theory.depth.input_law import InputLaw, Numbers, Shift, mapped, widened, with_curves
 from isornn.theory.depth.stack import NO_INPUT_LAW
 from isornn.theory.population.analysis import population_analysis
 from isornn.theory.population.engine import Effort
@@ -54,16 +54,18 @@ def solved(spec: Spec, law: InputLaw, length: int, generator: torch.Generator) -
     numbers = _numbers(analysis, driven)
     nearby = []
     shifted: list[tuple[Shift, Numbers]] = []
+    analyses: list[tuple[Shift, Analysis]] = []
     for shift in law.shifts():
-        near = _near(shift.applied_to(spec), analysis.engine, generator)
+        near = _near(shift.applied_to(spec), analysis.engine, length, generator)
         opened = DrivenLayer(near.spec, _together(near), generator=generator, units=_FEW_UNITS)
         nearby.append((shift, opened))
         shifted.append((shift, _numbers(near, opened)))
+        analyses.append((shift, near))
     sure = widened(numbers, shifted)
     known = {name: _without(quantity, ~law.known) for name, quantity in sure.items()}
     point = "fixed_point." if gives_state(spec.cell) else "output."
     return Solved(
-        analysis=mapped(analysis, lambda name, _: known[name]),
+        analysis=with_curves(mapped(analysis, lambda name, _: known[name]), analyses, law.known),
         output={name: known[point + name] for name in _POINT},
         driven=driven,
         nearby=tuple(nearby),
@@ -148,11 +150,11 @@ def _numbers(analysis: Analysis, driven: DrivenLayer) -> dict[str, Quantity]:
     return numbers
 
 
-def _near(spec: Spec, engine: str, generator: torch.Generator) -> Analysis:
+def _near(spec: Spec, engine: str, length: int, generator: torch.Generator) -> Analysis:
     """The analysis at shifted inputs, with what suffices there."""
     if engine == "quadrature":
-        return analyze(spec, length=1, generator=generator)
-    return population_analysis(spec, 1, generator=generator, units=_FEW_UNITS, effort=_LITTLE)
+        return analyze(spec, length=length, generator=generator)
+    return population_analysis(spec, length, generator=generator, units=_FEW_UNITS, effort=_LITTLE)
 
 
 def _together(analysis: Analysis) -> Tensor:
