@@ -39,6 +39,7 @@ _MOST_NODES = 8000  # of a product rule
 _ROUNDING = 1e-16
 _WIDTH, _FINEST = 8.5, 0.125  # of a normal variate: the range of nodes and their step
 _MOST_OF_HERMITE = 28
+_WIDE = 1.0  # standard deviation of biases beyond which drawn units miss those on which moments rest
 # the ends of a law of uniform variates matter most: that is where the slow units are; a capped law bends at SPREAD
 _EDGES = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, SPREAD, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 1.0)
 
@@ -140,9 +141,10 @@ def _product_rule(rules: Sequence[Rule]) -> tuple[list[Tensor], Tensor]:
 
 
 def _widest(kept: Sequence[str], retain: Mapping[str, int], bias_var: Mapping[str, Tensor]) -> int | None:
-    """The place of the retaining gate whose biases are widest."""
-    spreads = {place: float(bias_var[gate].detach().max()) for place, gate in enumerate(kept) if gate in retain}
-    return max(spreads, key=spreads.__getitem__) if spreads else None
+    """The place of the retaining gate whose biases are widest, if so wide that moments rest on rare units."""
+    spreads = {place: float(bias_var[gate].detach().max()) ** 0.5 for place, gate in enumerate(kept) if gate in retain}
+    widest = max(spreads, key=spreads.__getitem__) if spreads else None
+    return widest if widest is not None and spreads[widest] > _WIDE else None
 
 
 def _sobol(uniform: int, normal: int, widest: int | None) -> tuple[list[Tensor], Tensor]:
