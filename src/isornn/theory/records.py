@@ -143,6 +143,7 @@ class Analysis:
             displaced at step 0 in each unit by a small variance, taken as 1; what is formed from it moves along.
         profile_stderr: its standard errors, in the same shape; 0 where the engine is deterministic.
         state_profiles: the same for every state of the cell, E[ds_a ds_b].
+        state_profiles_stderr: its standard errors, likewise by state.
         tied: networks with one draw of weights, where that was asked for and there is a theory.
 
     >>> from isornn.cells import Gate, Minimal
@@ -164,6 +165,7 @@ class Analysis:
     profile: Tensor
     profile_stderr: Tensor
     state_profiles: Mapping[str, Tensor]
+    state_profiles_stderr: Mapping[str, Tensor]
     tied: Tied | None = None
 
     @staticmethod
@@ -178,8 +180,9 @@ class Analysis:
         jacobian: JacobianMoments,
         moment_rate: Quantity,
         profile: Tensor,
+        profile_stderr: Tensor,
         state_profiles: Mapping[str, Tensor],
-        profile_stderr: Tensor | None = None,
+        state_profiles_stderr: Mapping[str, Tensor],
     ) -> Analysis:
         """What every engine builds its answer with: the time scales follow from the rates.
 
@@ -197,8 +200,9 @@ class Analysis:
             jacobian=jacobian,
             xi_q=time_scale(moment_rate),
             profile=profile,
-            profile_stderr=torch.zeros_like(profile) if profile_stderr is None else profile_stderr,
+            profile_stderr=profile_stderr,
             state_profiles=state_profiles,
+            state_profiles_stderr=state_profiles_stderr,
         )
 
     @staticmethod
@@ -207,6 +211,7 @@ class Analysis:
         shape = spec.batch_shape
         blank = Quantity.of(torch.zeros(shape, dtype=torch.float64), reasons={reason: True})
         nowhere = torch.zeros(shape, dtype=torch.bool)
+        no_curve = torch.full((*shape, length + 1), torch.nan, dtype=torch.float64)
         return Analysis.of(
             spec,
             "none",
@@ -216,8 +221,10 @@ class Analysis:
             reach=blank,
             jacobian=JacobianMoments(blank, blank, blank),
             moment_rate=blank,
-            profile=torch.full((*shape, length + 1), torch.nan, dtype=torch.float64),
+            profile=no_curve,
+            profile_stderr=no_curve,
             state_profiles={},
+            state_profiles_stderr={},
         )
 
     def quantities(self) -> Iterator[tuple[str, Quantity]]:

@@ -416,8 +416,10 @@ def _near_isometry(analysis: Analysis, length: float, biases: Biases) -> tuple[C
             if curve is None or not curve[1] > 0:
                 conditions.append(Condition(name, wanted, f"none (the response of {slow} is unknown, or 0)", False))
                 continue
-            kept = float(curve[-1] / curve[1])
-            conditions.append(Condition(name, wanted, f"{kept:.3g}", 0.25 <= kept <= 0.5))
+            kept, error = (
+                float(known[slow][-1] / curve[1]) for known in (analysis.state_profiles, analysis.state_profiles_stderr)
+            )
+            conditions.append(Condition(name, wanted, with_error_of(kept, error), 0.25 <= kept <= 0.5))
     return tuple(conditions)
 
 

@@ -13,6 +13,7 @@ from isornn.cells import Cell, Gate, ParameterLaw, Reads, Spec, Values
 from isornn.cells.trace import graph_of
 from isornn.theory.population.engine import Population
 from isornn.theory.population.settling import Moments
+from isornn.theory.reasons import NOT_CONVERGED, PAIR_TOO_SOON
 
 PULSE, OUTPUT = "_pulse", "_output"
 _NOW, _BEFORE = "_now_", "_before_"
@@ -40,7 +41,12 @@ class DrivenLayer:
         self._source_gates = tuple([name for name in cell.gates if name.startswith(start)] for start in (_NOW, _BEFORE))
         law = Spec(cell, _gates(spec), spec.input, spec.biases)
         self._population = Population(law, generator=generator, units=units, replicates=REPLICATES)
-        self._stationary = self._population.settle_together(together)
+        self._stationary, self._met = self._population.settle_together(together)
+
+    @property
+    def missing(self) -> dict[str, Tensor | bool]:
+        """Why nothing is known of its two copies, where that is so."""
+        return {NOT_CONVERGED: ~self._stationary.converged, PAIR_TOO_SOON: ~self._met}
 
     @property
     def converged(self) -> Tensor:

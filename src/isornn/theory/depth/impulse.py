@@ -7,12 +7,13 @@ backward layer); a stack's is the convolution of its layers', and falls in the e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from isornn.theory.depth.driven_layer import DrivenLayer
 from isornn.theory.depth.input_law import Shift
 from isornn.theory.depth.layerwise import Solved
 from isornn.theory.depth.stack import NOT_REACHED, UNSURE, ImpulseResponse
@@ -53,8 +54,14 @@ class _Kernel:
 
     @staticmethod
     def of(layer: Solved, steps: int) -> _Kernel:
-        shifted = tuple((shift, driven.response(steps)[0]) for shift, driven in layer.nearby)
+        shifted = tuple((shift, _where_known(driven, driven.response(steps)[0])) for shift, driven in layer.nearby)
         return _Kernel(layer.driven.response(steps), shifted)
+
+
+def _where_known(driven: DrivenLayer, response: Tensor) -> Tensor:
+    """``response``, NaN where copies have not settled."""
+    missing = torch.stack([torch.as_tensor(where) for where in driven.missing.values()]).any(0)
+    return torch.where(missing[..., None], torch.nan, response)
 
 
 class _Stack:
@@ -189,18 +196,21 @@ def _largest(chis: Sequence[Quantity]) -> Quantity:
     errors = torch.stack(torch.broadcast_tensors(*(chi.stderr for chi in chis)))
     place = values.nan_to_num(nan=-torch.inf).argmax(0, keepdim=True)
     value, error = values.gather(0, place)[0], errors.gather(0, place)[0]
-    return Quantity.of(value, error, _reasons(chis))
+    return Quantity.of(value, error, _any_of([dict(chi.reasons) for chi in chis]))
 
 
 def _missing(layers: Sequence[Sequence[Solved]]) -> dict[str, Tensor | bool]:
-    """Why the stack has no stationary state, where it has none."""
-    return _reasons([layer.analysis.fixed_point.second_moment for directions in layers for layer in directions])
+    """Why the stack has no stationary state, or none that was found, where it has none."""
+    found: list[Mapping[str, Tensor | bool]] = []
+    for layer in (layer for directions in layers for layer in directions):
+        found += [dict(layer.analysis.fixed_point.second_moment.reasons), layer.driven.missing]
+    return _any_of(found)
 
 
-def _reasons(quantities: Sequence[Quantity]) -> dict[str, Tensor | bool]:
+def _any_of(reasons: Sequence[Mapping[str, Tensor | bool]]) -> dict[str, Tensor | bool]:
     """The reasons of all, each where it applies to any."""
     found: dict[str, Tensor | bool] = {}
-    for quantity in quantities:
-        for reason, where in quantity.reasons:
-            found[reason] = where | found.get(reason, False)
+    for some in reasons:
+        for reason, where in some.items():
+            found[reason] = where | torch.as_tensor(found.get(reason, False))
     return found

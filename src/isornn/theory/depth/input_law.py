@@ -113,3 +113,33 @@ def mapped(analysis: Analysis, change: Callable[[str, Quantity], Quantity]) -> A
     point = replace(analysis.fixed_point, **part(analysis.fixed_point, "fixed_point."))
     jacobian = replace(analysis.jacobian, **part(analysis.jacobian, "jacobian."))
     return replace(analysis, fixed_point=point, jacobian=jacobian, **part(analysis, ""))
+
+
+def with_curves(analysis: Analysis, shifts: Sequence[tuple[Shift, Analysis]], known: Tensor) -> Analysis:
+    """``analysis`` with the combined standard errors of its profiles; NaN where the input is not ``known``, or the
+    error."""
+
+    def combined(center: Tensor, error: Tensor, beside: Sequence[tuple[Shift, Tensor]]) -> tuple[Tensor, Tensor]:
+        induced = sum((shift.induced(center, *near.unbind()) for shift, near in beside), torch.zeros(()))
+        total = (error.square() + induced.square()).sqrt()
+        sure = known[..., None] & total.isfinite()
+        return torch.where(sure, center, torch.nan), torch.where(sure, total, torch.nan)
+
+    profile, error = combined(
+        analysis.profile, analysis.profile_stderr, [(shift, near.profile) for shift, near in shifts]
+    )
+    states = {
+        name: combined(
+            curve,
+            analysis.state_profiles_stderr[name],
+            [(shift, near.state_profiles[name]) for shift, near in shifts],
+        )
+        for name, curve in analysis.state_profiles.items()
+    }
+    return replace(
+        analysis,
+        profile=profile,
+        profile_stderr=error,
+        state_profiles={name: curve for name, (curve, _) in states.items()},
+        state_profiles_stderr={name: error for name, (_, error) in states.items()},
+    )

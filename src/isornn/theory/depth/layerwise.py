@@ -16,13 +16,13 @@ from isornn.cells import Spec
 from isornn.cells.spec import LARGEST
 from isornn.theory.analysis import analyze
 from isornn.theory.depth.driven_layer import DrivenLayer, gives_state
-from isornn.theory.depth.input_law import InputLaw, Numbers, Shift, mapped, widened
+from isornn.theory.depth.input_law import InputLaw, Numbers, Shift, mapped, widened, with_curves
 from isornn.theory.depth.stack import NO_INPUT_LAW
 from isornn.theory.population.analysis import population_analysis
 from isornn.theory.population.engine import Effort
 from isornn.theory.population.settling import Moments
 from isornn.theory.quantity import Quantity
-from isornn.theory.reasons import NO_SPREAD, NOT_CONVERGED
+from isornn.theory.reasons import NO_SPREAD, NOT_CONVERGED, PAIR_TOO_SOON
 from isornn.theory.records import Analysis
 
 # At shifted inputs: finite differences need less of a population than the numbers themselves.
@@ -54,16 +54,18 @@ def solved(spec: Spec, law: InputLaw, length: int, generator: torch.Generator) -
     numbers = _numbers(analysis, driven)
     nearby = []
     shifted: list[tuple[Shift, Numbers]] = []
+    analyses: list[tuple[Shift, Analysis]] = []
     for shift in law.shifts():
-        near = _near(shift.applied_to(spec), analysis.engine, generator)
+        near = _near(shift.applied_to(spec), analysis.engine, length, generator)
         opened = DrivenLayer(near.spec, _together(near), generator=generator, units=_FEW_UNITS)
         nearby.append((shift, opened))
         shifted.append((shift, _numbers(near, opened)))
+        analyses.append((shift, near))
     sure = widened(numbers, shifted)
     known = {name: _without(quantity, ~law.known) for name, quantity in sure.items()}
     point = "fixed_point." if gives_state(spec.cell) else "output."
     return Solved(
-        analysis=mapped(analysis, lambda name, _: known[name]),
+        analysis=with_curves(mapped(analysis, lambda name, _: known[name]), analyses, law.known),
         output={name: known[point + name] for name in _POINT},
         driven=driven,
         nearby=tuple(nearby),
@@ -140,23 +142,26 @@ def _numbers(analysis: Analysis, driven: DrivenLayer) -> dict[str, Quantity]:
     if gives_state(analysis.spec.cell):
         return numbers
     moments: Moments = driven.output()
-    missing: dict[str, Tensor | bool] = {NOT_CONVERGED: ~(analysis.fixed_point.converged & driven.converged)}
+    of_one: dict[str, Tensor | bool] = {NOT_CONVERGED: ~(analysis.fixed_point.converged & driven.converged)}
+    of_pair = of_one | {NO_SPREAD: ~moments.correlation_defined} | driven.missing
     for name in _POINT:
-        reasons = missing | ({NO_SPREAD: ~moments.correlation_defined} if name == "correlation" else {})
+        reasons = of_pair if name == "correlation" else of_one
         numbers["output." + name] = Quantity.of(getattr(moments, name), moments.stderr[name], reasons)
     return numbers
 
 
-def _near(spec: Spec, engine: str, generator: torch.Generator) -> Analysis:
+def _near(spec: Spec, engine: str, length: int, generator: torch.Generator) -> Analysis:
     """The analysis at shifted inputs, with what suffices there."""
     if engine == "quadrature":
-        return analyze(spec, length=1, generator=generator)
-    return population_analysis(spec, 1, generator=generator, units=_FEW_UNITS, effort=_LITTLE)
+        return analyze(spec, length=length, generator=generator)
+    return population_analysis(spec, length, generator=generator, units=_FEW_UNITS, effort=_LITTLE)
 
 
 def _together(analysis: Analysis) -> Tensor:
+    """Where two copies end together, or where nothing is known of them."""
     correlation = analysis.fixed_point.correlation
-    return ~(correlation.defined & (correlation.value < 1))
+    too_slow = dict(correlation.reasons).get(PAIR_TOO_SOON, torch.zeros_like(correlation.defined))
+    return ~too_slow & ~(correlation.defined & (correlation.value < 1))
 
 
 def _without(quantity: Quantity, where: Tensor) -> Quantity:

@@ -104,6 +104,7 @@ def population_analysis(
         profile=known(response.profile),
         profile_stderr=known(response.stderr["profile"]),
         state_profiles={name: known(curve) for name, curve in response.states.items()},
+        state_profiles_stderr={name: known(error) for name, error in response.states_stderr.items()},
     )
 
 

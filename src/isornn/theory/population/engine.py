@@ -165,14 +165,19 @@ class Population:
             field=found.field,
         )
 
-    def settle_together(self, together: Tensor, *, max_steps: int = 4096, tolerance: float = 2e-3) -> Stationary:
-        """``settle`` with identical copies at the specs ``together`` (batch-shaped), elsewhere with copies apart."""
-        settle = partial(self.settle, max_steps=max_steps, tolerance=tolerance)
+    def settle_together(self, together: Tensor) -> tuple[Stationary, Tensor]:
+        """``settle`` with identical copies at the specs ``together`` (batch-shaped), elsewhere with copies apart; and
+        where these have come to their stable correlation."""
+        effort = replace(_FULL, cohorts=1)  # of the response only how fast copies approach each other is wanted
+        settle, respond = self._within(effort)
         if bool(together.all()):
-            return settle("identical")
+            return settle("identical"), together
         if not bool(together.any()):
-            return settle("apart")
-        return _merged(together, settle("identical"), settle("apart"))
+            found, _, met = self._settled_apart(settle, respond, lambda apart: apart, effort)
+            return found, met
+        identical = settle("identical")
+        found, _, met = self._settled_apart(settle, respond, partial(_merged, together, identical), effort)
+        return found, met
 
     def respond(
         self,
@@ -239,19 +244,7 @@ class Population:
         does not enter its own update affinely units may stick, so that copies never meet: copies started apart say
         whether they do. ``length`` is as for ``respond``.
         """
-        settle = partial(
-            self.settle,
-            max_steps=effort.settle_steps,
-            least_steps=effort.least_steps,
-            tolerance=effort.settle_tolerance,
-        )
-        respond = partial(
-            self.respond,
-            length=length,
-            max_steps=effort.response_steps,
-            tolerance=effort.response_tolerance,
-            max_cohorts=effort.cohorts,
-        )
+        settle, respond = self._within(effort, length)
         alike = self.laws.input_correlation.reshape(self.batch_shape) == 1
         if effort.apart and not bool(alike.any()):
             apart, response, met = self._settled_apart(settle, respond, lambda found: found, effort)
@@ -269,6 +262,25 @@ class Population:
 
         stationary, of_pair, met = self._settled_apart(settle, respond, merged, effort)
         return Stable(stationary, of_pair, identical, response, met)
+
+    def _within(
+        self, effort: Effort, length: int | None = None
+    ) -> tuple[Callable[..., Stationary], Callable[..., Response]]:
+        """``settle`` and ``respond`` with this effort."""
+        settle = partial(
+            self.settle,
+            max_steps=effort.settle_steps,
+            least_steps=effort.least_steps,
+            tolerance=effort.settle_tolerance,
+        )
+        respond = partial(
+            self.respond,
+            length=length,
+            max_steps=effort.response_steps,
+            tolerance=effort.response_tolerance,
+            max_cohorts=effort.cohorts,
+        )
+        return settle, respond
 
     def _settled_apart(
         self,

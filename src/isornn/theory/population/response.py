@@ -22,6 +22,7 @@ _LONGEST_SHOWN = 2048
 _FARTHEST = 8  # times the steps allowed: how far late lags are looked at for the reach
 _AHEAD = 4  # times the length asked for: how far the reach is looked for where units keep biases
 _CUTS = (0.625, 0.75, 0.875)  # of the steps followed: what chi and the reach would be from so many
+_GROUPS = 8  # of replicates, of which errors of profiles of states come
 _TINY = 1e-280
 
 
@@ -31,7 +32,7 @@ class Response:
 
     Args:
         profile: P_t = E[dh_a dh_b], h the state that is read.
-        states: the same for every state by name, ``E[ds_a ds_b]``.
+        states: the same for every state by name, ``E[ds_a ds_b]``; ``states_stderr`` has their standard errors.
         chi: growth per step: of the exponential that the response tends to, or, where it is not one, late in the
             profile.
         reach: steps after step 1 until P falls to P_1 / e; equal to -1/ln chi where the decay is exponential from
@@ -53,6 +54,7 @@ class Response:
 
     profile: Tensor
     states: dict[str, Tensor]
+    states_stderr: dict[str, Tensor]
     chi: Tensor
     reach: Tensor
     exponential: Tensor
@@ -163,18 +165,34 @@ def _horizon(laws: Laws, cohorts: Sequence[Cohort], steps: int, length: int | No
     return wanted
 
 
-def _renewal(laws: Laws, curves: Sequence[Curves], rows: slice = slice(None), *, part: float = 1.0) -> Renewal:
-    """Pooled over replicates (row 0) and with each replicate left out, from the first ``part`` of the curves."""
+def _renewal(
+    laws: Laws, curves: Sequence[Curves], rows: slice = slice(None), *, part: float = 1.0, grouped: bool = False
+) -> Renewal:
+    """Pooled over replicates (row 0) and with each replicate left out, from the first ``part`` of the curves.
+
+    Args:
+        grouped: leave out groups of replicates, which takes less of time and memory.
+    """
+
+    def of_all(values: Sequence[Tensor]) -> Tensor:
+        mean = torch.stack(list(values)).mean(0)
+        return pooled(_by_groups(mean) if grouped else mean)[rows]
+
     count = round(part * curves[0].displaced.shape[-1])
-    displaced = pooled(torch.stack([c.displaced for c in curves]).mean(0))[rows][..., :count]
-    kernel = pooled(torch.stack([c.kernel for c in curves]).mean(0))[rows][..., :count]
-    within = pooled(torch.stack([c.within for c in curves]).mean(0))[rows]
+    displaced = of_all([c.displaced for c in curves])[..., :count]
+    kernel = of_all([c.kernel for c in curves])[..., :count]
+    within = of_all([c.within for c in curves])
     if curves[0].late is not None:
-        late = pooled(torch.stack([c.late for c in curves if c.late is not None]).mean(0))[rows]
+        late = of_all([c.late for c in curves if c.late is not None])
         return Renewal.with_late(displaced, kernel, within, late, grid())
     # States that nothing reads, as an average for display, have rates of their own that are not the response's.
     states = displaced[..., -len(laws.cell.states) :, :]
     return Renewal.of(displaced, kernel, within, states[..., seen_states(laws.cell, tuple(laws.gated)), :].sum(-2))
+
+
+def _by_groups(values: Tensor) -> Tensor:
+    """Means ``(G, groups, ...)`` of replicates ``(G, R, ...)``, each by itself where they do not share out evenly."""
+    return values.unflatten(1, (_GROUPS, -1)).mean(2) if values.shape[1] % _GROUPS == 0 else values
 
 
 def _rate(laws: Laws, renewal: Renewal, horizon: int) -> Tensor:
@@ -244,22 +262,26 @@ def _response(
     log_error = jackknife(rates.clamp(min=_TINY).log())[1]
     reach, reach_error = _jackknifed_reach(_reach(laws, first, rates))
     profile, profile_error = jackknife(first[..., :shown])
+    names = laws.cell.states
+    of_states = _renewal(laws, [cohort.curves() for cohort in cohorts], grouped=True)
+    states, states_error = jackknife(of_states.profile(shown)[:, :, -len(names) :])
     for part in () if cohorts[0].by_rate else _CUTS:
         # What the end of what was followed decides is no more certain than it is when that is cut off.
         shorter = _renewal(laws, [cohort.curves() for cohort in cohorts], rows=slice(0, 1), part=part)
-        cut = torch.cat([first[:1, :, :steps], shorter.profile(first.shape[-1])[:, :, 0, steps:]], -1)
+        beyond = shorter.profile(first.shape[-1])
+        cut = torch.cat([first[:1, :, :steps], beyond[:, :, 0, steps:]], -1)
         cut_rate = late_rate(cut) if laws.fixed else _rate(laws, shorter, horizon)
         chi_error = _at_least(chi_error, cut_rate[0] - chi)
         log_error = _at_least(log_error, cut_rate[0].clamp(min=_TINY).log() - chi.clamp(min=_TINY).log())
         reach_error = _at_least(reach_error, _gap_of_reaches(reach, _reach(laws, cut, cut_rate)[0]))
         profile_error = _at_least(profile_error, cut[0, :, :shown] - profile)
-    names = laws.cell.states
-    rows = _renewal(laws, [cohort.curves() for cohort in cohorts], rows=slice(0, 1)).profile(shown)[0]
-    states = dict(zip(names, rows[:, -len(names) :].unbind(1), strict=True))
+        gap = (beyond[0, :, -len(names) :, :shown] - states) * (torch.arange(shown) >= steps)
+        states_error = _at_least(states_error, gap)
     share = torch.stack([cohort.effective_share.amin(1) for cohort in cohorts]).amin(0)
     return Response(
         profile=profile.reshape(*shape, shown),
-        states={name: value.reshape(*shape, shown) for name, value in states.items()},
+        states=_by_name(names, states, shape),
+        states_stderr=_by_name(names, states_error, shape),
         chi=chi.reshape(shape),
         reach=reach.reshape(shape),
         exponential=_exponential(laws, first, resolved, renewal.died[0]).reshape(shape),
@@ -275,6 +297,11 @@ def _response(
         feedback=renewal.feedback()[0].reshape(shape),
         source_terms=tuple(_source_terms(cohorts[0], renewal, gates, shape, shown) for gates in source_gates),
     )
+
+
+def _by_name(names: Sequence[str], curves: Tensor, shape: Sequence[int]) -> dict[str, Tensor]:
+    """Curves ``(G, states, T)`` by state, shaped like the batch."""
+    return {name: curve.reshape(*shape, -1) for name, curve in zip(names, curves.unbind(1), strict=True)}
 
 
 def _jackknifed_reach(reaches: Tensor) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ from isornn.theory.population.units import (
     next_inputs,
     variates,
 )
-from isornn.theory.quantity import jackknife, pooled
+from isornn.theory.quantity import jackknife, over_replicates, pooled
 
 
 @dataclass(frozen=True)
@@ -256,8 +256,8 @@ class Dynamics:
         q = found.mean[..., 1:2].mean(1).clamp(min=1e-14)
         scale = torch.cat((q.sqrt(), q, q), -1)
         gaps = torch.stack(means) - found.mean
-        noise = gaps[1].std(1) / gaps.shape[2] ** 0.5
-        earlier, later = gaps.mean(2).abs()
+        means_of_gaps, errors = over_replicates(gaps.movedim(2, 0))
+        (earlier, later), noise = means_of_gaps.abs(), errors[1]
         return ((later > torch.maximum(4 * noise, _SAME_MOMENTS * scale)) & (later >= earlier / 2)).any(-1)
 
     def _block(self, units: Units, field: Field, steps: int, known: StateLaws) -> tuple[Units, Field, Tensor]:
@@ -355,9 +355,8 @@ def controlled(mean: Tensor, controls: Sequence[Tensor]) -> Tensor:
 
 def _unchanged(before: Tensor, after: Tensor) -> bool:
     """Whether moments ``(G, R, 3)`` differ by no more than two standard errors anywhere."""
-    change = after - before
-    noise = 2 * change.std(1) / change.shape[1] ** 0.5
-    return bool((change.mean(1).abs() <= torch.maximum(noise, _SAME_MEAN * after[..., 1:2].mean(1))).all())
+    change, error = over_replicates((after - before).movedim(1, 0))
+    return bool((change.abs() <= torch.maximum(2 * error, _SAME_MEAN * after[..., 1:2].mean(1))).all())
 
 
 def _mixing(units: Units, known: StateLaws) -> Tensor:
@@ -386,8 +385,7 @@ def _drifting(means: list[Tensor]) -> Tensor:
     if len(means) < 3:
         return torch.zeros(means[0].shape[0], dtype=torch.bool)
     q = torch.stack(means[-3:])[..., 1]
-    changes = q.diff(dim=0)
-    change, noise = changes.mean(-1), changes.std(-1) / changes.shape[-1] ** 0.5
+    change, noise = over_replicates(q.diff(dim=0).movedim(-1, 0))
     shown = (change.abs() > torch.maximum(2 * noise, _SAME_MEAN * q[-1].mean(-1))).all(0)
     earlier, later = change
     return shown & (earlier * later > 0) & (later.abs() >= earlier.abs() / 2)
@@ -395,22 +393,20 @@ def _drifting(means: list[Tensor]) -> Tensor:
 
 def _alternating(q: Tensor) -> Tensor:
     """Whether Q ``(S, G, R)`` goes up and down from step to step ``(G,)``, beyond four standard errors and 2 %."""
-    gap = q[0::2].mean(0) - q[1::2].mean(0)
-    noise = gap.std(-1) / gap.shape[-1] ** 0.5
+    gap, noise = over_replicates((q[0::2].mean(0) - q[1::2].mean(0)).movedim(-1, 0))
     changes = q.mean(-1).diff(dim=0)
     turns = (changes[1:] * changes[:-1]).mean(0) < 0  # a Q that fades differs between odd and even steps too
-    return turns & (gap.mean(-1).abs() > torch.maximum(4 * noise, _ALTERNATES * q.mean((0, -1)).clamp(min=1e-14)))
+    return turns & (gap.abs() > torch.maximum(4 * noise, _ALTERNATES * q.mean((0, -1)).clamp(min=1e-14)))
 
 
 def _agreement(last: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Residual, whether two block means agree, and the relative standard error of Q; each ``(G,)``."""
-    q = mean[..., 1].mean(1).clamp(min=1e-14)
+    q, q_error = over_replicates(mean[..., 1].movedim(1, 0))
+    q = q.clamp(min=1e-14)
     scale = torch.stack((q.sqrt(), q, q), -1)
-    change = mean - last
-    count = change.shape[1]
-    noise = change.std(1) / count**0.5
-    gap = change.mean(1).abs()
+    change, noise = over_replicates((mean - last).movedim(1, 0))
+    gap = change.abs()
     bounded = q < _UNBOUNDED
     residual = torch.where(bounded, (gap / scale).amax(-1), 1.0)  # as of what grows: where it is held it would agree
     agree = ((gap <= _SAME_MEAN * scale) | ((gap <= 4 * noise) & (noise <= 0.05 * scale))).all(-1)
-    return residual, agree & bounded, mean[..., 1].std(1) / count**0.5 / q
+    return residual, agree & bounded, q_error / q

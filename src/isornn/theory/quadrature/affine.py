@@ -39,6 +39,7 @@ _MOST_NODES = 8000  # of a product rule
 _ROUNDING = 1e-16
 _WIDTH, _FINEST = 8.5, 0.125  # of a normal variate: the range of nodes and their step
 _MOST_OF_HERMITE = 28
+_WIDE = 1.0  # standard deviation of biases beyond which drawn units miss those on which moments rest
 # the ends of a law of uniform variates matter most: that is where the slow units are; a capped law bends at SPREAD
 _EDGES = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, SPREAD, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 1.0)
 
@@ -82,7 +83,7 @@ def bias_nodes(spec: Spec, bias_var: dict[str, Tensor]) -> BiasNodes:
     if math.prod(len(weight) for _, weight in rules) <= _MOST_NODES:
         columns, weight = _product_rule(rules)
     else:
-        columns, weight = _sobol(len(uniform), len(kept))
+        columns, weight = _sobol(len(uniform), len(kept), _widest(kept, retain, bias_var))
     offset = {}
     for gate in spec.gates:
         total = zero.expand(columns[0].shape[0], 1, weight.numel())
@@ -139,17 +140,47 @@ def _product_rule(rules: Sequence[Rule]) -> tuple[list[Tensor], Tensor]:
     return [column[None] for column in nodes[matters].unbind(-1)], weight[matters] / weight[matters].sum()
 
 
-def _sobol(uniform: int, normal: int) -> tuple[list[Tensor], Tensor]:
-    """Columns ``(scrambles, nodes)``: uniform variates, then normal ones."""
+def _widest(kept: Sequence[str], retain: Mapping[str, int], bias_var: Mapping[str, Tensor]) -> int | None:
+    """The place of the retaining gate whose biases are widest, if so wide that moments rest on rare units."""
+    spreads = {place: float(bias_var[gate].detach().max()) ** 0.5 for place, gate in enumerate(kept) if gate in retain}
+    widest = max(spreads, key=spreads.__getitem__) if spreads else None
+    return widest if widest is not None and spreads[widest] > _WIDE else None
+
+
+def _sobol(uniform: int, normal: int, widest: int | None) -> tuple[list[Tensor], Tensor]:
+    """Columns ``(scrambles, nodes)``: uniform variates, then normal ones.
+
+    Moments may rest on units whose biases of a retaining gate are 4 standard deviations out, which points drawn by
+    their law would miss, and standard errors with them: the ``widest`` has nodes that are common to all scrambles, half
+    of them by its law and half evenly spread, and weighted back.
+    """
     points = [
         torch.quasirandom.SobolEngine(uniform + normal, scramble=True, seed=seed).draw(
             SCRAMBLED_NODES, dtype=torch.float64
         )
         for seed in range(SCRAMBLES)
     ]
-    columns = torch.stack(points).clamp(1e-12, 1 - 1e-12).unbind(-1)
-    weight = torch.full((SCRAMBLED_NODES,), 1 / SCRAMBLED_NODES, dtype=torch.float64)
-    return [*columns[:uniform], *map(torch.special.ndtri, columns[uniform:])], weight
+    columns = list(torch.stack(points).clamp(1e-12, 1 - 1e-12).unbind(-1))
+    columns[uniform:] = map(torch.special.ndtri, columns[uniform:])
+    if widest is None:
+        return columns, torch.full((SCRAMBLED_NODES,), 1 / SCRAMBLED_NODES, dtype=torch.float64)
+    order = columns[uniform + widest].argsort(-1)
+    columns = [column.gather(-1, order) for column in columns]
+    nodes, weight = _widened_rule(SCRAMBLED_NODES)
+    columns[uniform + widest] = nodes.expand(SCRAMBLES, -1)
+    return columns, weight
+
+
+def _widened_rule(count: int) -> Rule:
+    """The midpoint rule over the shares of a normal and of a uniform law in equal parts: smooth, and nothing at its
+    ends, so that errors fall exponentially."""
+    z = torch.linspace(-_WIDTH, _WIDTH, 2**14 + 1, dtype=torch.float64)
+    share = (torch.special.ndtr(z) + (z + _WIDTH) / (2 * _WIDTH)) / 2
+    middles = (np.arange(count) + 0.5) / count
+    nodes = torch.from_numpy(np.interp(middles, share.numpy(), z.numpy()))
+    normal = torch.exp(-(nodes**2) / 2) / math.sqrt(2 * math.pi)
+    weight = normal / (normal + 1 / (2 * _WIDTH))
+    return nodes, weight / weight.sum()
 
 
 GateLaws = dict[str, GateLaw]

@@ -272,8 +272,10 @@ class QuadratureEngine:
     def analysis(self, length: int) -> Analysis:
         """The record; ``length`` is how far the response profile is wanted."""
         far = reach(self.apart)
-        curve = profile(self.apart, length).mean(0).reshape(*self.spec.batch_shape, length + 1)
-        curve = torch.where(self._converged()[..., None], curve, torch.nan)
+        curve, error = (
+            torch.where(self._converged()[..., None], found.reshape(*self.spec.batch_shape, length + 1), torch.nan)
+            for found in over_replicates(profile(self.apart, length))
+        )
         return Analysis.of(
             self.spec,
             "quadrature",
@@ -287,7 +289,9 @@ class QuadratureEngine:
             jacobian=self._jacobian(),
             moment_rate=self._moment_rate(),
             profile=curve,
+            profile_stderr=error,
             state_profiles={self.theory.state: curve},
+            state_profiles_stderr={self.theory.state: error},
         )
 
     def _quantity(self, values: Tensor, reasons: dict[str, Tensor | bool] | None = None) -> Quantity:
