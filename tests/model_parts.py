@@ -73,7 +73,7 @@ class Encoder(nn.Module):
 
 
 class LastOfPacked(nn.Module):
-    """Reads packed sequences at each one's own last step."""
+    """Reads packed sequences at each one's own last step, of two directions both."""
 
     def __init__(self, recurrent: nn.Module, hidden: int) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class LastOfPacked(nn.Module):
     def forward(self, x: PackedSequence) -> Tensor:
         _, state = self.recurrent(x)
         h = state[0] if isinstance(state, tuple) else state
-        return self.readout(h[-1])
+        return self.readout(torch.cat(list(h[-1 - self.recurrent.bidirectional :]), -1))
 
 
 class Branched(nn.Module):

@@ -58,6 +58,25 @@ def test_a_batch_given_as_time_is_named(target, layers):
     assert not found(Classifier(last, num_layers=layers, batch_first=True), X, target=target)
 
 
+class LastRow(nn.Module):
+    """Made for (T, B, D), of a layer that takes (B, T, D)."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.rnn, self.head = nn.GRU(4, 8, **options), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.rnn(x)[0][-1])
+
+
+def test_time_given_as_the_batch_is_named():
+    x = X.transpose(0, 1)
+    one = found(LastRow(batch_first=True), x)
+    assert set(one) == {"along_batch"} and "batch_first is True, its 12 steps are" in one["along_batch"].sentence
+    assert "recurrent.batch_first = False" in one["along_batch"].remedy
+    assert not found(LastRow(), x)
+
+
 class TimeFirst(nn.Module):
     def __init__(self, read):
         super().__init__()
@@ -121,6 +140,27 @@ def test_the_reverse_direction_read_at_its_start_is_named(target, layers):
     for read in (mean, ends):
         assert not found(Classifier(read, **options), X, target=target)
     assert not found(Classifier(every, **options), X)
+
+
+def unread(model, batch=X):
+    return [one.layer for one in findings(measure(model, batch)) if one.kind == "unused"]
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_layers_and_directions_that_nothing_reads_are_named(kind):
+    """As with h_n[0], which is the lowest layer's state, and h_n[-1], which is the reverse direction's alone."""
+
+    def state_of(number):
+        return lambda output, state: (state[0] if isinstance(state, tuple) else state)[number]
+
+    options = {"num_layers": 3, "batch_first": True}
+    assert unread(Classifier(state_of(0), kind, **options)) == ["rnn l1", "rnn l2"]
+    assert unread(Classifier(state_of(-1), kind, **options)) == []
+    both = Classifier(state_of(-1), kind, bidirectional=True, **options)
+    both.head = nn.Linear(8, 3)
+    assert unread(both) == ["rnn l2"]
+    for read in (last, mean, ends):
+        assert unread(Classifier(read, kind, bidirectional=True, **options)) == []
 
 
 def test_the_remedy_reads_all_steps_of_all_sequences():

@@ -223,8 +223,8 @@ def _made_up_for(gate: GateWeights, shared: float) -> bool:
 class Padding(Check):
     """First layers without lengths only: 5 % more of the steps repeat their sequence's last row than its first row.
 
-    Not where nothing is read at these steps, as by ``output[torch.arange(B), lengths - 1]``, nor where these rows are
-    codes that the model computes.
+    Where nothing is read at these steps, as by ``output[torch.arange(B), lengths - 1]``, only a reverse direction runs
+    over them ahead of each sequence. Not where these rows are codes that the model computes.
     """
 
     kind = "padding"
@@ -233,21 +233,26 @@ class Padding(Check):
     PADDED = 0.05
 
     def find(self, layer: LayerDiagnosis) -> Finding | None:
-        inputs, info = layer.inputs, layer.info
-        if info.layer > 0 or info.packed or inputs.padding - inputs.leading_padding <= self.PADDED:
+        inputs, info, use = layer.inputs, layer.info, layer.use
+        unread = use is not None and use.padding_read is False
+        # Each direction has its own order of steps: at the end of one is the start of the other.
+        ahead = unread and info.direction == 1 and inputs.leading_padding > inputs.padding
+        repeats, others = inputs.padding, inputs.leading_padding
+        if ahead:
+            repeats, others = others, repeats
+        if info.layer > 0 or info.packed or repeats - others <= self.PADDED:
             return None
-        if layer.use is not None and (layer.use.padding_read is False or layer.use.ends_in_codes):
+        if (unread and info.direction == 0) or (use is not None and use.ends_in_codes):
             return None
         unknown = "" if layer.loss is not None else " With target= steps that the loss leaves out do not count."
+        where = " The reverse direction runs over them ahead of each sequence." if ahead else unknown
         return self.finding(
             layer,
-            f"Padding is processed as input: {inputs.padding:.0%} of the steps repeat their sequence's last row, on "
-            f"average the last {inputs.padding * info.steps:.0f} of {info.steps}, and the layer is given no "
-            f"lengths.{unknown}",
+            f"Padding is processed as input: {repeats:.0%} of the steps repeat their sequence's last row, on "
+            f"average the last {repeats * info.steps:.0f} of {info.steps}, and the layer is given no lengths.{where}",
             {
-                "steps that repeat the last row": f"{inputs.padding:.1%} (bar: {self.PADDED:.0%} more than at the "
-                "start)",
-                "steps at the start that repeat the first": f"{inputs.leading_padding:.1%}",
+                "steps that repeat the last row": f"{repeats:.1%} (bar: {self.PADDED:.0%} more than at the start)",
+                "steps at the start that repeat the first": f"{others:.1%}",
             },
             advice.pack(info.batch_first),
         )
