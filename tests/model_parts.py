@@ -59,6 +59,17 @@ class LastOutput(nn.Module):
         return self.readout(out[:, -1])
 
 
+class FirstOutput(nn.Module):
+    """The output at the first place, as of a transformer's token for the whole sequence."""
+
+    def __init__(self, recurrent: nn.Module, hidden: int) -> None:
+        super().__init__()
+        self.recurrent, self.readout = recurrent, nn.Linear(hidden, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.readout(self.recurrent(x)[0][:, 0])
+
+
 class Encoder(nn.Module):
     """Normalisation, a projection of the input, a bidirectional layer, pooling: a model with other parts."""
 

@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 import isornn
 from isornn.diagnosis import findings, measure
 
-OF_READ = {"along_batch", "shorter_unread", "reverse_at_start", "zero_gradient"}
+OF_READ = {"along_batch", "shorter_unread", "forward_at_start", "reverse_at_start", "zero_gradient"}
 X = torch.randn(12, 30, 4, generator=torch.Generator().manual_seed(0))
 LENGTHS = torch.tensor([30, 12, 7, 30, 25, 16, 9, 5, 29, 11, 14, 8])
 LABELS = torch.arange(12) % 3
@@ -140,6 +140,17 @@ def test_the_reverse_direction_read_at_its_start_is_named(target, layers):
     for read in (mean, ends):
         assert not found(Classifier(read, **options), X, target=target)
     assert not found(Classifier(every, **options), X)
+
+
+@pytest.mark.parametrize("target", [None, LABELS])
+def test_the_forward_direction_read_at_its_start_is_named(target):
+    def start(output, state):
+        return output[:, 0]
+
+    for options in ({}, {"bidirectional": True}, {"num_layers": 2}):
+        one = found(Classifier(start, batch_first=True, **options), X, target=target)
+        assert set(one) == {"forward_at_start"} and "1 of 30" in str(one["forward_at_start"].evidence)
+    assert not found(Classifier(start, batch_first=True), X[:, :1], target=target)
 
 
 def unread(model, batch=X):

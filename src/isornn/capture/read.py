@@ -65,18 +65,20 @@ def unread_places(found: CapturedSequence, directions: int) -> tuple[tuple[int, 
     return tuple(sorted(unread)) if above else ()
 
 
-def reads_reverse_at_its_start(found: CapturedSequence, directions: int) -> bool:
-    """Whether of the last layer's reverse direction only the output at each sequence's last step is read.
+def reads_at_its_start(found: CapturedSequence, direction: int, directions: int) -> bool:
+    """Whether of the last layer's forward (0) or reverse (1) direction only the output at its own first step is read.
 
     There it has read that one step. False where there are no gradients.
     """
-    if directions < 2 or found.of_output is None or int(found.lengths.min()) < 2:
+    if direction >= directions or found.of_output is None or int(found.lengths.min()) < 2:
         return False
-    if any(bool(part.any()) for states in (found.of_ends or {}).values() for part in states[-1]):
+    ends = (states[direction - directions] for states in (found.of_ends or {}).values())
+    if any(bool(part.any()) for states in ends for part in states):
         return False
-    read = _any(found.of_output.chunk(2, -1)[1])
-    last = torch.arange(len(read), device=read.device).unsqueeze(1) == found.lengths.to(read.device) - 1
-    return bool(read.any()) and not bool((read & ~last).any())
+    read = _any(found.of_output.chunk(directions, -1)[direction])
+    first = found.lengths.to(read.device) - 1 if direction else torch.zeros_like(found.lengths, device=read.device)
+    at_first = torch.arange(len(read), device=read.device).unsqueeze(1) == first
+    return bool(read.any()) and not bool((read & ~at_first).any())
 
 
 def state_sizes(states: Sequence[str], found: CapturedSequence) -> dict[str, float]:

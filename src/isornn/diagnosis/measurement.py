@@ -15,8 +15,8 @@ from isornn.capture.calls import Call, data_of
 from isornn.capture.modules import RecurrentModule, as_called, recurrent_modules
 from isornn.capture.parts import CaptureError
 from isornn.capture.read import (
+    reads_at_its_start,
     reads_repeated_end,
-    reads_reverse_at_its_start,
     state_sizes,
     unread_places,
     unread_shorter,
@@ -209,7 +209,8 @@ def _use(
         held=captured.held.get(own) if carried else None,
         along_batch=own in captured.along_batch,
         unread=unread_shorter(found),
-        reverse_at_start=reads_reverse_at_its_start(found, module.directions),
+        reverse_at_start=reads_at_its_start(found, 1, module.directions),
+        forward_at_start=found.chains == 1 and reads_at_its_start(found, 0, module.directions),
         reads_batch=of_batch,
         padding_read=reads_repeated_end(found, module.directions),
         zero_gradient=own in captured.zero_gradient,

@@ -123,6 +123,7 @@ class Use(Record):
         unread: how many sequences are shorter than the longest and not read at all, where all longest ones are; 0 where
             any is read.
         reverse_at_start: whether of the reverse direction only the output at the last step is read.
+        forward_at_start: whether of the forward direction only the output at the first step is read.
         reads_batch: whether its inputs are the batch's own numbers, not what the model computes from them; ``None``
             where that is not known, as where the batch is a function.
         padding_read: whether anything of the forward direction is read at steps that only repeat their sequence's last
@@ -158,6 +159,7 @@ class Use(Record):
     state_sizes: Mapping[str, float] = field(default_factory=dict)
     ends_in_codes: bool = False
     unread_places: tuple[tuple[int, int], ...] = ()
+    forward_at_start: bool = False
 
 
 @dataclass(frozen=True)

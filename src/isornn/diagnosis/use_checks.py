@@ -209,6 +209,26 @@ class ReverseAtStart(OfUse):
         )
 
 
+class ForwardAtStart(OfUse):
+    """Of the last layer's forward direction only the output at the first step is read.
+
+    It has then read that one step; so it is with ``output[:, 0]``, which in a transformer has read all.
+    """
+
+    kind = "forward_at_start"
+
+    def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
+        if not use.forward_at_start:
+            return None
+        return self.finding(
+            layer,
+            "Of its forward direction only the output at the first step is read, where it has read one step of "
+            f"{layer.info.steps}; the output after all steps is at the last one, and in the last state.",
+            {"steps read by the forward direction": f"1 of {layer.info.steps} (bar: 2)"},
+            advice.last_states(),
+        )
+
+
 class NotDetached(OfUse):
     """A second run on the same batch starts from the state in which the first ended, which still has its graph."""
 
