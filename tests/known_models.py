@@ -16,6 +16,7 @@ import isornn
 from model_parts import (
     Branched,
     Encoder,
+    FirstOutput,
     FromStatics,
     KnownModel,
     LastOfPacked,
@@ -43,6 +44,7 @@ KINDS = (
     "doubled_bias",
     "edge_of_chaos",
     "exploding",
+    "forward_at_start",
     "heavy_tails",
     "not_detached",
     "not_reached",
@@ -338,6 +340,12 @@ def reverse_read_early() -> KnownModel:
     return KnownModel("reverse_read_early", "reverse_at_start", LastOutput(lstm, 64), noise(6, 60, 5), 60)
 
 
+def forward_read_early() -> KnownModel:
+    lstm = nn.LSTM(5, 32, 2, batch_first=True)
+    critical_(lstm, 60, seeded(124))
+    return KnownModel("forward_read_early", "forward_at_start", FirstOutput(lstm, 32), noise(6, 60, 5), 60)
+
+
 def large_start() -> KnownModel:
     gru = nn.GRU(5, 32, batch_first=True)
     critical_(gru, 100, seeded(123))
@@ -453,7 +461,8 @@ FLAWED: tuple[Callable[[], KnownModel], ...] = (
     forget_bias_3,
     *(padded_lstm, padded_gru, padded_steps_first),
     *(raw_pixels, raw_sensor, tiny_volts),
-    *(batch_as_time, states_reshaped, beyond_the_ends, padding_read, reverse_read_early, large_start),
+    *(batch_as_time, states_reshaped, beyond_the_ends, padding_read, reverse_read_early, forward_read_early),
+    large_start,
     *(features_in_other_units, trading_volumes),
 )
 

@@ -266,7 +266,7 @@ def packed_doubles() -> KnownModel:
     critical_(lstm, 60, seeded(101))
     lengths = torch.tensor([60, 55, 41, 30])
     packed = pack_padded_sequence(noise(60, 4, 5).double(), lengths)
-    return KnownModel("packed_doubles", None, LastOfPacked(lstm, 40).double(), packed, 60)
+    return KnownModel("packed_doubles", None, LastOfPacked(lstm, 80).double(), packed, 60)
 
 
 def uniform_gates() -> KnownModel:

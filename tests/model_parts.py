@@ -59,6 +59,17 @@ class LastOutput(nn.Module):
         return self.readout(out[:, -1])
 
 
+class FirstOutput(nn.Module):
+    """The output at the first place, as of a transformer's token for the whole sequence."""
+
+    def __init__(self, recurrent: nn.Module, hidden: int) -> None:
+        super().__init__()
+        self.recurrent, self.readout = recurrent, nn.Linear(hidden, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.readout(self.recurrent(x)[0][:, 0])
+
+
 class Encoder(nn.Module):
     """Normalisation, a projection of the input, a bidirectional layer, pooling: a model with other parts."""
 
@@ -73,7 +84,7 @@ class Encoder(nn.Module):
 
 
 class LastOfPacked(nn.Module):
-    """Reads packed sequences at each one's own last step."""
+    """Reads packed sequences at each one's own last step, of two directions both."""
 
     def __init__(self, recurrent: nn.Module, hidden: int) -> None:
         super().__init__()
@@ -82,7 +93,7 @@ class LastOfPacked(nn.Module):
     def forward(self, x: PackedSequence) -> Tensor:
         _, state = self.recurrent(x)
         h = state[0] if isinstance(state, tuple) else state
-        return self.readout(h[-1])
+        return self.readout(torch.cat(list(h[-1 - self.recurrent.bidirectional :]), -1))
 
 
 class Branched(nn.Module):

@@ -103,7 +103,12 @@ def test_divergence_is_one_line_and_code_1(file: Path, tmp_path: Path) -> None:
         ),
         (("--set", "schedule.name=exp"), "schedule.name: 'exp' is not allowed; it must be one of constant"),
         (("--set", "rate"), "--set: 'rate' is not allowed; it must be FIELD=VALUE"),
-        (("--set", "seed=1", "--set", "seed=2"), "--set: 'seed=2' is not allowed; seed is set once, and is 1 already"),
+        (("--set", "seed=1", "--set", "seed=2"), "--set: 'seed=2' is not allowed; seed is set once, and seed is 1"),
+        (
+            ("--set", "task.length=3", "--set", "task={name='adding'}"),
+            "--set: \"task={name='adding'}\" is not allowed; task is set once, and task.length is 3 already",
+        ),
+        (("--set", "task={name='adding'}"), "task.length is needed"),
         (("--set", "task.length.x=1"), "--set.task.length.x: 1 is not allowed; length is no table but "),
         (("--device", "tpu"), "--device: 'tpu' is not allowed; it must be auto, cpu or cuda"),
         (("--devices", "0"), "--devices: 0 is not allowed"),

@@ -180,6 +180,25 @@ def test_the_layers_below_a_reshaped_one_are_not_named():
     assert kinds == [("axes_mixed", "above l0")]
 
 
+@pytest.mark.parametrize(("name", "as_if"), [("read as time first", "(30, 12, ...)"), ("last step", "(12, 30, ...)")])
+def test_the_sizes_that_a_result_is_taken_for_are_named(name, as_if):
+    read, rnn, features = MIXED[name]
+    assert f"as if it were {as_if}" in found(Reader(read, rnn, features)).sentence
+
+
+def test_a_reshape_between_two_modules_is_one_finding():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.below, self.above, self.head = gru(), nn.GRU(N, N), nn.Linear(N, 3)
+
+        def forward(self, x):
+            return self.head(self.above(self.below(x)[0].reshape(T, B, N))[0][-1])
+
+    kinds = [(one.kind, one.layer) for one in findings(measure(Two(), X)) if one.kind == "axes_mixed"]
+    assert kinds == [("axes_mixed", "above l0")]
+
+
 def test_how_the_batch_was_made_is_not_the_models():
     """The same view within the model is one that mixes."""
     whole = torch.randn(T, B, D)

@@ -218,7 +218,11 @@ def test_padding_at_which_nothing_is_read_is_no_fault(repeats, layers):
         row[length:] = row[length - 1] if repeats else 0.0
     assert not padding(AtOwnEnds(num_layers=layers), x, lengths)
     assert padding(AtOwnEnds(num_layers=layers), x, torch.full((6,), 40))
-    assert padding(AtOwnEnds(num_layers=layers, bidirectional=True), x, lengths)
+    both = isornn.diagnose(AtOwnEnds(num_layers=layers, bidirectional=True), (x, lengths)).findings
+    (ahead,) = (one for one in both if one.kind == "padding")
+    assert ahead.layer == "rnn l0_reverse" and "ahead of each sequence" in ahead.sentence
+    both = isornn.diagnose(AtOwnEnds(num_layers=layers, bidirectional=True), (x, torch.full((6,), 40))).findings
+    assert [one.layer for one in both if one.kind == "padding"] == ["rnn l0"]
     assert padding(nn.GRU(3, 16, layers, batch_first=True), x)
 
 

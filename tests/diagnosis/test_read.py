@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 import isornn
 from isornn.diagnosis import findings, measure
 
-OF_READ = {"along_batch", "shorter_unread", "reverse_at_start", "zero_gradient"}
+OF_READ = {"along_batch", "shorter_unread", "forward_at_start", "reverse_at_start", "zero_gradient"}
 X = torch.randn(12, 30, 4, generator=torch.Generator().manual_seed(0))
 LENGTHS = torch.tensor([30, 12, 7, 30, 25, 16, 9, 5, 29, 11, 14, 8])
 LABELS = torch.arange(12) % 3
@@ -56,6 +56,25 @@ def test_a_batch_given_as_time_is_named(target, layers):
     one = found(Classifier(last, num_layers=layers), X, target=target)
     assert set(one) == {"along_batch"} and "its 12 steps are the rows" in one["along_batch"].sentence
     assert not found(Classifier(last, num_layers=layers, batch_first=True), X, target=target)
+
+
+class LastRow(nn.Module):
+    """Made for (T, B, D), of a layer that takes (B, T, D)."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.rnn, self.head = nn.GRU(4, 8, **options), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.rnn(x)[0][-1])
+
+
+def test_time_given_as_the_batch_is_named():
+    x = X.transpose(0, 1)
+    one = found(LastRow(batch_first=True), x)
+    assert set(one) == {"along_batch"} and "batch_first is True, its 12 steps are" in one["along_batch"].sentence
+    assert "recurrent.batch_first = False" in one["along_batch"].remedy
+    assert not found(LastRow(), x)
 
 
 class TimeFirst(nn.Module):
@@ -121,6 +140,38 @@ def test_the_reverse_direction_read_at_its_start_is_named(target, layers):
     for read in (mean, ends):
         assert not found(Classifier(read, **options), X, target=target)
     assert not found(Classifier(every, **options), X)
+
+
+@pytest.mark.parametrize("target", [None, LABELS])
+def test_the_forward_direction_read_at_its_start_is_named(target):
+    def start(output, state):
+        return output[:, 0]
+
+    for options in ({}, {"bidirectional": True}, {"num_layers": 2}):
+        one = found(Classifier(start, batch_first=True, **options), X, target=target)
+        assert set(one) == {"forward_at_start"} and "1 of 30" in str(one["forward_at_start"].evidence)
+    assert not found(Classifier(start, batch_first=True), X[:, :1], target=target)
+
+
+def unread(model, batch=X):
+    return [one.layer for one in findings(measure(model, batch)) if one.kind == "unused"]
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_layers_and_directions_that_nothing_reads_are_named(kind):
+    """As with h_n[0], which is the lowest layer's state, and h_n[-1], which is the reverse direction's alone."""
+
+    def state_of(number):
+        return lambda output, state: (state[0] if isinstance(state, tuple) else state)[number]
+
+    options = {"num_layers": 3, "batch_first": True}
+    assert unread(Classifier(state_of(0), kind, **options)) == ["rnn l1", "rnn l2"]
+    assert unread(Classifier(state_of(-1), kind, **options)) == []
+    both = Classifier(state_of(-1), kind, bidirectional=True, **options)
+    both.head = nn.Linear(8, 3)
+    assert unread(both) == ["rnn l2"]
+    for read in (last, mean, ends):
+        assert unread(Classifier(read, kind, bidirectional=True, **options)) == []
 
 
 def test_the_remedy_reads_all_steps_of_all_sequences():

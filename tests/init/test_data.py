@@ -451,6 +451,15 @@ def test_features_that_are_not_normalised_are_named(kind, words):
     assert "unnormalised_input" in [finding.kind for finding in report.findings]
 
 
+def test_features_that_are_far_smaller_than_the_others_are_named():
+    batch = torch.randn(8, 40, 6, generator=seeded())
+    batch[..., [1, 4]] *= 1e-3
+    with pytest.warns(UnnormalisedInput, match=r"2 of them \(1, 4, counted from 0\) are below a hundredth of that"):
+        critical_(nn.LSTM(6, 8, batch_first=True), batch=batch, generator=seeded())
+    report = isornn.diagnose(nn.LSTM(6, 8, batch_first=True), batch)
+    assert "small_features" in [finding.kind for finding in report.findings]
+
+
 @pytest.mark.parametrize("kind", ["symbols", "normalised", "constants and flags"])
 def test_features_that_need_no_normalisation_are_not_named(kind):
     batch, model = raw_features(kind), nn.LSTM(raw_features(kind).shape[-1], 8, batch_first=True)

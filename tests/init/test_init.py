@@ -385,6 +385,13 @@ class Saturating(Cell):
         return {"h": torch.tanh(m), "m": m}
 
 
+def test_a_start_of_states_that_are_not_centred_warns_that_a_network_misses_the_length() -> None:
+    """The theory's reach is 40; a network's is about 7. Warnings are errors, so that there is none of tanh."""
+    critical_(RNN(Vanilla(), 3, 64), 40, input=Input(), generator=seeded())
+    with pytest.warns(UserWarning, match="state at pre-activation 0: 0; .* a network sees far less, found 0.5"):
+        critical_(RNN(Vanilla("sigmoid"), 3, 64), 40, input=Input(), generator=seeded())
+
+
 def test_a_start_that_misses_its_length_in_a_cell_of_ones_own_warns() -> None:
     with pytest.warns(UserWarning, match="saturating at length 40 does not meet reach = T .* 20 to 80, found"):
         critical_(RNN(Saturating(), D, N), 40, input=Input())

@@ -26,6 +26,12 @@ class Numbered(Task):
         return torch.stack([torch.tensor(float(index)), noise]).expand(steps, 2), torch.full((steps,), index)
 
 
+class NumberedValues(Numbered):
+    def draw(self, index: int, generator: torch.Generator) -> Item:
+        x, y = super().draw(index, generator)
+        return x, y.float().unsqueeze(-1)
+
+
 class Columns(Numbered):
     lengths_vary = False
     columns = 3
@@ -135,3 +141,10 @@ def test_endless_tasks_have_no_length_and_finite_ones_end() -> None:
 def test_what_is_not_allowed_is_named(options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         loader(Copy(3), **{"batch_size": 2, **options})
+
+
+def test_values_are_padded_by_what_no_loss_takes_for_one() -> None:
+    (_, y, lengths), *_ = one_pass(NumberedValues(4, 0), 4)
+    assert lengths.tolist() == [1, 2, 3, 4]
+    assert [(~y[:, row].isnan()).sum().item() for row in range(4)] == [1, 2, 3, 4]
+    assert y[:2, 1].flatten().tolist() == [1.0, 1.0]

@@ -81,6 +81,10 @@ def changed(**changes: Any) -> dict[str, Any]:
             changed(schedule={"name": "milestones", "factor": 0.5, "at": [5, 2]}),
             r"schedule.at: \[5, 2\] is not allowed",
         ),
+        (
+            changed(schedule={"name": "milestones", "factor": 0.5, "at": [2, 2]}),
+            r"schedule.at: \[2, 2\] is not allowed; it must be a growing list",
+        ),
         (changed(schedule={"name": "milestones", "factor": 0.5, "at": 5}), "schedule.at: 5 is not allowed"),
         (changed(schedule={"name": "plateau", "factor": 1, "patience": 0}), "schedule.factor: 1 .* from 0 to below 1"),
         (changed(penalty={"name": "prior"}), "penalty.name: 'prior' is not allowed; it must be one of orthogonality"),

@@ -33,6 +33,23 @@ def test_values_have_their_squared_error() -> None:
     assert evaluate(nn.Identity(), [(output, target)]) == {"loss": 2.5, "loss_error": 1.5}
 
 
+def test_values_behind_the_ends_of_sequences_count_nowhere() -> None:
+    output, target = torch.randn(5, 2, 3, requires_grad=True), torch.randn(5, 2, 3)
+    target[3:, 1] = torch.nan
+    squares = torch.cat([(output - target)[:, 0], (output - target)[:3, 1]]).detach().square()
+    loss = task_loss(output, target)
+    assert loss.item() == pytest.approx(squares.mean().item())
+    assert evaluate(nn.Identity(), [(output, target)])["loss"] == pytest.approx(squares.mean().item())
+    for each in (loss, task_loss(output, target, "none").sum()):
+        (gradient,) = torch.autograd.grad(each, output)
+        assert bool(gradient.isfinite().all()) and not bool(gradient[3:, 1].any())
+
+
+def test_values_of_another_shape_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"target: shape \(4,\) is not allowed; .*output's, \(4, 1\)"):
+        task_loss(torch.zeros(4, 1), torch.zeros(4))
+
+
 def test_batches_of_unequal_size_count_by_their_targets() -> None:
     batches = [(torch.tensor([[1.0]]), torch.tensor([[0.0]])), (torch.zeros(3, 1), torch.full((3, 1), 3.0))]
     assert evaluate(nn.Identity(), batches)["loss"] == 7.0
@@ -88,6 +105,16 @@ def test_standard_errors_are_the_spread_of_other_sequences(continued: bool) -> N
         spread = torch.tensor([one[name] for one in told]).std().item()
         errors = torch.tensor([one[f"{name}_error"] for one in told])
         assert errors.mean().item() == pytest.approx(spread, rel=0.12), name  # of 400 a spread is known to 4 %
+
+
+def test_one_continued_sequence_has_the_error_of_its_batches() -> None:
+    generator, told = torch.Generator().manual_seed(0), []
+    for _ in range(400):
+        parts = [drawn(1, generator) for _ in range(40)]
+        told.append(evaluate(nn.Identity(), parts, continued=True))
+    spread = torch.tensor([one["loss"] for one in told]).std().item()
+    errors = torch.tensor([one["loss_error"] for one in told])
+    assert errors.mean().item() == pytest.approx(spread, rel=0.12)  # of 400 a spread is known to 4 %
 
 
 def test_an_accuracy_of_1_has_an_error_and_one_sequence_has_none() -> None:

@@ -60,6 +60,20 @@ def test_a_run_does_not_go_on_with_other_data(stopped: Path, tmp_path: Path, mon
     assert ran(configured(), tmp_path / "run").diverged is None
 
 
+def test_a_run_does_not_go_on_with_a_file_of_the_same_name_and_other_content(tmp_path: Path) -> None:
+    letters = {"one": "abcdefgh" * 90, "same": "abcdefgh" * 90, "other": "hgfedcba" * 90}
+    for folder, text in letters.items():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "book.txt").write_text(text)
+    task = {"name": "characters", "book": "book.txt", "unroll": 5}
+    begun, longer = (configured(task=task, updates=updates) for updates in (4, 8))
+    ran(begun, tmp_path / "run", data=tmp_path / "one")
+    with pytest.raises(CheckpointError, match=r"checkpoint.pt: .* begun on other items of 'characters; book'"):
+        ran(longer, tmp_path / "run", data=tmp_path / "other")
+    ran(longer, tmp_path / "run", data=tmp_path / "same")
+    assert rows(tmp_path / "run")[-1]["update"] == 8
+
+
 def test_rows_are_read_where_no_checkpoint_was_reached(tmp_path: Path) -> None:
     ran(configured(optimiser={"name": "sgd", "rate": 3e38}, clip=1e30), tmp_path)
     assert read_metrics(tmp_path) == []

@@ -22,21 +22,23 @@ def steps_are_rows(module: nn.Module, calls: Sequence[Call], output: Any) -> boo
     """Whether row k of the model's output depends on step k of the module's alone, and there on one row alone, its
     batch's last.
 
-    So it is where a batch (B, T, D) is given to a module that takes (T, B, D), and what should be its last step is
-    read: every row is then computed from the rows before it. A mean over that axis may be one over steps, or over the
-    series of a panel at each step, which is no fault. False without gradients.
+    So it is where a batch (B, T, D) is given to a module that takes (T, B, D), or the other way round, and what should
+    be its last step is read: every row is then computed from the rows before it. A mean over that axis may be one over
+    steps, or over the series of a panel at each step, which is no fault. False without gradients.
     """
-    if len(calls) != 1 or getattr(module, "batch_first", True) or isinstance(calls[0].output, PackedSequence):
+    if len(calls) != 1 or isinstance(calls[0].output, PackedSequence):
         return False
     result, rows = calls[0].output, _rows_of(output)
     if rows is None or result.dim() != _AXES:
         return False
-    steps, batch = result.shape[:2]
+    batch_first = bool(getattr(module, "batch_first", False))
+    steps, batch = result.shape[1::-1] if batch_first else result.shape[:2]
     if min(steps, batch) < 2 or rows.shape[0] != steps or batch in rows.shape:
         return False
     for k in (0, steps - 1):
         (found,) = _gradients_of_row(rows, k, [result])
-        if found is None or found.any(-1).nonzero().tolist() != [[k, batch - 1]]:
+        place = [batch - 1, k] if batch_first else [k, batch - 1]
+        if found is None or found.any(-1).nonzero().tolist() != [place]:
             return False
     return True
 
@@ -82,6 +84,17 @@ class Reshaped:
     shape: tuple[int, ...]
     taken_for: tuple[int, ...]
     read: tuple[int, ...] = ()
+
+
+def reshaped(calls: Mapping[nn.Module, Sequence[Call]], batch: Any, output: Any) -> dict[nn.Module, Reshaped]:
+    """By module, which of its input, output and last state is reshaped where its axes were to be exchanged.
+
+    What one module returns and another one reads is the other's input alone.
+    """
+    inputs = {own: found for own, made in calls.items() if (found := reshaped_input(own, made, batch)) is not None}
+    known = {(one.shape, one.taken_for[:2]) for one in inputs.values()}
+    results = reshaped_results(calls, output)
+    return {own: one for own, one in results.items() if (one.shape, one.taken_for) not in known} | inputs
 
 
 def reshaped_input(module: nn.Module, calls: Sequence[Call], batch: Any) -> Reshaped | None:
@@ -148,7 +161,7 @@ def reshaped_results(calls: Mapping[nn.Module, Sequence[Call]], output: Any) -> 
     for row in (0, 1, len(rows) - 1):
         if results:
             results = _read_as_exchanged(results, rows, row)
-    return {one.module: Reshaped(one.what, one.shape, (len(rows), one.others), one.read) for one in results}
+    return {one.module: Reshaped(one.what, one.shape, one.shape[1::-1], one.read) for one in results}
 
 
 @dataclass

@@ -28,7 +28,8 @@ def unread_shorter(found: CapturedSequence) -> int:
 
 
 def reads_repeated_end(found: CapturedSequence, directions: int) -> bool | None:
-    """Whether anything is read at steps that only repeat their sequence's last row, as padding does.
+    """Whether anything of the forward direction is read at steps that only repeat their sequence's last row, as padding
+    does.
 
     A reverse direction runs over these steps first, so all that it returns depends on them. ``None`` where there are no
     gradients.
@@ -38,23 +39,46 @@ def reads_repeated_end(found: CapturedSequence, directions: int) -> bool | None:
     x = found.sequences.values
     same = (x[1:] == x[:-1]).all(-1).flip(0).long().cumprod(0).flip(0).bool()
     repeated = torch.cat([torch.zeros_like(same[:1]), same]) if len(same) else torch.zeros_like(_any(x))
-    ends = [(time, part) for time, states in found.of_ends.items() for layer in states for part in layer]
+    ends = [(time, part) for time, states in found.of_ends.items() for layer in states[::directions] for part in layer]
     at_end = any(bool((_any(part) & repeated[time - 1]).any()) for time, part in ends)
-    return directions > 1 or at_end or bool((_any(found.of_output) & repeated).any())
+    return at_end or bool((_any(found.of_output.chunk(directions, -1)[0]) & repeated).any())
 
 
-def reads_reverse_at_its_start(found: CapturedSequence, directions: int) -> bool:
-    """Whether of the last layer's reverse direction only the output at each sequence's last step is read.
+def unread_places(found: CapturedSequence, directions: int) -> tuple[tuple[int, int], ...]:
+    """Layers and directions, counted from 0, of which nothing is read, neither by the model nor by a layer above.
+
+    So it is with ``h_n[0]`` of two layers, and with ``h_n[-1]`` of two directions. None where nothing of the module is
+    read, where it runs over several separate sequences, or where there are no gradients.
+    """
+    if found.of_output is None or found.of_ends is None or found.chains > 1:
+        return ()
+    layers = len(next(iter(found.of_ends.values()))) // directions
+    outputs, unread, above = found.of_output.chunk(directions, -1), list[tuple[int, int]](), False
+    for layer in reversed(range(layers)):
+        own = [
+            (layer == layers - 1 and bool(outputs[direction].any()))
+            or any(bool(part.any()) for ends in found.of_ends.values() for part in ends[layer * directions + direction])
+            for direction in range(directions)
+        ]
+        unread += [(layer, direction) for direction, read in enumerate(own) if not (read or above)]
+        above = above or any(own)
+    return tuple(sorted(unread)) if above else ()
+
+
+def reads_at_its_start(found: CapturedSequence, direction: int, directions: int) -> bool:
+    """Whether of the last layer's forward (0) or reverse (1) direction only the output at its own first step is read.
 
     There it has read that one step. False where there are no gradients.
     """
-    if directions < 2 or found.of_output is None or int(found.lengths.min()) < 2:
+    if direction >= directions or found.of_output is None or int(found.lengths.min()) < 2:
         return False
-    if any(bool(part.any()) for states in (found.of_ends or {}).values() for part in states[-1]):
+    ends = (states[direction - directions] for states in (found.of_ends or {}).values())
+    if any(bool(part.any()) for states in ends for part in states):
         return False
-    read = _any(found.of_output.chunk(2, -1)[1])
-    last = torch.arange(len(read), device=read.device).unsqueeze(1) == found.lengths.to(read.device) - 1
-    return bool(read.any()) and not bool((read & ~last).any())
+    read = _any(found.of_output.chunk(directions, -1)[direction])
+    first = found.lengths.to(read.device) - 1 if direction else torch.zeros_like(found.lengths, device=read.device)
+    at_first = torch.arange(len(read), device=read.device).unsqueeze(1) == first
+    return bool(read.any()) and not bool((read & ~at_first).any())
 
 
 def state_sizes(states: Sequence[str], found: CapturedSequence) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isornn.capture.axes import Reshaped, reshaped_results, steps_are_rows
+from isornn.capture.axes import Reshaped, reshaped, steps_are_rows
 from isornn.capture.batches import check_batch, runner, tensors_in
 from isornn.capture.calls import Call, data_of, dense, with_data
 from isornn.capture.graph import gradient_is_zero, random_sum, reached_by
@@ -43,7 +43,7 @@ class Captured:
         along_batch: modules whose steps are the rows of the model's output: see `isornn.capture.axes.steps_are_rows`.
         zero_gradient: modules that a gradient of the model's output leads to, and is exactly 0: see
             `isornn.capture.graph.gradient_is_zero`. Not looked at where there is a loss.
-        reshaped: by module, which of its results is reshaped where its axes were to be exchanged.
+        reshaped: by module, which of its input and results is reshaped where axes were to be exchanged.
         output_nan: how many numbers in the model's output are NaN, of how many.
     """
 
@@ -129,7 +129,7 @@ def _recorded(
             order=recorder.order,
             layers=recorder.layers,
             along_batch=frozenset(own for own, made in calls.items() if steps_are_rows(own, made, output)),
-            reshaped=reshaped_results(calls, output),
+            reshaped=reshaped(calls, batch, output),
             output_nan=_nan_in(output),
         )
         if not differentiable:

@@ -64,8 +64,8 @@ def critical(
         _ = point.analysis  # computed under the message
     if found is not None:
         say(f"isornn: {found.seen}")
-        if (wrong := found.seen.unnormalised(each=True)) is not None:
-            say(f"isornn: the features of {str(data)!r} {wrong}")
+        if found.wrong is not None:
+            say(f"isornn: the features of {str(data)!r} {found.wrong}")
         point = replace(point, python=batch_line(point.length, fixed))
     _show(point, steps, output, json)
 
@@ -73,6 +73,7 @@ def critical(
 class _Measured(NamedTuple):
     steps: int
     seen: LayerInput
+    wrong: str | None  # with its features, in words
 
 
 def _measured(file: Path, given: GivenInput, inputs: int | None) -> _Measured:
@@ -86,6 +87,7 @@ def _measured(file: Path, given: GivenInput, inputs: int | None) -> _Measured:
 
     from isornn.cells import SpecError
     from isornn.cli.model_files import read_batch
+    from isornn.init.feature_sizes import wrong_with_data
     from isornn.init.layer_input import LayerInput
 
     for name, value in given._asdict().items():
@@ -102,7 +104,9 @@ def _measured(file: Path, given: GivenInput, inputs: int | None) -> _Measured:
     sequences, steps, features = batch.shape
     if inputs not in (None, features):
         raise SpecError("--inputs", inputs, f"it must be {features}, as many as --data has features, or left out")
-    return _Measured(steps, LayerInput.of(batch.transpose(0, 1), torch.full((sequences,), steps)))
+    x, lengths = batch.transpose(0, 1), torch.full((sequences,), steps)
+    seen = LayerInput.of(x, lengths)
+    return _Measured(steps, seen, wrong_with_data(seen, x, lengths))
 
 
 def _own_length(file: Path | None, found: _Measured) -> int:

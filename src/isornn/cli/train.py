@@ -93,7 +93,7 @@ def _configuration(file: Path, changes: Sequence[str], allow_import: Sequence[st
     from isornn.cells import SpecError
     from isornn.cli.own_code import allowed
     from isornn.training import Configuration
-    from isornn.training.sweep.plan import changed
+    from isornn.training.sweep.plan import changed, with_values
 
     try:
         table = read_toml(file)
@@ -101,7 +101,7 @@ def _configuration(file: Path, changes: Sequence[str], allow_import: Sequence[st
         raise SpecError("FILE.toml", str(file), f"it must be a file that can be read ({error.strerror})") from None
     except ValueError as error:  # not UTF-8, or not TOML
         raise SpecError("FILE.toml", str(file), f"it must be TOML ({error})") from None
-    given = changed(changed({}, table, "FILE.toml"), _changes(changes), "--set")
+    given = with_values(changed({}, table, "FILE.toml"), _changes(changes).items(), "--set")
     return Configuration.from_mapping(given, allow=allowed(allow_import))
 
 
@@ -109,15 +109,17 @@ def _changes(texts: Sequence[str]) -> dict[str, Any]:
     """The values of ``--set`` by their fields.
 
     Raises:
-        SpecError: no field and value, or a field a second time.
+        SpecError: no field and value, a field a second time, or a table that one of its fields was set in before.
     """
     from isornn.cells import SpecError
+    from isornn.training.sweep.plan import lies_within
 
     found: dict[str, Any] = {}
     for text in texts:
         field, value = _change(text)
-        if field in found:
-            raise SpecError("--set", text, f"{field} is set once, and is {found[field]!r} already")
+        for earlier, known in found.items():
+            if lies_within(earlier, field):
+                raise SpecError("--set", text, f"{field} is set once, and {earlier} is {known!r} already")
         found[field] = value
     return found
 

@@ -151,12 +151,13 @@ for part in parts:
     )
 
 
-def batch_first() -> Advice:
-    """Sequences along the axis that the layer takes for time."""
+def batch_first(value: bool) -> Advice:
+    """Sequences along the axis that the layer takes for time, with that value of its argument."""
     return Advice(
-        """# Where the layer is made:
-recurrent.batch_first = True""",
-        "it is in the model; make the layer with batch_first=True, or give it inputs (T, B, D)",
+        f"""# Where the layer is made:
+recurrent.batch_first = {value}""",
+        f"it is in the model; make the layer with batch_first={value}, or give it inputs "
+        f"({'T, B, D' if value else 'B, T, D'})",
     )
 
 

@@ -32,6 +32,7 @@ from isornn.diagnosis.records import Diagnosis, LayerDiagnosis, Unmeasured
 from isornn.diagnosis.use_checks import (
     AlongBatch,
     AxesMixed,
+    ForwardAtStart,
     NotDetached,
     ReverseAtStart,
     ShorterUnread,
@@ -64,6 +65,7 @@ CHECKS: tuple[Check, ...] = (
     HeavyTails(),
     UnnormalisedState(),
     Padding(),
+    ForwardAtStart(),
     ReverseAtStart(),
     DefaultStart(),
     StackedOrthogonal(),

@@ -9,11 +9,12 @@ from isornn.diagnosis.facts import Denormals, GateWeights
 from isornn.diagnosis.finding import Check, Finding
 from isornn.diagnosis.fixes import Fix
 from isornn.diagnosis.records import LayerDiagnosis, LayerInfo
-from isornn.diagnosis.retention import BAR, ERRORS
+from isornn.diagnosis.retention import BAR
 from isornn.diagnosis.states import EDGE
 from isornn.diagnosis.weights import TOLERANCE, doubled_gates, equal, layer_evidence
 from isornn.formatting import counted, with_error, with_error_of
-from isornn.init.layer_input import HEAVY, OFFSET, UNEVEN, indicators, offset, uneven_scales
+from isornn.init.feature_sizes import ERRORS, SMALLEST, FeatureSizes, numbered
+from isornn.init.layer_input import HEAVY, OFFSET, UNEVEN, offset, uneven_scales
 
 
 class UnnormalisedInput(Check):
@@ -107,40 +108,31 @@ class SmallFeatures(Check):
     """
 
     kind = "small_features"
-    SMALLEST = 0.1  # so that rare values do not count that are as large as other features'
 
     def find(self, layer: LayerDiagnosis) -> Finding | None:
         inputs, info = layer.inputs, layer.info
         sizes, errors, largest = inputs.feature_sizes, inputs.feature_size_errors, inputs.feature_largest
         if info.layer or info.direction or sizes is None or errors is None or largest is None:
             return None
-        varying = (inputs.feature_stds > 0) & ~indicators(inputs.feature_means, inputs.feature_stds)
-        if int(varying.sum()) < 2:
-            return None
-        middle = float(inputs.feature_stds[varying].median())
-        bound = sizes * (ERRORS * errors.nan_to_num(0.0)).exp()
-        small = (varying & (bound < middle / UNEVEN) & (largest < self.SMALLEST * middle)).nonzero().flatten()
+        found = FeatureSizes(sizes, errors, largest)
+        small, middle = found.far_smaller(inputs.feature_means, inputs.feature_stds)
         if not len(small):
             return None
         most = int(small[sizes[small].argmax()])
         size, error = float(sizes[most]), float(sizes[most] * errors[most])
         number = with_error_of(size, error if math.isfinite(error) else math.inf)
-        shown = ", ".join(map(str, small[:_SHOWN].tolist())) + (", ..." if len(small) > _SHOWN else "")
         return self.finding(
             layer,
-            f"{len(small)} of {counted(info.inputs, 'feature')} ({shown}, counted from 0) are far smaller than the "
-            f"others: at most {number} (root mean square), where the median feature has standard deviation "
+            f"{len(small)} of {counted(info.inputs, 'feature')} ({numbered(small)}, counted from 0) are far smaller "
+            f"than the others: at most {number} (root mean square), where the median feature has standard deviation "
             f"{middle:.3g}. Until input weights have grown they have little effect.",
             {
                 "root mean square of the largest of them": f"{number} (bar: a hundredth of the median standard "
                 f"deviation, {middle / UNEVEN:.2g}, by {ERRORS} errors)",
-                "largest value among them": f"{float(largest[small].max()):.3g} (bar: {self.SMALLEST * middle:.2g})",
+                "largest value among them": f"{float(largest[small].max()):.3g} (bar: {SMALLEST * middle:.2g})",
             },
             advice.normalise(),
         )
-
-
-_SHOWN = 5  # features
 
 
 class HeavyTails(Check):
@@ -223,8 +215,8 @@ def _made_up_for(gate: GateWeights, shared: float) -> bool:
 class Padding(Check):
     """First layers without lengths only: 5 % more of the steps repeat their sequence's last row than its first row.
 
-    Not where nothing is read at these steps, as by ``output[torch.arange(B), lengths - 1]``, nor where these rows are
-    codes that the model computes.
+    Where nothing is read at these steps, as by ``output[torch.arange(B), lengths - 1]``, only a reverse direction runs
+    over them ahead of each sequence. Not where these rows are codes that the model computes.
     """
 
     kind = "padding"
@@ -233,21 +225,26 @@ class Padding(Check):
     PADDED = 0.05
 
     def find(self, layer: LayerDiagnosis) -> Finding | None:
-        inputs, info = layer.inputs, layer.info
-        if info.layer > 0 or info.packed or inputs.padding - inputs.leading_padding <= self.PADDED:
+        inputs, info, use = layer.inputs, layer.info, layer.use
+        unread = use is not None and use.padding_read is False
+        # Each direction has its own order of steps: at the end of one is the start of the other.
+        ahead = unread and info.direction == 1 and inputs.leading_padding > inputs.padding
+        repeats, others = inputs.padding, inputs.leading_padding
+        if ahead:
+            repeats, others = others, repeats
+        if info.layer > 0 or info.packed or repeats - others <= self.PADDED:
             return None
-        if layer.use is not None and (layer.use.padding_read is False or layer.use.ends_in_codes):
+        if (unread and info.direction == 0) or (use is not None and use.ends_in_codes):
             return None
         unknown = "" if layer.loss is not None else " With target= steps that the loss leaves out do not count."
+        where = " The reverse direction runs over them ahead of each sequence." if ahead else unknown
         return self.finding(
             layer,
-            f"Padding is processed as input: {inputs.padding:.0%} of the steps repeat their sequence's last row, on "
-            f"average the last {inputs.padding * info.steps:.0f} of {info.steps}, and the layer is given no "
-            f"lengths.{unknown}",
+            f"Padding is processed as input: {repeats:.0%} of the steps repeat their sequence's last row, on "
+            f"average the last {repeats * info.steps:.0f} of {info.steps}, and the layer is given no lengths.{where}",
             {
-                "steps that repeat the last row": f"{inputs.padding:.1%} (bar: {self.PADDED:.0%} more than at the "
-                "start)",
-                "steps at the start that repeat the first": f"{inputs.leading_padding:.1%}",
+                "steps that repeat the last row": f"{repeats:.1%} (bar: {self.PADDED:.0%} more than at the start)",
+                "steps at the start that repeat the first": f"{others:.1%}",
             },
             advice.pack(info.batch_first),
         )

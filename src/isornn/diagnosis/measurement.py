@@ -11,11 +11,16 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from isornn.capture.axes import reshaped_input
 from isornn.capture.calls import Call, data_of
 from isornn.capture.modules import RecurrentModule, as_called, recurrent_modules
 from isornn.capture.parts import CaptureError
-from isornn.capture.read import reads_repeated_end, reads_reverse_at_its_start, state_sizes, unread_shorter
+from isornn.capture.read import (
+    reads_at_its_start,
+    reads_repeated_end,
+    state_sizes,
+    unread_places,
+    unread_shorter,
+)
 from isornn.capture.run import Captured, capture
 from isornn.capture.sequences import CapturedSequence, all_inputs
 from isornn.capture.use import ends_in_own_codes, reads_batch, restarts
@@ -204,12 +209,14 @@ def _use(
         held=captured.held.get(own) if carried else None,
         along_batch=own in captured.along_batch,
         unread=unread_shorter(found),
-        reverse_at_start=reads_reverse_at_its_start(found, module.directions),
+        reverse_at_start=reads_at_its_start(found, 1, module.directions),
+        forward_at_start=found.chains == 1 and reads_at_its_start(found, 0, module.directions),
         reads_batch=of_batch,
         padding_read=reads_repeated_end(found, module.directions),
         zero_gradient=own in captured.zero_gradient,
-        reshaped=reshaped_input(own, calls, batch) or captured.reshaped.get(own),
+        reshaped=captured.reshaped.get(own),
         state_sizes=state_sizes(module.layers[0].cell.states, found),
+        unread_places=unread_places(found, module.directions),
         ends_in_codes=of_batch is False and ends_in_own_codes(found.sequences.values, batch),
     )
 

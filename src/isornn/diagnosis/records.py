@@ -123,16 +123,18 @@ class Use(Record):
         unread: how many sequences are shorter than the longest and not read at all, where all longest ones are; 0 where
             any is read.
         reverse_at_start: whether of the reverse direction only the output at the last step is read.
+        forward_at_start: whether of the forward direction only the output at the first step is read.
         reads_batch: whether its inputs are the batch's own numbers, not what the model computes from them; ``None``
             where that is not known, as where the batch is a function.
-        padding_read: whether anything is read at steps that only repeat their sequence's last row; ``None`` where that
-            is not known.
+        padding_read: whether anything of the forward direction is read at steps that only repeat their sequence's last
+            row; ``None`` where that is not known.
         ends_in_codes: whether sequences end in repeated rows that the model computes, and that the batch does not have:
             see `isornn.capture.use.ends_in_own_codes`.
         zero_gradient: whether the gradient of the model's output with respect to them is exactly 0; not looked at where
             a target is given.
         reshaped: which of its input, output and last state is reshaped where axes were to be exchanged, if any.
         state_sizes: by state, the root mean square of what the measured sequence starts from; empty where it is 0.
+        unread_places: layers and directions, counted from 0, of which nothing is read while others are.
 
     >>> import torch
     >>> from isornn.diagnosis import measure
@@ -156,6 +158,8 @@ class Use(Record):
     reshaped: Reshaped | None = None
     state_sizes: Mapping[str, float] = field(default_factory=dict)
     ends_in_codes: bool = False
+    unread_places: tuple[tuple[int, int], ...] = ()
+    forward_at_start: bool = False
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,24 @@ class Unused(OfUse):
     """No gradient leads from the model's output, or from the loss where a target is given, to the module's results.
 
     They are dropped, detached, or used by what has no gradient, as an argmax. Frozen modules are not called, and those
-    that run without gradients.
+    that run without gradients. Of a module of which something is read, the layers and directions of which nothing is.
     """
 
     kind = "unused"
+
+    def find(self, layer: LayerDiagnosis) -> Finding | None:
+        place = (layer.info.layer, layer.info.direction)
+        if layer.use is None or layer.use.reached is not True or place not in layer.use.unread_places:
+            return super().find(layer)
+        what = "the model's output" if layer.loss is None else "the loss"
+        direction = "reverse" if layer.info.direction else "forward"
+        return self.finding(
+            layer,
+            f"No gradient leads from {what} to the results of layer {layer.info.layer}, {direction} direction, while "
+            "others of the module are read: it runs, and is not trained.",
+            {f"results that a gradient of {what} reaches": "0, of this layer and direction (bar: 1)"},
+            advice.last_states(),
+        )
 
     def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
         if use.reached is not False:
@@ -97,7 +111,8 @@ class StateNotCarried(OfUse):
 class AlongBatch(OfUse):
     """Row k of the model's output depends on step k of the module alone, and there on its batch's last row alone.
 
-    So it is where a batch of sequences is given to a module whose ``batch_first`` is False, and ``output[:, -1]`` read.
+    So it is where a batch of sequences is given to a module whose ``batch_first`` is False, and ``output[:, -1]`` read;
+    or one of steps to a module whose ``batch_first`` is True, and ``output[-1]``.
     """
 
     kind = "along_batch"
@@ -109,13 +124,14 @@ class AlongBatch(OfUse):
             return None
         return self.finding(
             layer,
-            f"It runs along the batch, not along time: batch_first is False, its {layer.info.steps} steps are the rows "
-            "of the model's output, and each is computed from the rows before it.",
+            f"It runs along the batch, not along time: batch_first is {bool(layer.info.batch_first)}, its "
+            f"{layer.info.steps} steps are the rows of the model's output, and each is computed from the rows before "
+            "it.",
             {
                 "steps that an output's row depends on": f"1 of {layer.info.steps}, its own number (bar: any other)",
                 "rows of the batch read there": f"1 of {layer.info.sequences}, the last (bar: any other)",
             },
-            advice.batch_first(),
+            advice.batch_first(not layer.info.batch_first),
         )
 
 
@@ -189,6 +205,26 @@ class ReverseAtStart(OfUse):
             "Of its reverse direction only the output at the last step of the sequences is read, where it has read one "
             f"step of {layer.info.steps}; the output after all steps is at step 0, and in the last state.",
             {"steps read by the reverse direction": f"1 of {layer.info.steps} (bar: 2)"},
+            advice.last_states(),
+        )
+
+
+class ForwardAtStart(OfUse):
+    """Of the last layer's forward direction only the output at the first step is read.
+
+    It has then read that one step; so it is with ``output[:, 0]``, which in a transformer has read all.
+    """
+
+    kind = "forward_at_start"
+
+    def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
+        if not use.forward_at_start:
+            return None
+        return self.finding(
+            layer,
+            "Of its forward direction only the output at the first step is read, where it has read one step of "
+            f"{layer.info.steps}; the output after all steps is at the last one, and in the last state.",
+            {"steps read by the forward direction": f"1 of {layer.info.steps} (bar: 2)"},
             advice.last_states(),
         )
 

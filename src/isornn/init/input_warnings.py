@@ -17,6 +17,7 @@ from isornn.capture.parts import CaptureError
 from isornn.capture.run import capture, is_users
 from isornn.capture.sequences import CapturedInputs, CapturedSequence, all_inputs, longest_sequence
 from isornn.capture.use import reads_batch
+from isornn.init.feature_sizes import wrong_with_data
 from isornn.init.layer_input import LayerInput
 from isornn.init.received import received_by
 from isornn.modes import unhindered
@@ -69,7 +70,11 @@ def warn_of_shared(found: RecurrentModule, others: Sequence[RecurrentModule]) ->
 
 
 def warn_of_unnormalised(where: str, received: LayerInput, captured: CapturedInputs, batch: Any) -> None:
-    wrong = received.unnormalised(each=reads_batch(captured.sequences.values, batch) is True)
+    x = captured.sequences.values
+    if reads_batch(x, batch) is True:
+        wrong = wrong_with_data(received, x, captured.lengths)
+    else:
+        wrong = received.unnormalised(each=False)
     if wrong is not None:
         warn(f"{where}: the features of its input {wrong}", UnnormalisedInput)
 

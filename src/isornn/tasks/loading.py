@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count
@@ -15,8 +16,9 @@ from isornn.tasks.task import Item, Stream, Task, at_least, checked_seed
 
 Batch = tuple[Tensor, ...]
 
-# torch's cross-entropy leaves out targets of this value.
 NO_TARGET = -100
+"""In the place of a class: torch's cross-entropy leaves it out. In the place of values there is NaN, which no loss
+takes for one."""
 
 
 def loader(task: Task, batch_size: int, seed: int = 0, *, start: int = 0, workers: int = 0) -> DataLoader[Batch]:
@@ -37,7 +39,7 @@ def loader(task: Task, batch_size: int, seed: int = 0, *, start: int = 0, worker
         A DataLoader of (x, y), or (x, y, lengths) where the task's lengths vary:
         x (T, B, D), or (T, B) of symbols; y (B,) or (B, outputs), or (T, B) where the task has a target per step;
         lengths (B,). T is the batch's longest sequence; behind the end of a shorter one x is 0 and y is -100, which
-        torch's cross-entropy leaves out.
+        torch's cross-entropy leaves out, or NaN where y holds values.
 
     Raises:
         ValueError: an argument that is not allowed, or a batch size other than the task's columns.
@@ -121,5 +123,6 @@ def _stacked(items: Sequence[Item], per_step: bool) -> Batch:
 
 def _padded(items: Sequence[Item], per_step: bool) -> Batch:
     xs, ys = zip(*items, strict=True)
-    y = pad_sequence(list(ys), padding_value=NO_TARGET) if per_step else torch.stack(ys)
+    padding = math.nan if ys[0].is_floating_point() else NO_TARGET
+    y = pad_sequence(list(ys), padding_value=padding) if per_step else torch.stack(ys)
     return pad_sequence(list(xs)), y, torch.tensor([len(x) for x in xs])

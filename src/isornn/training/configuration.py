@@ -368,5 +368,7 @@ def _check_directions(model: Choice) -> None:
 def _check_milestones(schedule: Choice) -> None:
     if schedule.name == "milestones":
         at = schedule["at"]
-        if not isinstance(at, list) or not all(type(update) is int and update > 0 for update in at) or at != sorted(at):
+        whole_numbers = isinstance(at, list) and all(type(update) is int and update > 0 for update in at)
+        # At a number given twice torch would apply the factor twice.
+        if not whole_numbers or at != sorted(set(at)):
             raise ConfigurationError("schedule.at", at, "it must be a growing list of numbers of updates")

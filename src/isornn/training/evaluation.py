@@ -23,18 +23,32 @@ def task_loss(output: Tensor, target: Tensor, reduction: str = "mean") -> Tensor
 
     Args:
         output: (..., classes) or (..., values).
-        target: (...) of classes, of which `NO_TARGET` is left out, or as ``output``.
-        reduction: ``"mean"`` over all targets, or ``"none"``, of the target's shape.
+        target: (...) of classes, of which `NO_TARGET` is left out, or as ``output``, of which NaN is.
+        reduction: ``"mean"`` over all targets, or ``"none"``, of the target's shape, 0 where there is none.
+
+    Raises:
+        ValueError: values of another shape than the output's.
 
     >>> round(task_loss(torch.zeros(5, 2, 10), torch.full((5, 2), 3)).item(), 5) == round(math.log(10), 5)
     True
     """
     if target.is_floating_point():
-        return functional.mse_loss(output, target.to(output.dtype), reduction=reduction)
+        return _squared_error(output, target.to(output.dtype), reduction)
     loss = functional.cross_entropy(
         output.flatten(0, -2), target.flatten(), ignore_index=NO_TARGET, reduction=reduction
     )
     return loss.view_as(target) if reduction == "none" else loss
+
+
+def _squared_error(output: Tensor, target: Tensor, reduction: str) -> Tensor:
+    if output.shape != target.shape:  # torch would compare every value with every other
+        raise ValueError(
+            f"target: shape {tuple(target.shape)} is not allowed; values have the output's, {tuple(output.shape)}"
+        )
+    known = ~target.isnan()
+    if reduction == "mean":
+        return functional.mse_loss(output[known], target[known])
+    return (output - target).where(known, 0.0).square()
 
 
 @torch.no_grad()
@@ -49,8 +63,9 @@ def evaluate(
     step also ``bits``, loss / ln 2, which is per symbol, and ``perplexity``, exp(loss), where it is a number.
 
     Of two sequences or more also ``loss_error`` and so on, standard errors: how far off as many other sequences would
-    be. Where all sequences are equally accurate the accuracy's counts two sequences more, one all right and one all
-    wrong (Agresti & Coull 1998): that all of few are right does not make it exact.
+    be. Of a single continued one, as a text in one column, its batches count as sequences. Where all sequences are
+    equally accurate the accuracy's counts two sequences more, one all right and one all wrong (Agresti & Coull 1998):
+    that all of few are right does not make it exact.
 
     Args:
         model: all of its modules are left in the modes that they were in.
@@ -76,7 +91,8 @@ def evaluate(
             steps = classes and target.dim() > 1
     if not any(bool(own[-1].any()) for own in sums):
         raise ValueError("batches: there is no target in them, and a mean needs one")
-    loss, right, count = torch.stack(sums).sum(0) if continued else torch.cat(sums, 1)
+    same = continued and sums[0].shape[1] > 1
+    loss, right, count = torch.stack(sums).sum(0) if same else torch.cat(sums, 1)
     metrics = {"loss": float(loss.sum() / count.sum())}
     errors = {"loss": _standard_error(loss, count)}
     if classes:
@@ -95,7 +111,7 @@ def _by_sequence(output: Tensor, target: Tensor) -> Tensor:
     """(3, B): the sum of losses, how many answers are right, 0 of values, and how many targets there are."""
     loss = task_loss(output, target, "none")
     if target.is_floating_point():
-        right, count = torch.zeros_like(loss), torch.ones_like(loss)
+        right, count = torch.zeros_like(loss), ~target.isnan()
     else:
         right, count = output.argmax(-1) == target, target != NO_TARGET
     each = torch.stack([part.double().cpu() for part in (loss, right, count)])

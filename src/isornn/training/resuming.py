@@ -13,6 +13,7 @@ from torch import Tensor
 
 from isornn.cells.errors import brief
 from isornn.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from isornn.training.data_mark import DataMark
 from isornn.training.loop import State
 
 NOTHING = hashlib.sha256().hexdigest()
@@ -39,19 +40,20 @@ class Journal:
     seconds: float = 0.0
 
 
-def save_state(file: Path, run: str, data: str, state: State, plateau: Any, journal: Journal) -> None:
+def save_state(file: Path, run: str, data: DataMark, state: State, plateau: Any, journal: Journal) -> None:
     """Write a checkpoint; the data's position is the number of updates, for batch k belongs to update k + 1.
 
     Args:
         run: the configuration's `course`.
-        data: as the task `described` it.
+        data: what the run is trained on.
         plateau: the schedule that counts validations, if there is one.
     """
     save_checkpoint(
         file,
         {
             "run": run,
-            "data": data,
+            "data": data.described,
+            "items": list(data.items),
             "update": state.update,
             "model": state.model.state_dict(),
             "carried": getattr(state.model, "carried", None),
@@ -63,7 +65,7 @@ def save_state(file: Path, run: str, data: str, state: State, plateau: Any, jour
     )
 
 
-def load_state(file: Path, run: str, data: str, state: State, plateau: Any, device: torch.device) -> Journal:
+def load_state(file: Path, run: str, data: DataMark, state: State, plateau: Any, device: torch.device) -> Journal:
     """Put ``state``, ``plateau`` and torch's generators where `save_state` found them.
 
     Raises:
@@ -72,9 +74,11 @@ def load_state(file: Path, run: str, data: str, state: State, plateau: Any, devi
     kept = load_checkpoint(file)
     if kept.get("run") != run:
         raise CheckpointError(f"{file}: is of the run {kept.get('run')}, not of {run}")
-    if kept.get("data", data) != data:  # earlier versions did not say
+    if kept.get("data", data.described) != data.described:  # earlier versions did not say
         begun = brief(kept["data"])
-        raise CheckpointError(f"{file}: the run was begun on {begun}, not on {data!r}; name another folder")
+        raise CheckpointError(f"{file}: the run was begun on {begun}, not on {data.described!r}; name another folder")
+    if "items" in kept and not data.has_items(kept["items"]):
+        raise CheckpointError(f"{file}: the run was begun on other items of {data.described!r}; name another folder")
     try:
         return _put(kept, state, plateau, device)
     except Exception as error:  # a file that somebody made to fit its checksum may hold anything

@@ -26,6 +26,7 @@ from isornn.tasks import Task
 from isornn.training.batches import held_out_metrics, training_batches
 from isornn.training.building import build_model, build_optimiser, build_penalty, build_schedule, check_sizes
 from isornn.training.configuration import Configuration
+from isornn.training.data_mark import DataMark
 from isornn.training.fields import ConfigurationError
 from isornn.training.finite import NonFiniteLoss
 from isornn.training.lock import locked
@@ -159,12 +160,13 @@ def _run(
         _claim(folder, configuration)
     plateau = schedule if isinstance(schedule, ReduceLROnPlateau) else None
     state = State(model, optimizer, None if plateau else schedule)
-    journal = _taken_up(configuration, folder, problem, state, plateau, fabric)
+    data = DataMark.of(problem)
+    journal = _taken_up(configuration, folder, data, state, plateau, fabric)
     diverged = None
     with _metrics_log(folder, journal, state, fabric) as log:
         files = folder / WEIGHTS, folder / CHECKPOINT
         validation = Validation(
-            configuration, model, forward, fabric, problem.validation, journal, plateau, log, *files
+            configuration, model, forward, fabric, problem.validation, data, journal, plateau, log, *files
         )
         size, seed = configuration.batch_size, configuration.seed
         try:
@@ -228,7 +230,7 @@ def _tested(
 def _taken_up(
     configuration: Configuration,
     folder: Path,
-    problem: Problem,
+    data: DataMark,
     state: State,
     plateau: ReduceLROnPlateau | None,
     fabric: Fabric,
@@ -237,7 +239,6 @@ def _taken_up(
     checkpoint = folder / CHECKPOINT
     if not checkpoint.exists():
         return Journal()
-    data = problem.training.described
     journal = load_state(checkpoint, configuration.course, data, state, plateau, fabric.device)
     if journal.best_weights is not None and fabric.is_global_zero:
         save_best(folder / WEIGHTS, configuration.hash, journal)

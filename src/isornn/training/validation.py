@@ -17,6 +17,7 @@ from isornn.files import replacing
 from isornn.tasks import Task
 from isornn.training.batches import held_out_metrics
 from isornn.training.configuration import Configuration
+from isornn.training.data_mark import DataMark
 from isornn.training.finite import NonFiniteLoss
 from isornn.training.loop import State
 from isornn.training.metrics import MetricsLog
@@ -37,6 +38,7 @@ class Validation:
     Args:
         configuration, model, forward, fabric: of the run.
         task: the held-out part.
+        data: what the run is trained on.
         journal: the results of the run so far; written to.
         plateau: the schedule that counts validations, if there is one.
         log: of the process that writes; ``None`` in the others.
@@ -51,6 +53,7 @@ class Validation:
     forward: Callable[..., Tensor]
     fabric: Fabric
     task: Task
+    data: DataMark
     journal: Journal
     plateau: ReduceLROnPlateau | None
     log: MetricsLog | None
@@ -90,7 +93,7 @@ class Validation:
             save_best(self.weights, self.configuration.hash, journal)
         journal.metrics_bytes, journal.metrics_sha256 = self.log.position, self.log.checksum
         journal.seconds, self._begun = self.seconds(), time.perf_counter()
-        save_state(self.checkpoint, self.configuration.course, self.task.described, state, self.plateau, journal)
+        save_state(self.checkpoint, self.configuration.course, self.data, state, self.plateau, journal)
 
     def _training(self, state: State) -> dict[str, float]:
         """Mean loss and largest gradient since the last validation, and the rate that they have led to."""

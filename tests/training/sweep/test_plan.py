@@ -43,6 +43,12 @@ def test_runs_share_nothing() -> None:
     assert second == {"margins": [0.1], "task": {"name": "copy"}, "seed": 1}
 
 
+def test_a_table_in_the_grid_replaces_that_of_the_base() -> None:
+    base = {"start": {"name": "chrono", "length": 9}}
+    first, second = expand({"base": base, "grid": {"start": [{"name": "critical"}, {"name": "uniform", "bound": 1}]}})
+    assert first == {"start": {"name": "critical"}} and second == {"start": {"name": "uniform", "bound": 1}}
+
+
 @pytest.mark.parametrize(
     ("table", "words"),
     [
@@ -54,6 +60,7 @@ def test_runs_share_nothing() -> None:
         ({"runs": {"seed": 0}}, "runs: .* list of tables"),
         ({"runs": []}, "runs: .* list of tables"),
         ({"grid": {"seed": [0]}, "runs": [{}, {"seed": 1}]}, r"runs\[1\]: 'seed' .* the grid varies it already"),
+        ({"grid": {"task": [{}]}, "runs": [{"task.length": 1}]}, r"runs\[0\]: 'task.length' .* varies it already"),
         (
             {"base": {"task": "copy"}, "grid": {"task.length": [1]}},
             "grid.task.length: 1 .* task is no table but 'copy'",

@@ -33,6 +33,7 @@ from isornn.theory.critical_points.rule import (
     rectifies,
     sight_of,
     solve,
+    state_at_0,
 )
 from isornn.theory.inputs import centred, memory_limits
 from isornn.theory.population.analysis import population_analysis
@@ -409,6 +410,9 @@ def _near_isometry(analysis: Analysis, length: float, biases: Biases) -> tuple[C
                 spread is not None and spread <= 2 / length,
             ),
         ]
+        if middle := state_at_0(analysis.spec.cell):
+            wanted = "0; W times another is a bias that the theory leaves out, with which a network sees far less"
+            conditions.append(Condition("state at pre-activation 0", wanted, f"{middle:.4g}", False))
     else:
         for slow in _slow_states(analysis.spec.cell):
             curve = analysis.state_profiles.get(slow)

@@ -84,6 +84,27 @@ def slow_end(length: float) -> float:
     return high
 
 
+# -- recurrent weights alone ------------------------------------------------------------------------------------------
+
+
+def state_at_0(cell: Cell) -> float | None:
+    """The state of a cell of one state and one gate that has no retention gate, at pre-activation 0, from state 0;
+    ``None`` for other cells.
+
+    Where it is m, the states' mean adds ``W m`` to the pre-activations, which in a network is the same at every step.
+    The theory draws W anew and does not have that.
+
+    >>> from isornn.cells import Vanilla
+    >>> state_at_0(Vanilla()), state_at_0(Vanilla("sigmoid"))
+    (0.0, 0.5)
+    """
+    if len(cell.states) > 1 or len(cell.gates) > 1 or cell.input_enters_pointwise or roles_of(cell).gated:
+        return None
+    (gate,), (state,), zero = cell.gates, cell.states, torch.zeros(1, dtype=torch.float64)
+    parameters = initial_parameters(cell)
+    return float(cell.update(Values(**{state: zero}), Values(**{gate: zero}, **parameters), None)[state])
+
+
 # -- a rectifier: `critical` of ReLU networks -------------------------------------------------------------------------
 
 

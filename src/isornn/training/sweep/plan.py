@@ -6,7 +6,8 @@ A sweep file is TOML::
     seed = 0
     task = { name = "copy", length = 100 }
 
-    [grid]                      # lists over fields, of which every combination is run; dots reach into tables
+    [grid]                      # lists over fields, of which every combination is run; dots reach into tables, and a
+                                # table in a list replaces the base's
     "optimiser.rate" = [1e-2, 1e-3]
     seed = [0, 1, 2]
 
@@ -18,7 +19,7 @@ All three may be missing, not all at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from itertools import product
 from pathlib import Path
@@ -87,7 +88,7 @@ def expand(table: Mapping[str, Any]) -> list[Fields]:
             raise SweepError(f"grid.{field}", values, "it must be a list of at least one value")
     base = changed({}, table.get("base", {}), "base")
     return [
-        changed(changed(base, change, f"runs[{place}]"), dict(zip(grid, values, strict=True)), "grid")
+        with_values(changed(base, change, f"runs[{place}]"), zip(grid, values, strict=True), "grid")
         for place, change in enumerate(_runs(table, grid))
         for values in product(*grid.values())
     ]
@@ -109,17 +110,32 @@ def flattened(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, 
 def changed(configuration: Mapping[str, Any], change: Mapping[str, Any], where: str) -> Fields:
     """A copy of ``configuration`` in which the fields of ``change`` have its values; dots in both reach into tables.
 
+    A table in ``change`` changes the fields that it has, as TOML writes ``task.length = 200`` and
+    ``task = {length = 200}`` the same way.
+
     Args:
         where: ``change`` is, for errors.
 
     Raises:
         SweepError: a field within what is no table.
 
-    >>> changed({"task": {"name": "copy"}}, {"task.length": 100}, "--set")
+    >>> changed({"task": {"name": "copy"}}, {"task.length": 100}, "runs")
     {'task': {'name': 'copy', 'length': 100}}
     """
+    return with_values(configuration, flattened(change), where)
+
+
+def with_values(configuration: Mapping[str, Any], values: Iterable[tuple[str, Any]], where: str) -> Fields:
+    """A copy of ``configuration`` in which fields, with dots, have other values: a table has the place of the old one.
+
+    Raises:
+        SweepError: as `changed`.
+
+    >>> with_values({"start": {"name": "chrono", "length": 9}}, [("start", {"name": "critical"})], "--set")
+    {'start': {'name': 'critical'}}
+    """
     result = deepcopy(dict(configuration))
-    for field, value in flattened(change):
+    for field, value in values:
         *tables, name = field.split(".")
         inner = result
         if len(tables) >= DEEPEST:
@@ -130,6 +146,15 @@ def changed(configuration: Mapping[str, Any], change: Mapping[str, Any], where: 
                 raise SweepError(f"{where}.{field}", value, f"{table} is no table but {inner!r}")
         inner[name] = deepcopy(value)
     return result
+
+
+def lies_within(field: str, table: str) -> bool:
+    """Whether a field, with dots, is ``table`` or in it.
+
+    >>> lies_within("task.length", "task"), lies_within("tasks", "task")
+    (True, False)
+    """
+    return f"{field}.".startswith(f"{table}.")
 
 
 def _check(table: Mapping[str, Any]) -> None:
@@ -149,6 +174,6 @@ def _runs(table: Mapping[str, Any], grid: Mapping[str, Any]) -> list[Mapping[str
         raise SweepError("runs", runs, "it must be a list of tables: [[runs]]")
     for place, change in enumerate(runs):
         for field, _ in flattened(change):
-            if field in grid:
+            if any(lies_within(field, varied) or lies_within(varied, field) for varied in grid):
                 raise SweepError(f"runs[{place}]", field, "the grid varies it already, and a field is varied once")
     return runs
