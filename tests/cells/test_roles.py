@@ -250,3 +250,20 @@ def test_a_hard_gate_does_not_depend_on_the_spelling(spelling: str) -> None:
 def test_other_bounds_are_no_gate() -> None:
     cell = type("Own", (HardGate,), {"squash": lambda self, u: torch.nn.functional.hardtanh(u)})()
     assert not roles_of(cell).gates
+
+
+@dataclass(frozen=True)
+class LeakyGated(Cell):
+    """A gated state with a leak beside the gate, which bounds what it keeps in a step."""
+
+    name = "leaky_gated"
+    gates = {"z": Reads(), "n": Reads()}
+    leak: float = 0.01
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        z = torch.sigmoid(u.z)
+        return {"h": (1 - self.leak) * z * s.h + (1 - z) * torch.tanh(u.n)}
+
+
+def test_a_refused_retention_is_stated_with_its_bounds() -> None:
+    assert str(refusal(LeakyGated())).endswith("rising or falling throughout (here it is from 0 to 0.99)")

@@ -26,6 +26,7 @@ def test_cells_lists_all_nine() -> None:
     for part in ("n: gated state, input", "u: state, input (also enters pointwise)", "f: input, previous input"):
         assert part in result.stdout
     assert "nonlinearity: tanh, sigmoid, relu, identity" in result.stdout
+    assert all(part in result.stdout for part in ("not typed", "weakly typed", "strongly typed"))
 
 
 def test_cells_print_their_kernel_or_why_there_is_none() -> None:

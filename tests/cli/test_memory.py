@@ -47,6 +47,7 @@ def test_json_is_what_python_finds(data: Path) -> None:
         ({"targets": np.zeros(3)}, (), ("isornn: targets: shape (3,)", "80 sequences")),
         ({"inputs": np.zeros((80, 20, 1)) * np.nan}, (), ("isornn: inputs: NaN",)),
         ({"inputs": np.zeros((80, 20, 0))}, (), ("isornn: inputs: shape (80, 20, 0)", "at least one of each")),
+        ({"inputs": np.zeros((800, 2))}, (), ("one long series", "by inputs[:n * L].reshape(n, L, 2)")),
         ({"inputs": None, "x": np.zeros(3)}, (), ("an array inputs", "it has targets, lengths, x")),
         ({"targets": np.array([None] * 80)}, (), ("DATA", "plain arrays")),
         ({}, ("--longest", "0"), ("--longest: 0",)),

@@ -25,6 +25,10 @@ def test_the_list_has_every_target_with_its_claim() -> None:
     assert all(one["claim"] for one in listed)
 
 
+def test_without_a_target_it_is_the_list() -> None:
+    assert run().stdout == run("list").stdout != ""
+
+
 def test_one_target_leaves_its_record_and_its_figure(tmp_path: Path) -> None:
     result = run("chensupp-hyper", "-o", tmp_path, "--json")
     assert result.exit_code == 0, result.output

@@ -100,13 +100,23 @@ def _unset(cell: Cell) -> str | None:
         if not set_by(state):
             return (
                 f"no bias of {', '.join(state.retention)} takes what {cell.name}'s {state.state} keeps in a step from "
-                f"1/2 to 1, rising or falling throughout"
+                f"1/2 to 1, rising or falling throughout{_found(state)}"
             )
     signs = {(gate, state.retention[gate]) for state in roles.gated for gate in set_by(state)}
     for gate, sign in signs:
         if (gate, -sign) in signs:
             return f"{cell.name}'s gate {gate} retains one state by what it forgets another"
     return None
+
+
+def _found(state: RetainedState) -> str:
+    """From where to where the biases of all gates that retain ``state`` take what it keeps, at most."""
+    gates = tuple(gate for gate, sign in state.retention.items() if sign)
+    if not gates:
+        return ""
+    ends = torch.tensor([-FARTHEST, FARTHEST], dtype=torch.float64)
+    low, high = _coefficient(state, gates, ends).tolist()
+    return f" (here it is from {round(low, 6):.6g} to {high:.6g})"
 
 
 def retention_signs(cell: Cell) -> dict[str, int]:

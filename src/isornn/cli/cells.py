@@ -57,7 +57,8 @@ def _list() -> None:
     for name, kind in (CELLS | FURTHER_CELLS).items():
         cell = kind()
         reads = "\n".join(f"{gate}: {_reads(cell, gate)}" for gate in cell.gates)
-        kind_of_cell = "\n".join((*_typing_and_engine(cell), _kernel(cell).partition(":")[0]))
+        typing, engine = _typing_and_engine(cell)
+        kind_of_cell = f"{typing} typed\n{engine}\n{_kernel(cell).partition(':')[0]}"
         rows.append((name, reads, _states(cell), "\n".join(cell.equations), kind_of_cell, _options(cell)))
     print_table("u = W state + U input + V previous input + bias", _COLUMNS, rows, lines=True)
 

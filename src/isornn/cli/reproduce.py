@@ -25,7 +25,7 @@ def reproduce(
     target: Annotated[
         str,
         typer.Argument(metavar="TARGET", help="A target; all; list: what there is; report: the records, in Markdown."),
-    ],
+    ] = "list",
     scale: Annotated[
         str,
         typer.Option(

@@ -50,7 +50,9 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     """A table on stdout, as wide as the terminal."""
     from isornn.present.table import TerminalTable
 
-    print_rich(TerminalTable(columns, rows, title=Text(title), title_justify="left", show_lines=lines))
+    if title:
+        print_rich(Text(title, style="table.title"))
+    print_rich(TerminalTable(columns, rows, show_lines=lines))
 
 
 def print_rich(shown: RenderableType) -> None:

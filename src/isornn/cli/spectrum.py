@@ -44,7 +44,7 @@ def spectrum(
     ] = None,
     length: Length = None,
     steps: Annotated[
-        int, typer.Option("--steps", metavar="K", parser=whole, help="Of the product of the Jacobians of K steps.")
+        int, typer.Option("--steps", metavar="K", parser=whole, help="Number of steps in the product of Jacobians.")
     ] = 1,
     law: GivenInput = NO_INPUT,
     allow_import: AllowImport = None,

@@ -26,7 +26,9 @@ _ANSWERS: Mapping[str, str] = {
 }
 _HEAD = """\
 This page is made by `isornn reproduce report` from the records in `results/`. Each number is in the record that its
-section links, and the command beside it measures it again. A verdict is about the claim as worded here and is *holds*,
+section links, and the command beside it measures it again; with `-o DIR` the record goes to a folder of your own,
+without it in place of the one in `results/`. Of formulas, *printed* is what the paper prints, *repaired* the same as
+corrected here; a *bar* is the threshold of a verdict. A verdict is about the claim as worded here and is *holds*,
 *does not hold* or *not tested at this size*: a measurement that was too small, too short or too uncertain says nothing
 against a paper. Sizes are *small* (ten minutes on two cores at most), *medium* (three hours at most, chosen so that it
 can decide; some took longer) and *paper* (as published, or where a paper leaves sizes unsaid as large as is useful).

@@ -122,7 +122,10 @@ def _lengths(inputs: Tensor, lengths: Any) -> Tensor:
     symbols = inputs.dim() == 2 and not inputs.is_floating_point()
     if not (symbols or inputs.dim() == 3) or 0 in inputs.shape:
         allowed = "(sequences, steps, features), or (sequences, steps) of whole numbers, at least one of each"
-        one = "; one feature is batch[..., None]" if inputs.dim() == 2 and inputs.is_floating_point() else ""
+        one = ""
+        if inputs.dim() == 2 and inputs.is_floating_point():
+            pieces = f"batch[:n * L].reshape(n, L, {inputs.shape[1]})"
+            one = f"; one feature is batch[..., None]; one long series is cut into n pieces of L steps by {pieces}"
         found = f"{tuple(inputs.shape)} of {inputs.dtype}"
         raise DataError(f"batch: shape {found} is not allowed; it must be {allowed}{one}")
     if lengths is None:
