@@ -216,7 +216,8 @@ class Padding(Check):
     """First layers without lengths only: 5 % more of the steps repeat their sequence's last row than its first row.
 
     Where nothing is read at these steps, as by ``output[torch.arange(B), lengths - 1]``, only a reverse direction runs
-    over them ahead of each sequence. Not where these rows are codes that the model computes.
+    over them ahead of each sequence. Not where these rows are codes that the model computes, nor ahead of a forward
+    direction: what it reads comes after.
     """
 
     kind = "padding"
