@@ -189,13 +189,13 @@ class Unpadded(nn.LSTM):
 
 class Outputs(nn.LSTM):
     def forward(self, x):  # type: ignore[override]
-        return super().forward(x)[0]
+        return torch.tanh(x @ self.weight_ih_l0.T)
 
 
-class Summed(nn.LSTM):
+class Summed(Outputs):
     def forward(self, x):  # type: ignore[override]
-        out, state = super().forward(x)
-        return out.sum(0), state
+        out = super().forward(x)[..., :5]
+        return out.sum(0), (out[-1:], out[-1:])
 
 
 def test_subclasses_with_a_forward_of_their_own():

@@ -17,8 +17,10 @@ from isornn.cells import (
     LSTM,
     BiasLaw,
     Cell,
+    Gate,
     GersLSTM,
     Reads,
+    Spec,
     SpecError,
     Values,
     Vanilla,
@@ -30,6 +32,7 @@ from isornn.cells.graph_values import at_start
 from isornn.cells.openings import bias_of, refusal, retention_signs, set_by, write_signs
 from isornn.cells.roles import roles_of
 from isornn.cells.starts import start
+from isornn.theory import analyze
 from retaining_cells import Exponential, Normalised, Refined, Spelled, TwoMemories
 
 # remember, write and candidates as the cells once said themselves, and what only shapes the output.
@@ -266,4 +269,11 @@ class LeakyGated(Cell):
 
 
 def test_a_refused_retention_is_stated_with_its_bounds() -> None:
-    assert str(refusal(LeakyGated())).endswith("rising or falling throughout (here it is from 0 to 0.99)")
+    bounds = "here it is from 0 to 0.99, so that h sees at most 49.7 steps, whatever the biases"
+    assert str(refusal(LeakyGated())).endswith(f"rising or falling throughout ({bounds})")
+
+
+def test_how_far_a_leak_lets_a_state_see_is_the_reach_of_open_gates() -> None:
+    gates = {"z": Gate(bias_mean=12.0), "n": Gate(weight_var=1e-6, input_var=1.0)}
+    reach = analyze(Spec(LeakyGated(), gates), length=200).reach.number()
+    assert reach == pytest.approx(-0.5 / math.log(0.99), rel=0.01)

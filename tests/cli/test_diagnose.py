@@ -144,7 +144,7 @@ def test_bad_input_is_refused_in_a_line(folder: Path) -> None:
     assert "not int" in refused("my_models:number")
     assert "--data is needed; it is the batch, unless my_models:model returns" in refused("my_models:model")
     assert "without pickle" in refused("my_models:model", "--data", "objects.npy")
-    assert "must end in .npy or .pt" in refused("my_models:model", "--data", "x.csv")
+    assert "must end in .npy, .npz or .pt" in refused("my_models:model", "--data", "x.csv")
     assert "there is no such file" in refused("my_models:model", "--data", "missing.pt")
     assert "a tuple of tensors" in refused("my_models:model", "--data", "other.pt")
     assert "holds no recurrent layer" in refused("my_models:feedforward")

@@ -46,7 +46,7 @@ def test_json_is_what_python_finds(data: Path) -> None:
         ({"targets": None}, (), ("DATA", "an array targets")),
         ({"targets": np.zeros(3)}, (), ("isornn: targets: shape (3,)", "80 sequences")),
         ({"inputs": np.zeros((80, 20, 1)) * np.nan}, (), ("isornn: inputs: NaN",)),
-        ({"inputs": np.zeros((80, 20, 0))}, (), ("isornn: inputs: shape (80, 20, 0)", "at least one of each")),
+        ({"inputs": np.zeros((80, 20, 0))}, (), ("DATA", "inputs must hold numbers; its shape is (80, 20, 0)")),
         ({"inputs": np.zeros((800, 2))}, (), ("one long series", "by inputs[:n * L].reshape(n, L, 2)")),
         ({"inputs": None, "x": np.zeros(3)}, (), ("an array inputs", "it has targets, lengths, x")),
         ({"targets": np.array([None] * 80)}, (), ("DATA", "plain arrays")),
@@ -70,7 +70,8 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     text, single = tmp_path / "data.txt", tmp_path / "data.npy"
     text.write_text("inputs")
     np.save(single, np.zeros(3))
-    assert all("it must be an .npz file" in run(file).stderr for file in (text, single))
+    assert "its name must end in .npy, .npz or .pt" in run(text).stderr
+    assert "it must have an array targets, as numpy.savez writes; it has inputs" in run(single).stderr
     absent = run(tmp_path / "absent.npz")
     assert absent.exit_code == 2 and "there is no such file" in absent.stderr
 
@@ -82,9 +83,9 @@ def test_headers_that_say_more_than_is_there(tmp_path: Path) -> None:
     single.write_bytes(header.getvalue())
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("inputs.npy", header.getvalue())
-    for file in (single, packed):
+    for file, words in ((single, "an array that numpy reads"), (packed, "an .npz file of plain arrays")):
         result = run(file)
-        assert result.exit_code == 2 and "it must be an .npz file of plain arrays" in result.stderr, result.exception
+        assert result.exit_code == 2 and f"it must be {words}" in result.stderr, result.exception
 
 
 def test_an_encrypted_archive(data: Path) -> None:

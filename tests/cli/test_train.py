@@ -67,7 +67,10 @@ def test_the_answer_names_the_whole_model(file: Path, tmp_path: Path) -> None:
     done = called(file, *changes, "--set", "task.name=adding", "--set", "task.length=10", "-o", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
     title = done.stdout.splitlines()[0].rstrip()  # in one line, though the table below is narrower
-    assert title.startswith("torch.nn.GRU(6, 2 layers, bidirectional), adding(10)") and "loss without memory" in title
+    assert title.startswith(
+        "torch.nn.GRU(6, 2 layers, bidirectional), adding(10) (data: drawn at random by the task, no"
+    )
+    assert "loss without memory" in title
 
 
 def test_without_a_folder_the_hash_names_it(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

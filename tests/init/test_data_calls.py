@@ -87,9 +87,9 @@ def test_a_batch_that_reaches_no_layer_is_refused_with_a_length_too(length):
 
 
 class TwoStates(nn.GRU):
-    def forward(self, x, hx=None):
-        output, last = super().forward(x, hx)
-        return output, (last, last)
+    def forward(self, x):  # type: ignore[override]
+        output = x.cumsum(0).repeat(1, 1, 3)[..., : self.hidden_size]
+        return output, (output[-1:], output[-1:])
 
 
 class Below(nn.Module):
@@ -286,6 +286,16 @@ class Standardising(nn.GRU):
         return super().forward((x - x.mean()) / x.std(), hx)
 
 
+class StandardisingByItself(nn.GRU):
+    """The same without its class's forward, so that nothing shows what its weights receive."""
+
+    def forward(self, x):  # type: ignore[override]
+        directions = 1 + self.bidirectional
+        hx = x.new_zeros(directions * self.num_layers, x.shape[1], self.hidden_size)
+        options = True, self.num_layers, 0.0, False, self.bidirectional, False
+        return torch.gru((x - x.mean()) / x.std(), hx, list(self._flat_weights), *options)
+
+
 class Packing(nn.GRU):
     """A forward of its own that leaves the input as it is."""
 
@@ -297,8 +307,11 @@ class Packing(nn.GRU):
 def test_a_forward_that_changes_the_input_warns(options):
     batch = 300 + 1000 * torch.randn(60, 8, 3)
     with pytest.warns(UserWarning, match="0: its forward is its own, and does not return what its weights make"):
-        critical_(nn.Sequential(Standardising(3, 16, **options)), batch=batch)
+        critical_(nn.Sequential(StandardisingByItself(3, 16, **options)), batch=batch)
     critical_(nn.Sequential(Packing(3, 16, **options)), batch=batch)
+    starts = list[LayerStart]()
+    critical_(nn.Sequential(Standardising(3, 16, **options)), batch=batch, report=starts.append)
+    assert starts[0].input.variance == pytest.approx(1, rel=0.01)
 
 
 class Forecaster(nn.Module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -30,18 +30,23 @@ def check_batch(batch: Any) -> None:
 
 
 def runner(model: nn.Module, batch: Any) -> Callable[[], Any]:
-    """What runs the model on the batch."""
+    """What runs the model on the batch; a generator that it returns is run to its end."""
     if callable(batch):
         _check_takes_model(batch)
-        return lambda: batch(model)
+        return lambda: _iterated(batch(model))
     called = unwrapped(model)
     positional, named = _arguments(called, batch)
 
     def run() -> Any:
         with _refused_batch(called, batch):
-            return called(*positional, **named)
+            return _iterated(called(*positional, **named))
 
     return run
+
+
+def _iterated(output: Any) -> Any:
+    """The output, of a generator the list of what it yields: its forward runs as it is iterated."""
+    return list(output) if isinstance(output, Generator) else output
 
 
 def _check_takes_model(function: Callable[..., Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -72,6 +73,12 @@ def recurrent_modules(model: nn.Module) -> list[RecurrentModule]:
 def _within(name: str) -> str:
     """The name without those that torch.compile adds to it."""
     return ".".join(part for part in name.split(".") if part != "_orig_mod")
+
+
+def has_own_forward(module: nn.Module) -> bool:
+    """Whether its forward is neither torch's nor isornn's."""
+    package = getattr(inspect.unwrap(module.forward), "__module__", "") or ""
+    return package.partition(".")[0] not in ("torch", "isornn")
 
 
 def as_called(found: RecurrentModule, layers: Mapping[nn.Module, tuple[RecurrentLayer, ...]]) -> RecurrentModule:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from functools import update_wrapper
+from dataclasses import dataclass, field, replace
+from functools import partial, update_wrapper
 from typing import Any
 
 import torch
@@ -16,12 +16,22 @@ from torch.nn.utils.rnn import PackedSequence
 
 from isornn.capture.calls import Call, Given, States, as_tuple, data_of, is_result, with_data
 from isornn.capture.graph import changes_gradient, oldest, within_checkpoint
+from isornn.capture.modules import has_own_forward
 from isornn.capture.origin import Origin
 from isornn.capture.preserve import Unmeasurable
+from isornn.capture.torch_functions import FunctionCall, SeenFunctions
 from isornn.nn.autocast import autocast_dtype
 from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
 
 _MARK = "_isornn_captures"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a call cannot be read; ``of_batch`` where that is a fault of the batch, on which no layer can be measured."""
+
+    reason: str
+    of_batch: bool = False
 
 
 @dataclass
@@ -53,6 +63,9 @@ class CallRecorder:
         """Within the block every forward of the modules is recorded, whether as ``layer(x)`` or ``layer.forward(x)``,
         which runs no hooks; and they are marked, so that a `Monitor` ignores these calls.
 
+        A forward that is the user's own and calls its class's, ``super().forward(x)``, is recorded where it does, as
+        one that is called by its class, ``nn.GRU.forward(layer, x)``: what it adds is the model's, not the layer's.
+
         Raises:
             ValueError: a recurrent module was given inputs that hold no step, or complex ones.
         """
@@ -60,7 +73,8 @@ class CallRecorder:
             with marked(self.calls), ExitStack() as forwards:
                 for module in self.calls:
                     forwards.enter_context(_replaced_forward(module, _RecordedForward(module, self)))
-                yield
+                with SeenFunctions(self.calls, self.function):
+                    yield
         except Exception as error:
             if self.rejected is not None:  # which a model need not survive
                 raise Unmeasurable(self.rejected) from error
@@ -70,33 +84,43 @@ class CallRecorder:
 
     def before(self, module: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Keep the arguments of a call."""
+        self.begin(module, self.given(module, positional, named))
+
+    def begin(self, module: nn.Module, given: Given | Refusal) -> None:
+        """Keep what a call is given, or why it cannot be read."""
+        if isinstance(given, Given):
+            if module not in self.layers:
+                self.layers[module] = tuple(layer for layer in recurrent_layers(module) if layer.module is module)
+            self.open[module] = given
+            return
+        self.refused[module] = given.reason
+        if given.of_batch:
+            self.rejected = given.reason
+
+    def given(self, module: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> Given | Refusal:
+        """What a call of the module's forward is given."""
         arguments = inspect.signature(module.forward).bind(*positional, **named).arguments
         state = arguments.get("hx", arguments.get("state"))
         inputs = next(iter(arguments.values()), None)
-        if not isinstance(inputs, Tensor | PackedSequence):
-            self.refused[module] = f"its input is {type(inputs).__name__}, not a tensor or PackedSequence"
-            return
-        if any(map(_is_transformed, (data_of(inputs), *module.parameters(recurse=False)))):
-            self.refused[module] = "it is called within torch.func (vmap, grad), where tensors have no values"
-            return
-        if data_of(inputs).is_nested:
-            self._reject(module, "a nested tensor is not allowed as input of a recurrent layer; pad or pack it")
-            return
-        if data_of(inputs).numel() == 0:
-            shape = tuple(data_of(inputs).shape)
-            self._reject(module, f"a recurrent layer receives shape {shape} from it; that holds no step to measure")
-            return
-        if data_of(inputs).is_complex():
-            self._reject(module, "complex numbers are not allowed as input of a recurrent layer")
-            return
-        if module not in self.layers:
-            self.layers[module] = tuple(layer for layer in recurrent_layers(module) if layer.module is module)
+        return self._given(module, inputs, state, arguments.get("lengths"), arguments.get("previous"))
+
+    def _given(
+        self,
+        module: nn.Module,
+        inputs: Any,
+        state: Any,
+        lengths: Tensor | Sequence[int] | None = None,
+        previous: Tensor | None = None,
+    ) -> Given | Refusal:
+        refusal = _refusal_of(module, inputs, state)
+        if refusal is not None:
+            return refusal
         tracked, parts = torch.is_grad_enabled(), None if state is None else as_tuple(state)
-        self.open[module] = Given(
+        return Given(
             inputs=with_data(inputs, data_of(inputs).detach().clone()),
             state=None if parts is None else tuple(part.detach().clone() for part in parts),
-            lengths=arguments.get("lengths"),
-            previous=arguments.get("previous"),
+            lengths=lengths,
+            previous=previous,
             origin=Origin.of(inputs),
             state_origin=None if parts is None else Origin.of(parts[0]),
             tracked=tracked,
@@ -110,8 +134,16 @@ class CallRecorder:
         before = self.ended.get(module)
         return self.differentiable and before is not None and changes_gradient(before, state)
 
-    def _reject(self, module: nn.Module, reason: str) -> None:
-        self.refused[module] = self.rejected = f"batch: {reason}"
+    def function(self, call: FunctionCall, run: Callable[[], Any]) -> Any:
+        """Keep a call of the torch function that runs a module, unless that module's forward is being recorded."""
+        module = call.module
+        if module in self.open:
+            return run()
+        given = self._given(module, call.inputs, call.state)
+        if isinstance(given, Given) and _is_blank(call.state):  # as torch's forward makes it where it is given none
+            given = replace(given, state=None, state_origin=None, detached=False, altered=False)
+        self.begin(module, given)
+        return call.as_function_returns(self.end(module, call.as_module_returns(run())))
 
     def after(self, module: nn.Module, _: tuple[Any, ...], result: Any) -> Any:
         """Keep what a call returned, and return copies of it to the model."""
@@ -119,7 +151,7 @@ class CallRecorder:
         if given is None:
             return None
         if not is_result(module, result):
-            self.refused[module] = f"it returns {type(result).__name__}, not an output and a state as its class does"
+            self.refuse_result(module, result)
             return None
         stepped = isinstance(module, nn.RNNCellBase)
         state = result if stepped else result[1]
@@ -135,6 +167,15 @@ class CallRecorder:
         copies = tuple(part.clone() for part in final)
         state = copies if isinstance(state, tuple) else copies[0]
         return state if stepped else (with_data(output, data_of(output).clone()), state)
+
+    def end(self, module: nn.Module, result: Any) -> Any:
+        """Keep what a call returned; what the model is to go on with."""
+        replaced = self.after(module, (), result)
+        return result if replaced is None else replaced
+
+    def refuse_result(self, module: nn.Module, result: Any) -> None:
+        """Note that a call returned what none of the module's class does."""
+        self.refused[module] = f"it returns {type(result).__name__}, not an output and a state as its class does"
 
     def _kept(self, value: Any) -> Any:
         data = data_of(value)
@@ -153,10 +194,36 @@ class _RecordedForward:
         update_wrapper(self, module.forward)
 
     def __call__(self, *positional: Any, **named: Any) -> Any:
-        self._recorder.before(self._module, positional, named)
-        result = self._own(*positional, **named)
-        replaced = self._recorder.after(self._module, positional, result)
-        return result if replaced is None else replaced
+        recorder, module = self._recorder, self._module
+        given = recorder.given(module, positional, named)
+        if has_own_forward(module):
+            return self._recorded_within(given, partial(self._own, *positional, **named))
+        recorder.begin(module, given)
+        return recorder.end(module, self._own(*positional, **named))
+
+    def _recorded_within(self, given: Given | Refusal, run: Callable[[], Any]) -> Any:
+        """The result of the user's own forward, recorded as a whole if none of its class's functions was."""
+        recorder, module = self._recorder, self._module
+        before = len(recorder.calls[module])
+        try:
+            result = run()
+        except Exception:
+            if isinstance(given, Refusal):  # which may be the reason
+                recorder.begin(module, given)
+            raise
+        if isinstance(result, Generator):
+            return self._iterated(result, before)
+        if len(recorder.calls[module]) > before:
+            return result
+        recorder.begin(module, given)
+        return recorder.end(module, result)
+
+    def _iterated(self, result: Generator[Any, Any, Any], before: int) -> Generator[Any, Any, Any]:
+        """The same; a generator's forward runs as it is iterated."""
+        returned = yield from result
+        if len(self._recorder.calls[self._module]) == before:
+            self._recorder.refuse_result(self._module, result)
+        return returned
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., Any]:
         return copy.deepcopy(self._own, memo)
@@ -193,6 +260,34 @@ def _computed_in_tf32(output: Tensor) -> bool:
         return torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
     except RuntimeError:  # of operators with precisions of their own torch does not say it; some have TF32's
         return True
+
+
+def _refusal_of(module: nn.Module, inputs: Any, state: Any) -> Refusal | None:
+    """Why a call of the module on ``inputs``, from ``state``, cannot be read; ``None`` where it can."""
+    if not isinstance(inputs, Tensor | PackedSequence):
+        return Refusal(f"its input is {type(inputs).__name__}, not a tensor or PackedSequence")
+    if not (state is None or isinstance(state, Tensor) or _are_tensors(state)):
+        return Refusal(f"its state is {type(state).__name__}, not a tensor or a tuple of tensors")
+    data = data_of(inputs)
+    if any(map(_is_transformed, (data, *module.parameters(recurse=False)))):
+        return Refusal("it is called within torch.func (vmap, grad), where tensors have no values")
+    wrong = None
+    if data.is_nested:
+        wrong = "a nested tensor is not allowed as input of a recurrent layer; pad or pack it"
+    elif data.numel() == 0:
+        wrong = f"a recurrent layer receives shape {tuple(data.shape)} from it; that holds no step to measure"
+    elif data.is_complex():
+        wrong = "complex numbers are not allowed as input of a recurrent layer"
+    return None if wrong is None else Refusal(f"batch: {wrong}", of_batch=True)
+
+
+def _are_tensors(value: Any) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(part, Tensor) for part in value)
+
+
+def _is_blank(state: States) -> bool:
+    """Whether it is 0 and has no gradient."""
+    return not any(part.requires_grad or bool(part.any()) for part in state)
 
 
 def _is_transformed(tensor: Tensor) -> bool:

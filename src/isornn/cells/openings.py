@@ -110,13 +110,17 @@ def _unset(cell: Cell) -> str | None:
 
 
 def _found(state: RetainedState) -> str:
-    """From where to where the biases of all gates that retain ``state`` take what it keeps, at most."""
+    """From where to where the biases of all gates that retain ``state`` take what it keeps, at most; and how far it
+    sees where that is not all: the mean square of a change is 1/e after T steps that each keep A of it, A^2T = 1/e."""
     gates = tuple(gate for gate, sign in state.retention.items() if sign)
     if not gates:
         return ""
     ends = torch.tensor([-FARTHEST, FARTHEST], dtype=torch.float64)
     low, high = _coefficient(state, gates, ends).tolist()
-    return f" (here it is from {round(low, 6):.6g} to {high:.6g})"
+    limit = ""
+    if 0.5 < high < 1 - SHUT:
+        limit = f", so that {state.state} sees at most {-0.5 / math.log(high):.3g} steps, whatever the biases"
+    return f" (here it is from {round(low, 6):.6g} to {high:.6g}{limit})"
 
 
 def retention_signs(cell: Cell) -> dict[str, int]:

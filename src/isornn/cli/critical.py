@@ -77,36 +77,43 @@ class _Measured(NamedTuple):
 
 
 def _measured(file: Path, given: GivenInput, inputs: int | None) -> _Measured:
-    """A batch of inputs (sequences, steps, features): its number of steps, and its law.
+    """Inputs (sequences, steps, features), with lengths where the file has them: the most steps, and their law.
 
     Raises:
-        SpecError: another shape, no numbers, NaN or infinity, or a law or another number of inputs beside it.
+        SpecError: another shape, no numbers, NaN or infinity, lengths that do not fit, or a law or another number of
+            inputs beside it.
     """
     import torch
-    from torch import nn
 
     from isornn.cells import SpecError
-    from isornn.cli.model_files import read_batch
+    from isornn.cli.data_files import read_data_set
     from isornn.init.feature_sizes import wrong_with_data
     from isornn.init.layer_input import LayerInput
+    from isornn.nn.sequences import Sequences
 
     for name, value in given._asdict().items():
         if value is not None:
             raise SpecError(f"--input-{name}", value, "--data has its own; give one of the two")
-    batch = read_batch(file, nn.Identity())
-    if not isinstance(batch, torch.Tensor) or batch.dim() != 3 or batch.numel() == 0 or batch.is_complex():
-        shape = tuple(batch.shape) if isinstance(batch, torch.Tensor) else type(batch).__name__
+    data = read_data_set("--data", file, needed=("inputs",))
+    batch = data["inputs"]
+    if batch.dim() != 3 or batch.numel() == 0 or batch.is_complex():
+        shape = tuple(batch.shape)
         raise SpecError(
             "--data", str(file), f"it must be an array (sequences, steps, features) of numbers, not {shape}"
         )
-    if not bool(batch.isfinite().all()):
+    if inputs not in (None, batch.shape[2]):
+        allowed = f"it must be {batch.shape[2]}, as many as --data has features, or left out"
+        raise SpecError("--inputs", inputs, allowed)
+    try:
+        read = Sequences.of(batch, data.get("lengths"), True, batch.shape[2])
+    except ValueError as error:
+        raise SpecError("--data", str(file), str(error)) from None
+    x, steps = read.values, batch.shape[1]
+    if not bool(x.isfinite().all()):
         raise SpecError("--data", str(file), "all of its numbers must be finite")
-    sequences, steps, features = batch.shape
-    if inputs not in (None, features):
-        raise SpecError("--inputs", inputs, f"it must be {features}, as many as --data has features, or left out")
-    x, lengths = batch.transpose(0, 1), torch.full((sequences,), steps)
+    lengths = x.new_full((x.shape[1],), steps, dtype=torch.int64) if read.lengths is None else read.lengths
     seen = LayerInput.of(x, lengths)
-    return _Measured(steps, seen, wrong_with_data(seen, x, lengths))
+    return _Measured(int(lengths.max()), seen, wrong_with_data(seen, x, lengths))
 
 
 def _own_length(file: Path | None, found: _Measured) -> int:

@@ -25,7 +25,7 @@ def diagnose(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="FILE", help="The batch, .npy or .pt, unless the factory returns one."),
+        typer.Option("--data", metavar="FILE", help="The batch, .npy, .npz or .pt, unless the factory returns one."),
     ] = None,
     length: Length = None,
     cell: CellName = None,
@@ -88,7 +88,8 @@ def _compared(first: Path, second: Path) -> Comparison:
 
 def _of_factory(what: str, data: Path | None, length: int | None, cell: str | None, theory: bool) -> Report:
     from isornn.cells import SpecError
-    from isornn.cli.model_files import factory_name, made, read_batch
+    from isornn.cli.data_files import read_batch
+    from isornn.cli.model_files import factory_name, made
 
     factory_name(what)
     if cell is not None:

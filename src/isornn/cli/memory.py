@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,13 +17,13 @@ from isornn.formatting import with_error_of
 if TYPE_CHECKING:
     from isornn.lookback import Memory
 
-_NEEDED, _OPTIONAL = ("inputs", "targets"), ("lengths",)
 _NAMES = {"batch": "inputs", "target": "targets", "longest": "--longest", "per_step": "--per-step"}
 
 
 def memory(
     data: Annotated[
-        Path, typer.Argument(metavar="DATA.npz", help="Arrays inputs, targets and, where sequences differ, lengths.")
+        Path,
+        typer.Argument(metavar="DATA.npz", help="Arrays inputs, targets and, where sequences differ, lengths."),
     ],
     longest: Annotated[
         int | None,
@@ -51,12 +50,13 @@ def memory(
     from torch import Generator
 
     from isornn.cells import SpecError
+    from isornn.cli.data_files import read_data_set
     from isornn.lookback import memory as measured
 
     check_writable("--plot", plot, (".png", ".pdf", ".svg"))
     if not 0 <= seed < 2**63:
         raise SpecError("--seed", seed, "it must be at least 0 and below 2**63")
-    arrays = _read(data)
+    arrays = read_data_set("DATA", data, needed=("inputs", "targets"))
     with _progress() as progress, _named_as_in_the_file():
         found = measured(
             arrays["inputs"],
@@ -76,47 +76,6 @@ def memory(
 
         draw_memory(found, plot)
         say(f"isornn: figure in {plot}")
-
-
-def _read(file: Path) -> dict[str, Any]:
-    """The arrays of an .npz file, without running any code in it.
-
-    Raises:
-        SpecError: it is no such file, or an array is missing or not known.
-    """
-    from tokenize import TokenError
-    from zipfile import BadZipFile, ZipFile
-
-    import numpy as np
-
-    from isornn.cells import SpecError
-    from isornn.files import MOST_DATA, check_regular
-
-    damaged = BadZipFile, zlib.error, TokenError
-    try:
-        check_regular(file)
-        with ZipFile(file) as parts:
-            unpacked = sum(part.file_size for part in parts.infolist())
-        if unpacked > MOST_DATA:
-            raise ValueError(f"it unpacks to {unpacked:,} bytes, the most is {MOST_DATA:,}")
-        with np.load(file, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in (*_NEEDED, *_OPTIONAL) if name in arrays.files}
-            held = list(arrays.files)
-    except FileNotFoundError:
-        raise SpecError("DATA", str(file), "there is no such file") from None
-    # Of an encrypted or damaged archive RuntimeError, of a damaged header SyntaxError or TokenError.
-    except (OSError, ValueError, EOFError, MemoryError, RuntimeError, SyntaxError, *damaged) as error:
-        raise SpecError("DATA", str(file), f"it must be an .npz file of plain arrays ({error})") from None
-    for name in _NEEDED:
-        if name not in found:
-            has = f"; it has {', '.join(held)}" if held else ""
-            allowed = f"it must be an .npz file with an array {name}, as numpy.savez writes{has}"
-            raise SpecError("DATA", str(file), allowed)
-    unknown = [name for name in held if name not in found]
-    if unknown:
-        allowed = f"its arrays are {', '.join((*_NEEDED, *_OPTIONAL))}; it also has {', '.join(unknown)}"
-        raise SpecError("DATA", str(file), allowed)
-    return found
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Load the user's model factory, data file or weight file. Files are read as data; no code in them is run.
+"""Load the user's model factory or weight file. Files are read as data; no code in them is run.
 
 What the user's code prints goes to stderr: stdout is for the command's answer.
 """
@@ -14,7 +14,6 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -74,23 +73,6 @@ def their(where: str, error: BaseException) -> TheirError:
     return TheirError(f"{where}: {type(error).__name__}: {error}")
 
 
-def read_batch(file: Path, model: nn.Module) -> Any:
-    """A batch for ``model``: an array of .npy, or of .pt a tensor, a tuple of them, or a dict by name.
-
-    Floating point arrays of .npy are given the model's dtype; all goes to the model's device.
-
-    Raises:
-        SpecError: no such file.
-    """
-    some = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
-    if file.suffix.lower() == ".npy":
-        array = _array(file)
-        return array.to(some.device, some.dtype if array.is_floating_point() else array.dtype)
-    if file.suffix.lower() != ".pt":
-        raise SpecError("--data", str(file), "its name must end in .npy or .pt")
-    return _on(some.device, _loaded("--data", file), file)
-
-
 def read_weights(file: Path) -> object:
     """A state dict, or what holds one: of safetensors, ``torch.save``, or a checkpoint of ``isornn train``.
 
@@ -98,7 +80,7 @@ def read_weights(file: Path) -> object:
         SpecError: the file cannot be read as weights only.
     """
     if file.suffix.lower() != ".safetensors":
-        return _loaded("WHAT", file)
+        return loaded("WHAT", file)
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -106,7 +88,7 @@ def read_weights(file: Path) -> object:
         check_regular(file)
         return load_file(file)
     except (OSError, SafetensorError, KeyError, ValueError) as error:
-        raise SpecError("WHAT", str(file), f"it must be a file of safetensors ({_reason(error)})") from None
+        raise SpecError("WHAT", str(file), f"it must be a file of safetensors ({reason_of(error)})") from None
 
 
 def _imported(module: str) -> Any:
@@ -122,24 +104,12 @@ def _imported(module: str) -> Any:
         raise their(module, error) from error
 
 
-def _array(file: Path) -> Tensor:
-    try:
-        check_regular(file)
-        # Mapped, so that a header is compared with the file's size before memory is taken.
-        with np.errstate(over="raise"):
-            mapped = np.load(file, mmap_mode="r", allow_pickle=False)
-            array = torch.from_numpy(np.array(mapped, mapped.dtype.newbyteorder("="), order="C"))
-    except FileNotFoundError:
-        raise SpecError("--data", str(file), "there is no such file") from None
-    except (OSError, ValueError, TypeError, EOFError, ArithmeticError) as error:
-        allowed = f"it must be an array that numpy reads without pickle ({_reason(error)})"
-        raise SpecError("--data", str(file), allowed) from None
-    if array.numel() == 0:
-        raise SpecError("--data", str(file), f"it must hold numbers; its shape is {tuple(array.shape)}")
-    return array
+def loaded(option: str, file: Path) -> Any:
+    """What torch.save wrote of tensors, or a checkpoint.
 
-
-def _loaded(option: str, file: Path) -> Any:
+    Raises:
+        SpecError: names ``option``: no such file, or it holds something else.
+    """
     try:
         size = check_regular(file)
         _check_parts(file, size)
@@ -147,7 +117,7 @@ def _loaded(option: str, file: Path) -> Any:
     except Exception as error:  # a pickle that somebody made may raise anything
         if isinstance(error, FileNotFoundError):
             raise SpecError(option, str(file), "there is no such file") from None
-        reason = _reason(error)
+        reason = reason_of(error)
         raise SpecError(option, str(file), f"it must be what torch.save wrote of tensors only ({reason})") from None
     _check_tensors(option, file, content, size)
     return content
@@ -160,7 +130,7 @@ def _unpickled(file: Path) -> Any:
         return torch.load(file, map_location="cpu", weights_only=True)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """The first sentence of an error."""
     if isinstance(error, KeyError):  # of the unpickler, with the byte that it stopped at
         return "it is no pickle, or a damaged one"
@@ -206,14 +176,3 @@ def _check_tensors(option: str, file: Path, content: Any, size: int) -> None:
                 raise SpecError(
                     option, str(file), f"its tensors have the numbers of its {size:,} bytes, not {taken:,} bytes"
                 )
-
-
-def _on(device: torch.device, content: Any, file: Path) -> Any:
-    if isinstance(content, Tensor):
-        return content.to(device)
-    if isinstance(content, (tuple, list)) and all(isinstance(part, Tensor) for part in content):
-        return tuple(part.to(device) for part in content)
-    named = isinstance(content, dict) and all(isinstance(name, str) for name in content)
-    if named and all(isinstance(part, Tensor) for part in content.values()):
-        return {name: part.to(device) for name, part in content.items()}
-    raise SpecError("--data", str(file), "it holds a tensor, a tuple of tensors, or a dict of tensors by argument")

@@ -75,7 +75,7 @@ Length = Annotated[
 ]
 Batch = Annotated[
     Path | None,
-    typer.Option("--data", metavar="FILE", help="Inputs (sequences, steps, features), .npy or .pt, to measure."),
+    typer.Option("--data", metavar="FILE", help="Inputs (sequences, steps, features), .npy, .npz or .pt."),
 ]
 Variance = Annotated[
     float | None,

@@ -184,13 +184,21 @@ def _print(record: RunRecord) -> None:
         (name, *(with_error_of(metrics.get(column), metrics.get(f"{column}_error")) for column in columns))
         for name, metrics in evaluated.items()
     ]
-    title = f"{_named(record.configuration.model)}, {record.data}, {record.seconds:.0f} s"
+    title = f"{_named(record.configuration.model)}, {_with_source(record.data)}, {record.seconds:.0f} s"
     if record.baseline is not None:
         title += f", loss without memory {with_error_of(record.baseline)}"
     if rows:
         print_table(title, ("", *columns), rows)
     else:
         print(f"{title}; it ended before its first validation")
+
+
+def _with_source(data: str) -> str:
+    """A task's name and where its data is from: ``adding(10); generated`` in words."""
+    from isornn.tasks.task import GENERATED
+
+    name, _, source = data.partition("; ")
+    return f"{name} (data: {'drawn at random by the task, no files' if source == GENERATED else source})"
 
 
 def _named(model: Choice) -> str:

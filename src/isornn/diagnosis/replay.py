@@ -42,9 +42,9 @@ class ReplayError(RuntimeError):
     >>> from torch import nn
     >>> from isornn.diagnosis import measure
     >>> class Halved(nn.GRU):
-    ...     def forward(self, x, hx=None):
-    ...         output, last = super().forward(x, hx)
-    ...         return output / 2, last
+    ...     def forward(self, x):
+    ...         hx, weights = x.new_zeros(1, x.shape[1], 8), [weight / 2 for weight in self._flat_weights]
+    ...         return torch.gru(x, hx, weights, True, 1, 0.0, False, False, False)
     >>> measure(Halved(1, 8), torch.randn(20, 4, 1))
     Traceback (most recent call last):
     ...
@@ -254,7 +254,7 @@ def _check(
             f"{layer.where}: recomputed step by step in float64 it differs from what the module returned by "
             f"{float(gaps.max()):.1e} of the largest value, by rounding in {str(dtype).removeprefix('torch.')} at most "
             f"{float(rounding[-1]):.1e}. Nothing is reported on a replay that is not the model. If its forward "
-            "is its own, leave that to its class and move what it adds into a module around it"
+            "is its own, let it call its class's, super().forward(...), with the module's own weights"
         )
     return ReplayCheck(residual, tolerance, float(rounding[-1]))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,7 +11,7 @@ import torch
 from torch import nn
 
 from isornn.capture.calls import Call
-from isornn.capture.modules import RecurrentModule
+from isornn.capture.modules import RecurrentModule, has_own_forward
 from isornn.capture.parts import CaptureError
 from isornn.capture.run import capture, is_users
 from isornn.capture.sequences import CapturedInputs, CapturedSequence, all_inputs, longest_sequence
@@ -128,17 +127,11 @@ def _size_and_steps(found: RecurrentModule, calls: Sequence[Call]) -> tuple[floa
 
 def warn_of_own_forward(found: RecurrentModule, calls: Sequence[Call]) -> None:
     """Where its forward makes something else of its input than its weights."""
-    if _has_own_forward(found.module) and not _follows_its_class(found, longest_sequence(found, calls)):
+    if has_own_forward(found.module) and not _follows_its_class(found, longest_sequence(found, calls)):
         warn(
             f"{found.label}: its forward is its own, and does not return what its weights make of its "
             "input; it is set for that input, not for what forward may make of it",
         )
-
-
-def _has_own_forward(module: nn.Module) -> bool:
-    """Whether it is neither torch's nor isornn's."""
-    package = getattr(inspect.unwrap(module.forward), "__module__", "") or ""
-    return package.partition(".")[0] not in ("torch", "isornn")
 
 
 def _follows_its_class(found: RecurrentModule, sequence: CapturedSequence) -> bool:

@@ -17,6 +17,7 @@ Part = Literal["train", "valid", "test"]
 # What a seed's streams are for, so that a held-out set and a training run of equal seeds are not the same.
 _ITEM, _ORDER, _POSITION = range(3)
 _64_BITS = 2**64 - 1
+GENERATED = "generated"  # the source of what `Task.draw` makes without files
 
 
 class Task(Dataset[Item]):
@@ -55,7 +56,7 @@ class Task(Dataset[Item]):
     """
 
     name: str
-    source: str = "generated"
+    source: str = GENERATED
     inputs: int
     outputs: int
     symbolic: bool = False
