@@ -17,6 +17,7 @@ from isornn.cells import (
     Cell,
     ChoGRU,
     Gate,
+    Input,
     ParameterLaw,
     Peephole,
     Reads,
@@ -139,6 +140,23 @@ def test_relu_leaves_half_of_a_singular_value_in_two_at_zero() -> None:
     assert atom.place == 0.0 and atom.mass == pytest.approx(0.5, abs=1e-3)
     # what is left is a 1:2 rectangle: Marchenko-Pastur of ratio 1/2
     assert answer.edges[1] == pytest.approx(1.2 * (1 + math.sqrt(0.5)) ** 2, rel=2e-3)
+
+
+@pytest.mark.parametrize(("nonlinearity", "weight_var"), [("tanh", 1.0), ("relu", 1.99)])
+def test_a_state_that_fades_slowly_has_the_spectrum_of_slopes_at_zero(nonlinearity: str, weight_var: float) -> None:
+    silent = Spec(Vanilla(nonlinearity), {"h": Gate(weight_var)}, Input(variance=0.0))
+    assert bool(analyze(silent).fixed_point.converged)
+    generator = torch.Generator().manual_seed(0)
+    (step,) = sampled_path(silent, 1, generator)
+    slopes = step.source_terms[Source(0)][0, 0] / weight_var
+    # J = D W: of tanh D = 1 at 0, of ReLU half of the slopes are 1
+    first, second = (weight_var * slopes.mean(), weight_var**2 * (slopes.square().mean() + slopes.mean() ** 2))
+    matrix = math.sqrt(weight_var / WIDTH) * torch.randn(WIDTH, WIDTH, dtype=torch.float64, generator=generator)
+    if nonlinearity == "relu":
+        matrix[::2] = 0.0
+    squares = torch.linalg.svdvals(matrix).square()
+    assert float(first) == pytest.approx(float(squares.mean()), rel=0.02)
+    assert float(second) == pytest.approx(float(squares.square().mean()), rel=0.04)
 
 
 def test_typed_cells_have_the_exact_law_of_their_gate() -> None:

@@ -137,6 +137,7 @@ class Population:
         least_steps: int = 0,
         tolerance: float = 2e-3,
         rounds: int = WARM_ROUNDS,
+        field: Field | None = None,
     ) -> Stationary:
         """Iterate to stationarity.
 
@@ -147,9 +148,11 @@ class Population:
             least_steps: that are made however soon the means agree.
             tolerance: wanted standard error of Q, relative.
             rounds: how often copies apart are drawn from the closed law of their states, at least, before steps begin.
+            field: the moments that drive gates, held, where they are known; else those of the population.
         """
         with torch.no_grad():
-            found = self._dynamics.settle(2 if copies == "apart" else 1, max_steps, least_steps, tolerance, rounds)
+            count = 2 if copies == "apart" else 1
+            found = self._dynamics.settle(count, max_steps, least_steps, tolerance, rounds, field)
             keeps_start = found.frozen & found.agreed
             if self._nonaffine and bool(found.converged.any()):
                 keeps_start = keeps_start | found.converged & self._dynamics.keeps_start(found, self._nonaffine)

@@ -200,14 +200,21 @@ class Dynamics:
         return units
 
     def settle(
-        self, copies: int, max_steps: int, least_steps: int, tolerance: float, rounds: int = WARM_ROUNDS
+        self,
+        copies: int,
+        max_steps: int,
+        least_steps: int,
+        tolerance: float,
+        rounds: int = WARM_ROUNDS,
+        field: Field | None = None,
     ) -> SettledUnits:
         """Iterate until the means of successive blocks, each twice as long as the last, agree.
 
         Args:
             rounds: how often two copies are drawn from the closed law of their states, at least, before steps begin.
+            field: what drives the gates, where it is known; else the population itself.
         """
-        field = Field()
+        field = Field() if field is None else field
         units = self.start(copies)
         units = replace(units, states={name: _SMALL * value for name, value in units.states.items()})
         units, known = self._warm(units, field, rounds)

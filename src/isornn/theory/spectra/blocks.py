@@ -15,7 +15,10 @@ from isornn.cells.laws import Ensemble
 from isornn.theory.matrix_law import margin_of
 from isornn.theory.population.engine import Population, Stationary
 from isornn.theory.population.jacobian import linearise, linearise_read
-from isornn.theory.population.units import Laws, Units, draw_gates, next_inputs, variates
+from isornn.theory.population.units import Field, Laws, Units, draw_gates, next_inputs, variates
+from isornn.theory.quadrature.affine import quadrature_refusal
+from isornn.theory.quadrature.engine import QuadratureEngine
+from isornn.theory.quadrature.fixed_point import SMALLEST
 from isornn.theory.reasons import NOT_CONVERGED, TheoryMissing
 from isornn.theory.spectra.dyson import Blocks
 
@@ -272,7 +275,7 @@ def sampled_path(spec: Spec, steps: int, generator: torch.Generator) -> list[Ste
         TheoryMissing: the population does not settle.
     """
     population = Population(spec, generator=generator, units=UNITS, replicates=REPLICATES)
-    stationary = population.settle("identical")
+    stationary = population.settle("identical", field=_known_field(spec, population.laws))
     if not bool(stationary.converged.all()):
         raise TheoryMissing(NOT_CONVERGED)
     found = []
@@ -285,6 +288,18 @@ def sampled_path(spec: Spec, steps: int, generator: torch.Generator) -> list[Ste
             path.append(step_of(population.laws, units, u, x))
         found.append(path)
     return [joined(parts) for parts in zip(*found, strict=True)]
+
+
+def _known_field(spec: Spec, laws: Laws) -> Field | None:
+    """The moments that drive gates, by quadrature where it applies and gates read the state itself.
+
+    Units then come to them however slowly they would by themselves, as next to a critical point, and at one. A second
+    moment of 0 is that of networks which come ever nearer to it: at 0 itself a kink has no slope.
+    """
+    if laws.gated or quadrature_refusal(spec) is not None:
+        return None
+    second = QuadratureEngine(spec).settled.second.mean(0, keepdim=True).clamp(min=SMALLEST)
+    return Field({"": (second, second)})
 
 
 def advanced(laws: Laws, units: Units, u: Values, x: Tensor | None) -> Units:
