@@ -226,6 +226,19 @@ def test_padding_at_which_nothing_is_read_is_no_fault(repeats, layers):
     assert padding(nn.GRU(3, 16, layers, batch_first=True), x)
 
 
+def test_steps_at_the_end_of_every_sequence_are_no_padding_ahead_of_a_reverse_direction():
+    class AtStep(AtOwnEnds):
+        def forward(self, x, lengths=None):
+            output = self.rnn(x)[0]
+            return torch.cat([output[:, 29, :16], output[:, 0, 16:]], -1)
+
+    x = torch.randn(6, 40, 3)
+    x[:, 30:] = 0.0
+    assert not padding(AtStep(bidirectional=True), x)
+    x[0, 35:] = 1.0
+    assert padding(AtStep(bidirectional=True), x)
+
+
 class StepsWithMask(nn.Module):
     """A cell that is stepped by hand, and keeps each sequence's state from its own last step on."""
 

@@ -174,6 +174,45 @@ def test_layers_and_directions_that_nothing_reads_are_named(kind):
         assert unread(Classifier(read, kind, bidirectional=True, **options)) == []
 
 
+class Weighed(nn.Module):
+    """Parts of what a GRU returns, each times a factor."""
+
+    def __init__(self, parts, factors, **options):
+        super().__init__()
+        self.parts, self.factors = parts, nn.Parameter(torch.tensor(factors))
+        self.rnn, self.head = nn.GRU(4, 8, batch_first=True, **options), nn.Linear(8, 3)
+
+    def forward(self, x):
+        output, state = self.rnn(x)
+        return self.head(sum(w * part for w, part in zip(self.factors, self.parts(output, state), strict=True)))
+
+
+@pytest.mark.parametrize("target", [None, LABELS])
+def test_what_a_factor_of_0_hides_at_first_is_not_unread(target):
+    """Factors that begin with 0 have a gradient, and what is behind them has one from the first update on."""
+    options, kinds = {"num_layers": 2, "bidirectional": True}, {"unused", "forward_at_start", "reverse_at_start"}
+
+    def of(parts, factors, **options):
+        return {one.kind for one in findings(measure(Weighed(parts, factors, **options), X, target=target))} & kinds
+
+    assert not of(lambda output, state: state[-2:], [1.0, 0.0], **options)
+    assert of(lambda output, state: state[-2:-1], [1.0], **options) == {"unused"}
+    assert not of(lambda output, state: (output[:, 0], output.mean(1)), [1.0, 0.0])
+    assert of(lambda output, state: (output[:, 0],), [1.0]) == {"forward_at_start"}
+
+
+def test_an_initial_state_of_0_that_is_trained_hides_nothing():
+    class Started(Classifier):
+        def __init__(self):
+            super().__init__(None, nn.GRU, num_layers=2, batch_first=True)
+            self.start = nn.Parameter(torch.zeros(2, 1, 8))
+
+        def forward(self, x, lengths=None):
+            return self.head(self.rnn(x, self.start.expand(2, len(x), 8).contiguous())[1][0])
+
+    assert unread(Started()) == ["rnn l1"]
+
+
 def test_the_remedy_reads_all_steps_of_all_sequences():
     model = Classifier(last, batch_first=True, bidirectional=True)
     remedy = found(model, (X, LENGTHS))["shorter_unread"].remedy

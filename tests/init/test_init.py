@@ -392,6 +392,21 @@ def test_a_start_of_states_that_are_not_centred_warns_that_a_network_misses_the_
         critical_(RNN(Vanilla("sigmoid"), 3, 64), 40, input=Input(), generator=seeded())
 
 
+class OffCentre(Cell):
+    """A state whose value at pre-activation 0 is far smaller than the states are."""
+
+    name = "off_centre"
+    gates = {"u": Reads()}
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": torch.tanh(u.u) + 1e-3}
+
+
+def test_a_state_at_0_that_hardly_counts_does_not_warn() -> None:
+    """Warnings are errors."""
+    critical_(RNN(OffCentre(), 3, 64), 40, input=Input(), generator=seeded())
+
+
 def test_a_start_that_misses_its_length_in_a_cell_of_ones_own_warns() -> None:
     with pytest.warns(UserWarning, match="saturating at length 40 does not meet reach = T .* 20 to 80, found"):
         critical_(RNN(Saturating(), D, N), 40, input=Input())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -34,32 +34,57 @@ def reached_by(output: Any, calls: Mapping[nn.Module, Sequence[Call]]) -> dict[n
     wanted |= {
         get_gradient_edge(own).node: module for module in tracked for own in module.parameters() if own.requires_grad
     }
-    found, missing = set[nn.Module](), len(tracked)
-    seen, open_ = set[Any](), list[Any](get_gradient_edge(tensor).node for tensor in ends)
-    while open_ and len(found) < missing:
+    found = set[nn.Module]()
+    for node in _nodes_behind(get_gradient_edge(tensor).node for tensor in ends):
+        if node in wanted:
+            found.add(wanted[node])
+        if len(found) == len(tracked):
+            break
+    return {module: module in found for module in tracked}
+
+
+def gradient_is_zero(calls: Sequence[Call], led_to: Set[int]) -> bool:
+    """Whether the gradient that was taken leads to all of a module's calls, by their ids, and is exactly 0 with
+    respect to all that they returned. It ends at operations that have no derivative, as those of quantised layers.
+    """
+    if not calls or any(call.recomputed or id(call) not in led_to for call in calls):
+        return False
+    return not any(bool(data_of(part).any()) for call in calls for part in (call.of_output, *(call.of_final or ())))
+
+
+def behind_zero(model: nn.Module, module: nn.Module, calls: Sequence[Call]) -> bool:
+    """Whether gradients that are 0 may be so at first alone: some parameter of the model, which is no bias and which
+    the module's results do not depend on, is 0, as a head's weights or a factor that begin with 0, or is a vector of
+    factors of which some are.
+    """
+    own = {id(parameter) for parameter in module.parameters()}
+    others = {id(tensor): tensor for name, tensor in model.named_parameters() if "bias" not in name}
+    zeros = others.keys() - own - {key for key, tensor in others.items() if _without_zeros(tensor)}
+    return bool(zeros) and bool(zeros - _read_by(calls))
+
+
+def _without_zeros(factors: Tensor) -> bool:
+    """Whether a vector has none, a matrix some number beside them."""
+    return bool(factors.all() if factors.squeeze().dim() < 2 or not factors.numel() else factors.any())
+
+
+def _read_by(calls: Sequence[Call]) -> set[int]:
+    """The ids of the parameters that results of these calls depend on."""
+    results = [tensor for call in calls for tensor in (data_of(call.output), *call.final) if tensor.requires_grad]
+    nodes = _nodes_behind(get_gradient_edge(tensor).node for tensor in results)
+    return {id(node.variable) for node in nodes if hasattr(node, "variable")}
+
+
+def _nodes_behind(ends: Iterable[Any]) -> Iterator[Any]:
+    """All nodes of the graph that leads to ``ends``, these included."""
+    seen, open_ = set[Any](), list(ends)
+    while open_:
         node = open_.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        if node in wanted:
-            found.add(wanted[node])
+        yield node
         open_ += [after for after, _ in node.next_functions]
-    return {module: module in found for module in tracked}
-
-
-def gradient_is_zero(model: nn.Module, module: nn.Module, calls: Sequence[Call], led_to: Set[int]) -> bool:
-    """Whether the gradient that was taken leads to all of the module's calls, by their ids, and is exactly 0 with
-    respect to all that they returned. It ends at operations that have no derivative, as those of quantised layers.
-
-    False where it may be so at first alone: some tensor of the model's other parameters, which is no bias, is 0, as a
-    head's weights or a factor that begin with 0.
-    """
-    if not calls or any(call.recomputed or id(call) not in led_to for call in calls):
-        return False
-    gradients = [data_of(part) for call in calls for part in (call.of_output, *(call.of_final or ()))]
-    own = {id(parameter) for parameter in module.parameters()}
-    others = [tensor for name, tensor in model.named_parameters() if id(tensor) not in own and "bias" not in name]
-    return not any(map(torch.any, gradients)) and all(map(torch.any, others))
 
 
 def random_sum(output: Any) -> Tensor:

@@ -53,16 +53,18 @@ def unread_places(found: CapturedSequence, directions: int) -> tuple[tuple[int, 
     if found.of_output is None or found.of_ends is None or found.chains > 1:
         return ()
     layers = len(next(iter(found.of_ends.values()))) // directions
-    outputs, unread, above = found.of_output.chunk(directions, -1), list[tuple[int, int]](), False
-    for layer in reversed(range(layers)):
-        own = [
-            (layer == layers - 1 and bool(outputs[direction].any()))
-            or any(bool(part.any()) for ends in found.of_ends.values() for part in ends[layer * directions + direction])
-            for direction in range(directions)
-        ]
-        unread += [(layer, direction) for direction, read in enumerate(own) if not (read or above)]
-        above = above or any(own)
-    return tuple(sorted(unread)) if above else ()
+    places = [(layer, direction) for layer in range(layers) for direction in range(directions)]
+    read = {place for place in places if _reads_at_ends(found, place[0] * directions + place[1])}
+    read |= {(layers - 1, side) for side, part in enumerate(found.of_output.chunk(directions, -1)) if bool(part.any())}
+    if not read:
+        return ()
+    highest, _ = max(read)  # both directions of the layers below are its input
+    return tuple(place for place in places if place[0] >= highest and place not in read)
+
+
+def _reads_at_ends(found: CapturedSequence, place: int) -> bool:
+    """Whether the state of a layer and direction, numbered as in ``h_n``, is read where calls end."""
+    return any(bool(part.any()) for states in (found.of_ends or {}).values() for part in states[place])
 
 
 def reads_at_its_start(found: CapturedSequence, direction: int, directions: int) -> bool:
@@ -72,8 +74,7 @@ def reads_at_its_start(found: CapturedSequence, direction: int, directions: int)
     """
     if direction >= directions or found.of_output is None or int(found.lengths.min()) < 2:
         return False
-    ends = (states[direction - directions] for states in (found.of_ends or {}).values())
-    if any(bool(part.any()) for states in ends for part in states):
+    if _reads_at_ends(found, direction - directions):
         return False
     read = _any(found.of_output.chunk(directions, -1)[direction])
     first = found.lengths.to(read.device) - 1 if direction else torch.zeros_like(found.lengths, device=read.device)

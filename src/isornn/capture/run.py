@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from isornn.capture.axes import Reshaped, reshaped, steps_are_rows
 from isornn.capture.batches import check_batch, runner, tensors_in
 from isornn.capture.calls import Call, data_of, dense, with_data
-from isornn.capture.graph import gradient_is_zero, random_sum, reached_by
+from isornn.capture.graph import behind_zero, gradient_is_zero, random_sum, reached_by
 from isornn.capture.modules import RecurrentModule
 from isornn.capture.preserve import preserve_state
 from isornn.capture.recorder import CallRecorder
@@ -43,6 +43,7 @@ class Captured:
         along_batch: modules whose steps are the rows of the model's output: see `isornn.capture.axes.steps_are_rows`.
         zero_gradient: modules that a gradient of the model's output leads to, and is exactly 0: see
             `isornn.capture.graph.gradient_is_zero`. Not looked at where there is a loss.
+        behind_zero: modules of which gradients may be 0 at first alone: see `isornn.capture.graph.behind_zero`.
         reshaped: by module, which of its input and results is reshaped where axes were to be exchanged.
         output_nan: how many numbers in the model's output are NaN, of how many.
     """
@@ -57,6 +58,7 @@ class Captured:
     held: Mapping[nn.Module, str] = field(default_factory=dict)
     along_batch: frozenset[nn.Module] = frozenset()
     zero_gradient: frozenset[nn.Module] = frozenset()
+    behind_zero: frozenset[nn.Module] = frozenset()
     reshaped: Mapping[nn.Module, Reshaped] = field(default_factory=dict)
     output_nan: tuple[int, int] = (0, 0)
 
@@ -134,9 +136,12 @@ def _recorded(
         )
         if not differentiable:
             return found
+        found = replace(
+            found, behind_zero=frozenset(own for own, made in calls.items() if behind_zero(model, own, made))
+        )
         if loss is None:
-            reached = reached_by(output, calls)
-            found = replace(found, reached=reached, zero_gradient=_with_zero_gradient(model, output, calls))
+            zero = _with_zero_gradient(output, calls) - found.behind_zero
+            found = replace(found, reached=reached_by(output, calls), zero_gradient=zero)
         else:
             value = loss(output)
             reached = _reached_by_loss(value, calls)
@@ -161,12 +166,10 @@ def _reached_by_loss(value: Any, calls: Mapping[nn.Module, Sequence[Call]]) -> d
     return {module: any(id(call) in led_to for call in made) for module, made in judged.items() if made}
 
 
-def _with_zero_gradient(
-    model: nn.Module, output: Any, calls: Mapping[nn.Module, Sequence[Call]]
-) -> frozenset[nn.Module]:
+def _with_zero_gradient(output: Any, calls: Mapping[nn.Module, Sequence[Call]]) -> frozenset[nn.Module]:
     with suppress(Exception):  # of a gradient that nobody asked for
         led_to = _differentiate(random_sum(output), calls)
-        return frozenset(own for own, made in calls.items() if gradient_is_zero(model, own, made, led_to))
+        return frozenset(own for own, made in calls.items() if gradient_is_zero(made, led_to))
     return frozenset()
 
 

@@ -200,6 +200,7 @@ def _use(
         reached = None
     carried, attached = own in captured.carried, captured.carried.get(own, False)
     of_batch = reads_batch(data_of(calls[0].inputs), batch)
+    sure = own not in captured.behind_zero  # that a gradient of 0 is one also after the first update
     return Use(
         reached=reached,
         windows=found.windows,
@@ -209,14 +210,14 @@ def _use(
         held=captured.held.get(own) if carried else None,
         along_batch=own in captured.along_batch,
         unread=unread_shorter(found),
-        reverse_at_start=reads_at_its_start(found, 1, module.directions),
-        forward_at_start=found.chains == 1 and reads_at_its_start(found, 0, module.directions),
+        reverse_at_start=sure and reads_at_its_start(found, 1, module.directions),
+        forward_at_start=sure and found.chains == 1 and reads_at_its_start(found, 0, module.directions),
         reads_batch=of_batch,
         padding_read=reads_repeated_end(found, module.directions),
         zero_gradient=own in captured.zero_gradient,
         reshaped=captured.reshaped.get(own),
         state_sizes=state_sizes(module.layers[0].cell.states, found),
-        unread_places=unread_places(found, module.directions),
+        unread_places=unread_places(found, module.directions) if sure else (),
         ends_in_codes=of_batch is False and ends_in_own_codes(found.sequences.values, batch),
     )
 

@@ -84,16 +84,17 @@ def _repeated(x: Tensor) -> tuple[float, float]:
     """Share of steps equal to the one before, all the way to the end; and to the one after, all the way from it."""
     if len(x) < 2:
         return 0.0, 0.0
-    same = (x[1:] == x[:-1]).all(-1)
-    trailing = same.flip(0).long().cumprod(0).sum(0)
-    leading = same.long().cumprod(0).sum()
-    steps = x.shape[0] * x.shape[1]
-    # As many in every sequence are part of a task, as the steps at which a copy is written: lengths differ.
-    on_purpose = len(trailing) > 1 and bool((trailing == trailing[0]).all())
-    return 0.0 if on_purpose else float(trailing.sum()) / steps, float(leading) / steps
+    same = (x[1:] == x[:-1]).all(-1).long()
+    return _share(same.flip(0).cumprod(0).sum(0), len(x)), _share(same.cumprod(0).sum(0), len(x))
 
 
-@torch.no_grad()
+def _share(repeated: Tensor, steps: int) -> float:
+    """Of all steps, those that each sequence repeats (B,); as many in every one are part of a task, as the steps at
+    which a copy is written, for lengths differ."""
+    on_purpose = len(repeated) > 1 and bool((repeated == repeated[0]).all())
+    return 0.0 if on_purpose else float(repeated.sum()) / (steps * len(repeated))
+
+
 def gates_and_memory(replay: Replay, length: int) -> tuple[dict[str, GateActivity], Memory]:
     """In one pass over the replay: every gate's activity, and the time constants of the retained states.
 

@@ -53,7 +53,7 @@ def save_state(file: Path, run: str, data: DataMark, state: State, plateau: Any,
         {
             "run": run,
             "data": data.described,
-            "items": list(data.items),
+            "mark": list(data.numbers),
             "update": state.update,
             "model": state.model.state_dict(),
             "carried": getattr(state.model, "carried", None),
@@ -77,7 +77,7 @@ def load_state(file: Path, run: str, data: DataMark, state: State, plateau: Any,
     if kept.get("data", data.described) != data.described:  # earlier versions did not say
         begun = brief(kept["data"])
         raise CheckpointError(f"{file}: the run was begun on {begun}, not on {data.described!r}; name another folder")
-    if "items" in kept and not data.has_items(kept["items"]):
+    if "mark" in kept and not data.agrees_with(kept["mark"]):
         raise CheckpointError(f"{file}: the run was begun on other items of {data.described!r}; name another folder")
     try:
         return _put(kept, state, plateau, device)

@@ -226,6 +226,19 @@ def test_errors_of_a_sampled_layer_reach_the_one_above() -> None:
     torch.testing.assert_close(upper.state_profiles_stderr["h"], of_profile, rtol=0.1, atol=1e-9)
 
 
+def test_a_layer_above_may_be_a_batch() -> None:
+    weight_vars = torch.tensor([0.3, 0.6], dtype=torch.float64)
+    answer = analyze_stack([VANILLA, VANILLA.replace("h.weight_var", weight_vars)], length=5)
+    singly = [
+        analyze_stack([VANILLA, VANILLA.replace("h.weight_var", float(one))], length=5).layers[1][0]
+        for one in weight_vars
+    ]
+    ((below,), (above,)) = answer.layers
+    assert answer.reach.value.shape == below.chi.value.shape == (2,)
+    torch.testing.assert_close(above.chi.value, torch.stack([one.chi.value for one in singly]))
+    torch.testing.assert_close(above.profile, torch.stack([one.profile for one in singly]))
+
+
 # -- networks ---------------------------------------------------------------------------------------------------------
 
 Stack = Sequence[Spec | Bidirectional]

@@ -49,6 +49,14 @@ def test_a_table_in_the_grid_replaces_that_of_the_base() -> None:
     assert first == {"start": {"name": "critical"}} and second == {"start": {"name": "uniform", "bound": 1}}
 
 
+@pytest.mark.parametrize("order", [("task", "task.length"), ("task.length", "task")])
+def test_a_table_and_a_field_in_it_are_varied_together(order: tuple[str, str]) -> None:
+    lists = {"task": [{"name": "copy"}, {"name": "adding"}], "task.length": [5, 9]}
+    tasks = [one["task"] for one in expand({"grid": {field: lists[field] for field in order}})]
+    assert len(tasks) == 4
+    assert all({"name": name, "length": length} in tasks for name in ("copy", "adding") for length in (5, 9))
+
+
 @pytest.mark.parametrize(
     ("table", "words"),
     [

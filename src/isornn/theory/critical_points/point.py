@@ -48,6 +48,7 @@ _DRAWS = 512  # of the inputs to gates that do not factorise
 _FOLLOWED = 2048  # steps of a small population
 _FEW, _REPLICATES = 64, 4  # units of a rough population
 _UNIT_INPUT = Input()
+_SMALL_SHARE = 0.01  # of the second moment, of what the theory leaves out
 
 
 @dataclass(frozen=True)
@@ -410,7 +411,8 @@ def _near_isometry(analysis: Analysis, length: float, biases: Biases) -> tuple[C
                 spread is not None and spread <= 2 / length,
             ),
         ]
-        if middle := state_at_0(analysis.spec.cell):
+        middle, q = state_at_0(analysis.spec.cell), analysis.fixed_point.second_moment.number()
+        if middle and not (q is not None and middle**2 <= _SMALL_SHARE * q):
             wanted = "0; W times another is a bias that the theory leaves out, with which a network sees far less"
             conditions.append(Condition("state at pre-activation 0", wanted, f"{middle:.4g}", False))
     else:

@@ -119,21 +119,15 @@ def with_curves(analysis: Analysis, shifts: Sequence[tuple[Shift, Analysis]], kn
     """``analysis`` with the combined standard errors of its profiles; NaN where the input is not ``known``, or the
     error."""
 
-    def combined(center: Tensor, error: Tensor, beside: Sequence[tuple[Shift, Tensor]]) -> tuple[Tensor, Tensor]:
-        induced = sum((shift.induced(center, *near.unbind()) for shift, near in beside), torch.zeros(()))
-        total = (error.square() + induced.square()).sqrt()
+    def combined(center: Tensor, error: Tensor, at_both: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        induced = [shift.induced(center, *both.unbind()) for (shift, _), both in zip(shifts, at_both, strict=True)]
+        total = torch.stack([error, *induced]).square().sum(0).sqrt()
         sure = known[..., None] & total.isfinite()
         return torch.where(sure, center, torch.nan), torch.where(sure, total, torch.nan)
 
-    profile, error = combined(
-        analysis.profile, analysis.profile_stderr, [(shift, near.profile) for shift, near in shifts]
-    )
+    profile, error = combined(analysis.profile, analysis.profile_stderr, [near.profile for _, near in shifts])
     states = {
-        name: combined(
-            curve,
-            analysis.state_profiles_stderr[name],
-            [(shift, near.state_profiles[name]) for shift, near in shifts],
-        )
+        name: combined(curve, analysis.state_profiles_stderr[name], [near.state_profiles[name] for _, near in shifts])
         for name, curve in analysis.state_profiles.items()
     }
     return replace(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ Directions = tuple[Spec, ...]
 
 
 def checked(layers: Sequence[Layer]) -> tuple[Directions, ...]:
-    """The specs of every layer by direction, if the theory covers the stack.
+    """The specs of every layer by direction, if the theory covers the stack; the first layer's in the shape of all.
 
     Raises:
         SpecError: no layer at all, one that is none, an input law above the first layer, batch shapes that do not
@@ -85,10 +85,19 @@ def checked(layers: Sequence[Layer]) -> tuple[Directions, ...]:
                 raise SpecError(f"layers[{place}].cell", spec.cell.name, allowed)
     shapes = [spec.batch_shape for directions in stack for spec in directions]
     try:
-        np.broadcast_shapes(*shapes)
+        shape = torch.Size(np.broadcast_shapes(*shapes))
     except ValueError:
         raise SpecError("layers", [tuple(shape) for shape in shapes], "batch shapes broadcast together") from None
-    return stack
+    # What the layers above read has its shape, so that all have the stack's.
+    return (tuple(_in_shape(spec, shape) for spec in stack[0]), *stack[1:])
+
+
+def _in_shape(spec: Spec, shape: torch.Size) -> Spec:
+    """``spec`` as a batch of this shape."""
+    if spec.batch_shape == shape:
+        return spec
+    variance = torch.as_tensor(spec.input.variance, dtype=torch.float64).expand(shape)
+    return replace(spec, input=replace(spec.input, variance=variance))
 
 
 def _same(one: Input, other: Input) -> bool:

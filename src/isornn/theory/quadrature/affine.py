@@ -143,8 +143,8 @@ def _product_rule(rules: Sequence[Rule]) -> tuple[list[Tensor], Tensor]:
 def _widest(kept: Sequence[str], retain: Mapping[str, int], bias_var: Mapping[str, Tensor]) -> int | None:
     """The place of the retaining gate whose biases are widest, if so wide that moments rest on rare units."""
     spreads = {place: float(bias_var[gate].detach().max()) ** 0.5 for place, gate in enumerate(kept) if gate in retain}
-    widest = max(spreads, key=spreads.__getitem__) if spreads else None
-    return widest if widest is not None and spreads[widest] > _WIDE else None
+    wide = {place: spread for place, spread in spreads.items() if spread > _WIDE}
+    return max(wide, key=wide.__getitem__, default=None)
 
 
 def _sobol(uniform: int, normal: int, widest: int | None) -> tuple[list[Tensor], Tensor]:
@@ -173,7 +173,7 @@ def _sobol(uniform: int, normal: int, widest: int | None) -> tuple[list[Tensor],
 
 def _widened_rule(count: int) -> Rule:
     """The midpoint rule over the shares of a normal and of a uniform law in equal parts: smooth, and nothing at its
-    ends, so that errors fall exponentially."""
+    ends, so that errors fall exponentially until those of the table of shares, 1e-7, are left."""
     z = torch.linspace(-_WIDTH, _WIDTH, 2**14 + 1, dtype=torch.float64)
     share = (torch.special.ndtr(z) + (z + _WIDTH) / (2 * _WIDTH)) / 2
     middles = (np.arange(count) + 0.5) / count

@@ -88,10 +88,15 @@ def expand(table: Mapping[str, Any]) -> list[Fields]:
             raise SweepError(f"grid.{field}", values, "it must be a list of at least one value")
     base = changed({}, table.get("base", {}), "base")
     return [
-        with_values(changed(base, change, f"runs[{place}]"), zip(grid, values, strict=True), "grid")
+        with_values(changed(base, change, f"runs[{place}]"), _tables_first(zip(grid, values, strict=True)), "grid")
         for place, change in enumerate(_runs(table, grid))
         for values in product(*grid.values())
     ]
+
+
+def _tables_first(values: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """So that a table of the grid does not take the place of what another list of the grid sets in it."""
+    return sorted(values, key=lambda pair: pair[0].count("."))
 
 
 def flattened(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
