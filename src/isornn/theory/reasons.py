@@ -30,6 +30,10 @@ TOO_LARGE = "it is beyond what double precision holds"
 NOT_A_NUMBER = "it could not be computed in double precision (not a number)"
 MARGINAL = "infinite: marginal, the factor per step is 1 to rounding, so changes neither fade nor grow exponentially"
 UNENDING = "infinite: |chi| >= 1, changes of the state do not fade"
+FADING_UNSURE = (
+    "units differ so widely by their biases that some samples of these say that changes fade, and others that they do "
+    "not: the slowest units decide, and are too rare to tell; see profile"
+)
 BEYOND = "the response does not fall to 1/e within the steps followed, and is not known to be an exponential"
 NOT_EXPONENTIAL = (
     "biases are drawn once, so units have different time scales and the decay is not exponential: see reach and profile"

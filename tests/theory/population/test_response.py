@@ -128,6 +128,33 @@ def test_a_reach_that_only_the_last_steps_followed_tell_is_not_exact() -> None:
     assert 39 < late.reach < 400 and float(late.stderr["reach"]) == pytest.approx(float(late.reach))
 
 
+def _normal_means(of: Callable[[Any], Any], std: float) -> float:
+    z = np.linspace(-9, 9, 4001)
+    return float(np.average(of(std * z), weights=np.exp(-(z**2) / 2)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_next_to_criticality_the_rate_is_right_within_its_error(seed: int) -> None:
+    weight_var = 1.5
+    q = brentq(lambda q: _normal_means(lambda u: np.tanh(u) ** 2, (weight_var * q) ** 0.5) - q, 0.05, 1)
+    # the stable correlation is 0, and of independent copies E[D_a D_b] = E[D]^2
+    chi = weight_var * _normal_means(lambda u: np.cosh(u) ** -2, (weight_var * q) ** 0.5) ** 2
+    units = population(Spec(Vanilla(), {"h": Gate(weight_var)}, Input(variance=0.0)), seed=seed)
+    found = units.respond(units.settle("apart", max_steps=512))
+    assert abs(float(found.chi) - chi) < 3 * float(found.stderr["chi"]) < 0.002
+
+
+def test_the_rate_has_the_error_of_the_correlation_that_it_is_a_function_of() -> None:
+    spec = Spec(Vanilla(), {"h": Gate(1.5, 1.0)}, Input(variance=0.05, correlation=0.9))
+    found = []
+    for seed in range(8):
+        units = population(spec, seed=seed)
+        response = units.respond(units.settle("apart"), tolerance=2e-3)
+        found.append((float(response.chi), float(response.stderr["chi"])))
+    rates, errors = np.transpose(found)
+    assert 0.5 < rates.std(ddof=1) / np.sqrt(np.mean(errors**2)) < 1.7
+
+
 def test_redrawn_biases_forget_exponentially() -> None:
     response = population(Spec(Peephole(), FORGETS)).stable().response
     assert float(response.chi) == pytest.approx(0.729, rel=0.004)

@@ -212,6 +212,14 @@ def test_units_with_rare_biases_of_three_gates_count() -> None:
     assert found.number() == pytest.approx(exact, abs=3 * found.error())
 
 
+def test_where_samples_of_biases_disagree_on_whether_changes_fade_there_is_no_reach() -> None:
+    gates = {"i": Gate(0.0, 1.0, bias_var=6.0), "f": Gate(0.0, 1.0, bias_var=6.0), "g": Gate(24.0, bias_var=6.0)}
+    found = analyze(Spec(Peephole(), gates, biases="fixed"), length=1).reach
+    assert found.number() is None
+    assert bool(found.value.isnan())
+    assert "too rare to tell" in (found.reason() or "")
+
+
 def test_profiles_of_sampled_units_have_the_errors_by_which_scrambles_differ() -> None:
     gates = {name: Gate(1.0, 1.0, bias_mean=float(name == "f"), bias_var=2.25) for name in "ifg"}
     found = analyze(Spec(Peephole(), gates, biases="fixed"), length=20)

@@ -31,6 +31,7 @@ _UNSETTLED = 16  # steps that a population without a fixed point is followed
 _APART = 4  # steps between the cohorts of a response
 _MET = 1e-6  # of the correlation of copies that have met
 _MIDDLE = 0.75  # of the steps to stationarity, from where moments are averages
+_OF_OWN_FIELDS = 0.25  # of the cohorts of a pair, as many again
 _E_FOLDS = 6  # by which the correlation of copies has come nearer to its fixed point than where it began, at least
 
 
@@ -199,6 +200,10 @@ class Population:
         in the same step (the LSTM's h = o tanh(c)) move along. So P_0 = E[dh^2], and the reach counts from P_1.
         With one copy (``"identical"``) chi is chi_1, the growth per step of E|dh|^2 at C = 1.
 
+        Of copies that differ all replicates have one field, their mean. Near criticality the correlation within a
+        finite replicate fluctuates slowly and by much, and as chi is convex in it, the mean of chi would be too large.
+        What the mean field is uncertain by shows in cohorts under each replicate's own.
+
         Args:
             length: profile wanted, times 0 .. length; by default until the reach is found and somewhat beyond.
             max_steps: bound on the steps followed. Units that keep their biases and carry one affine state are followed
@@ -211,7 +216,25 @@ class Population:
 
         if not bool(stationary.converged.any()):
             max_steps, max_cohorts = _UNSETTLED, 1
+        # The response to source terms has a row without each replicate, which show its errors under own fields alone.
+        if stationary.units.copies == 1 or not stationary.field.values or source_gates:
+            return self._followed(stationary, length, max_steps, tolerance, max_cohorts, source_gates)
+        shared = replace(stationary, field=stationary.field.over_replicates())
+        found = self._followed(shared, length, max_steps, tolerance, max_cohorts)
+        few = math.ceil(found.cohorts * _OF_OWN_FIELDS)
+        own = self._followed(stationary, found.profile.shape[-1] - 1, max_steps, tolerance, few)
+        return found.with_error_of_field(own)
 
+    def _followed(
+        self,
+        stationary: Stationary,
+        length: int | None,
+        max_steps: int,
+        tolerance: float,
+        max_cohorts: int,
+        source_gates: Sequence[Sequence[str]] = (),
+    ) -> Response:
+        """``respond`` under the field of ``stationary``."""
         with torch.no_grad():
             known = self._dynamics.state_laws(stationary.units, stationary.field)
             loss = self._dynamics.loss(stationary.units, stationary.field, known)

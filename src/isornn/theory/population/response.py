@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -42,6 +43,7 @@ class Response:
             that are correlated over time: whether it is ``resolved``.
         stderr: of ``chi``, ``log_chi``, ``reach`` and ``profile``.
         effective_share: the smallest effective sample share met before resampling; below .05 trust little.
+        cohorts: how many were averaged.
         steps: steps that cohorts were followed; the profile beyond goes on at the kernel's last rate, or at each
             unit's own.
         resolved: whether chi no longer changes with the steps followed.
@@ -60,6 +62,7 @@ class Response:
     exponential: Tensor
     stderr: dict[str, Tensor]
     effective_share: Tensor
+    cohorts: int
     steps: int
     resolved: Tensor
     feedback: Tensor
@@ -73,6 +76,17 @@ class Response:
         unseen = (self.profile[..., 1] == 0) & (displaced > 0).any(0)
         return {UNSEEN: unseen, UNENDING: infinite & (self.chi >= 1), BEYOND: infinite, NEGATIVE: self.is_negative}
 
+    def with_error_of_field(self, own: Response) -> Response:
+        """This response, under one field, with the field's error in its own.
+
+        ``own`` is the response under each replicate's own field, where replicates differ by as much more.
+        """
+        more = self.cohorts / own.cohorts  # sampling alone makes so much of the variance under one field
+        widened = partial(_with_variance_beyond, more)
+        states = {name: widened(error, own.states_stderr[name]) for name, error in self.states_stderr.items()}
+        stderr = {name: widened(error, own.stderr[name]) for name, error in self.stderr.items()}
+        return replace(self, stderr=stderr, states_stderr=states)
+
     def memory(self) -> Tensor:
         """The longest reach of any state; where it is beyond the profile what it would be if the decay went on as it is
         on average."""
@@ -85,6 +99,11 @@ class Response:
     def is_negative(self) -> Tensor:
         """Whether the response one step later is below 0, beyond four standard errors."""
         return self.profile[..., 1] < -4 * self.stderr["profile"][..., 1]
+
+
+def _with_variance_beyond(more: float, error: Tensor, own: Tensor) -> Tensor:
+    beyond = own.square() - more * error.square()
+    return torch.where(beyond > 0, (error.square() + beyond).sqrt(), error)
 
 
 def _or_onwards(reach: Tensor, profile: Tensor) -> Tensor:
@@ -292,6 +311,7 @@ def _response(
             "reach": reach_error.nan_to_num(nan=0.0).reshape(shape),
         },
         effective_share=share.reshape(shape),
+        cohorts=len(cohorts),
         steps=steps,
         resolved=resolved.reshape(shape),
         feedback=renewal.feedback()[0].reshape(shape),

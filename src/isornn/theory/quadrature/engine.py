@@ -17,6 +17,7 @@ from isornn.theory.quadrature.fixed_pair import SettledPair, settle_pair
 from isornn.theory.quadrature.fixed_point import Settled, left_unchanged, settle
 from isornn.theory.quantity import Quantity, over_replicates
 from isornn.theory.reasons import (
+    FADING_UNSURE,
     FROZEN,
     FROZEN_UNITS,
     KEEPS_ANY,
@@ -132,6 +133,16 @@ def reach(prop: Propagator) -> Tensor:
     fraction = (here / level).log() / (here / there).log()
     unending = grows | (level <= 0) | (time >= LONGEST)
     return torch.where(unending, torch.where(level > 0, torch.inf, 0.0), time + fraction)
+
+
+def unending_by_replicates(far: Tensor) -> tuple[Tensor, Tensor]:
+    """Where reaches ``(replicates, batch)`` are infinite: in all replicates, and in some of them only.
+
+    >>> unending_by_replicates(torch.tensor([[2.0, torch.inf, torch.inf], [2.1, torch.inf, 2.0]]))
+    (tensor([False,  True, False]), tensor([False, False,  True]))
+    """
+    infinite = torch.isinf(far)
+    return infinite.all(0), infinite.any(0) & ~infinite.all(0)
 
 
 def _powers_until(prop: Propagator, now: Tensor, level: Tensor, done: Tensor) -> list[Tensor]:
@@ -282,10 +293,7 @@ class QuadratureEngine:
             fixed_point=self._fixed_point(),
             chi=self._rate(self.apart),
             chi_1=self._rate(self.together),
-            reach=self._quantity(
-                far,
-                {UNENDING: torch.isinf(far).any(0).reshape(self.spec.batch_shape), NEGATIVE: curve[..., 1] < -ROUNDING},
-            ),
+            reach=self._reach(far, curve),
             jacobian=self._jacobian(),
             moment_rate=self._moment_rate(),
             profile=curve,
@@ -300,6 +308,11 @@ class QuadratureEngine:
         value, error = over_replicates(values)
         beyond: dict[str, Tensor | bool] = {TOO_LARGE: ~value.isfinite()}
         return Quantity.of(value, error, self._missing() | (reasons or {}) | beyond)
+
+    def _reach(self, far: Tensor, curve: Tensor) -> Quantity:
+        unending, unsure = (found.reshape(self.spec.batch_shape) for found in unending_by_replicates(far))
+        value = torch.where(unsure.reshape(far.shape[1:]), torch.nan, far)
+        return self._quantity(value, {UNENDING: unending, FADING_UNSURE: unsure, NEGATIVE: curve[..., 1] < -ROUNDING})
 
     def _missing(self) -> dict[str, Tensor | bool]:
         exists, carry = self._all(self.settled.exists), self.settled.carry
