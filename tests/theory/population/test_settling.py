@@ -198,15 +198,17 @@ def test_copies_leave_an_unstable_correlation_that_is_near(
         value, error = getattr(found, name).number(), getattr(found, name).error()
         assert abs(value - getattr(exact, name).number()) < sure * error
     correlation = found.fixed_point.correlation
-    assert abs(correlation.number() - exact.fixed_point.correlation.number()) < sure * correlation.error() < 0.15
+    assert abs(correlation.number() - exact.fixed_point.correlation.number()) < sure * correlation.error()
+    assert correlation.error() < 0.05
 
 
 def test_copies_that_part_too_slowly_have_no_correlation() -> None:
-    """chi_1 is 1.003 and each round that draws states from their law changes little: moments are known all the same."""
-    gates = {name: Gate(3.0, 0.3, bias_mean=1.0 if name == "f" else 0.0) for name in "ifg"}
+    """chi_1 is 1.009 and each round that draws states from their law changes little: moments are known all the same."""
+    gates = {name: Gate(3.05, 0.3, bias_mean=1.0 if name == "f" else 0.0) for name in "ifg"}
     generator = torch.Generator().manual_seed(0)
     found = population_analysis(Spec(Peephole(), gates), 1, generator=generator, units=64, replicates=8)
+    exact = analyze(Spec(Peephole(), gates), length=1, engine="quadrature")
     for quantity in (found.chi, found.reach, found.fixed_point.correlation):
         assert "more slowly than they could be followed" in (quantity.reason() or "")
-    assert found.profile.isnan().all() and found.chi_1.number() == pytest.approx(1.003, abs=0.01)
-    assert found.fixed_point.second_moment.number() == pytest.approx(0.2449, rel=0.01)
+    assert found.profile.isnan().all() and found.chi_1.number() == pytest.approx(exact.chi_1.number(), abs=0.01)
+    assert found.fixed_point.second_moment.number() == pytest.approx(exact.fixed_point.second_moment.number(), rel=0.01)
