@@ -24,6 +24,7 @@ from isornn.theory.carry import Carry, carry_of
 from isornn.theory.critical_points.choice import chosen, steps_seen, subspace
 from isornn.theory.critical_points.costs import COSTS, costs, sight_name
 from isornn.theory.critical_points.front import Objective, check_length, pareto_front
+from isornn.theory.critical_points.leaks import refuse_leak
 from isornn.theory.critical_points.python_line import objective_line, rule_line
 from isornn.theory.critical_points.rule import (
     Biases,
@@ -186,7 +187,8 @@ def critical(
 
     Raises:
         SpecError: an argument of another type or out of range, an unknown field, a fixed field that is what sets the
-            length, or a cell whose memory no start sets; names the field, the value and what is allowed.
+            length, or a cell whose memory no start sets, as one with a leak and no gate; names the field, the value and
+            what is allowed.
 
     Source: this library's own; derived and compared with others in docs/initialisation.md.
 
@@ -204,6 +206,7 @@ def critical(
         spec = identity_matrices(cell, fixed, input, float(length))
         return Critical(spec, float(length), line, lambda: (analyze(spec, length=math.ceil(length)), ()))
     if not roles_of(cell).gated:
+        refuse_leak(cell)
         solved = _solved(cell, float(length), fixed, replace(input, autocorrelation=0.0), "fixed", generator, line)
         return _on_input(solved, input, generator) if input.remembers else solved
     spec = over_octaves(cell, float(length), fixed, input)

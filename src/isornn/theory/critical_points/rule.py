@@ -109,7 +109,8 @@ def state_at_0(cell: Cell) -> float | None:
 
 
 def rectifies(cell: Cell) -> bool:
-    """Whether the new state is a function of one pre-activation that scales with it and bends at 0, as a ReLU.
+    """Whether the new state scales with the one pre-activation, bends at 0 as a ReLU, and an identity matrix carries a
+    positive state on as it is, beside a leak too.
 
     Nothing bounds the state of such a network: with the weight variance that is critical at infinite width a network
     of finite width, whose matrix is the same at every step, explodes or dies out over some hundred steps.
@@ -123,10 +124,12 @@ def rectifies(cell: Cell) -> bool:
     (gate,), (state,) = cell.gates, cell.states
     if not cell.gates[gate].state:
         return False
-    u = torch.tensor([1.0, 2.0, -1.0, -2.0], dtype=torch.float64)
-    zero = Values(**{state: torch.zeros_like(u)})
-    up, twice_up, down, twice_down = cell.update(zero, Values(**{gate: u}, **initial_parameters(cell)), None)[state]
-    return bool((twice_up == 2 * up) & (twice_down == 2 * down) & (up != -down))
+    h = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0], dtype=torch.float64)
+    u = torch.tensor([1.0, 2.0, -1.0, -2.0, 1.0], dtype=torch.float64)
+    new = cell.update(Values(**{state: h}), Values(**{gate: u}, **initial_parameters(cell)), None)[state]
+    up, twice_up, down, twice_down, carried = new.tolist()
+    bends = twice_up == 2 * up and twice_down == 2 * down and up != -down
+    return bends and math.isclose(carried, 1.0, rel_tol=1e-12)
 
 
 def identity_matrices(cell: Cell, fixed: Mapping[str, Any], input: Input, length: float) -> Spec:
