@@ -6,16 +6,12 @@ Each row is a function of a cell. A cell that fails a row is listed in `EXCEPTIO
 from __future__ import annotations
 
 import copy
-import functools
 import io
 import json
-import math
 import pickle
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,7 +19,14 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 import isornn
-from isornn.cells import CELLS, FURTHER_CELLS, Cell, Gate, ParameterLaw, Reads, Spec, SpecError, Values
+from contract_cells import ALL, SECOND, B, D, N, T, flat, inputs, layer_of, name_of, seeded, sequence, spec_for
+from contract_theory import (
+    chi_is_finite_networks,
+    closed_form_is_quadrature,
+    population_is_finite_network,
+    quadrature_is_population,
+)
+from isornn.cells import Cell, Spec, SpecError, Values
 from isornn.cells.graph_values import at_start
 from isornn.cells.openings import retention_signs, set_by
 from isornn.cells.roles import roles_of
@@ -33,176 +36,8 @@ from isornn.cells.trace import graph_of
 from isornn.cli import app
 from isornn.init import apply_, chrono_, critical_, spec_of, standard_, uniform_gate_
 from isornn.nn import RNN
-from isornn.simulation import Simulation, simulate
 from isornn.theory.critical_points.costs import GateStatistics
-from isornn.theory.population.analysis import population_analysis
-from isornn.theory.population.engine import Effort
-from isornn.theory.quadrature.engine import QuadratureEngine
 from isornn.theory.quantity import Quantity
-from isornn.theory.records import Analysis
-
-D, N, B, T = 3, 4, 2, 5
-SECOND = torch.tensor(0.3, dtype=torch.float64)  # of a state
-
-
-@dataclass(frozen=True)
-class Drifting(Cell):
-    """A gated read, a number of its own per unit with a law, a hard gate, and an output that is not its state."""
-
-    name = "drifting"
-    gates = {"f": Reads(), "n": Reads(), "o": Reads(state=False)}
-    parameters = {"rate": ParameterLaw(lambda v: 0.2 + 0.6 * v, variate="rate")}
-
-    def read(self, gate: str, s: Values, u: Values) -> Any:
-        return torch.sigmoid(u.f) * s.h if gate == "n" else s.h
-
-    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
-        f = u.rate * torch.clamp(0.25 * u.f + 0.5, min=0.0, max=1.0)
-        return {"h": (1 - f) * s.h + f * torch.tanh(u.n)}
-
-    def output(self, s: Values, u: Values) -> Any:
-        return s.h * torch.sigmoid(u.o)
-
-
-@dataclass(frozen=True)
-class Paired(Cell):
-    """Two states that carry over, previous inputs, and an option."""
-
-    name = "paired"
-    states = ("h", "m")
-    gates = {"a": Reads(previous_input=True), "z": Reads(state=False), "k": Reads(input=False)}
-
-    share: float = 0.25
-
-    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
-        a = torch.sigmoid(u.a)
-        m = self.share * s.m + (1 - self.share) * torch.tanh(u.z)
-        return {"h": a * s.h + (1 - a) * m * torch.cos(u.k), "m": m}
-
-
-ALL: dict[str, Cell] = {name: kind() for name, kind in (CELLS | FURTHER_CELLS).items()}
-ALL |= {f"{kind.__module__}:{kind.__name__}": kind() for kind in (Drifting, Paired)}
-
-
-def name_of(cell: Cell) -> str:
-    (name,) = (name for name, known in ALL.items() if known == cell)
-    return name
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def sequence(cell: Cell, *shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(*shape, inputs(cell), dtype=dtype, generator=seeded(1))
-
-
-def inputs(cell: Cell) -> int:
-    return N if cell.input_enters_pointwise else D
-
-
-def layer_of(cell: Cell, **options: Any) -> RNN:
-    torch.manual_seed(0)
-    return RNN(cell, inputs(cell), N, **({"dtype": torch.float64} | options))
-
-
-def flat(state: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return state if isinstance(state, tuple) else (state,)
-
-
-def spec_for(cell: Cell, recurrent: float = 0.5) -> Spec:
-    """Weights of variance ``recurrent``, input matrices of variance 1/2; contracting for every cell here."""
-    gates = {
-        name: Gate(recurrent * reads.state, 0.5 * reads.input, 0.5 * reads.previous_input)
-        for name, reads in cell.gates.items()
-    }
-    return Spec(cell, gates)
-
-
-# -- theory -----------------------------------------------------------------------------------------------------------
-
-_QUICK = Effort(
-    settle_steps=1024, settle_tolerance=0.02, response_steps=64, response_tolerance=0.03, cohorts=2, apart=False
-)
-
-
-def sampled(spec: Spec, length: int = 4) -> Analysis:
-    return population_analysis(spec, length, generator=seeded(), units=128, replicates=16, effort=_QUICK)
-
-
-def integrated(spec: Spec) -> Analysis:
-    return QuadratureEngine(spec).analysis(4)
-
-
-def closed_form_is_quadrature(cell: Cell) -> None:
-    """Without recurrent weights ``h = A h + B`` has ``Q = (E B^2 + 2 mu E AB) / (1 - E A^2)``, ``chi = E A^2``."""
-    spec = spec_for(cell, recurrent=0.0)
-    found = integrated(spec)
-    nodes, weights = (torch.from_numpy(part) for part in _hermite(24))
-    gates = [name for name, gate in spec.gates.items() if gate.input_var or gate.previous_input_var]
-    columns = len(gates) + cell.input_enters_pointwise
-    grids = torch.meshgrid(*[nodes] * columns, indexing="ij") if columns else ()
-    weight = math.prod(torch.meshgrid(*[weights] * columns, indexing="ij"), start=torch.ones(()))
-    blank = torch.zeros_like(weight)
-    u = Values(**dict.fromkeys(cell.gates, blank), **cell.parameters)
-    for name, grid in zip(gates, grids, strict=False):
-        setattr(u, name, math.sqrt(spec.gates[name].input_var + spec.gates[name].previous_input_var) * grid)
-    (state,) = cell.states
-    b, one = (cell.update(Values(**{state: blank + level}), u, grids[-1])[state] for level in (0.0, 1.0))
-    a = one - b
-    mean = (weight * b).sum() / (1 - (weight * a).sum())
-    chi = (weight * a * a).sum()
-    second = ((weight * b * b).sum() + 2 * mean * (weight * a * b).sum()) / (1 - chi)
-    torch.testing.assert_close(found.fixed_point.second_moment.value, second, rtol=1e-4, atol=1e-9)
-    torch.testing.assert_close(found.chi_1.value, chi, rtol=1e-4, atol=1e-9)
-
-
-def _hermite(order: int) -> Any:
-    import numpy as np
-
-    nodes, weights = np.polynomial.hermite_e.hermegauss(order)
-    return nodes, weights / weights.sum()
-
-
-def quadrature_is_population(cell: Cell) -> None:
-    spec = spec_for(cell)
-    exact, found = integrated(spec), sampled(spec)
-    for one, other in (
-        (exact.fixed_point.second_moment, found.fixed_point.second_moment),
-        (exact.chi_1, found.chi_1),
-    ):
-        assert abs(one.number() - other.number()) <= 5 * float(other.stderr) + 0.002 * one.number()
-
-
-@functools.cache
-def _theory_and_networks(cell: Cell) -> tuple[Analysis, Simulation]:
-    theory = sampled(spec_for(cell))
-    second = theory.fixed_point.second_moment
-    assert second.number() is not None, second.reason()
-    # states start at their stationary size: slow units would take long to reach it
-    return theory, simulate(
-        spec_for(cell),
-        width=96,
-        steps=8,
-        warmup=12,
-        networks=8,
-        tangents=4,
-        initial_variance=second.number(),
-        generator=seeded(),
-    )
-
-
-def population_is_finite_network(cell: Cell) -> None:
-    theory, found = _theory_and_networks(cell)
-    exact, measured = theory.fixed_point.second_moment, found.second_moment
-    assert (measured.value.mean() - exact.value).abs() <= 5 * (measured.stderr.mean() + exact.stderr)
-
-
-def chi_is_finite_networks(cell: Cell) -> None:
-    theory, found = _theory_and_networks(cell)
-    assert theory.chi_1.number() is not None, theory.chi_1.reason()
-    assert (found.chi_1.value - theory.chi_1.value).abs() <= 5 * (found.chi_1.stderr + theory.chi_1.stderr)
-
 
 # -- layer ------------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+import isornn
 from isornn.diagnosis import measure
 from isornn.init import LayerStart, critical_
 
@@ -79,9 +80,34 @@ class Joined(nn.Module):
         return torch.cat(list(self.rnn(x)))
 
 
+class OutputOfOurs(isornn.nn.LSTM):
+    def forward(self, x):  # type: ignore[override]
+        return super().forward(x)[0]
+
+
+class MaskedOurs(isornn.nn.PeepholeLSTM):
+    def forward(self, mask, x, scale=1.0):  # type: ignore[override]
+        return scale * super().forward(mask * x, lengths=mask[..., 0].sum(0).int())[0]
+
+
+class NormalisedOurs(isornn.nn.GRU):
+    def forward(self, x):  # type: ignore[override]
+        out, last = super().forward(x)
+        return nn.functional.layer_norm(out, out.shape[-1:]), last
+
+
+class OursByItsClass(nn.Module):
+    def __init__(self, *sizes):
+        super().__init__()
+        self.rnn = isornn.nn.GRU(*sizes)
+
+    def forward(self, x):
+        return isornn.nn.GRU.forward(self.rnn, x)[0]
+
+
 def batch_of(kind):
     x = torch.randn(T, B, D, generator=torch.Generator().manual_seed(0))
-    if kind is Masked:
+    if kind in (Masked, MaskedOurs):
         return (torch.ones(T, B, 1), x)
     return x.transpose(0, 1) if kind is BatchFirstByHand else x
 
@@ -106,6 +132,10 @@ FORMS = [
     InPieces,
     CalledByItsClass,
     Joined,
+    OutputOfOurs,
+    MaskedOurs,
+    NormalisedOurs,
+    OursByItsClass,
 ]
 
 
@@ -115,7 +145,8 @@ def test_it_is_measured_as_the_layer_of_its_class(kind, given_loss):
     torch.manual_seed(0)
     model = kind(D, D) if kind is Residual else kind(D, N)
     rnn, x = rnn_of(model), batch_of(LastState)
-    plain = next(base for base in type(rnn).__mro__ if base.__module__.startswith("torch."))(D, rnn.hidden_size)
+    own = next(base for base in type(rnn).__mro__ if base.__module__.startswith(("torch.", "isornn.")))
+    plain = own(D, rnn.hidden_size)
     plain.load_state_dict(rnn.state_dict())
     target = (lambda output: first_tensor(output).square().sum()) if given_loss else None
     found = measure(model, batch_of(kind), target=target)

@@ -260,6 +260,31 @@ class Hierarchical(nn.Module):
         return self.extra(words)[0] if self.training else self.texts(words)[0]
 
 
+@pytest.mark.parametrize("steps", [1, 40])
+def test_gates_are_not_held_to_the_length_of_single_steps(steps):
+    """Of a policy that is called with one observation, and of a loop whose state is smoothed after every step."""
+
+    class Smoothed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.LSTMCell(6, 32)
+
+        def forward(self, x):
+            h = c = x.new_zeros(len(x), 32)
+            for now in x.unbind(1):
+                h, c = (0.9 * new + 0.1 * old for new, old in zip(self.cell(now, (h, c)), (h, c), strict=True))
+            return h
+
+    torch.manual_seed(0)
+    model, x = Smoothed(), torch.randn(6, steps, 6)
+    isornn.init.critical_(model, 400, input=isornn.Input())
+    measured = measure(model, x, theory=False)
+    assert (measured.layers[0].memory.time_constants > 100).any()
+    assert {one.kind for one in findings(measured)} == {"cannot_tell"}
+    model.cell.bias_hh.data[32:64] = 20  # units that never forget are found by the length that is given
+    assert "saturated_forget_gate" in kinds_of(findings(measure(model, x, 40, theory=False)))
+
+
 def test_what_one_run_in_eval_mode_does_not_show_is_said():
     torch.manual_seed(0)
     found = {one.layer: one for one in findings(measure(Hierarchical(), torch.randn(12, 60, 3), 30, theory=False))}

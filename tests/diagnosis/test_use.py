@@ -1,5 +1,7 @@
 """What a model does with its recurrent layers: results that nothing uses, states kept, dropped and cut off."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -99,6 +101,18 @@ def test_usual_ways_are_not_called(forward, kind):
     net = Net(forward, kind)
     net.rnn.requires_grad_(forward is not frozen)
     assert not kinds(net, X) & OF_USE
+
+
+def test_a_frozen_copy_that_the_run_does_not_call_is_no_finding():
+    """As the target network of Q-learning, which the loss calls and no update trains."""
+    torch.manual_seed(0)
+    net = Net(keeps_for_a_look)
+    target = net.target = copy.deepcopy(net.rnn).requires_grad_(False)
+    measured = measure(net, X, theory=False)
+    assert [(one.module, one.called, one.trained) for one in measured.unmeasured] == [("target", False, False)]
+    assert "not_reached" not in {finding.kind for finding in findings(measured)}
+    target.requires_grad_(True)
+    assert "not_reached" in kinds(net, X)
 
 
 def test_sentences_of_a_text_are_not_called():

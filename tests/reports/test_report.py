@@ -71,6 +71,25 @@ def test_the_verdicts_come_first_in_the_terminal(
     assert repr(report) == "<Report of Sequential, T = 60: 1 finding>"
 
 
+def test_once_fixed_it_says_that_it_is_of_the_model_before(model: nn.Module, batch: torch.Tensor) -> None:
+    report = isornn.diagnose(model, batch, theory=False)
+    assert "diagnose it again" not in str(report)
+    for _ in range(2):
+        report.fix_(torch.Generator().manual_seed(0))
+        assert str(report).count("fix_ has changed the model since") == 1
+        assert sum("diagnose it again" in note for note in report.to_json()["notes"]) == 1
+    sound = isornn.diagnose(model, batch, theory=False)
+    sound.fix_()
+    assert "diagnose it again" not in str(sound)
+
+
+def test_a_fix_that_leaves_a_layer_alone_changes_no_report(model: nn.Module, batch: torch.Tensor) -> None:
+    report = isornn.diagnose(model, 1e4 + batch, theory=False)
+    done = report.fix_()
+    assert done and all("left alone" in line for line in done)
+    assert "diagnose it again" not in str(report)
+
+
 @pytest.mark.parametrize("width", [40, 80])
 def test_the_code_of_a_fix_is_whole_in_narrow_terminals(
     model: nn.Module, batch: torch.Tensor, monkeypatch: pytest.MonkeyPatch, width: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,9 +18,10 @@ from isornn.capture.graph import changes_gradient, oldest, within_checkpoint
 from isornn.capture.modules import has_own_forward
 from isornn.capture.origin import Origin
 from isornn.capture.preserve import Unmeasurable
-from isornn.capture.torch_functions import FunctionCall, SeenFunctions
+from isornn.capture.torch_functions import FunctionCall, Replacement, replaced, seen_calls
 from isornn.nn.autocast import autocast_dtype
 from isornn.nn.gate_tensors import RecurrentLayer, recurrent_layers
+from isornn.nn.rnn import RNN
 
 _MARK = "_isornn_captures"
 
@@ -72,8 +72,8 @@ class CallRecorder:
         try:
             with marked(self.calls), ExitStack() as forwards:
                 for module in self.calls:
-                    forwards.enter_context(_replaced_forward(module, _RecordedForward(module, self)))
-                with SeenFunctions(self.calls, self.function):
+                    forwards.enter_context(replaced(module, "forward", _RecordedForward(module, self)))
+                with seen_calls(self.calls, self.function):
                     yield
         except Exception as error:
             if self.rejected is not None:  # which a model need not survive
@@ -81,10 +81,6 @@ class CallRecorder:
             raise
         if self.rejected is not None:
             raise Unmeasurable(self.rejected)
-
-    def before(self, module: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Keep the arguments of a call."""
-        self.begin(module, self.given(module, positional, named))
 
     def begin(self, module: nn.Module, given: Given | Refusal) -> None:
         """Keep what a call is given, or why it cannot be read."""
@@ -134,15 +130,21 @@ class CallRecorder:
         before = self.ended.get(module)
         return self.differentiable and before is not None and changes_gradient(before, state)
 
+    def given_function(self, call: FunctionCall) -> Given | Refusal:
+        """What a call of the function that computes a module is given."""
+        given = self._given(call.module, call.inputs, call.state, call.lengths, call.previous)
+        of_torch = not isinstance(call.module, RNN)
+        # As torch's forward makes it where it is given none.
+        if isinstance(given, Given) and of_torch and _is_blank(call.state):
+            given = replace(given, state=None, state_origin=None, detached=False, altered=False)
+        return given
+
     def function(self, call: FunctionCall, run: Callable[[], Any]) -> Any:
-        """Keep a call of the torch function that runs a module, unless that module's forward is being recorded."""
+        """Keep a call of the function that computes a module, unless that module's forward is being recorded."""
         module = call.module
         if module in self.open:
             return run()
-        given = self._given(module, call.inputs, call.state)
-        if isinstance(given, Given) and _is_blank(call.state):  # as torch's forward makes it where it is given none
-            given = replace(given, state=None, state_origin=None, detached=False, altered=False)
-        self.begin(module, given)
+        self.begin(module, self.given_function(call))
         return call.as_function_returns(self.end(module, call.as_module_returns(run())))
 
     def after(self, module: nn.Module, _: tuple[Any, ...], result: Any) -> Any:
@@ -186,11 +188,12 @@ class CallRecorder:
         return with_data(value, data)
 
 
-class _RecordedForward:
-    """A module's forward, as long as its calls are recorded; copies and pickles of the module have its own."""
+class _RecordedForward(Replacement):
+    """A module's forward, as long as its calls are recorded."""
 
     def __init__(self, module: nn.Module, recorder: CallRecorder) -> None:
-        self._module, self._recorder, self._own = module, recorder, module.forward
+        super().__init__(module.forward)
+        self._module, self._recorder = module, recorder
         update_wrapper(self, module.forward)
 
     def __call__(self, *positional: Any, **named: Any) -> Any:
@@ -224,24 +227,6 @@ class _RecordedForward:
         if len(self._recorder.calls[self._module]) == before:
             self._recorder.refuse_result(self._module, result)
         return returned
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., Any]:
-        return copy.deepcopy(self._own, memo)
-
-    def __reduce__(self) -> Any:
-        return self._own.__reduce__()
-
-
-@contextmanager
-def _replaced_forward(module: nn.Module, forward: _RecordedForward) -> Iterator[None]:
-    held = module.__dict__
-    before = {name: held[name] for name in ("forward",) if name in held}
-    held["forward"] = forward
-    try:
-        yield
-    finally:
-        held.pop("forward", None)
-        held.update(before)
 
 
 def _precision(output: Tensor) -> torch.dtype:

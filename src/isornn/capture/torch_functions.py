@@ -1,11 +1,14 @@
-"""Calls of the torch functions that run a recurrent module, as `torch.gru`, by the module whose weights they are given.
+"""Calls of what computes a recurrent module: of torch's functions, as `torch.gru`, by the module whose weights they are
+given, and of isornn's layers.
 
 They are seen whatever the way that leads to them: a subclass's ``super().forward(x)``, or ``nn.GRU.forward(layer, x)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import copy
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import TorchFunctionMode
 
-from isornn.capture.calls import States, as_tuple, data_of
+from isornn.capture.calls import as_tuple, data_of
+from isornn.nn.rnn import RNN
 
 _OF_LAYERS = frozenset({torch.rnn_tanh, torch.rnn_relu, torch.lstm, torch.gru})
 _OF_CELLS = frozenset({torch.rnn_tanh_cell, torch.rnn_relu_cell, torch.lstm_cell, torch.gru_cell})
@@ -26,17 +30,20 @@ class FunctionCall:
 
     Args:
         module: whose weights it is given.
-        inputs: packed, the longest sequence first, where the function is given batch sizes.
-        state: the initial one; of a layer that was given none, 0.
+        inputs: packed, the longest sequence first, where torch's function is given batch sizes.
+        state: the initial one; of a layer of torch that was given none, 0.
+        lengths, previous: as isornn's layers have them.
     """
 
     module: nn.Module
     inputs: Tensor | PackedSequence
-    state: States
+    state: Any
+    lengths: Any = None
+    previous: Any = None
 
     def as_module_returns(self, returned: Any) -> Any:
         """What the function returned, as the module's class does: an output and a state, of a cell the state alone."""
-        if isinstance(self.module, nn.RNNCellBase):
+        if isinstance(self.module, nn.RNNCellBase | RNN):
             return returned
         output, *state = returned
         if isinstance(self.inputs, PackedSequence):
@@ -45,13 +52,67 @@ class FunctionCall:
 
     def as_function_returns(self, result: Any) -> Any:
         """The inverse of `as_module_returns`."""
-        if isinstance(self.module, nn.RNNCellBase):
+        if isinstance(self.module, nn.RNNCellBase | RNN):
             return result
         output, state = result
         return (data_of(output), *as_tuple(state))
 
 
 Record = Callable[[FunctionCall, Callable[[], Any]], Any]
+
+
+@contextmanager
+def seen_calls(modules: Collection[nn.Module], record: Record) -> Iterator[None]:
+    """Within the block ``record`` takes the place of what computes these modules.
+
+    Args:
+        modules: those whose calls are to be seen.
+        record: gets the call and what makes it, and returns what it returned.
+    """
+    with ExitStack() as layers:
+        for module in modules:
+            if isinstance(module, RNN):
+                layers.enter_context(replaced(module, "_over_time", _SeenLayer(module, record)))
+        with SeenFunctions(modules, record):
+            yield
+
+
+@contextmanager
+def replaced(module: nn.Module, name: str, method: Callable[..., Any]) -> Iterator[None]:
+    """Within the block ``method`` takes the place of the module's own of that name."""
+    held = module.__dict__
+    before = {name: held[name]} if name in held else {}
+    held[name] = method
+    try:
+        yield
+    finally:
+        held.pop(name, None)
+        held.update(before)
+
+
+class Replacement:
+    """What takes a module's method's place for a time; copies and pickles of the module have their own."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., Any]:
+        own: Callable[..., Any] = copy.deepcopy(self._own, memo)
+        return own
+
+    def __reduce__(self) -> Any:
+        return self._own.__reduce__()
+
+
+class _SeenLayer(Replacement):
+    """What computes a layer of isornn, as long as its calls are seen."""
+
+    def __init__(self, module: RNN, record: Record) -> None:
+        super().__init__(module._over_time)
+        self._module, self._record = module, record
+
+    def __call__(self, *given: Any) -> Any:
+        return self._record(FunctionCall(self._module, *given), lambda: self._own(*given))
 
 
 class SeenFunctions(TorchFunctionMode):

@@ -86,8 +86,8 @@ def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
 
     Every check reads the measurements alone, layer by layer, and has a bar that its evidence names. The classes of
     `isornn.diagnosis.checks` state the conditions. Modules that could not be measured are findings too:
-    ``"not_finite"`` where NaN or infinite numbers are the reason, ``"not_reached"`` where the run did not call them,
-    else ``"cannot_tell"``.
+    ``"not_finite"`` where NaN or infinite numbers are the reason, ``"not_reached"`` where they are trained and the
+    run did not call them, else ``"cannot_tell"``.
 
     Args:
         diagnosis: of `measure`.
@@ -112,7 +112,8 @@ def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
             if computed:
                 of_layer.pop(_INPUT, None)
     found = [finding for _, of_layer in by_layer for finding in _unexplained(of_layer)]
-    found += [_unmeasured(module) for module in diagnosis.unmeasured]
+    # A frozen module that a run does not call loses nothing by it, as the target network that a loss calls.
+    found += [_unmeasured(module) for module in diagnosis.unmeasured if module.called or module.trained]
     if diagnosis.outside:
         wrong = "; ".join(diagnosis.outside)
         sentence = f"Outside of the recurrent layers, {wrong}."

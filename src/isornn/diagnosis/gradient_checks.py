@@ -139,7 +139,7 @@ class DefaultStart(Check):
 class SaturatedForgetGate(Check):
     """More than half of the units retain their state for over 100 lengths; or the gate is closed at 25 % of its values.
 
-    A closed gate (below 0.01) counts where the gradient vanishes.
+    Lengths count from 3 steps, and a closed gate (below 0.01) where the gradient vanishes.
     """
 
     kind = "saturated_forget_gate"
@@ -161,7 +161,8 @@ class SaturatedForgetGate(Check):
         if layer.memory.sign < 0:
             reset, resetting, retaining = gate.open, retaining, resetting
         beyond = float((scales > self.BEYOND * length).double().mean())
-        if beyond > self.MOST:
+        # Steps that could not be joined, or a policy's single ones, do not show what a unit has to forget within.
+        if length >= MEASURABLE and beyond > self.MOST:
             wrong = (
                 f"{beyond:.0%} of its units have a time constant above {self.BEYOND} times the length of {length} "
                 "steps, so they neither forget nor learn to forget"

@@ -173,7 +173,12 @@ def _sequence(module: RecurrentModule, captured: Captured, calls: Sequence[Call]
     except CaptureError as error:
         called = bool(calls) or refused is not None
         steps = _steps(module, calls) if calls and refused is None else 0
-        return Unmeasured(module.name, module.kind, str(error), called=called, steps=steps)
+        trained = _is_trained(module.module)
+        return Unmeasured(module.name, module.kind, str(error), called=called, steps=steps, trained=trained)
+
+
+def _is_trained(module: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in module.parameters())
 
 
 def _steps(module: RecurrentModule, calls: Sequence[Call]) -> int:
@@ -195,9 +200,7 @@ def _use(
     module: RecurrentModule, captured: Captured, calls: Sequence[Call], found: CapturedSequence, batch: Any
 ) -> Use:
     own = module.module
-    reached = captured.reached.get(own)
-    if not any(parameter.requires_grad for parameter in own.parameters()):
-        reached = None
+    reached = captured.reached.get(own) if _is_trained(own) else None
     carried, attached = own in captured.carried, captured.carried.get(own, False)
     of_batch = reads_batch(data_of(calls[0].inputs), batch)
     sure = own not in captured.behind_zero  # that a gradient of 0 is one also after the first update

@@ -273,6 +273,7 @@ class Unmeasured(Record):
         finite: false where NaN or infinite numbers are the reason.
         called: false where the run did not call it.
         steps: of its longest sequence; 0 where that is not known.
+        trained: false where no parameter of it requires a gradient.
 
     >>> import math
     >>> import torch
@@ -288,6 +289,7 @@ class Unmeasured(Record):
     finite: bool = True
     called: bool = True
     steps: int = 0
+    trained: bool = True
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,10 +14,11 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node, get_gradient_edge
 
 from isornn.capture.batches import tensors_in
-from isornn.capture.calls import Call, as_tuple, data_of, dense, is_result, with_data
+from isornn.capture.calls import Call, Given, as_tuple, data_of, dense, is_result, with_data
 from isornn.capture.graph import graph_time
-from isornn.capture.modules import RecurrentModule
-from isornn.capture.recorder import CallRecorder, is_captured
+from isornn.capture.modules import RecurrentModule, has_own_forward
+from isornn.capture.recorder import CallRecorder, Refusal, is_captured
+from isornn.capture.torch_functions import FunctionCall, seen_calls
 from isornn.nn.gate_tensors import recurrent_layers
 
 Hook = Callable[..., Any]
@@ -43,6 +45,8 @@ class RecordedStep:
 class StepRecorder:
     """Hooks on a model's recurrent modules, from `attach` to `detach`; otherwise the model has none.
 
+    A forward that is the user's own is recorded where it calls its class's, as in a diagnosis.
+
     Only calls are kept that can be differentiated, and only until the module's first gradient arrives: of several
     forward and backward passes before one update (gradient accumulation, or a loss for each of several networks) the
     first that reaches the module is recorded. What is backpropagated twice counts twice, as it does in the parameters'
@@ -68,7 +72,8 @@ class StepRecorder:
         self._forget()
         self._began = graph_time()
         for module in self._modules:
-            self._handles += _attached(module, _Uncopied(self._before), _Uncopied(self._after))
+            hooks = self._before, self._leave, self._after
+            self._handles += _attached(module, *map(_Uncopied, hooks))
 
     def detach(self) -> dict[str, RecordedStep]:
         """Remove the hooks; what was recorded, by the module's name."""
@@ -95,23 +100,64 @@ class StepRecorder:
         self._probing = False
         self._began = 0
         self._stale: set[nn.Module] = set()
+        self._within: list[_OwnForward] = []
+
+    def _is_watched(self, module: nn.Module) -> bool:
+        # A replica of data parallel training is none of the model's modules.
+        known = module in self._modules and module not in self._ended
+        return known and torch.is_grad_enabled() and not is_captured(module)
 
     def _before(self, module: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if torch.is_grad_enabled() and module not in self._ended and not is_captured(module):
-            self._probing = True
-            try:
-                self._recorder.before(module, positional, named)
-            finally:
-                self._probing = False
-            given = self._recorder.open.get(module)
-            if given is not None and given.made is not None and given.made < self._began:
-                self._stale.add(module)
+        if not self._is_watched(module):
+            return
+        self._recorder.open.pop(module, None)  # of a call that ended with an error
+        given = self._given(partial(self._recorder.given, module, positional, named))
+        if has_own_forward(module):
+            seen = seen_calls([module], self._function)
+            self._within.append(_OwnForward(module, given, len(self._pending[module]), seen))
+            seen.__enter__()
+        else:
+            self._begin(module, given)
 
-    def _after(self, module: nn.Module, positional: tuple[Any, ...], result: Any) -> Any:
+    def _given(self, ask: Callable[[], Given | Refusal]) -> Given | Refusal:
+        self._probing = True
+        try:
+            return ask()
+        finally:
+            self._probing = False
+
+    def _begin(self, module: nn.Module, given: Given | Refusal) -> None:
+        self._recorder.begin(module, given)
+        if isinstance(given, Given) and given.made is not None and given.made < self._began:
+            self._stale.add(module)
+
+    def _function(self, call: FunctionCall, run: Callable[[], Any]) -> Any:
+        """A call of what computes a module, in the user's own forward."""
+        module = call.module
+        if not self._is_watched(module) or module in self._recorder.open:
+            return run()
+        self._begin(module, self._given(partial(self._recorder.given_function, call)))
+        result = run()
+        kept = self._keep(module, call.as_module_returns(result))
+        return result if kept is None else call.as_function_returns(kept)
+
+    def _leave(self, module: nn.Module, _: tuple[Any, ...], result: Any) -> None:
+        """The end of a user's own forward, also by an error."""
+        if self._within and self._within[-1].module is module:
+            own = self._within.pop()
+            own.seen.__exit__(None, None, None)
+            if len(self._pending[module]) == own.before:  # of its class's functions it called none
+                self._begin(module, own.given)
+
+    def _after(self, module: nn.Module, _: tuple[Any, ...], result: Any) -> Any:
+        return self._keep(module, result)
+
+    def _keep(self, module: nn.Module, result: Any) -> Any:
+        """Keep what a call returned; copies of it for the model, ``None`` where it is not kept."""
         if module not in self._recorder.open:
             return None
         if not is_result(module, result):
-            return self._recorder.after(module, positional, result)  # which keeps the reason
+            return self._recorder.after(module, (), result)  # which keeps the reason
         output = data_of(as_tuple(result)[0])
         if not output.requires_grad:
             del self._recorder.open[module]
@@ -119,7 +165,7 @@ class StepRecorder:
         if module not in self._copies:
             # The weights will have been updated by the time of the measurement.
             self._copies[module] = copied(self._modules[module])
-        copies = self._recorder.after(module, positional, result)
+        copies = self._recorder.after(module, (), result)
         weights = [get_gradient_edge(weight).node for weight in module.parameters() if weight.requires_grad]
         arrived = partial(self._arrived, module, weights)
         self._pending[module].append(_PendingCall(self._recorder.calls[module].pop(), arrived))
@@ -132,6 +178,23 @@ class StepRecorder:
         if counts:
             self._ended.add(module)
         return counts
+
+
+@dataclass(frozen=True)
+class _OwnForward:
+    """A call of a user's own forward that has not ended.
+
+    Args:
+        module: whose it is.
+        given: what it was given, for one that calls none of its class's functions.
+        before: how many calls of the module were kept before.
+        seen: the block in which calls of its class's functions are seen.
+    """
+
+    module: nn.Module
+    given: Given | Refusal
+    before: int
+    seen: AbstractContextManager[None]
 
 
 class _PendingCall:
@@ -203,12 +266,14 @@ def _held(module: nn.Module) -> list[dict[str, Any]]:
     return [vars(part) for part in module.modules()]
 
 
-def _attached(module: nn.Module, before: Hook, after: Hook) -> list[Any]:
-    """Handles of two hooks: ``before`` gets forward's arguments, ``after`` forward's own return value."""
+def _attached(module: nn.Module, before: Hook, leave: Hook, after: Hook) -> list[Any]:
+    """Handles of three hooks: ``before`` gets forward's arguments, ``leave``, which an error calls as well, and then
+    ``after`` forward's own return value."""
     return [
         module.register_forward_pre_hook(before, with_kwargs=True),
         # Ahead of the user's own hooks, which may return something else.
         module.register_forward_hook(after, prepend=True),
+        module.register_forward_hook(leave, prepend=True, always_call=True),
     ]
 
 

@@ -77,7 +77,17 @@ def by_group(x: Tensor, lengths: Tensor) -> list[Tensor]:
 
 
 def estimates(sums: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
-    """Means of all groups, then of all but each."""
+    """Means of all groups, then of all but each.
+
+    Args:
+        sums: of each group, over its rows.
+        counts: of each group's rows.
+
+    >>> estimates([torch.tensor([6.0]), torch.tensor([2.0])], [3, 1]).flatten()
+    tensor([2., 2., 2.], dtype=torch.float64)
+    >>> estimates([torch.tensor([6.0]), torch.tensor([0.0])], [1, 2]).flatten()
+    tensor([2., 0., 6.], dtype=torch.float64)
+    """
     of_group, numbers = torch.stack(list(sums)), torch.tensor(counts, dtype=torch.float64)
     whole, count = of_group.sum(0), float(numbers.sum())
     if len(of_group) == 1:
@@ -104,7 +114,15 @@ def numbered(features: Tensor) -> str:
 
 def wrong_with_data(seen: LayerInput, x: Tensor, lengths: Tensor) -> str | None:
     """As `LayerInput.unnormalised` of data (T, B, D) with lengths (B,), and which features are too small to have an
-    effect."""
+    effect; ``None`` where nothing is wrong.
+
+    >>> x, lengths = torch.randn(20, 8, 3), torch.full((8,), 20)
+    >>> wrong_with_data(LayerInput.of(x, lengths), x, lengths) is None
+    True
+    >>> x[..., 1] /= 1000
+    >>> print(wrong_with_data(LayerInput.of(x, lengths), x, lengths))
+    have standard deviation ... in the median, and 1 of them (1, counted from 0) are below a hundredth of that, ...
+    """
     wrong = seen.unnormalised(each=True)
     if wrong is not None:
         return wrong

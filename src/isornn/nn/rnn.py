@@ -267,6 +267,16 @@ class RNN(nn.Module):
         Raises:
             ValueError: a shape, lengths, the number of states, or a dtype or device that is not the layer's.
         """
+        return self._over_time(input, hx, lengths, previous)
+
+    def _over_time(
+        self,
+        input: Tensor | PackedSequence,
+        hx: State | None,
+        lengths: Tensor | Sequence[int] | None,
+        previous: Tensor | None,
+    ) -> tuple[Any, State]:
+        """`forward`, which a subclass may define anew and call: a recorder of calls takes the place of this one."""
         sequences = Sequences.of(input, lengths, self.batch_first, self.input_size)
         initial = self._initial(sequences, hx)
         first = self._first_previous(sequences, previous)

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
+OUTDATED = "fix_ has changed the model since: these are the findings and measurements from before; diagnose it again."
+
+
 class Report:
     """What is wrong with a model's recurrent layers, and the measurements that say so.
 
@@ -62,6 +65,8 @@ class Report:
     def fix_(self, generator: torch.Generator | None = None) -> list[str]:
         """Apply the findings' fixes to the model, in place; nothing else changes it.
 
+        The report stays that of the model as it was, and has a note that says so where a layer was changed.
+
         Args:
             generator: of the new weights.
 
@@ -74,7 +79,10 @@ class Report:
         model = None if self._model is None else self._model()
         if model is None:
             raise ValueError("model: it no longer exists; a report keeps no reference to it, so keep one")
-        return fix_(model, self.findings, self._batch, generator=generator)
+        done = fix_(model, self.findings, self._batch, generator=generator)
+        if OUTDATED not in self.notes and any(": left alone (" not in line for line in done):
+            self.notes = (*self.notes, OUTDATED)
+        return done
 
     def figure(self) -> go.Figure:
         """All layers in one plotly figure: gradients, nearby states, time constants, Lyapunov exponents.
