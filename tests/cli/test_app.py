@@ -72,6 +72,7 @@ def test_a_fault_of_ours_is_not_taken_for_bad_input(monkeypatch: pytest.MonkeyPa
     [
         (("analyse",), ("did you mean analyze? 'analyse'", "analyze, compare")),
         (("Train",), ("did you mean train?",)),
+        (("data", "fetsh"), ("did you mean fetch? 'fetsh' is not one of check, fetch",)),
         (("analyze", "--cell", "LSTM", *SIZES), ("did you mean lstm?",)),
         (("analyze", "--cell", "lstm", *SIZES, "--init", "chronos"), ("did you mean chrono? starts are",)),
         (("critical", "--cell", "lstm", "--length", "9", "--fix", "f.input_vra=1"), ("did you mean f.input_var?",)),
@@ -111,6 +112,7 @@ def test_a_fault_of_ours_is_not_taken_for_bad_input(monkeypatch: pytest.MonkeyPa
         (("analyze", "--cell", "lstm", *SIZES, "--input-correlation", "x"), ("--input-correlation", "'x'", "number")),
         (("analyze", "--cell", "lstm", *SIZES, "--plot", "figure.gif"), ("--plot", "'figure.gif'", ".png")),
         (("analyze", "--cell", "lstm", *SIZES, "--plot", "no/such/figure.png"), ("--plot", "folder that exists")),
+        (("analyze", "--cell", "lstm", *SIZES, "--plot", f"{__file__}/figure.png"), ("--plot", "folder that exists")),
         (("analyze", "no/such/spec.json"), ("'no/such/spec.json'", "No such file")),
         (("analyze", "."), ("'.'", "readable")),
         (("analyze", "spec.json", "--cell", "lstm"), ("--cell: 'lstm'", "SPEC.json")),
@@ -122,6 +124,7 @@ def test_a_fault_of_ours_is_not_taken_for_bad_input(monkeypatch: pytest.MonkeyPa
         (("critical", "--cell", "peephole"), ("--length is needed", "steps to bridge")),
         (("critical", "--cell", "peephole", "--length", "1"), ("length: 1", "from 2")),
         (("critical", "--cell", "peephole", "--length", "9", "--fix", "f.bias_mean"), ("--fix", "FIELD=NUMBER")),
+        (("critical", "--cell", "peephole", "--length", "9", "--fix", "=1"), ("--fix: '=1'", "FIELD=NUMBER")),
         (("critical", "--cell", "peephole", "--length", "9", "--fix", "q.bias_mean=1"), ("q.bias_mean", "i, f, g, o")),
         (("critical", "--cell", "peephole", "--length", "9", "--fix", "f.weight_var=-1"), ("-1.0", "from 0")),
         (("isometric", "--cell", "peephole", "--length", "9", "--biases", "some"), ("biases: 'some'", '"redrawn"')),

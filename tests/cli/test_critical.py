@@ -72,9 +72,11 @@ def test_critical_for_a_batch(tmp_path: Path) -> None:
     for gate in "ifgo":
         assert spec["gates"][gate].get("input_var", 0.0) == pytest.approx(found[gate].input_var, rel=0.1)
     np.save(short, np.zeros((3, 4), np.float32))
-    assert "(sequences, steps, features) of numbers, not (3, 4)" in refusal(
+    assert "(sequences, steps, features) of real numbers, not (3, 4) of float32" in refusal(
         "critical", "--cell", "lstm", "--data", short
     )
+    np.save(short, np.zeros((3, 4, 5), np.complex64))
+    assert "of real numbers, not (3, 4, 5) of complex64" in refusal("critical", "--cell", "lstm", "--data", short)
     np.save(short, np.random.default_rng(0).normal(size=(64, 1, 4)))
     one = ("critical", "--cell", "lstm", "--data", short)
     assert "is not allowed; its sequences have one step; give --length" in refusal(*one)
@@ -140,7 +142,8 @@ def test_lengths_of_starts_have_one_range() -> None:
 
 def test_options_of_an_objective_need_one() -> None:
     for specs in ("0", "7"):
-        assert "--objective" in refusal("isometric", "--cell", "lstm", "--length", "50", "--specs", specs)
+        said = refusal("isometric", "--cell", "lstm", "--length", "50", "--specs", specs)
+        assert said.endswith("it is for --objective, without which no specs are searched\n")
 
 
 @pytest.mark.parametrize("command", ["critical", "isometric"])

@@ -112,11 +112,15 @@ def test_fetch_takes_a_set_from_a_mirror_and_refuses_unknown_names(
     assert "did you mean made? they are made" in run("data", "fetch", "mad", tmp_path).stderr
     result = run("data", "fetch", "made", source / "one.txt")
     assert result.exit_code == 2 and result.stderr.endswith("is not allowed; it must be a folder\n")
+    result = run("data", "fetch", "made", tmp_path / "third", "--mirror", "nowhere")
+    assert result.exit_code == 2 and "--mirror: 'nowhere' is not allowed; it must be an address" in result.stderr
+    assert not (tmp_path / "third").exists()
 
 
 def test_the_group_alone_is_refused_in_one_line_and_explains_itself_when_asked() -> None:
     result = run("data")
-    assert (result.exit_code, result.stdout, result.stderr) == (2, "", "isornn: Missing command.\n")
+    said = "isornn: COMMAND is needed; it is one of check, fetch\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", said)
     for words in (["data"], ["data", "check"], ["data", "fetch"]):
         result = run(*words, "--help")
         assert result.exit_code == 0 and "Usage" in result.stdout

@@ -73,6 +73,15 @@ def test_all_refuse_in_the_same_words(name: str, content: bytes | None, words: s
         assert done.exit_code == 2 and words in done.stderr, done.output
 
 
+@pytest.mark.parametrize("array", [np.array(["a", "b"]), np.zeros(3, "datetime64[s]")])
+def test_arrays_of_what_is_no_number_are_refused_by_their_dtype(array: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "data.npy", array)
+    np.savez(tmp_path / "data.npz", targets=array)
+    for name, which in (("data.npy", "it"), ("data.npz", "targets")):
+        said = shell.refusal(*READERS[0], tmp_path / name)
+        assert said.endswith(f"is not allowed; {which} must hold numbers; its dtype is {array.dtype}\n")
+
+
 def test_lengths_and_arrays_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     file = saved(tmp_path / "data.npz", inputs=INPUTS, lengths=LENGTHS + 20)
     assert "lengths" in shell.run(*READERS[1], file).stderr

@@ -34,6 +34,9 @@ def both():
 def misfit():
     return model(), torch.randn(20, 2, 5)
 
+def misfit_below():
+    return nn.Sequential(nn.Linear(5, 3), nn.GRU(3, 8)), torch.randn(20, 2, 3)
+
 def broken():
     raise KeyError("the vocabulary")
 
@@ -177,7 +180,8 @@ def test_errors_of_the_users_own_code_are_told_as_such(folder: Path) -> None:
     assert "my_models:broken: KeyError: 'the vocabulary'" in refused("my_models:broken")
     assert "wrong: ModuleNotFoundError: No module named 'not_there_either'" in refused("wrong:model")
     assert "worse: ZeroDivisionError" in refused("worse:model")
-    assert "my_models:misfit: when the model ran on the batch: " in refused("my_models:misfit")
+    for factory in ("misfit", "misfit_below"):
+        assert f"my_models:{factory}: when the model ran on the batch: " in refused(f"my_models:{factory}")
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

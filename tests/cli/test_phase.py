@@ -28,6 +28,16 @@ def test_sums_a_map_up() -> None:
     assert "fixed point" not in result.stdout
 
 
+def test_the_spec_is_not_replaced_by_its_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = Path("spec.json")
+    spec.write_text('{"cell": "vanilla"}', encoding="utf-8")
+    axes = ("--x", "h.weight_var=0.5:1:2", "--y", "h.bias_var=0:1:2")
+    result = phase(spec, *axes, "-o", tmp_path / "spec.json")
+    assert result.exit_code == 2 and "it must be another file than SPEC.json" in result.stderr, result.output
+    assert spec.read_text(encoding="utf-8") == '{"cell": "vanilla"}'
+
+
 def test_says_how_many_have_no_fixed_point(tmp_path: Path) -> None:
     spec = tmp_path / "spec.json"
     linear = {"cell": "vanilla", "options": {"nonlinearity": "identity"}, "gates": {"h": {"input_var": 1}}}

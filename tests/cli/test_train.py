@@ -137,7 +137,7 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, monkeypatch: pytest.M
 def test_a_folder_of_another_run_is_refused(file: Path, tmp_path: Path) -> None:
     assert called(file, "-o", tmp_path / "run", "--device", "cpu").exit_code == 0
     done = called(file, "-o", tmp_path / "run", "--set", "seed=1")
-    assert done.exit_code == 2 and "holds a run with another seed" in done.stderr
+    assert done.exit_code == 2 and "holds a run with another seed (0, not 1)" in done.stderr
 
 
 def test_help() -> None:

@@ -58,6 +58,21 @@ def test_a_batch_given_as_time_is_named(target, layers):
     assert not found(Classifier(last, num_layers=layers, batch_first=True), X, target=target)
 
 
+class Stack(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(4, 32, num_layers=2)
+
+    def forward(self, x):
+        return self.rnn(x)[0][:, -1]
+
+
+def test_of_a_batch_given_as_time_no_layer_s_gradient_is_judged():
+    torch.manual_seed(0)
+    made = findings(measure(Stack(), torch.randn(60, 30, 4)))
+    assert [(one.kind, one.layer) for one in made] == [("along_batch", "rnn l0")]
+
+
 class LastRow(nn.Module):
     """Made for (T, B, D), of a layer that takes (B, T, D)."""
 

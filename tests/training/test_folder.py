@@ -222,7 +222,11 @@ def test_an_extension_that_is_stopped_goes_on(tmp_path: Path) -> None:
         ({"updates": 8}, {"updates": 4}, "updates: 4 is not allowed; .* extended, not cut"),
         ({"updates": 6}, {"updates": 8}, "ended with a validation that no longer run has"),
         ({"schedule": {"name": "cosine"}, "updates": 4}, {"updates": 8}, "schedule, cosine, depends on their number"),
-        ({"updates": 4}, {"updates": 8, "seed": 1}, "holds a run with another updates, seed"),
+        (
+            {"updates": 4},
+            {"updates": 8, "seed": 1},
+            r"holds a run with another updates \(4, not 8\), seed \(0, not 1\)",
+        ),
     ],
 )
 def test_extensions_that_are_refused(first: dict[str, Any], then: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -230,6 +234,14 @@ def test_extensions_that_are_refused(first: dict[str, Any], then: dict[str, Any]
     with pytest.raises(RunError, match=words):
         ran(configured(**{**first, **then}), tmp_path)
     assert ran(configured(**first), tmp_path) == record
+
+
+def test_of_a_table_the_fields_that_differ_are_named(tmp_path: Path) -> None:
+    ran(configured(updates=1), tmp_path)
+    words = r"another optimiser.rate \(0.*, not 3.0\), penalty.name \(none, not 'decay'\), penalty.strength \(none, not"
+    penalty = {"name": "decay", "strength": 1.0}
+    with pytest.raises(RunError, match=words):
+        ran(configured(updates=1, optimiser={"name": "adam", "rate": 3.0}, penalty=penalty), tmp_path)
 
 
 def test_an_interrupt_that_python_drops_is_not_lost(tmp_path: Path) -> None:

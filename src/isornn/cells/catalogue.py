@@ -17,7 +17,7 @@ from typing import Any
 
 from isornn.cells.cell import Cell
 from isornn.cells.definition import check_definition
-from isornn.cells.errors import CellError, OptionError, suggested
+from isornn.cells.errors import CellError, OptionError, brief, suggested
 from isornn.cells.trace import graph_of
 
 _OF_THE_PAPERS = ("vanilla", "minimal", "gru", "gru_cho", "lstm", "peephole", "t_rnn", "t_lstm", "t_gru")
@@ -113,7 +113,8 @@ def with_options(kind: type[Cell], options: Mapping[str, Any]) -> Cell:
     offered = option_names(kind)
     for option in options:
         if option not in offered:
-            raise OptionError(f"options.{option}: {kind.name} has {', '.join(offered) or 'none'}")
+            close, allowed = suggested(option, offered), f"{kind.name} has {', '.join(offered) or 'none'}"
+            raise OptionError(f"options.{option}: {brief(options[option])} is not allowed; {close}{allowed}")
         if isinstance(options[option], int) and abs(options[option]) >= 2**63:
             raise OptionError(f"options.{option}: {options[option]} is not allowed; whole numbers are below 2**63")
     try:

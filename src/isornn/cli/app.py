@@ -8,14 +8,12 @@ from __future__ import annotations
 import gc
 import sys
 import traceback
-from difflib import get_close_matches
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
 from isornn.cli.analyze import analyze
 from isornn.cli.cells import cells
@@ -25,6 +23,7 @@ from isornn.cli.data import data
 from isornn.cli.demo import demo
 from isornn.cli.diagnose import diagnose
 from isornn.cli.explore import explore
+from isornn.cli.groups import Group
 from isornn.cli.memory import memory
 from isornn.cli.pareto import pareto
 from isornn.cli.phase import phase
@@ -39,7 +38,7 @@ from isornn.interrupts import interrupts_kept
 REFUSED, INTERRUPTED, FAILED = 2, 130, 1
 
 
-class Commands(TyperGroup):
+class Commands(Group):
     """Bad input ends with code 2 and one line on stderr, an interrupt with 130 and one line; neither with a traceback.
 
     Bad input is what the command line itself refuses, and a ValueError of this library's own: those name the field,
@@ -82,14 +81,6 @@ class Commands(TyperGroup):
             # Of paragraphs beyond the first typer would keep the breaks that lines have in the source.
             found.help = "\n\n".join(" ".join(part.split()) for part in found.help.split("\n\n"))
         return found
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] not in self.commands:
-            # Not by isornn.cells.errors.suggested, as a mistyped command is not to wait for torch.
-            close = "".join(f"did you mean {name}? " for name in get_close_matches(args[0].lower(), self.commands, n=1))
-            allowed = f"{args[0]!r} is not one of {', '.join(self.commands)}"
-            raise typer.BadParameter(close + allowed, param_hint="COMMAND")
-        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:

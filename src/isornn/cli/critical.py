@@ -97,9 +97,9 @@ def _measured(file: Path, given: GivenInput, inputs: int | None) -> _Measured:
     data = read_data_set("--data", file, needed=("inputs",))
     batch = data["inputs"]
     if batch.dim() != 3 or batch.numel() == 0 or batch.is_complex():
-        shape = tuple(batch.shape)
+        found = f"{tuple(batch.shape)} of {str(batch.dtype).removeprefix('torch.')}"
         raise SpecError(
-            "--data", str(file), f"it must be an array (sequences, steps, features) of numbers, not {shape}"
+            "--data", str(file), f"it must be an array (sequences, steps, features) of real numbers, not {found}"
         )
     if inputs not in (None, batch.shape[2]):
         allowed = f"it must be {batch.shape[2]}, as many as --data has features, or left out"
@@ -181,7 +181,7 @@ def _check_rule(ranges: list[str] | None, specs: int | None) -> None:
 
     for option, value in (("--range", ranges), ("--specs", specs)):
         if value is not None and value != []:
-            raise SpecError(option, value, "it goes with --objective; without one the rule says all")
+            raise SpecError(option, value, "it is for --objective, without which no specs are searched")
 
 
 def _show(point: Critical, length: int, output: Path | None, json: bool) -> None:

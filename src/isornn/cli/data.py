@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isornn.cli.groups import Group
 from isornn.cli.options import AsJson
 from isornn.cli.progress import bars
 from isornn.cli.show import errors, print_json, print_table, say
@@ -16,7 +17,7 @@ from isornn.cli.show import errors, print_json, print_table, say
 if TYPE_CHECKING:
     from isornn.tasks.fetching import Progress
 
-data = typer.Typer(help="Data files: check a folder, download published sets.")
+data = typer.Typer(cls=Group, help="Data files: check a folder, download published sets.")
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder that --data and ISORNN_DATA name.")]
 
@@ -70,6 +71,9 @@ def fetch(
     chosen = known(name)
     if folder.exists() and not folder.is_dir():
         raise SpecError("DIR", str(folder), "it must be a folder")
+    for address in mirror or ():
+        if "://" not in address:
+            raise SpecError("--mirror", address, "it must be an address, as https://HOST/FOLDER")
     say(f"isornn: {chosen.title}: {chosen.terms}")
     with _progress() as progress:
         files = fetched(chosen, folder, mirrors=mirror or (), progress=progress)

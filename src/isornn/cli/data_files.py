@@ -84,7 +84,8 @@ def _array(option: str, file: Path) -> Tensor:
     with _refused(option, file, "it must be an array that numpy reads without pickle"), np.errstate(over="raise"):
         files.check_regular(file)
         # Mapped, so that a header is compared with the file's size before memory is taken.
-        tensor = _as_tensor(np.load(file, mmap_mode="r", allow_pickle=False))
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
+        tensor = _as_tensor(option, file, "it", array)
     return _checked(option, file, "it", tensor)
 
 
@@ -96,7 +97,7 @@ def _arrays(option: str, file: Path) -> dict[str, Tensor]:
         if unpacked > files.MOST_DATA:
             raise ValueError(f"it unpacks to {unpacked:,} bytes, the most is {files.MOST_DATA:,}")
         with np.load(file, allow_pickle=False) as arrays:
-            found = {name: _as_tensor(arrays[name]) for name in arrays.files}
+            found = {name: _as_tensor(option, file, name, arrays[name]) for name in arrays.files}
     return {name: _checked(option, file, name, tensor) for name, tensor in found.items()}
 
 
@@ -119,12 +120,16 @@ def _refused(option: str, file: Path, allowed: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise SpecError(option, str(file), "there is no such file") from None
+    except SpecError:
+        raise
     except (OSError, ValueError, TypeError, ArithmeticError, *_DAMAGED) as error:
         raise SpecError(option, str(file), f"{allowed} ({reason_of(error)})") from None
 
 
-def _as_tensor(array: Any) -> Tensor:
+def _as_tensor(option: str, file: Path, name: str, array: Any) -> Tensor:
     """A copy, of whatever byte order and strides."""
+    if array.dtype.kind not in "biufc":
+        raise SpecError(option, str(file), f"{name} must hold numbers; its dtype is {array.dtype}")
     return torch.from_numpy(np.array(array, array.dtype.newbyteorder("="), order="C"))
 
 

@@ -153,5 +153,8 @@ def _raised_by_the_model(error: Exception) -> bool:
     while trace is not None:
         passed.append((trace.tb_frame.f_globals.get("__name__", ""), trace.tb_frame.f_code.co_name))
         trace = trace.tb_next
+    passes_on = ("isornn.capture.torch_functions", "__torch_function__")  # every function of torch that the model calls
+    if passed[-1] == passes_on:
+        passed.pop()
     ours = ("isornn.capture", "isornn.diagnosis")
     return ("isornn.capture.run", "capture") in passed and not passed[-1][0].startswith(ours)

@@ -75,6 +75,8 @@ def fixed_fields(texts: list[str] | None) -> dict[str, float]:
         if field in found:
             raise SpecError("--fix", text, f"{field} is fixed once, and is {found[field]:g} already")
         try:
+            if not field:
+                raise ValueError
             found[field] = float(value)
         except ValueError:
             raise SpecError("--fix", text, "it must be FIELD=NUMBER, as f.input_var=1") from None

@@ -88,6 +88,8 @@ def phase(
     files = output or []
     for file in files:
         check_writable("--output", file, _ENDINGS)
+        if spec is not None and file.resolve() == spec.resolve():
+            raise SpecError("--output", str(file), "it must be another file than SPEC.json, which it would replace")
     most = tied_steps(tied, steps)
     offered = QUANTITIES if most is None else TIED_QUANTITIES
     if show not in offered:

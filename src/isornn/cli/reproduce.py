@@ -47,20 +47,22 @@ def reproduce(
 ) -> None:
     """Reproduce a figure, table or statement of the papers, and report whether its claim holds."""
     from isornn.experiments.target import SCALES, TargetError, target_ids, target_named
+    from isornn.tasks.data_files import data_folder
 
     require("train")
-    if target == "list":
-        _list([target_named(name) for name in target_ids()], json)
-        return
-    if target == "report":
-        print(_report(output))
-        return
     if scale not in SCALES:
         raise TargetError(f"scale: {scale!r} is not allowed; it must be one of {', '.join(SCALES)}")
     if not 0 <= seed < 2**63:
         raise TargetError(f"seed: {seed} is not allowed; it must be at least 0 and below 2**63")
     if jobs < 1:
         raise TargetError(f"jobs: {jobs} is not allowed; it must be at least 1")
+    if target == "list":
+        _list([target_named(name) for name in target_ids()], json)
+        return
+    if target == "report":
+        print(_report(output))
+        return
+    data_folder(data)
     chosen = [target_named(name) for name in (target_ids() if target == "all" else [target])]
     folder = output / scale
     if target == "all":

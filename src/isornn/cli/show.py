@@ -88,7 +88,7 @@ def check_writable(option: str, file: Path | None, endings: Sequence[str]) -> No
         return
     if file.suffix.lower() not in endings:
         raise SpecError(option, str(file), f"its name must end in {' or '.join(endings)}")
-    if file.is_dir() or not os.access(file.parent, os.W_OK):
+    if file.is_dir() or not (file.parent.is_dir() and os.access(file.parent, os.W_OK)):
         raise SpecError(option, str(file), "it must be a file in a folder that exists and can be written to")
     extra = _EXTRA_FOR.get(file.suffix.lower())
     if extra is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from isornn.diagnosis import advice
 from isornn.diagnosis.data_checks import (
@@ -34,6 +34,7 @@ from isornn.diagnosis.use_checks import (
     AxesMixed,
     ForwardAtStart,
     NotDetached,
+    OfUse,
     ReverseAtStart,
     ShorterUnread,
     StateCarried,
@@ -111,7 +112,12 @@ def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
         for computed, of_layer in by_layer:  # what is computed from inputs that are not normalised often is not either
             if computed:
                 of_layer.pop(_INPUT, None)
-    found = [finding for _, of_layer in by_layer for finding in _unexplained(of_layer)]
+    of_module = _explained_by_module(diagnosis.layers, [of_layer for _, of_layer in by_layer])
+    found = [
+        finding
+        for layer, (_, of_layer) in zip(diagnosis.layers, by_layer, strict=True)
+        for finding in _unexplained(of_layer, of_module[layer.info.module])
+    ]
     # A frozen module that a run does not call loses nothing by it, as the target network that a loss calls.
     found += [_unmeasured(module) for module in diagnosis.unmeasured if module.called or module.trained]
     if diagnosis.outside:
@@ -129,9 +135,20 @@ def _of_layer(layer: LayerDiagnosis) -> dict[Check, Finding]:
     return {check: finding for check in CHECKS if (finding := check.find(layer)) is not None}
 
 
-def _unexplained(found: Mapping[Check, Finding]) -> list[Finding]:
-    """The findings that do not follow from another one of the same layer."""
-    explained = {kind for check in found for kind in check.explains}
+def _explained_by_module(
+    layers: Sequence[LayerDiagnosis], found: Sequence[Mapping[Check, Finding]]
+) -> dict[str, set[str]]:
+    """By module the kinds that follow in all of its layers from a finding of the whole module."""
+    explained: dict[str, set[str]] = {layer.info.module: set() for layer in layers}
+    for layer, of_layer in zip(layers, found, strict=True):
+        of_module = (check for check in of_layer if isinstance(check, OfUse))
+        explained[layer.info.module].update(kind for check in of_module for kind in check.explains)
+    return explained
+
+
+def _unexplained(found: Mapping[Check, Finding], of_module: Collection[str]) -> list[Finding]:
+    """The findings that do not follow from another one of the same layer, or from one ``of_module``."""
+    explained = {*of_module, *(kind for check in found for kind in check.explains)}
     return [finding for check, finding in found.items() if check.kind not in explained]
 
 

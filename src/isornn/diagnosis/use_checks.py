@@ -13,7 +13,7 @@ from isornn.formatting import counted
 
 
 class OfUse(Check):
-    """A check of a module, which is reported for its first layer."""
+    """A check of a module, which is reported for its first layer; what it explains it explains for all of them."""
 
     def find(self, layer: LayerDiagnosis) -> Finding | None:
         if layer.use is None or layer.info.layer or layer.info.direction:

@@ -90,10 +90,11 @@ class Memory:
         own = self.lengths.index(self.needed)
         sentence = f"{self.score} {with_error_of(self.scores[own], self.errors[own])}"
         if own:
-            sentence += f"; with {self.lengths[own - 1]} {with_error_of(self.scores[own - 1], self.errors[own - 1])}"
-        return (
-            sentence if own == best else f"{sentence}; at best {with_error_of(value, error)}, with {self.lengths[best]}"
-        )
+            below = with_error_of(self.scores[own - 1], self.errors[own - 1])
+            sentence += f"; with {steps(self.lengths[own - 1])} {below}"
+        if own != best:
+            sentence += f"; at best {with_error_of(value, error)}, with {steps(self.lengths[best])}"
+        return sentence
 
     def _whose(self) -> str:
         return ", one for each step" if self.per_step else ""

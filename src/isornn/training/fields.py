@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,3 +190,16 @@ def _demand(fits: bool) -> None:
 def _or_default(read: Callable[[Any], Value], default: Value | _Needed) -> Callable[[Any], Value]:
     """What a configuration's own mapping says of a field that was left out is allowed again: None."""
     return (lambda value: None if value is None else read(value)) if default is None else read
+
+
+def flattened(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Fields with dots and their values.
+
+    >>> dict(flattened({"task": {"name": "copy", "length": 100}, "seed": 0}))
+    {'task.name': 'copy', 'task.length': 100, 'seed': 0}
+    """
+    for name, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from flattened(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from isornn.cells.errors import brief
 from isornn.extras import require
 from isornn.files import remove_begun
 from isornn.interrupts import interrupts_kept
@@ -27,7 +28,7 @@ from isornn.training.batches import held_out_metrics, training_batches
 from isornn.training.building import build_model, build_optimiser, build_penalty, build_schedule, check_sizes
 from isornn.training.configuration import Configuration
 from isornn.training.data_mark import DataMark
-from isornn.training.fields import ConfigurationError
+from isornn.training.fields import ConfigurationError, flattened
 from isornn.training.finite import NonFiniteLoss
 from isornn.training.lock import locked
 from isornn.training.loop import OnUpdate, State, train
@@ -286,9 +287,20 @@ def _holds(folder: Path, configuration: Configuration) -> bool:
     if not other:
         return True
     if other != ["updates"]:
-        raise RunError(f"{folder}: holds a run with another {', '.join(other)}; name another folder")
+        raise RunError(f"{folder}: holds a run with another {_differing(before, ours)}; name another folder")
     _check_extension(folder, known, configuration)
     return False
+
+
+def _differing(before: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
+    """The fields that differ, with the value that the folder's run has and ours."""
+    there, here = (dict(flattened(table)) for table in (before, ours))
+    pairs = ((name, there.get(name), here.get(name)) for name in {**there, **here})
+    return ", ".join(f"{name} ({_value(old)}, not {_value(new)})" for name, old, new in pairs if old != new)
+
+
+def _value(value: Any) -> str:
+    return "none" if value is None else brief(value)
 
 
 def _claim(folder: Path, configuration: Configuration) -> None:

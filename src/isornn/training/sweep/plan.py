@@ -19,7 +19,7 @@ All three may be missing, not all at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from itertools import product
 from pathlib import Path
@@ -27,6 +27,7 @@ from typing import Any
 
 from isornn.cells.errors import brief
 from isornn.files import DEEPEST, read_toml
+from isornn.training.fields import flattened
 
 Fields = dict[str, Any]
 """A run's configuration as plain tables and values."""
@@ -97,19 +98,6 @@ def expand(table: Mapping[str, Any]) -> list[Fields]:
 def _tables_first(values: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
     """So that a table of the grid does not take the place of what another list of the grid sets in it."""
     return sorted(values, key=lambda pair: pair[0].count("."))
-
-
-def flattened(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Fields with dots and their values.
-
-    >>> dict(flattened({"task": {"name": "copy", "length": 100}, "seed": 0}))
-    {'task.name': 'copy', 'task.length': 100, 'seed': 0}
-    """
-    for name, value in table.items():
-        if isinstance(value, Mapping) and value:
-            yield from flattened(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", value
 
 
 def changed(configuration: Mapping[str, Any], change: Mapping[str, Any], where: str) -> Fields:
