@@ -112,6 +112,9 @@ def test_tied_networks(tmp_path: Path) -> None:
     result = phase("--cell", "vanilla", *axes, "--tied", "--steps", 20, "--show", "lyapunov", "-o", file)
     assert result.exit_code == 0 and file.exists(), result.output
     assert "4 specs by tied" in result.stdout and "relative standard error" in result.stdout
+    few = phase("--cell", "vanilla", *axes, "--tied", "--steps", 3, "-o", file)
+    assert "steps: 3 is not allowed; it must be a number of steps from 4 to 1000" in few.stderr
+    assert "tied_steps" not in few.stderr
     refused = phase("--cell", "vanilla", *axes, "--tied", "--show", "m1")
     assert refused.exit_code == 2 and "--show: 'm1'" in refused.stderr and "lyapunov" in refused.stderr
 

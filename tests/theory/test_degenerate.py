@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
 
+from checked import law
 from isornn.cells import (
     CELLS,
     SCRN,
@@ -28,8 +30,10 @@ from isornn.cells import (
 from isornn.cells.bias_laws import WITH_ENDS, BiasLaw
 from isornn.cells.ind_rnn import IndRNN
 from isornn.cells.roles import roles_of
+from isornn.cells.sru import SRU
 from isornn.cells.starts import preset
-from isornn.theory import analyze
+from isornn.theory import TheoryMissing, analyze, stationary_samples
+from isornn.theory.population.engine import Population
 from isornn.theory.reasons import (
     FROZEN,
     FROZEN_UNITS,
@@ -330,6 +334,32 @@ def test_units_with_several_stable_states_have_no_moments_of_their_own() -> None
         assert not record["fixed_point"]["converged"]
 
 
+def test_slow_units_drawn_for_their_rare_biases_do_not_keep_their_start() -> None:
+    """Units of an SRU come to one E[h^2] within some 100 steps, from 0 and from their own size alike."""
+    laws = law(f=(0, 1, 0.69, 1), r=(0, 1, 0.49, 0.4), z=(0, 2, 0.98, 0.1), p=(0, 1, 0.49, 0))
+    spec = Spec(SRU(), laws, Input(0.8), "fixed")
+    count, generator = 40_000, torch.Generator().manual_seed(0)
+
+    def normals(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    own = {name: gate.bias_mean + gate.bias_var**0.5 * normals(count) for name, gate in laws.items()}
+    v_f, v_r = 1.5**0.5 * (2 * torch.rand(2, count, generator=generator, dtype=torch.float64) - 1)
+    c = torch.stack((torch.zeros(count, dtype=torch.float64), 1.2 * normals(count)))
+    for _ in range(200):
+        u = {name: own[name] + (0.8 * gate.input_var) ** 0.5 * normals(count) for name, gate in laws.items()}
+        f = torch.sigmoid(u["f"] + v_f * c)
+        r = torch.sigmoid(u["r"] + v_r * c)
+        c = f * c + (1 - f) * u["z"]
+        h = r * c + (1 - r) * u["p"]
+    q, from_its_size = h.square().mean(1).tolist()
+    assert q == pytest.approx(from_its_size, rel=0.003)
+    generator = torch.Generator().manual_seed(0)
+    found = Population(spec, generator=generator, units=1024, replicates=32).settle("identical")
+    assert bool(found.converged)
+    assert float(found.moments.second_moment) == pytest.approx(q, rel=0.03)
+
+
 def test_units_that_noise_moves_between_their_stable_states_have_moments() -> None:
     (q, apart), (q_too, together) = latched(0.8, 0.5, False), latched(0.8, 2.0, True)
     assert apart == pytest.approx(together, abs=0.03)
@@ -342,8 +372,10 @@ def test_units_that_noise_moves_between_their_stable_states_have_moments() -> No
 @pytest.mark.parametrize("cell", [TMR(), IndRNN(low=1.0, high=1.0)], ids=["t_mr", "ind_rnn"])
 def test_a_rectifier_that_carries_its_state_keeps_any(cell: Cell) -> None:
     """h = relu(h): from states N(0, v) E[h^2] is v / 2 for good."""
-    record = answered(Spec(cell, {}, biases="fixed"))
-    assert record["undefined"]["fixed_point.second_moment"] == KEEPS_START
+    spec = Spec(cell, {}, biases="fixed")
+    assert answered(spec)["undefined"]["fixed_point.second_moment"] == KEEPS_START
+    with pytest.raises(TheoryMissing, match=re.escape(KEEPS_START)):
+        stationary_samples(spec)
 
 
 def test_a_state_that_is_only_carried_keeps_any_and_one_that_is_added_to_grows() -> None:

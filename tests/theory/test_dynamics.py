@@ -180,6 +180,12 @@ def test_the_map_takes_a_line_of_correlations(wrong: Any) -> None:
         correlation_map(CASES["minimal"], wrong)
 
 
+@pytest.mark.parametrize("wrong", [torch.tensor([1.5]), torch.tensor([math.nan]), torch.tensor([0.5j])])
+def test_correlations_of_the_map_are_real_and_from_minus_1_to_1(wrong: torch.Tensor) -> None:
+    with pytest.raises(SpecError, match="correlation: .* is not allowed; its values are real, from -1 to 1"):
+        correlation_map(CASES["minimal"], wrong)
+
+
 @pytest.mark.parametrize("wrong", ["x", True, -1.0, math.nan, torch.ones(2)])
 def test_initial_variances_are_checked(wrong: Any) -> None:
     with pytest.raises(SpecError, match="initial_variance"):

@@ -335,6 +335,17 @@ def test_a_linear_network_is_known_in_closed_form() -> None:
     assert torch.allclose(kernel(Spec(Vanilla("identity"), law(h=(0.8, 0.5, 0.3, 0))), x), exact)
 
 
+@pytest.mark.parametrize("cell", [Vanilla(), Vanilla("relu"), Vanilla("identity")])
+def test_outputs_that_have_nearly_vanished_keep_their_precision(cell: Vanilla) -> None:
+    """A pulse and zeros: what is left of it has fallen far below rounding, where tanh is linear."""
+    kept = 0.5 if cell.nonlinearity == "relu" else 1.0
+    x = torch.zeros(1, 120, 2, dtype=torch.float64)
+    x[0, 0] = 1e-9
+    exact = kept * 0.3 * 1e-18 * (kept * 0.5) ** 119
+    assert float(kernel(Spec(cell, law(h=(0.5, 0.3, 0, 0))), x)) == pytest.approx(exact, rel=1e-10)
+    assert float(kernel(Spec(cell, law(h=(0.5, 0.3, 0, 0))), 0 * x)) < 1e-200
+
+
 @pytest.mark.parametrize(
     "spec",
     [

@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from checked import CHO, law
-from isornn.cells import LSTM, Gate, Minimal, Spec, Vanilla
+from isornn.cells import LSTM, Cell, Gate, Minimal, Reads, Spec, Values, Vanilla
 from isornn.cells.laws import Ensemble
 from isornn.nn import draws
 from isornn.simulation import simulate
@@ -143,6 +144,57 @@ def test_a_constant_slope_leaves_the_law_of_the_matrix() -> None:
 
 
 # -- several steps ----------------------------------------------------------------------------------------------------
+
+
+class Twice(Cell):
+    """Linear, so that its Jacobian ``.3 + .4 W_f + .5 W_n (1 + W_f)`` is the same whatever the units."""
+
+    name = "twice"
+    gates = {"f": Reads(), "n": Reads()}
+
+    def read(self, gate: str, s: Values, u: Values) -> Any:
+        return s.h + u.f if gate == "n" else s.h
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": 0.3 * s.h + 0.4 * u.f + 0.5 * u.n}
+
+
+@pytest.mark.parametrize("ensemble", ["gaussian", "orthogonal"])
+def test_a_matrix_may_act_directly_and_in_a_gated_read(ensemble: Ensemble) -> None:
+    size, generator = 800, torch.Generator().manual_seed(0)
+    drawn = []
+    for _ in range(4):
+        f, n = torch.randn(2, size, size, dtype=torch.float64, generator=generator) / size**0.5
+        if ensemble == "orthogonal":
+            f, n = (q * r.diagonal().sign() for q, r in map(torch.linalg.qr, (f, n)))
+        one = torch.eye(size, dtype=torch.float64)
+        drawn.append(torch.linalg.svdvals(0.3 * one + 0.4 * f + 0.5 * n @ (one + f)).square())
+    squares = torch.cat(drawn)
+    found = analyze(with_ensembles(Spec(Twice(), law(f=(1, 1, 0, 0), n=(1, 1, 0, 0))), ensemble))
+    assert found.jacobian.mean.number() == pytest.approx(0.75, rel=1e-9)
+    assert found.jacobian.second_moment.number() == pytest.approx(float(squares.square().mean()), rel=0.005)
+
+
+class Product(Cell):
+    """As `Twice`, but for a read and a step that differ between units."""
+
+    name = "product"
+    gates = {"f": Reads(), "n": Reads()}
+
+    def read(self, gate: str, s: Values, u: Values) -> Any:
+        return (1 + 0.3 * u.f) * s.h if gate == "n" else s.h
+
+    def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
+        return {"h": 0.3 * s.h + 0.4 * u.f + 0.5 * torch.tanh(u.n)}
+
+
+@pytest.mark.parametrize("ensemble", ["gaussian", "orthogonal"])
+def test_both_engines_know_of_matrices_that_act_twice(ensemble: Ensemble) -> None:
+    spec = with_ensembles(Spec(Product(), law(f=(1, 0.1, 0, 0.7), n=(1, 0.1, 0, 0))), ensemble)
+    exact, sampled = analyze(spec).jacobian, analyze(spec, engine="population").jacobian
+    assert exact.mean.error() == 0
+    for one, other in ((exact.mean, sampled.mean), (exact.second_moment, sampled.second_moment)):
+        assert abs(one.number() - other.number()) < 4 * other.error() < 0.003 * one.number()
 
 
 def test_orthogonal_matrices_alone_keep_all_lengths() -> None:

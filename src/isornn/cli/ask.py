@@ -120,16 +120,16 @@ def ask_stack(layers: Sequence[Spec], length: int | None, tied: int | None) -> S
         raise SpecError("SPEC.json", [layer.cell.name for layer in layers], str(missing)) from None
 
 
-def tied_steps(tied: bool, steps: int | None) -> int | None:
-    """The number of steps of tied networks, if requested.
+def tied_steps(tied: bool, steps: int | None, least: int = 2) -> int | None:
+    """The number of steps of tied networks, at least ``least``, if requested.
 
     Raises:
         SpecError: steps without --tied, or out of range.
     """
     if steps is not None and not tied:
         raise SpecError("--steps", steps, "it is for --tied")
-    if steps is not None and not 2 <= steps <= MOST_TIED_STEPS:
-        raise SpecError("steps", steps, f"it must be a number of steps from 2 to {MOST_TIED_STEPS}")
+    if steps is not None and not least <= steps <= MOST_TIED_STEPS:
+        raise SpecError("steps", steps, f"it must be a number of steps from {least} to {MOST_TIED_STEPS}")
     return (steps or TIED_STEPS) if tied else None
 
 

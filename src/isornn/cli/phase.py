@@ -83,14 +83,14 @@ def phase(
     """A map of the theory's quantities over two hyper-parameters, with the critical line."""
     from isornn.cells import SpecError
     from isornn.cli.ask import alone, input_law, loaded, tied_steps
-    from isornn.theory.phase import QUANTITIES, TIED_QUANTITIES, phase_diagram
+    from isornn.theory.phase import FEWEST_TIED_STEPS, QUANTITIES, TIED_QUANTITIES, phase_diagram
 
     files = output or []
     for file in files:
         check_writable("--output", file, _ENDINGS)
         if spec is not None and file.resolve() == spec.resolve():
             raise SpecError("--output", str(file), "it must be another file than SPEC.json, which it would replace")
-    most = tied_steps(tied, steps)
+    most = tied_steps(tied, steps, FEWEST_TIED_STEPS)
     offered = QUANTITIES if most is None else TIED_QUANTITIES
     if show not in offered:
         raise SpecError("--show", show, f"it must be one of {', '.join(offered)}")

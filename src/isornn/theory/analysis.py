@@ -18,7 +18,7 @@ from isornn.theory.population.drawn_parameters import with_drawn_parameters
 from isornn.theory.population.engine import Population
 from isornn.theory.quadrature.affine import quadrature_refusal
 from isornn.theory.quadrature.engine import QuadratureEngine
-from isornn.theory.reasons import NOT_CONVERGED, TheoryMissing
+from isornn.theory.reasons import TheoryMissing
 from isornn.theory.records import Analysis
 from isornn.theory.tied.analysis import tied_analysis
 
@@ -116,6 +116,6 @@ def stationary_samples(spec: Spec, state: str | None = None, *, generator: torch
     generator = seeded(generator)
     population = Population(spec, generator=generator)
     stationary = population.settle("identical")
-    if not bool(stationary.converged.all()):
-        raise TheoryMissing(NOT_CONVERGED)
+    if (refusal := stationary.refusal()) is not None:
+        raise TheoryMissing(refusal)
     return population.state_samples(stationary, state)

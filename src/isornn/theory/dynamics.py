@@ -158,8 +158,8 @@ def correlation_map(spec: Spec, correlation: Tensor) -> Tensor:
     check_spec(spec)
     if not isinstance(correlation, Tensor) or correlation.ndim != 1 or not len(correlation):
         raise SpecError("correlation", correlation, "it must be a tensor of values from -1 to 1, shape (points,)")
-    if not bool((correlation.abs() <= 1).all()):
-        raise SpecError("correlation", correlation, "its values are from -1 to 1")
+    if correlation.is_complex() or not bool((correlation.abs() <= 1).all()):
+        raise SpecError("correlation", correlation, "its values are real, from -1 to 1")
     check_assumptions(spec)
     reason = quadrature_refusal(spec)
     if reason is not None:
@@ -191,12 +191,14 @@ def _check_covariance(
 ) -> None:
     if covariance is None:
         return
-    if not isinstance(covariance, Tensor) or covariance.shape != (steps, steps):
-        found = f"shape {tuple(covariance.shape)}" if isinstance(covariance, Tensor) else repr(covariance)
-        raise ValueError(f"input_covariance: {found} is not allowed; it must be a tensor of shape {(steps, steps)}")
-    values = torch.linalg.eigvalsh(covariance.to(torch.float64)) if torch.equal(covariance, covariance.mT) else None
+    allowed = f"it must be a symmetric, positive semi-definite tensor of real numbers, shape {(steps, steps)}"
+    if not isinstance(covariance, Tensor) or covariance.is_complex() or covariance.shape != (steps, steps):
+        raise SpecError("input_covariance", covariance, allowed)
+    matrix = covariance.detach().to(torch.float64)
+    symmetric = bool(matrix.isfinite().all()) and torch.equal(matrix, matrix.mT)
+    values = torch.linalg.eigvalsh(matrix) if symmetric else None
     if values is None or not bool(values[0] >= -1e-9 * values[-1].abs()):
-        raise ValueError("input_covariance: it is symmetric and positive semi-definite")
+        raise SpecError("input_covariance", covariance, allowed)
     if correlation is not None and torch.as_tensor(correlation).numel() > 1:
         raise ValueError("input_correlation: one number, where there is an input_covariance")
 

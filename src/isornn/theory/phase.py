@@ -40,6 +40,8 @@ QUANTITIES: Mapping[str, str] = {
 
 TIED_QUANTITIES = ("xi", "chi", "chi_1", "lyapunov", "second_moment", "correlation")
 """What a diagram of tied networks holds: growth over the later half of the steps, moments at the last."""
+FEWEST_TIED_STEPS = 4
+"""Fewer steps do not show whether the state has settled."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ def phase_diagram(
     if x[0] == y[0]:
         raise SpecError("y", y[0], "x has that path; the two axes differ")
     if tied_steps is not None:
-        tied_steps = whole_number("tied_steps", tied_steps, 4, "number of steps")
+        tied_steps = whole_number("tied_steps", tied_steps, FEWEST_TIED_STEPS, "number of steps")
     if begun is not None and not begun.is_of(spec, x, y, tied_steps):
         raise SpecError("begun", begun.spec.cell.name, "it must be a diagram of the same spec over the same axes")
     diagram = _blank(spec, across, upward, tied_steps) if begun is None else begun

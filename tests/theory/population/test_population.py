@@ -318,10 +318,17 @@ def test_a_cell_of_ones_own() -> None:
 
 
 def test_jacobian_moments_are_refused_with_the_reason() -> None:
-    units = population(Spec(MGU(), {"f": Gate(1, 1), "n": Gate(1, 1)}))
+    @dataclass(frozen=True)
+    class AllGated(MGU):
+        name = "all_gated"
+
+        def read(self, gate: str, s: Values, u: Values) -> Any:
+            return 0.5 * s.h if gate == "f" else super().read(gate, s, u)
+
+    units = population(Spec(AllGated(), {"f": Gate(1, 1), "n": Gate(1, 1)}))
     settled = units.settle("identical")
     assert settled.converged
-    with pytest.raises(TheoryMissing, match="u_f, which also acts in the update"):
+    with pytest.raises(TheoryMissing, match="allow one gated read, found f, n"):
         units.jacobian(settled)
 
 

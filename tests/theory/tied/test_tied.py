@@ -205,6 +205,9 @@ def test_a_settled_state_without_input_is_drawn_by_a_singular_covariance() -> No
     [
         ({"input_covariance": torch.eye(3)}, "shape"),
         ({"input_covariance": -torch.eye(5)}, "positive"),
+        ({"input_covariance": torch.full((5, 5), torch.inf)}, "input_covariance: .*inf.* is not allowed; it must be"),
+        ({"input_covariance": torch.full((5, 5), torch.nan)}, "input_covariance: .*nan.* is not allowed; it must be"),
+        ({"input_covariance": torch.eye(5) * 1j}, "real"),
         ({"input_covariance": torch.eye(5), "input_correlation": [0.5] * 5}, "one number"),
         ({"tied": False, "input_covariance": torch.eye(5)}, "tied=True"),
     ],

@@ -25,6 +25,7 @@ from isornn.theory.population.response import Response, follow
 from isornn.theory.population.settling import MOST_ROUNDS, SLOW_ROUNDS, WARM_ROUNDS, Dynamics, Moments
 from isornn.theory.population.slow_law import of_units
 from isornn.theory.population.units import Draws, Field, Laws, Units, draw_gates, variates
+from isornn.theory.reasons import KEEPS_START, NOT_CONVERGED
 
 Copies = Literal["apart", "identical"]
 _UNSETTLED = 16  # steps that a population without a fixed point is followed
@@ -60,6 +61,11 @@ class Stationary:
     rounds: int
     units: Units
     field: Field
+
+    def refusal(self) -> str | None:
+        """Why the population of some spec has no stationary law, or ``None`` where all have one."""
+        reasons = {KEEPS_START: self.keeps_start, NOT_CONVERGED: ~self.converged}
+        return next((reason for reason, where in reasons.items() if bool(where.any())), None)
 
     def alone(self) -> Stationary:
         """One of two copies, which the other does not act on: a population with identical copies."""

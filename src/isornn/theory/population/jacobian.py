@@ -252,12 +252,12 @@ class JacobianSums:
 
     where for a gated read, with y = weight_var_n D_n^2, the x-x part (E x)^2 of the last term is (E y)^2 b2 with
     b2 = E g^4 + 2 E g^2 w + 2 E g^2 E w + E w^2 + (E w)^2 + sum_j k_4(W_j) (E w_j)^2, g = d r/d h,
-    w = sum_j w_j, w_j = weight_var_j (d r/d u_j)^2; and 2 E y Cov(|a_0|^2, g^2) is added, as a unit's a_0 and g may be
-    moved by one pre-activation or bias.
+    w = sum_j w_j, w_j = weight_var_j (d r/d u_j)^2; and 2 E y (Cov(a_0^2, g^2) + 2 E a_0 g t + E t^2
+    + sum_j k_4(W_j) E w_j E V_j) is added, as a unit's a_0 and g may be moved by one pre-activation or bias, and a
+    matrix W_j may act both in the read and directly, with t = sum_j weight_var_j (d r/d u_j) D_j.
 
     Raises:
-        TheoryMissing: more than one gated read, one in a cell of several states, or one whose inner pre-activation
-            acts in the update too.
+        TheoryMissing: more than one gated read, or one in a cell of several states.
     """
 
     def __init__(self, laws: Laws) -> None:
@@ -280,13 +280,6 @@ class JacobianSums:
             raise TheoryMissing(
                 f"{cell.name}: Jacobian moments of a gated read allow one state, found {', '.join(cell.states)}"
             )
-        inside = graph.depends_on(graph.reads[gated[0]]) & graph.depends_on(graph.update[cell.states[0]])
-        for gate in laws.weighted:
-            if Leaf("gate", gate) in inside:
-                raise TheoryMissing(
-                    f"{cell.name}: what {gated[0]} reads is gated by u_{gate}, which also acts in the update; "
-                    "Jacobian moments need it to act through the read alone"
-                )
         return gated[0]
 
     def add(self, units: Units, held: Field, uniform: Tensor) -> None:
@@ -330,14 +323,16 @@ class JacobianSums:
         assert self.gated is not None
         slope = push.get((name, self.gated))
         y = zero if slope is None else self.laws.weight[self.gated] * slope[0].square()
-        g2 = by_state[name][0].square() if name in by_state else zero
-        own = {
-            gate: self.laws.weight[gate] * by_gate[gate][0].square() for gate in self.laws.weighted if gate in by_gate
-        }
-        w = sum(own.values(), zero)
+        inside = [gate for gate in self.laws.weighted if gate in by_gate]
+        own = {gate: self.laws.weight[gate] * by_gate[gate][0].square() for gate in inside}
+        twice = [self.laws.weight[k] * by_gate[k][0] * push[name, k][0] for k in inside if (name, k) in push]
+        w, t = sum(own.values(), zero), sum(twice, zero)
         a2, v = carry[0, 0].square(), source_terms[0, 0]
+        g = by_state[name][0] if name in by_state else zero
+        g2 = g.square()
         products = {"g2": g2, "w": w, "g4": g2 * g2, "g2w": g2 * w, "w2": w * w, "y": y, "a2y": a2 * y, "vy": v * y}
-        products |= {"y2": y * y, "a2g2": a2 * g2} | {f"w {gate}": value for gate, value in own.items()}
+        products |= {"y2": y * y, "a2g2": a2 * g2, "agt": carry[0, 0] * g * t, "t2": t * t}
+        products |= {f"w {gate}": value for gate, value in own.items()}
         return {key: units.mean(value) for key, value in products.items()}
 
     def moments(self, shape: torch.Size) -> SampledJacobianMoments:
@@ -359,7 +354,11 @@ class JacobianSums:
             m1 = m1 + x
             m2 = m2 + 2 * b1 * e["a2y"] + 2 * e["a0"] * x + 2 * b1 * e["vy"] + 2 * e["v"] * x
             m2 = m2 + b1.square() * e["y2"] + e["y"].square() * b2
-            m2 = m2 + 2 * e["y"] * (e["a2g2"] - e["a0"] * e["g2"])
+            shared = e["a2g2"] - e["a0"] * e["g2"] + 2 * e["agt"] + e["t2"]
+            for gate, cumulant in self._cumulants.items():
+                if f"w {gate}" in e:
+                    shared = shared + cumulant * e[f"w {gate}"] * e[f"v {gate}"]
+            m2 = m2 + 2 * e["y"] * shared
             m2 = m2 + self._cumulants.get(self.gated, 0.0) * x.square()
         m1, m2 = m1 / states, m2 / states
         spread = m2 - m1.square()

@@ -248,7 +248,8 @@ class Dynamics:
         """
         units, field, means = found.units, found.field.now(), list[Tensor]()
         normal = torch.special.ndtri(self.draws.uniform(len(names)))
-        sizes = {name: units.states[name].square().mean((0, -1), keepdim=True).sqrt() for name in names}
+        # by weight: units drawn for their rare biases have states far larger than most
+        sizes = {name: units.mean(units.states[name].square()).mean(0, keepdim=True).sqrt() for name in names}
         begun = {
             name: (sizes[name] * one).expand_as(units.states[name]) for name, one in zip(names, normal, strict=True)
         }

@@ -193,11 +193,13 @@ def jacobian_moments(theory: AffineTheory, laws: GateLaws, state: PowerMoments) 
 
         m1 = E a^2 + E v + E x
         m2 = E a^4 + 2 E[a^2 (v+x)] + 2 E[a^2] E[v+x] + E[(v+x)^2] + (E v)^2 + 2 E[v] E[x]
-             + 2 E[y] Cov(a^2, g^2) + second moment of the product + sum_k k_4(W_k) (E v_k)^2
+             + 2 E[y] (Cov(a^2, g^2) + 2 E[a g t] + E[t^2]) + second moment of the product
+             + sum_k k_4(W_k) (E v_k)^2 + 2 E[y] sum_j k_4(W_j) E[weight_var_j w_j^2] E[v_j]
 
     A and B_k multiply the same unit's old state, so a and g are correlated where one pre-activation, or one bias of the
-    unit's own, moves both. The last sum is over all matrices, v_k the share of each in v or x; it is what matrices that
-    are not Gaussian add.
+    unit's own, moves both. Where W_j acts both directly and in B_k, as a minimal gated unit's, B_k^T B_k and the rest's
+    J^T J have it in common: t = sum_j weight_var_j w_j D_j. The sums with k_4 are what matrices that are not Gaussian
+    add, over all matrices with v_k the share of each in v or x, and over those that act twice.
     Source: Gilboa et al. 2019 eqs. 12-13; eq. 15 printed there drops Var(v) and Cov(a^2, v) (see docs). The last sum:
     `isornn.theory.matrix_law`.
 
@@ -205,8 +207,7 @@ def jacobian_moments(theory: AffineTheory, laws: GateLaws, state: PowerMoments) 
         state: moments up to the fourth.
 
     Raises:
-        TheoryMissing: several gated reads, or a gate with a recurrent matrix that acts both in a gated read and
-            directly.
+        TheoryMissing: several gated reads.
     """
 
     def mean(polynomial: Polynomial) -> Tensor:
@@ -229,7 +230,8 @@ def jacobian_moments(theory: AffineTheory, laws: GateLaws, state: PowerMoments) 
             gated = row * b1[..., None]
             product = mean(row) ** 2 * b2
             g2 = by_state * by_state
-            together = mean(row) * (mean(a2 * g2) - mean(a2) * mean(g2))
+            shared = mean(a2 * g2) - mean(a2) * mean(g2) + _twice(theory, read, mean)
+            together = mean(row) * shared
         own = row if is_plain else gated
         cumulants = cumulants + fourth_cumulant(theory.spec.gates[gate].ensemble) * mean(own) ** 2
     total = plain + gated
@@ -240,9 +242,6 @@ def jacobian_moments(theory: AffineTheory, laws: GateLaws, state: PowerMoments) 
 
 def _right_factor(theory: AffineTheory, read: Polynomial, mean: Mean) -> tuple[Tensor, Tensor]:
     """First two moments of B B^T, B = diag(dr/ds) + sum_j diag(dr/du_j) W_j."""
-    for gate in sorted(read.gates):
-        if theory.D[gate].terms and bool((theory.number[gate]["recurrent_var"] > 0).any()):
-            raise TheoryMissing(f"the Jacobian of a cell whose gate {gate} acts directly and in a gated read")
     g = read.part(theory.state, 1)
     w, cumulants = Polynomial([]), torch.zeros(())
     for gate in sorted(read.gates):
@@ -251,6 +250,17 @@ def _right_factor(theory: AffineTheory, read: Polynomial, mean: Mean) -> tuple[T
     b1 = mean(g * g) + mean(w)
     b2 = mean(g**4) + 2 * mean(g * g * w) + 2 * mean(g * g) * mean(w) + mean(w * w) + mean(w) ** 2 + cumulants
     return b1, b2
+
+
+def _twice(theory: AffineTheory, read: Polynomial, mean: Mean) -> Tensor:
+    """What E tr B^T B J^T J / N has from the matrices that act both directly and in the gated read."""
+    t, cumulants = Polynomial([]), torch.zeros(())
+    for gate in sorted(read.gates):
+        weight, inner, direct = theory.number[gate]["recurrent_var"], read.derivative(gate), theory.D[gate]
+        t = t + inner * direct * weight
+        fourth = fourth_cumulant(theory.spec.gates[gate].ensemble)
+        cumulants = cumulants + fourth * mean(inner**2 * weight) * mean(direct**2 * weight)
+    return 2 * mean(theory.A * read.part(theory.state, 1) * t) + mean(t * t) + cumulants
 
 
 SAMPLES_PER_REACH = 16

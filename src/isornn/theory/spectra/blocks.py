@@ -19,7 +19,7 @@ from isornn.theory.population.units import Field, Laws, Units, draw_gates, next_
 from isornn.theory.quadrature.affine import quadrature_refusal
 from isornn.theory.quadrature.engine import QuadratureEngine
 from isornn.theory.quadrature.fixed_point import SMALLEST
-from isornn.theory.reasons import NOT_CONVERGED, TheoryMissing
+from isornn.theory.reasons import TheoryMissing
 from isornn.theory.spectra.dyson import Blocks
 
 _FEW = 1e-9
@@ -276,8 +276,8 @@ def sampled_path(spec: Spec, steps: int, generator: torch.Generator) -> list[Ste
     """
     population = Population(spec, generator=generator, units=UNITS, replicates=REPLICATES)
     stationary = population.settle("identical", field=_known_field(spec, population.laws))
-    if not bool(stationary.converged.all()):
-        raise TheoryMissing(NOT_CONVERGED)
+    if (refusal := stationary.refusal()) is not None:
+        raise TheoryMissing(refusal)
     found = []
     few = steps > 1 and population.laws.weighted
     for units, u, x in population.snapshots(stationary, SNAPSHOTS_OF_PATHS if few else SNAPSHOTS):

@@ -141,6 +141,7 @@ def sampled_output_moments(
 
 # Order up to which Hermite series go, and the mass of a square that they may leave out, relative to the whole.
 ORDER, TAIL = 512, 1e-12
+_FLOOR = 1e-280
 
 PairMoments = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -220,8 +221,8 @@ def _correlation(covariance: Tensor, left: Tensor, right: Tensor) -> tuple[Tenso
 
 
 def _root(x: Tensor) -> Tensor:
-    """sqrt, floored at 1e-8 so that derivatives with respect to a variance of 0 are finite."""
-    return (x + 1e-16 * (x < 1e-16)).sqrt()
+    """sqrt, floored so that derivatives with respect to a variance of 0 are finite; products of two stay above 0."""
+    return torch.where(x < _FLOOR, x + _FLOOR, x).sqrt()
 
 
 def _hermite(phi: Callable[[Tensor], Tensor], mean: Tensor, variance: Tensor) -> Tensor:
