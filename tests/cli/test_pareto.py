@@ -97,8 +97,8 @@ def test_isometric_takes_the_same_point(tmp_path: Path) -> None:
         (("pareto", *QUICK, "--biases", "some"), "biases: 'some'"),
         (("pareto", *QUICK, "--fix", "f.bias_mean=1"), "f.bias_mean: 1.0 .* what sets the length"),
         (("pareto", "--cell", "vanilla", "--length", "9", "--specs", "8", "--show", "saturation"), "has no such cost"),
-        (("isometric", *QUICK), "--specs: 24 .* goes with --objective"),
-        (("isometric", *QUICK[:-2], "--range", "f.bias_mean=1:2"), "--range: .* goes with --objective"),
+        (("isometric", *QUICK), "--specs: 24 .* is for --objective"),
+        (("isometric", *QUICK[:-2], "--range", "f.bias_mean=1:2"), "--range: .* is for --objective"),
         (("isometric", *QUICK, "--objective", "beauty=1"), "--objective: 'beauty=1'"),
     ],
 )

@@ -121,7 +121,7 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
 def test_a_folder_of_another_run_is_refused_with_what_differs(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         ran(configured(), tmp_path, on_update=[stop_at(1)])
-    with pytest.raises(RunError, match="another clip, seed; name another folder"):
+    with pytest.raises(RunError, match=r"another clip \(0.5, not 1.0\), seed \(0, not 2\); name another folder"):
         ran(configured(seed=2, clip=1), tmp_path)
 
 

@@ -83,6 +83,13 @@ def test_a_leak_without_a_gate_is_refused(cell: Cell) -> None:
     assert all(torch.equal(before[name], value) for name, value in layer.state_dict().items())
 
 
+def test_an_isometric_start_warns_of_conditions_that_it_does_not_meet() -> None:
+    with pytest.warns(
+        UserWarning, match="leaky_tanh at length 20 does not meet squared singular values alike: variance"
+    ):
+        init.isometric_(nn.RNN(LeakyTanh(), 3, 8), 20)
+
+
 def test_what_is_refused_would_be_chaotic() -> None:
     """Two states that differ by little, in a network with the weights that are isometric if drawn anew at each step."""
     law = isometric(LeakyTanh(), LENGTH).spec.gates["h"]

@@ -94,9 +94,7 @@ def test_an_output_gate_that_would_silence_the_output_has_an_input() -> None:
     assert critical(LSTM(), 20).spec.gates["o"].input_var == 0
 
 
-def test_conditions_that_are_not_met_are_warned_of_and_what_cannot_be_is_refused() -> None:
-    with pytest.warns(UserWarning, match="mgu at length 20 does not meet m1 = 1"):
-        init.isometric_(nn.RNN(MGU(), 3, 8), 20)
+def test_what_cannot_be_started_is_refused_with_the_reason() -> None:
     with pytest.raises(SpecError, match="no bias of f takes what spelled's h keeps"):
         init.critical_(nn.RNN(Spelled("weak"), 3, 8), 20)
     with pytest.raises(SpecError, match="rg_lru's h keeps .* a new layer has its start already, by the law of Lambda"):
