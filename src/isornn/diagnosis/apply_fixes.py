@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +23,17 @@ _FIRST = {
     "heavy_tails": "take logarithms of the inputs of {}, or clip them, first",
 }
 """What comes before a start that is drawn for the input, by the kind that says so."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a layer's findings, in a sentence, and whether the layer was changed."""
+
+    sentence: str
+    changed: bool = False
+
+    def of(self, layer: str) -> Outcome:
+        return Outcome(f"{layer}: {self.sentence}", self.changed)
 
 
 def fix_(
@@ -55,7 +67,14 @@ def fix_(
     >>> fix_(model, findings(measure(model, batch)), batch, generator=torch.Generator().manual_seed(0))
     ['RNN l0: drawn again by the critical start for the input that it receives (default_start).']
     """
-    done, layers = [], {finding.fix.layer for finding in findings if isinstance(finding.fix, Fix)}
+    return [outcome.sentence for outcome in applied(model, findings, batch, generator)]
+
+
+def applied(
+    model: nn.Module, findings: Sequence[Finding], batch: Any, generator: torch.Generator | None
+) -> list[Outcome]:
+    """`fix_`, which tells what was changed apart from what was left alone."""
+    done, layers = list[Outcome](), {finding.fix.layer for finding in findings if isinstance(finding.fix, Fix)}
     # Before anything is drawn: layers may share parameters.
     facts = {name: weight_facts(layer_by_name(model, name)) for name in layers}
     raw = next((finding for finding in findings if finding.kind in _FIRST), None)
@@ -64,16 +83,16 @@ def fix_(
         for finding in own:
             left = f"{name or 'the whole model'}: left alone ({finding.kind})"
             if isinstance(finding.fix, Advice):
-                done.append(f"{left}: {finding.fix.why}.")
+                done.append(Outcome(f"{left}: {finding.fix.why}."))
             elif finding.fix is None:
-                done.append(f"{left}: {finding.sentence}")
+                done.append(Outcome(f"{left}: {finding.sentence}"))
         of_weights = [finding for finding in own if isinstance(finding.fix, Fix)]
         if of_weights and raw is not None:
             kinds = ", ".join(finding.kind for finding in of_weights)
             first = _FIRST[raw.kind].format(raw.layer)
-            done.append(f"{name}: left alone ({kinds}): {first}, then diagnose again.")
+            done.append(Outcome(f"{name}: left alone ({kinds}): {first}, then diagnose again."))
         elif of_weights:
-            done += [f"{name}: {sentence}." for sentence in _fixed(model, of_weights, facts, batch, generator)]
+            done += [outcome.of(str(name)) for outcome in _fixed(model, of_weights, facts, batch, generator)]
     return done
 
 
@@ -89,19 +108,22 @@ def _fixed(
     as_found: Mapping[str, WeightFacts],
     batch: Any,
     generator: torch.Generator | None,
-) -> list[str]:
+) -> list[Outcome]:
     fixes = {finding.kind: finding.fix for finding in findings if isinstance(finding.fix, Fix)}
     facts = as_found[next(iter(fixes.values())).layer]
     kinds = ", ".join(fixes)
     try:
         if untrained_evidence(facts) is None:
-            return [f"left alone ({kinds}): {why_kept(facts)}; a new start would throw away what it has learnt"]
+            kept = f"left alone ({kinds}): {why_kept(facts)}; a new start would throw away what it has learnt."
+            return [Outcome(kept)]
         redraw = next((fix for fix in fixes.values() if fix.function is redraw_), None)
         if redraw is not None:
-            return [f"{redraw(model, batch, generator)} ({kinds})"]
+            return [Outcome(f"{redraw(model, batch, generator)} ({kinds}).", changed=True)]
         return [
-            f"left alone ({kind}): {fix.choice}" if fix.choice else f"{fix(model, batch, generator)} ({kind})"
+            Outcome(f"left alone ({kind}): {fix.choice}.")
+            if fix.choice
+            else Outcome(f"{fix(model, batch, generator)} ({kind}).", changed=True)
             for kind, fix in fixes.items()
         ]
     except (ModuleError, SpecError) as refused:
-        return [f"left alone ({kinds}): {refused}"]
+        return [Outcome(f"left alone ({kinds}): {refused}.")]

@@ -14,7 +14,8 @@ from rich.console import Console, Group
 from torch import nn
 
 from isornn.cells.errors import brief
-from isornn.diagnosis import Diagnosis, Finding, findings, fix_, measure
+from isornn.diagnosis import Diagnosis, Finding, findings, measure
+from isornn.diagnosis.apply_fixes import applied
 from isornn.diagnosis.measurement import Progress
 from isornn.diagnosis.reading import diagnosis_from_json, findings_from_json
 from isornn.diagnosis.target import Target
@@ -79,10 +80,10 @@ class Report:
         model = None if self._model is None else self._model()
         if model is None:
             raise ValueError("model: it no longer exists; a report keeps no reference to it, so keep one")
-        done = fix_(model, self.findings, self._batch, generator=generator)
-        if OUTDATED not in self.notes and any(": left alone (" not in line for line in done):
+        outcomes = applied(model, self.findings, self._batch, generator)
+        if OUTDATED not in self.notes and any(outcome.changed for outcome in outcomes):
             self.notes = (*self.notes, OUTDATED)
-        return done
+        return [outcome.sentence for outcome in outcomes]
 
     def figure(self) -> go.Figure:
         """All layers in one plotly figure: gradients, nearby states, time constants, Lyapunov exponents.

@@ -12,7 +12,7 @@ from isornn.cells import Spec
 from isornn.cells.polynomial import Polynomial
 from isornn.cells.structure import NotPolynomial, structure_of
 from isornn.theory.inputs import AUTOCORRELATED, centred, reads_memory
-from isornn.theory.quadrature.affine import bias_nodes
+from isornn.theory.quadrature.bias_nodes import bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
 from isornn.theory.quadrature.roots import brent
 from isornn.theory.quadrature.smoothness import smoothness_of

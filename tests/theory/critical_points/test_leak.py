@@ -78,7 +78,7 @@ def test_a_leak_without_a_gate_is_refused(cell: Cell) -> None:
         critical(cell, LENGTH)
     layer = nn.RNN(cell, 3, 8)
     before = {name: value.clone() for name, value in layer.state_dict().items()}
-    with pytest.raises(SpecError, match="chaotic"):
+    with pytest.raises(SpecError, match="unstable"):
         init.critical_(layer, LENGTH, input=Input())
     assert all(torch.equal(before[name], value) for name, value in layer.state_dict().items())
 
@@ -90,7 +90,7 @@ def test_an_isometric_start_warns_of_conditions_that_it_does_not_meet() -> None:
         init.isometric_(nn.RNN(LeakyTanh(), 3, 8), 20)
 
 
-def test_what_is_refused_would_be_chaotic() -> None:
+def test_what_is_refused_would_be_unstable() -> None:
     """Two states that differ by little, in a network with the weights that are isometric if drawn anew at each step."""
     law = isometric(LeakyTanh(), LENGTH).spec.gates["h"]
     assert float(law.weight_var) == pytest.approx((1 - (1 - LEAK) ** 2) / LEAK**2, rel=0.1)

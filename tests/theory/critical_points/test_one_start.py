@@ -48,7 +48,7 @@ from isornn.theory.carry import Carry
 from isornn.theory.critical_points.rule import slow_end
 from isornn.theory.population.slow_law import one_variate
 from isornn.theory.population.units import Draws, Laws, Units, fixed_biases
-from isornn.theory.quadrature.affine import bias_nodes
+from isornn.theory.quadrature.bias_nodes import bias_nodes
 from isornn.theory.quadrature.roots import brent
 
 CATALOGUE = [*CELLS, *FURTHER_CELLS]

@@ -24,7 +24,7 @@ from isornn.theory.population.analysis import population_analysis
 from isornn.theory.population.engine import Effort, Population, Stationary
 from isornn.theory.population.jacobian import formed_from, linearise
 from isornn.theory.population.units import draw_gates, next_inputs, variates
-from isornn.theory.quadrature.affine import BiasNodes, bias_nodes
+from isornn.theory.quadrature.bias_nodes import BiasNodes, bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
 from isornn.theory.quadrature.smoothness import smoothness_of
 from isornn.theory.quantity import Quantity, jackknife, over_replicates, pooled, time_scale

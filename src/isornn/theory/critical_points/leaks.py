@@ -28,8 +28,8 @@ def refuse_leak(cell: Cell) -> None:
             "cell",
             cell.name,
             f"part of {leaking[0]} is kept at every step by no gate (a leak), and the recurrent weights that in theory "
-            "add a reach of T, where they are drawn anew at each step, make a network chaotic, where they stay. A leak "
-            "of 1/(2T) has reach T by itself; draw the weights by orthogonal_ or standard_",
+            "add a reach of T, where they are drawn anew at each step, make a network unstable, where they stay. A "
+            "leak of 1/(2T) has reach T by itself; draw the weights by orthogonal_ or standard_",
         )
 
 

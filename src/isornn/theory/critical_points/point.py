@@ -38,7 +38,7 @@ from isornn.theory.critical_points.rule import (
 )
 from isornn.theory.inputs import centred, memory_limits
 from isornn.theory.population.analysis import population_analysis
-from isornn.theory.quadrature.affine import bias_nodes
+from isornn.theory.quadrature.bias_nodes import bias_nodes
 from isornn.theory.quantity import Quantity
 from isornn.theory.reasons import TheoryMissing
 from isornn.theory.records import Analysis
