@@ -175,9 +175,10 @@ def test_min_lstm_with_both_gates_closed_is_finite() -> None:
     assert far.grad is not None and bool(far.grad.isfinite().all())
 
 
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 5e-7), (torch.float64, 1e-15)])
 @pytest.mark.parametrize("scale", [1.0, 10.0, 100.0])
-def test_min_lstm_keeps_its_precision_in_float32(scale: float) -> None:
-    u_f, u_i = scale * torch.randn(2, 1000, generator=torch.Generator().manual_seed(0))
+def test_min_lstm_keeps_its_precision(scale: float, dtype: torch.dtype, error: float) -> None:
+    u_f, u_i = scale * torch.randn(2, 1000, dtype=dtype, generator=torch.Generator().manual_seed(0))
 
     def kept_and_slopes(f: Tensor, i: Tensor, keep: Callable[..., Tensor]) -> list[Tensor]:
         leaves = [f.clone().requires_grad_(), i.clone().requires_grad_()]
@@ -193,7 +194,7 @@ def test_min_lstm_keeps_its_precision_in_float32(scale: float) -> None:
     found = kept_and_slopes(u_f, u_i, by_update)
     expected = kept_and_slopes(u_f.double(), u_i.double(), by_logarithms)
     for ours, exact in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours.double(), exact, rtol=0, atol=5e-7)
+        torch.testing.assert_close(ours.double(), exact, rtol=0, atol=error)
 
 
 def test_min_gru_is_the_t_rnn_with_the_gates_sign_turned() -> None:

@@ -41,8 +41,8 @@ class MinGRU(GatedCell):
 class MinLSTM(Cell):
     """``h = (f h + i u_n) / (f + i)``, ``f, i = sigma(u_f), sigma(u_i)``.
 
-    ``f / (f + i)`` is computed as ``(1 + c sigma(u_f - u_i)) / (2 + c)``, ``c = e^-u_f + e^-u_i``: the same, and not
-    0 / 0 where both gates are closed.
+    ``f / (f + i)`` is computed as ``(1 + e^-u_i) / (2 + e^-u_f + e^-u_i)``: the same, and not 0 / 0 where both gates
+    are closed.
 
     Source: arXiv 2410.01201, section 3.2.
 
@@ -55,7 +55,9 @@ class MinLSTM(Cell):
     equations = ("f, i = sigma(u_f), sigma(u_i)", "h = f/(f+i)*h + i/(f+i)*u_n")
 
     def update(self, s: Values, u: Values, x: Any) -> dict[str, Any]:
-        # e^88 overflows in float32. A gate below -85 counts as e^-85 beside an open one, and as itself beside a closed.
-        c = torch.exp(-u.f.clamp(min=-85)) + torch.exp(-u.i.clamp(min=-85))
-        keep = (1 + c * torch.sigmoid(u.f - u.i)) / (2 + c)
+        # e^88 overflows in float32. Where both exponentials are above e^40, the numbers beside them do not count, and a
+        # common factor brings the smaller one down to e^40. Of the larger one, what is beyond e^85 does not count.
+        common = torch.maximum(u.f, u.i).detach().clamp(max=-40) + 40
+        f, i = torch.exp((common - u.f).clamp(max=85)), torch.exp((common - u.i).clamp(max=85))
+        keep = (1 + i) / (2 + f + i)
         return {"h": keep * s.h + (1 - keep) * u.n}
