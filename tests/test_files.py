@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from isornn.files import read_bytes, remove_begun, replacing
+from isornn.files import read_bytes, read_json, read_toml, remove_begun, replacing
 
 
 def test_a_block_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -111,3 +111,19 @@ def test_reading_begins_where_it_is_asked_to(tmp_path: Path) -> None:
         b"content",
         b"",
     )
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_text('{"seed": "\ufeff1"}', encoding="utf-8-sig")
+    assert read_json(file) == {"seed": "\ufeff1"}
+    file.write_text("seed = 1", encoding="utf-8-sig")
+    assert read_toml(file) == {"seed": 1}
+
+
+def test_another_encoding_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_text('{"seed": 1}', encoding="utf-16")
+    for read in (read_json, read_toml):
+        with pytest.raises(ValueError, match="^not UTF-8 from byte 0 on$"):
+            read(file)

@@ -22,6 +22,8 @@ MOST_DATA = 16 << 30
 """Bytes of a file of data or weights."""
 DEEPEST = 64
 """Levels of tables and lists in a text file."""
+BYTE_ORDER_MARK = "\ufeff"
+"""What some editors begin a text file in UTF-8 with."""
 # tomllib's time grows with the square of a key's length, so that long ones have to be found before.
 _LONG_KEY = re.compile(rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{DEEPEST}}}""")
 
@@ -129,7 +131,7 @@ def read_json(file: Path) -> Any:
     ValueError: the key 'seed' is there twice
     """
     try:
-        return shallow(json.loads(read_bytes(file, MOST_TEXT).decode(), object_pairs_hook=_unique))
+        return shallow(json.loads(_text(file), object_pairs_hook=_unique))
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
 
@@ -141,7 +143,15 @@ def read_toml(file: Path) -> dict[str, Any]:
         OSError: as `read_bytes`.
         ValueError: not UTF-8, not TOML, or nested more than `DEEPEST` levels.
     """
-    return parse_toml(read_bytes(file, MOST_TEXT).decode())
+    return parse_toml(_text(file))
+
+
+def _text(file: Path) -> str:
+    """What a text file in UTF-8 says, without a byte order mark."""
+    try:
+        return read_bytes(file, MOST_TEXT).decode().removeprefix(BYTE_ORDER_MARK)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 from byte {error.start} on") from None
 
 
 def parse_toml(text: str) -> dict[str, Any]:

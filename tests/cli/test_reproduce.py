@@ -69,7 +69,7 @@ def test_in_a_log_progress_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatc
         (("gilboa-fig99",), "target: 'gilboa-fig99'"),
         (("gilboa-fig3", "--scale", "huge"), "scale: 'huge'"),
         (("list", "--scale", "huge"), "scale: 'huge'"),
-        (("all", "--data", "nowhere"), "nowhere: no such folder"),
+        (("all", "--data", "nowhere"), "--data: 'nowhere' is not allowed; it must be a folder"),
         (("gilboa-fig3", "--seed", "-1"), "seed: -1"),
         (
             ("gilboa-fig3", "--seed", str(2**63)),

@@ -193,7 +193,7 @@ def test_an_interrupt_leaves_everything_to_be_taken_up(tmp_path: Path) -> None:
         (("{file}", "--backend", "ray", "--jobs", "1"), "jobs: 1 is not allowed; it must be at least 2"),
         (("{file}", "--threads", "0"), "threads: 0"),
         (("{file}", "--jobs", "many"), "'many' is not a whole number"),
-        (("{file}", "--data", "nowhere"), "nowhere: no such folder"),
+        (("{file}", "--data", "nowhere"), "--data: 'nowhere' is not allowed; it must be a folder"),
         (("status", "nowhere"), "folder: 'nowhere' .* a folder that holds runs"),
     ],
 )

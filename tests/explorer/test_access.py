@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
@@ -52,6 +53,56 @@ def test_callbacks_are_refused_too(client: FlaskClient) -> None:
     assert client.post(CALLBACK, json=body, headers={"Host": HOST}).status_code == 403
     assert client.post(f"/{TOKEN}{CALLBACK}", json=body, headers={"Host": "evil.example"}).status_code == 403
     assert client.post(f"/{new_token()}{CALLBACK}", json=body, headers={"Host": HOST}).status_code == 403
+
+
+NUMBERS = (
+    "..answer.data...headline.children...numbers.children...fading-figure.figure...fading-caption.children..."
+    "time_scales-figure.figure...time_scales-caption.children.."
+)
+COBWEB = "..cobweb-figure.figure...cobweb-caption.children.."
+
+
+def body(output: str, values: dict[str, Any], **others: Any) -> dict[str, Any]:
+    """What the page sends for the callback of these outputs; inputs by id and property."""
+
+    def listed(given: dict[str, Any]) -> list[dict[str, Any]]:
+        parts = [(*name.split("."), value) for name, value in given.items()]
+        return [{"id": part, "property": of, "value": value} for part, of, value in parts]
+
+    parts = [name.rsplit(".", 1) for name in output.strip(".").split("...")]
+    outputs = [{"id": part, "property": of} for part, of in parts]
+    about = {"output": output, "outputs": outputs, "changedPropIds": [next(iter(values))]}
+    return about | {"inputs": listed(values), "state": listed({"tab.data": "a"})} | others
+
+
+def posted(client: FlaskClient, content: Any) -> tuple[int, str]:
+    answer = client.post(f"/{TOKEN}{CALLBACK}", json=content, headers={"Host": HOST})
+    return answer.status_code, answer.text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [],
+        3,
+        {},
+        {"output": "headline.children", "outputs": [], "inputs": [], "changedPropIds": []},
+        {"output": ["answer.data"]},
+        body(COBWEB, {"answer.data": None}),
+        body(COBWEB, {"answer.figure": {}}),
+        body(COBWEB, {"answer.data": {}}, inputs=3),
+        body(COBWEB, {"answer.data": {}}, state=[3]),
+    ],
+)
+def test_bodies_that_the_page_does_not_send_are_bad_requests(client: FlaskClient, content: Any) -> None:
+    status, text = posted(client, content)
+    assert status == 400 and "The page sends no such request." in text
+
+
+@pytest.mark.parametrize("length", [10.5, "10", True, [1], {}])
+def test_a_length_that_is_none_is_refused_on_the_page(client: FlaskClient, length: Any) -> None:
+    status, text = posted(client, body(NUMBERS, {"spec.data": "{}", "length.value": length}))
+    assert status == 200 and ": give a whole number of at least 2, at most 1,000,000" in text
 
 
 def test_tokens_are_long_and_never_the_same() -> None:

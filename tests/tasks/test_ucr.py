@@ -80,6 +80,14 @@ def test_columns_are_a_label_then_values(ending: str, text: str, tmp_path: Path)
     assert not task.lengths_vary and task[0][0].tolist() == [[0.5], [1], [2]] and task[1][1] == 1
 
 
+@pytest.mark.parametrize(("ending", "text"), [(".ts", TS), (".tsv", "1\t2\n1\t3\n"), (".txt", "1,2\n1,3\n")])
+def test_a_byte_order_mark_is_skipped(ending: str, text: str, tmp_path: Path) -> None:
+    """It would else begin the label of the first series, or the header."""
+    (plain := tmp_path / f"plain{ending}").write_text(text, encoding="utf-8")
+    (marked := tmp_path / f"marked{ending}").write_text(text, encoding="utf-8-sig")
+    assert read_series(marked)[1] == read_series(plain)[1]
+
+
 def test_values_missing_at_the_end_of_a_line_end_the_series(tmp_path: Path) -> None:
     file = tmp_path / "Made_TRAIN.tsv"
     file.write_text("a\t1\t2\tNaN\tNaN\nb\t1\t2\t3\t4\n")

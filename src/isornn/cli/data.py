@@ -12,7 +12,7 @@ import typer
 from isornn.cli.groups import Group
 from isornn.cli.options import AsJson
 from isornn.cli.progress import bars
-from isornn.cli.show import errors, print_json, print_table, say
+from isornn.cli.show import check_folder, errors, print_json, print_table, say
 
 if TYPE_CHECKING:
     from isornn.tasks.fetching import Progress
@@ -31,6 +31,7 @@ def check(folder: Folder, json: AsJson = False) -> None:
     from isornn.tasks.checking import check as checked
     from isornn.tasks.known_sets import KNOWN
 
+    check_folder("DIR", folder)
     with errors().status(f"checking {folder}"):
         files = checked(folder)
     absent = [known.name for known in KNOWN if known.name not in {file.data for file in files}]

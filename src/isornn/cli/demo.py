@@ -11,7 +11,7 @@ import typer
 
 from isornn.cli.options import Length, whole
 from isornn.cli.progress import bars, is_tenth
-from isornn.cli.show import errors, print_table, say
+from isornn.cli.show import check_folder, errors, print_table, say
 from isornn.formatting import with_error, with_error_of
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def demo(
 
     length = experiment.LENGTH if length is None else length
     updates = experiment.UPDATES if updates is None else updates
+    check_folder("--data", data)
     _check(length, updates, seed, output)
     with denormals_flushed():
         denormal_mode()  # starts torch's threads before the theory does

@@ -33,7 +33,8 @@ def memory(
         bool | None,
         typer.Option(
             "--per-step/--per-sequence",
-            help="Whether the targets' second axis is steps; unless given, it is where it is as long as they are many.",
+            help="One target per step, or one per sequence; unless given, per step where the targets' second axis has "
+            "as many entries as the sequences have steps.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="SEED", parser=whole, help="Seed of random numbers.")] = 0,

@@ -11,7 +11,7 @@ import typer
 
 from isornn.cli.options import AsJson, whole
 from isornn.cli.progress import NowAndThen, bars
-from isornn.cli.show import print_json, print_table, say
+from isornn.cli.show import check_folder, print_json, print_table, say
 from isornn.extras import require
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def reproduce(
     if target == "report":
         print(_report(output))
         return
-    data_folder(data)
+    check_folder("--data", data)
+    data_folder(data)  # that of ISORNN_DATA, where none is given
     chosen = [target_named(name) for name in (target_ids() if target == "all" else [target])]
     folder = output / scale
     if target == "all":

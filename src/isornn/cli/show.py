@@ -75,6 +75,18 @@ def errors() -> Console:
 _EXTRA_FOR = {".png": "plot", ".pdf": "plot", ".svg": "plot", ".html": "report"}
 
 
+def check_folder(option: str, folder: Path | None) -> None:
+    """Refuse what is given and is no folder.
+
+    Raises:
+        SpecError: names the option.
+    """
+    from isornn.cells import SpecError
+
+    if folder is not None and not folder.is_dir():
+        raise SpecError(option, str(folder), "it must be a folder")
+
+
 def check_writable(option: str, file: Path | None, endings: Sequence[str]) -> None:
     """Refuse a file that cannot be written before anything is computed.
 

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from isornn.cli.options import AllowImport, AsJson, whole
 from isornn.cli.progress import NowAndThen, bars
-from isornn.cli.show import print_json, print_table, printable, say
+from isornn.cli.show import check_folder, print_json, print_table, printable, say
 from isornn.formatting import with_error_of
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def run(
     folder = Path(file.stem) if folder is None else folder
     if folder.exists() and not folder.is_dir():
         raise SweepError("--output", str(folder), "it must be a folder")
+    check_folder("--data", data)
     workers = _workers(backend, jobs, threads, address)
     allow = allowed(allow_import)
     check_installed()

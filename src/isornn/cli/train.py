@@ -11,7 +11,7 @@ import typer
 
 from isornn.cli.options import AllowImport, whole
 from isornn.cli.progress import bars, is_tenth
-from isornn.cli.show import print_table, say
+from isornn.cli.show import check_folder, print_table, say
 from isornn.files import parse_toml, read_toml
 from isornn.formatting import with_error_of
 
@@ -54,8 +54,7 @@ def train(
 
     if output is not None and output.exists() and not output.is_dir():
         raise SpecError("--output", str(output), "it must be a folder")
-    if data is not None and not data.is_dir():
-        raise SpecError("--data", str(data), "it must be a folder")
+    check_folder("--data", data)
     configuration = _configuration(file, changes or [], allow_import)
     folder = Path("runs") / configuration.hash if output is None else output
     trained = False

@@ -128,12 +128,12 @@ def _connect_numbers(app: Dash, latest: Latest) -> None:
         State("tab", "data"),
         prevent_initial_call=True,
     )
-    def to_numbers(text: str | None, length: int | None, tab: str) -> tuple[Any, ...]:
+    def to_numbers(text: str | None, length: int, tab: str) -> tuple[Any, ...]:
         if text is None:
             raise PreventUpdate
-        if length is None:
+        if type(length) is not int:
             set_props("refusal", {"children": _whole_numbers(T=length)})
-            set_props("numbers-of", {"data": f"refused {text} "})
+            set_props("numbers-of", {"data": f"refused {text} {'' if length is None else length}"})
             return (no_update,) * 7
         latest.drop(f"{tab} figure")
         try:
@@ -242,10 +242,15 @@ def _connect_marks(app: Dash) -> None:
     )
 
 
-def _whole_numbers(**given: int | None) -> str:
+def _whole_numbers(**given: Any) -> str:
     """A message about whole-number fields with invalid values; the browser leaves them empty."""
-    wrong = ", ".join(name for name, value in given.items() if value is None)
-    return f"{wrong}: give a whole number of at least {2 if 'T' in wrong else 1}, at most 1,000,000" if wrong else ""
+    wrong = {name: value for name, value in given.items() if not _is_whole(value, 2 if name == "T" else 1)}
+    listed = ", ".join(name if value is None else f"{name} = {value!r}" for name, value in wrong.items())
+    return f"{listed}: give a whole number of at least {2 if 'T' in wrong else 1}, at most 1,000,000" if wrong else ""
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return type(value) is int and least <= value <= 1_000_000
 
 
 def _asked(latest: Latest, place: str, function: Any, *arguments: Any) -> work.Answer:

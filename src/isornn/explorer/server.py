@@ -9,9 +9,11 @@ import socket
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import waitress
 from dash import Dash
+from flask import abort, request
 
 from isornn.cells import Spec, SpecError
 from isornn.explorer.access import HOST, guard, new_token
@@ -19,6 +21,7 @@ from isornn.explorer.callbacks import connect
 from isornn.explorer.latest import Latest
 from isornn.explorer.layout import page
 
+_OBJECTS = ("moves", "base", "answer")  # of what the page keeps
 _THREADS = 16  # each waits for one answer
 
 
@@ -42,7 +45,36 @@ def explorer(spec: Spec, token: str, port: int, latest: Latest) -> Dash:
     app.layout = lambda: page(spec)
     connect(app, latest)
     guard(app.server, token, port, [*app.csp_hashes()])
+    _refuse_other_bodies(app)
     return app
+
+
+def _refuse_other_bodies(app: Dash) -> None:
+    """Refuse, as a bad request, the body of a callback that the page does not send."""
+
+    def refuse() -> None:
+        if request.method == "POST" and not _is_of_the_page(app, request.get_json()):
+            abort(400, "The page sends no such request.")
+
+    app.server.before_request(refuse)
+
+
+def _is_of_the_page(app: Dash, body: Any) -> bool:
+    """Whether it names the output, inputs and states of one of the page's callbacks, and objects where it has some."""
+    if not isinstance(body, dict) or not isinstance(body.get("output"), str):
+        return False
+    callback = app.callback_map.get(body["output"])
+    if callback is None:
+        return False
+    for part, wanted in (("inputs", callback["inputs"]), ("state", callback["state"])):
+        given = body.get(part, [])
+        if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+            return False
+        if [(one.get("id"), one.get("property")) for one in given] != [(one["id"], one["property"]) for one in wanted]:
+            return False
+        if not all(isinstance(one.get("value"), dict) for one in given if one["id"] in _OBJECTS):
+            return False
+    return True
 
 
 def serve(spec: Spec, port: int | None, say: Callable[[str], None], browser: bool) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from isornn.files import BYTE_ORDER_MARK
 from isornn.tasks.data_files import DataError, check_name, data_folder, found
 from isornn.tasks.task import Item, Part, Task, checked_part
 from isornn.tasks.text import read_text
@@ -146,7 +147,7 @@ def read_series(file: Path) -> Labelled:
         raise DataError(f"{file}: its name must end in {' or '.join(SERIES_ENDINGS)}")
     series: list[Tensor] = []
     labels: list[str] = []
-    for number, (dimensions, label) in _READERS[file.suffix](read_text(file), file):
+    for number, (dimensions, label) in _READERS[file.suffix](read_text(file).removeprefix(BYTE_ORDER_MARK), file):
         values = [_values(dimension, f"{file}: line {number}") for dimension in dimensions]
         if len({len(one) for one in values}) != 1 or not values[0]:
             raise DataError(f"{file}: line {number}: dimensions of {', '.join(str(len(one)) for one in values)} values")
