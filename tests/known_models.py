@@ -56,6 +56,7 @@ KINDS = (
     "stacked_orthogonal",
     "state_carried",
     "state_not_carried",
+    "states_exchanged",
     "truncated",
     "unnormalised_input",
     "unnormalised_state",
@@ -243,6 +244,18 @@ def pieces_without_state() -> KnownModel:
 def steps_without_state() -> KnownModel:
     model = Branched(lambda gru, x: torch.cat([gru(x[:, t : t + 1])[0] for t in range(x.shape[1])], 1))
     return KnownModel("steps_without_state", "state_not_carried", model, noise(8, 100, 6), 100)
+
+
+def exchanged_states() -> KnownModel:
+    def forward(lstm: nn.Module, x: Tensor) -> Tensor:
+        out, state = [], None
+        for part in x.chunk(4, 1):
+            output, (h, c) = lstm(part, state)
+            out.append(output)
+            state = c, h
+        return torch.cat(out, 1)
+
+    return KnownModel("exchanged_states", "states_exchanged", Branched(forward, nn.LSTM), noise(8, 100, 6), 100)
 
 
 def kept_state() -> KnownModel:
@@ -457,7 +470,7 @@ FLAWED: tuple[Callable[[], KnownModel], ...] = (
     *(stacked_lstm, stacked_gru, stacked_deep_lstm),
     *(doubled_lstm, doubled_deep_gru, doubled_chrono),
     *(dropped_result, detached_result, never_called),
-    *(pieces_without_state, steps_without_state, kept_state, kept_graph, short_windows),
+    *(pieces_without_state, steps_without_state, exchanged_states, kept_state, kept_graph, short_windows),
     forget_bias_3,
     *(padded_lstm, padded_gru, padded_steps_first),
     *(raw_pixels, raw_sensor, tiny_volts),

@@ -99,9 +99,11 @@ class LastOfPacked(nn.Module):
 class Branched(nn.Module):
     """Two recurrent layers side by side, of which one is used as ``second`` says."""
 
-    def __init__(self, second: Callable[[nn.Module, Tensor], Tensor | None]) -> None:
+    def __init__(
+        self, second: Callable[[nn.Module, Tensor], Tensor | None], kind: type[nn.RNNBase] = nn.GRU
+    ) -> None:
         super().__init__()
-        self.first, self.second = nn.LSTM(6, 32, batch_first=True), nn.GRU(6, 32, batch_first=True)
+        self.first, self.second = nn.LSTM(6, 32, batch_first=True), kind(6, 32, batch_first=True)
         critical_(self.first, 100, seeded(110))
         critical_(self.second, 100, seeded(111))
         self.readout, self.with_second = nn.Linear(32, 3), second

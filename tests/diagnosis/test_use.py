@@ -156,6 +156,41 @@ def test_steps_of_one_tensor_from_state_0_are_one_sequence_and_agents_are_not(st
     assert kinds(Steps(), torch.randn(5, 4, 3)) & OF_USE == called
 
 
+@pytest.mark.parametrize(("exchanged", "called"), [(True, True), (False, False)])
+def test_states_that_are_exchanged_at_each_step(exchanged, called):
+    class Steps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.head = nn.LSTMCell(3, 16), nn.Linear(16, 2)
+
+        def forward(self, x):
+            h = c = x.new_zeros(x.shape[1], 16)
+            for x_t in x:
+                h, c = self.cell(x_t, (h, c))[:: -1 if exchanged else 1]
+            return self.head(h)
+
+    found = {one.kind: one for one in findings(measure(Steps(), X))}
+    assert ("states_exchanged" in found) == called
+    if called:
+        assert found["states_exchanged"].evidence.popitem()[1].startswith("59 of 60")
+        assert "cannot_tell" not in found
+
+
+@pytest.mark.parametrize("exchanged", [True, False])
+def test_states_that_are_exchanged_between_an_encoder_and_a_decoder(exchanged):
+    class Translator(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.decoder, self.head = nn.LSTM(3, 16), nn.LSTM(3, 16), nn.Linear(16, 2)
+
+        def forward(self, x):
+            state = self.encoder(x)[1]
+            return self.head(self.decoder(x, state[::-1] if exchanged else state)[0])
+
+    found = [one.layer for one in findings(measure(Translator(), X)) if one.kind == "states_exchanged"]
+    assert found == (["decoder l0"] if exchanged else [])
+
+
 def test_leaves_of_a_tree_are_no_sequence():
     class Leaves(nn.Module):
         def __init__(self):

@@ -93,6 +93,26 @@ def restarts(module: nn.Module, calls: Sequence[Call]) -> int:
     return len(calls) if all(b.follows(a, time) for a, b in pairwise(places)) else 0
 
 
+def exchanged_states(calls: Mapping[nn.Module, Sequence[Call]]) -> dict[nn.Module, int]:
+    """By recurrent module, how many of its calls start from the two states, not equal, in which a call ended, c as h and
+    h as c: one of its own just before, or the last of another module."""
+    last = {module: made[-1] for module, made in calls.items() if made}
+    found = {}
+    for module, made in calls.items():
+        others = [call for other, call in last.items() if other is not module]
+        count = sum(_is_exchanged(call, [*made[max(0, at - _LAST) : at], *others]) for at, call in enumerate(made))
+        if count:
+            found[module] = count
+    return found
+
+
+def _is_exchanged(call: Call, ended: Sequence[Call]) -> bool:
+    if call.state is None or len(call.state) != 2 or torch.equal(*call.state):
+        return False
+    exchanged = call.state[::-1]
+    return any(len(one.final) == 2 and _passed_on(one.final, exchanged) for one in ended)
+
+
 def _at_equal_distances(places: Sequence[Origin]) -> bool:
     """Whether they are alike but for where they begin in one tensor, as the steps of a sequence do."""
     alike = {(place.storage, place.shape, place.strides, place.whole) for place in places}

@@ -151,6 +151,14 @@ for part in parts:
     )
 
 
+def state_order() -> Advice:
+    """An LSTM's states in their order."""
+    return Advice(
+        """h, c = cell(x, (h, c))  # of a layer: output, (h, c) = lstm(x, (h, c))""",
+        "it is in the model's forward; an LSTM takes and returns (h, c), in this order",
+    )
+
+
 def batch_first(value: bool) -> Advice:
     """Sequences along the axis that the layer takes for time, with that value of its argument."""
     return Advice(

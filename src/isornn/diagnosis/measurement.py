@@ -23,7 +23,7 @@ from isornn.capture.read import (
 )
 from isornn.capture.run import Captured, capture
 from isornn.capture.sequences import CapturedSequence, all_inputs
-from isornn.capture.use import ends_in_own_codes, reads_batch, restarts
+from isornn.capture.use import ends_in_own_codes, exchanged_states, reads_batch, restarts
 from isornn.cells import Cell, full_name
 from isornn.cells.arguments import check_function, seeded, whole_number
 from isornn.diagnosis.cotangents import LastOutput
@@ -148,13 +148,14 @@ def _called(
 ) -> tuple[list[_Called], list[Unmeasured]]:
     """What can be measured, in forward order, and what cannot."""
     called, unmeasured = list[_Called](), _unreadable(model)
+    exchanged = exchanged_states(captured.calls)
     for module in (as_called(module, captured.layers) for module in modules):
         calls = captured.calls.pop(module.module)  # released, so that only one module's are in memory twice
         found = _sequence(module, captured, calls)
         if isinstance(found, Unmeasured):
             unmeasured.append(found)
             continue
-        use = _use(module, captured, calls, found, batch)
+        use = replace(_use(module, captured, calls, found, batch), exchanged=exchanged.get(module.module, 0))
         if captured.loss is None:  # gradients are those of the output then, and said what the model reads alone
             found = replace(found, of_output=None, of_ends=None)
         called.append(_Called(module, found, use))

@@ -135,6 +135,7 @@ class Use(Record):
         reshaped: which of its input, output and last state is reshaped where axes were to be exchanged, if any.
         state_sizes: by state, the root mean square of what the measured sequence starts from; empty where it is 0.
         unread_places: layers and directions, counted from 0, of which nothing is read while others are.
+        exchanged: how many calls began at the states in which another one ended, h and c in each other's place.
 
     >>> import torch
     >>> from isornn.diagnosis import measure
@@ -160,6 +161,7 @@ class Use(Record):
     ends_in_codes: bool = False
     unread_places: tuple[tuple[int, int], ...] = ()
     forward_at_start: bool = False
+    exchanged: int = 0
 
 
 @dataclass(frozen=True)

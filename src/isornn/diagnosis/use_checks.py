@@ -108,6 +108,28 @@ class StateNotCarried(OfUse):
         )
 
 
+class StatesExchanged(OfUse):
+    """An LSTM is called with the states in which a call ended in the wrong order: its c as h, and its h as c.
+
+    What the gates read is then c, and what is retained is h, a bounded read-out of it, so little is retained.
+    """
+
+    kind = "states_exchanged"
+    explains = frozenset({"cannot_tell", "vanishing", "default_start"})
+
+    def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
+        if use.exchanged == 0:
+            return None
+        calls = counted(use.exchanged, "call")
+        return self.finding(
+            layer,
+            f"h and c are exchanged from call to call: {calls} of {layer.info.calls} began with the c of another one as "
+            "h, and with its h as c.",
+            {"calls that begin with another one's c as h and h as c": f"{use.exchanged} of {layer.info.calls} (bar: 1)"},
+            advice.state_order(),
+        )
+
+
 class AlongBatch(OfUse):
     """Row k of the model's output depends on step k of the module alone, and there on its batch's last row alone.
 

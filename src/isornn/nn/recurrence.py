@@ -119,10 +119,9 @@ def _projected(
 
 def transformed(given: Iterable[Tensor | None]) -> bool:
     """Whether torch.func's transforms or forward derivatives are active; they do not support custom operations."""
-    if torch.compiler.is_compiling():  # torch's compiler knows this function, and not the other
-        return torch._C._functorch.peek_interpreter_stack() is not None
     if torch._C._are_functorch_transforms_active():
         return True
-    if forward_ad._current_level < 0:  # no forward derivatives are taken
+    # What follows torch's compiler does not know; and no forward derivatives are taken at a level below 0.
+    if torch.compiler.is_compiling() or forward_ad._current_level < 0:
         return False
     return any(value is not None and forward_ad.unpack_dual(value).tangent is not None for value in given)
