@@ -197,6 +197,17 @@ def test_autocast(kind: type[nn.RNN]) -> None:
     assert all(parameter.grad.dtype == torch.float32 for parameter in layer.parameters())
 
 
+@pytest.mark.parametrize("steps", [1, 2, 9])
+def test_autocast_of_a_projected_state(steps: int) -> None:
+    layer, x = made(nn.LSTM, proj_size=2, dtype=torch.float32), sequence(steps, B, D, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        out, _ = layer(x)
+    assert out.dtype == torch.bfloat16
+    out.float().sum().backward()
+    torch.testing.assert_close(out.float(), layer(x)[0], rtol=0, atol=0.05)
+    assert all(parameter.grad.dtype == torch.float32 for parameter in layer.parameters())
+
+
 @every_kind
 @pytest.mark.parametrize("size", [1000.0, -1000.0])
 def test_gates_exactly_open_or_shut(kind: type[nn.RNN], size: float) -> None:

@@ -74,6 +74,30 @@ def test_compile_in_one_graph(kind: type[nn.RNN]) -> None:
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+@every_kind
+def test_exported_recurrences_are_one_operation(kind: type[nn.RNN], strict: bool) -> None:
+    program = torch.export.export(made(kind).eval(), (sequence(6, B, D),), strict=strict)
+    assert [node.target for node in program.graph.nodes].count(torch.ops.isornn.recurrence.default) == 1
+
+
+@every_kind
+def test_compiled_once_for_all_lengths(kind: type[nn.RNN]) -> None:
+    torch.compiler.reset()
+    graphs = []
+
+    def counting(graph: torch.fx.GraphModule, _: Any) -> torch.fx.GraphModule:
+        graphs.append([node.target for node in graph.graph.nodes].count(torch.ops.isornn.recurrence.default))
+        return graph
+
+    layer = made(kind, num_layers=2, bidirectional=True)
+    compiled = torch.compile(layer, backend=counting, fullgraph=True, dynamic=True)
+    for steps, batch in ((11, 7), (9, 5), (30, 2)):  # unlike the numbers of inputs and units, which are fixed
+        x = sequence(steps, batch, D)
+        torch.testing.assert_close(compiled(x), layer(x), rtol=0, atol=1e-12)
+    assert graphs == [4]
+
+
 @pytest.mark.parametrize("kind", [nn.VanillaRNN, nn.LSTM, nn.TRNN])
 def test_a_parametrised_weight_is_used_and_trained(kind: type[nn.RNN]) -> None:
     layer = made(kind)

@@ -57,7 +57,8 @@ def recurrence(
     if working != dtype:
         inputs, weights, initial = inputs.to(working), weights.to(working), [value.to(working) for value in initial]
         pointwise = None if pointwise is None else pointwise.to(working)
-    found = run(cell, layout, inputs, pointwise, weights, initial)
+    with without_autocast(inputs.device.type):  # what comes is in the precision to compute in
+        found = run(cell, layout, inputs, pointwise, weights, initial)
     return [value.to(dtype) for value in found[: layout.results]]
 
 
