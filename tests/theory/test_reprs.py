@@ -11,6 +11,7 @@ from isornn.cells.random_specs import random_spec
 from isornn.formatting import with_error_of
 from isornn.init import spec_of
 from isornn.theory.analysis import analyze
+from isornn.theory.depth.analysis import analyze_stack
 from isornn.theory.quantity import Quantity
 
 GRADES = torch.tensor([1.0, 3.0, 5.0], dtype=torch.float64)
@@ -72,3 +73,20 @@ def test_quantities_print_their_reason() -> None:
     nowhere = Quantity.of(torch.zeros(2, 2), reasons={"no such theory": True})
     assert str(nowhere) == "shape (2, 2), 4 without a value"
     assert str(Quantity(GRADES, torch.zeros(3))) == "shape (3,), 1 to 5"
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_what_requires_grad_is_shown_and_written_without_a_warning(shape: tuple[int, ...]) -> None:
+    number = torch.full(shape, 0.5, dtype=torch.float64, requires_grad=True)
+    spec = Spec(Vanilla(), {"h": Gate(weight_var=number, input_var=1.0)}, Input(variance=number))
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        answer, stack = analyze(spec, length=5), analyze_stack([spec], length=5)
+        assert answer.chi.value.requires_grad
+        assert str(answer) and repr(answer) and str(stack.reach)
+        if not shape:
+            assert Spec.from_json(spec.to_json()).gates["h"].weight_var == 0.5
+            assert answer.to_json()["chi"] == answer.chi.number()
+    finally:
+        torch.set_warn_always(always)

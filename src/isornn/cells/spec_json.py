@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from torch import Tensor
+
 from isornn.cells.arguments import is_number
 from isornn.cells.bias_laws import bias_law_from_json
 from isornn.cells.catalogue import full_name, importable, with_options
 from isornn.cells.cell import Cell
 from isornn.cells.errors import SpecError, suggested
-from isornn.cells.laws import GATE_NUMBERS, INPUT_FIELDS, Gate, Input
+from isornn.cells.laws import GATE_NUMBERS, INPUT_FIELDS, Gate, Input, Number
 
 ENSEMBLES = '"gaussian", "orthogonal", "identity" or {"margin": m} with m >= 0'
 
@@ -59,7 +61,7 @@ def _check_readable(cell: Cell, options: Mapping[str, Any]) -> None:
 
 def input_to_json(input: Input) -> dict[str, float]:
     """Mean and autocorrelation only where they are not 0."""
-    data = {name: float(getattr(input, name)) for name in INPUT_FIELDS}
+    data = {name: _plain(getattr(input, name)) for name in INPUT_FIELDS}
     return {name: value for name, value in data.items() if value or name in ("variance", "correlation")}
 
 
@@ -73,7 +75,7 @@ def input_from_json(data: Any) -> Input:
 
 def gate_to_json(gate: Gate) -> dict[str, Any]:
     """All its numbers; a law of biases and an ensemble where they are not the default."""
-    data: dict[str, Any] = {name: float(getattr(gate, name)) for name in GATE_NUMBERS}
+    data: dict[str, Any] = {name: _plain(getattr(gate, name)) for name in GATE_NUMBERS}
     if gate.bias_law is not None:
         data["bias_law"] = gate.bias_law.to_json()
     if gate.ensemble != "gaussian":
@@ -110,6 +112,11 @@ def check_keys(where: str, data: Any, allowed: tuple[str, ...]) -> None:
         if key not in allowed:
             field = f"{where}.{key}" if where != "spec" else key
             raise SpecError(field, data[key], f"{suggested(key, allowed)}fields are {', '.join(allowed)}")
+
+
+def _plain(value: Number) -> float:
+    """A tensor's number without its gradient."""
+    return float(value.detach() if isinstance(value, Tensor) else value)
 
 
 def _check_plain(where: str, value: Any) -> None:

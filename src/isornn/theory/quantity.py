@@ -64,12 +64,12 @@ class Quantity:
             ValueError: a batch, also of `error` and `reason`.
         """
         self._check_single()
-        return float(self.value) if bool(self.defined) else None
+        return float(self.value.detach()) if bool(self.defined) else None
 
     def error(self) -> float | None:
         """The standard error of a single spec."""
         self._check_single()
-        return float(self.stderr) if bool(self.defined) else None
+        return float(self.stderr.detach()) if bool(self.defined) else None
 
     def listed(self) -> Any:
         """For JSON: a number, or lists of them shaped as the values, in which what does not exist is null."""
@@ -92,7 +92,7 @@ class Quantity:
     def __str__(self) -> str:
         """The value and its standard error, or the reason why there is none; of a batch its shape and range."""
         if self.value.dim():
-            known = self.value[self.defined]
+            known = self.value.detach()[self.defined]
             spread = [f"{rounded(float(known.min()))} to {rounded(float(known.max()))}"] if len(known) else []
             lacking = self.value.numel() - len(known)
             return ", ".join(

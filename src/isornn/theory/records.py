@@ -257,7 +257,7 @@ class Analysis:
         name = f"{self.spec.cell.name}, engine {self.engine}"
         if self.engine == "none":
             return name
-        settled, residual = self.fixed_point.converged, float(self.fixed_point.residual.max())
+        settled, residual = self.fixed_point.converged, float(self.fixed_point.residual.detach().max())
         if settled.dim():
             return (
                 f"{name}; {int(settled.sum())} of {settled.numel()} fixed points settled (residual <= {residual:.2g})"
@@ -296,7 +296,7 @@ class Analysis:
                 "second_moment": numbers["fixed_point.second_moment"],
                 "correlation": numbers["fixed_point.correlation"],
                 "converged": bool(self.fixed_point.converged),
-                "residual": _finite(float(self.fixed_point.residual)),
+                "residual": _finite(float(self.fixed_point.residual.detach())),
             },
             "chi": numbers["chi"],
             "xi": numbers["xi"],

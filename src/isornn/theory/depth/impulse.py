@@ -120,7 +120,7 @@ def _convolved(one: Tensor, other: Tensor, before: int) -> Tensor:
 def _steps(layers: Sequence[Sequence[Solved]], length: int) -> int:
     """How far kernels are followed: so far that the reach is likely in it."""
     scales = [layer.analysis.xi for directions in layers for layer in directions]
-    longest = max(float(torch.where(xi.defined, xi.value, 0.0).max()) for xi in scales)
+    longest = max(float(torch.where(xi.defined, xi.value.detach(), 0.0).max()) for xi in scales)
     wanted = math.ceil((_SCALES + _SCALES_A_LAYER * len(layers)) * longest)
     return max(length, min(_LONGEST, wanted))
 
