@@ -100,7 +100,7 @@ class Branched(nn.Module):
     """Two recurrent layers side by side, of which one is used as ``second`` says."""
 
     def __init__(
-        self, second: Callable[[nn.Module, Tensor], Tensor | None], kind: type[nn.RNNBase] = nn.GRU
+        self, second: Callable[[nn.Module, Tensor], Tensor | None], kind: type[nn.LSTM] | type[nn.GRU] = nn.GRU
     ) -> None:
         super().__init__()
         self.first, self.second = nn.LSTM(6, 32, batch_first=True), kind(6, 32, batch_first=True)

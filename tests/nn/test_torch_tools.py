@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from isornn import nn
+from isornn.cells import Vanilla
 from small_layers import B, D, Made, N, every_kind, flat, made, sequence, started
 
 
@@ -79,6 +80,17 @@ def test_compile_in_one_graph(kind: type[nn.RNN]) -> None:
 def test_exported_recurrences_are_one_operation(kind: type[nn.RNN], strict: bool) -> None:
     program = torch.export.export(made(kind).eval(), (sequence(6, B, D),), strict=strict)
     assert [node.target for node in program.graph.nodes].count(torch.ops.isornn.recurrence.default) == 1
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.RNN(Vanilla("oplu"), D, 6), nn.LSTM(D, 6, proj_size=2)], ids=["oplu", "projected"]
+)
+def test_an_exported_layer_without_a_kernel_under_autocast(layer: nn.RNN) -> None:
+    x = torch.randn(5, B, D, generator=torch.Generator().manual_seed(0))
+    program = torch.export.export(layer.eval(), (x,)).module()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = program(x)[0]
+    torch.testing.assert_close(found, layer(x)[0], rtol=0, atol=0.05)
 
 
 @every_kind

@@ -94,8 +94,10 @@ def restarts(module: nn.Module, calls: Sequence[Call]) -> int:
 
 
 def exchanged_states(calls: Mapping[nn.Module, Sequence[Call]]) -> dict[nn.Module, int]:
-    """By recurrent module, how many of its calls start from the two states, not equal, in which a call ended, c as h and
-    h as c: one of its own just before, or the last of another module."""
+    """By recurrent module, how many of its calls start from the two states in which a call ended, c as h and h as c.
+
+    Looked at are its own calls just before, and the last one of every other module; not where h and c are equal.
+    """
     last = {module: made[-1] for module, made in calls.items() if made}
     found = {}
     for module, made in calls.items():

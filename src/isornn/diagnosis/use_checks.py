@@ -123,9 +123,9 @@ class StatesExchanged(OfUse):
         calls = counted(use.exchanged, "call")
         return self.finding(
             layer,
-            f"h and c are exchanged from call to call: {calls} of {layer.info.calls} began with the c of another one as "
-            "h, and with its h as c.",
-            {"calls that begin with another one's c as h and h as c": f"{use.exchanged} of {layer.info.calls} (bar: 1)"},
+            f"h and c are exchanged from call to call: {calls} of {layer.info.calls} started from the states in which "
+            "another one ended, with its c as h and its h as c.",
+            {"calls that start with h and c exchanged": f"{use.exchanged} of {layer.info.calls} (bar: 1)"},
             advice.state_order(),
         )
 

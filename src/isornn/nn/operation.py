@@ -54,11 +54,11 @@ def _forward(
     """Results, and if ``keep`` what the kernel's backward pass needs; a cell without kernel runs step by step."""
     kind, layout = _cell(cell)
     kernel = kernel_for(kind, projection)
-    if kernel is None:
-        named = dict(zip(kind.parameters, units, strict=True))
-        weights = Weights(matrix, bias, recurrent, offset, projection, named)
-        return stepped(kind, layout, inputs, pointwise, weights, initial)
     with without_autocast(inputs.device.type):  # what comes is in the precision to compute in
+        if kernel is None:
+            named = dict(zip(kind.parameters, units, strict=True))
+            weights = Weights(matrix, bias, recurrent, offset, projection, named)
+            return stepped(kind, layout, inputs, pointwise, weights, initial)
         drive = driven(inputs, matrix, bias)
         given = RecurrenceArgs(_whole(recurrent), offset, _whole(pointwise), _each_whole(units), _each_whole(initial))
         results, kept = kernel.forward(drive, given, keep)
