@@ -37,6 +37,6 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_demo_refuses_a_folder_without_data(tmp_path: Path) -> None:
-    said = refusal("demo", "--output", tmp_path / "demo", "--data", tmp_path / "nowhere")
-    assert f"--data: '{tmp_path / 'nowhere'}' is not allowed; it must be a folder" in said
+    said = refusal("demo", "--output", tmp_path / "demo", "--data", "nowhere")
+    assert "--data: 'nowhere' is not allowed; it must be a folder" in said
     assert not any(tmp_path.iterdir())
