@@ -186,26 +186,25 @@ def test_half_precision_is_single_rounded(kind: type[nn.RNN]) -> None:
         torch.testing.assert_close(out.float(), expected, rtol=0, atol=12 * torch.finfo(dtype).eps)
 
 
-@every_kind
-def test_autocast(kind: type[nn.RNN]) -> None:
-    layer, x = made(kind, dtype=torch.float32), sequence(6, B, D, dtype=torch.float32)
+def check_autocast(layer: nn.RNN, x: torch.Tensor) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         out, _ = layer(x)
     assert out.dtype == torch.bfloat16
     out.float().sum().backward()
     torch.testing.assert_close(out.float(), layer(x)[0], rtol=0, atol=0.05)
     assert all(parameter.grad.dtype == torch.float32 for parameter in layer.parameters())
+
+
+@every_kind
+def test_autocast(kind: type[nn.RNN]) -> None:
+    layer, x = made(kind, dtype=torch.float32), sequence(6, B, D, dtype=torch.float32)
+    check_autocast(layer, x)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 9])
 def test_autocast_of_a_projected_state(steps: int) -> None:
     layer, x = made(nn.LSTM, proj_size=2, dtype=torch.float32), sequence(steps, B, D, dtype=torch.float32)
-    with torch.autocast("cpu", torch.bfloat16):
-        out, _ = layer(x)
-    assert out.dtype == torch.bfloat16
-    out.float().sum().backward()
-    torch.testing.assert_close(out.float(), layer(x)[0], rtol=0, atol=0.05)
-    assert all(parameter.grad.dtype == torch.float32 for parameter in layer.parameters())
+    check_autocast(layer, x)
 
 
 @every_kind

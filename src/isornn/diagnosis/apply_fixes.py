@@ -73,7 +73,7 @@ def fix_(
 def applied(
     model: nn.Module, findings: Sequence[Finding], batch: Any, generator: torch.Generator | None
 ) -> list[Outcome]:
-    """`fix_`, which tells what was changed apart from what was left alone."""
+    """What `fix_` does, returned as outcomes in place of sentences."""
     done, layers = list[Outcome](), {finding.fix.layer for finding in findings if isinstance(finding.fix, Fix)}
     # Before anything is drawn: layers may share parameters.
     facts = {name: weight_facts(layer_by_name(model, name)) for name in layers}

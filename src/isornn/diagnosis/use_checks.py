@@ -111,11 +111,11 @@ class StateNotCarried(OfUse):
 class StatesExchanged(OfUse):
     """An LSTM is called with the states in which a call ended in the wrong order: its c as h, and its h as c.
 
-    What the gates read is then c, and what is retained is h, a bounded read-out of it, so little is retained.
+    The gates then read c, and what the forget gate retains is h.
     """
 
     kind = "states_exchanged"
-    explains = frozenset({"cannot_tell", "vanishing", "default_start"})
+    explains = frozenset({"cannot_tell"})
 
     def found(self, layer: LayerDiagnosis, use: Use) -> Finding | None:
         if use.exchanged == 0:
