@@ -16,7 +16,7 @@ from pathlib import Path
 
 from environments import REPOSITORY, made, run, smoke
 
-MOST_BYTES = 1_000_000
+MOST_BYTES = 1_500_000  # 3.0 MB of sources make 1.2 MB; data that slips in is seen
 CONSTRAINTS = REPOSITORY / "constraints.txt"
 # What the core does not pull in; each is an extra's.
 NOT_IN_CORE = ("matplotlib", "typer", "joblib", "lightning-fabric", "ray", "plotly", "dash", "tensorboard")
@@ -24,7 +24,7 @@ ALLOWED = (".py", ".html", ".css", ".js", ".typed", "/digits.npz", "/digits.md")
 
 
 def check_wheel(wheel: Path) -> list[str]:
-    """Its files: sources, templates and the digits with their licence, and no more than a megabyte."""
+    """Its files: sources, templates and the digits with their licence, and no more than MOST_BYTES."""
     size = wheel.stat().st_size
     assert size <= MOST_BYTES, f"{wheel.name}: {size} bytes; at most {MOST_BYTES}"
     with zipfile.ZipFile(wheel) as archive:

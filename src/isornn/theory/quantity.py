@@ -115,7 +115,7 @@ def _nulled(values: Any, defined: Any) -> Any:
 
 
 def time_scale(chi: Quantity) -> Quantity:
-    """``xi = -1/ln |chi|``; infinite where |chi| >= 1, and where it is 1 to rounding (`ROUNDING`)."""
+    """``xi = -1/ln |chi|``; infinite where ``|chi| >= 1``, and where it is 1 to rounding (`ROUNDING`)."""
     size = chi.value.abs()
     marginal = (size - 1).abs() <= ROUNDING
     unending = marginal | (size >= 1)
