@@ -8,8 +8,8 @@ source archive.
 from __future__ import annotations
 
 import re
+import shutil
 import sys
-import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -50,8 +50,7 @@ def check_wheel(wheel: Path) -> list[str]:
 
 def check_sdist(sdist: Path, folder: Path, modules: list[str]) -> None:
     """The wheel that is built from it has the same files."""
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+    shutil.unpack_archive(sdist, folder)
     (source,) = folder.iterdir()
     rebuilt = folder / "rebuilt"
     run(sys.executable, "-m", "build", "--wheel", "-o", rebuilt, source)
