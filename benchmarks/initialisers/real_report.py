@@ -40,16 +40,18 @@ class Result:
 Cells = Mapping[tuple[str, str], Sequence[Result]]
 
 
-def report(results: Sequence[Result]) -> None:
-    """Print the table, best start first in each cell, and the claims."""
+def report(results: Sequence[Result], held_out: Sequence[str]) -> None:
+    """Print the table, best start first in each cell, and the claims: of the protocol's sets, and of those held out."""
     cells: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         cells.setdefault((result.set, result.module), []).append(result)
     console = Console(width=120)
     console.print(f"{platform.machine()}, torch {torch.__version__}, one thread; {len(cells)} sets and modules known")
     console.print(_table(cells))
-    for line in _claims(cells):
-        console.print(line)
+    for title, out in (("the protocol's sets", False), ("sets held out", True)):
+        console.print(title)
+        for line in _claims({cell: found for cell, found in cells.items() if (cell[0] in held_out) == out}):
+            console.print(line)
 
 
 def rank(result: Result, others: Sequence[Result]) -> int:

@@ -52,7 +52,12 @@ UPDATES: Mapping[str, int] = {
     "GunPoint": 300,  # T = 150, 1 number, 2 classes, 40 series
     "OSULeaf": 300,  # T = 427, 1 number, 6 classes, 160 series
     "ACSF1": 100,  # T = 1460, 1 number, 10 classes, 80 series
+    # The other classifications that sktime ships, held out: trained once, after the rule had been fixed.
+    "ItalyPowerDemand": 200,  # T = 24, 1 number, 2 classes, 54 series
+    "ArrowHead": 300,  # T = 251, 1 number, 3 classes, 29 series
+    "PLAID": 100,  # T = 100 to 1344, 1 number, 11 classes, 430 series
 }
+HELD_OUT = ("ItalyPowerDemand", "ArrowHead", "PLAID")
 MODULES = {"LSTM": "torch.nn.LSTM", "GRU": "torch.nn.GRU"}
 STARTS: Mapping[str, str] = {
     "torch": "torch",
@@ -142,7 +147,7 @@ def main() -> None:
             print(f"{name}, {module}", flush=True)
             _race([Place(name, module, start) for start in arguments.starts], kept)
     places = [Place(name, module, start) for name in UPDATES for module in MODULES for start in STARTS]
-    report([result for place in places if (result := _result(place, kept)) is not None])
+    report([result for place in places if (result := _result(place, kept)) is not None], HELD_OUT)
 
 
 def _train(data: Path | None, fields: Fields, folder: Path, progress: Any) -> dict[str, Any]:

@@ -52,8 +52,8 @@ def fetch(
         str,
         typer.Argument(
             metavar="NAME",
-            help="mnist, fashion-mnist, cifar-10, ptb, or the time series ACSF1, BasicMotions, GunPoint, "
-            "JapaneseVowels, OSULeaf.",
+            help="mnist, fashion-mnist, cifar-10, ptb, or the time series ACSF1, ArrowHead, BasicMotions, "
+            "GunPoint, ItalyPowerDemand, JapaneseVowels, OSULeaf, PLAID.",
         ),
     ],
     folder: Folder,

@@ -98,6 +98,12 @@ SERIES = (
         "93e8aaeb44a10af181d24a156e60da7021193cd990ca28f263fccf3b905bfebf",
     ),
     _series(
+        "ArrowHead",
+        "L. Ye & E. Keogh 2009: outlines of arrowheads",
+        "a83c470aaf611a5f5284377cce27a5fc9f6292bc3d110257b0fd4905ced5ee72",
+        "5417dab42626d41df5e435bb22458c2df40dfad4bcd3b59559bbe72e20e84904",
+    ),
+    _series(
         "BasicMotions",
         "students of the University of East Anglia 2016: motions with a smart watch",
         "8dc43cc6306cb679c888c01e26f91772ac4441a916da43bac8b79734a538b9d6",
@@ -110,6 +116,12 @@ SERIES = (
         "79332750788a6227b325b96bd0d70130c8eb707b9731f8d7dec62b7a7d36017e",
     ),
     _series(
+        "ItalyPowerDemand",
+        "E. Keogh et al. 2006: a day's electrical power demand in Italy",
+        "341269cb7e6cef96846b30e774580beec79addb93848ba360145219115a74b7c",
+        "26122451f87dd0387ef90b18bc8a86c041371b8a1c068004922b939971247144",
+    ),
+    _series(
         "JapaneseVowels",
         "M. Kudo, J. Toyama & M. Shimbo 1999: two vowels of nine speakers",
         "68a430eabd919cc77f40b1f5f3bc0dcafacc1486bca9260785aeb7d262cc78cd",
@@ -120,6 +132,12 @@ SERIES = (
         "A. Grandhi, thesis at Oregon State University: outlines of leaves",
         "86b9d6e860414ffd26cebc62fff84ffb37fa588ef3e5bf79e4094a437c36ddfc",
         "6c549dd354f9e42d5985fa5fab75321ca9acefc7873457e71467fc8a31f107ce",
+    ),
+    _series(
+        "PLAID",
+        "J. Gao et al. 2014: currents of household appliances",
+        "40deb3bc6bd1e1aa0e6db6e6bfd3cecc4a23bf57f6a6d6ab90fb75e4a2c72344",
+        "aa6da0dc1461e8d374e068a940ce37d1b0bb1a9844596d818920c8af696d656d",
     ),
 )
 
