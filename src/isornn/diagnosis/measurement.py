@@ -155,7 +155,7 @@ def _called(
         if isinstance(found, Unmeasured):
             unmeasured.append(found)
             continue
-        use = replace(_use(module, captured, calls, found, batch), exchanged=exchanged.get(module.module, 0))
+        use = _use(module, captured, calls, found, batch, exchanged.get(module.module, 0))
         if captured.loss is None:  # gradients are those of the output then, and said what the model reads alone
             found = replace(found, of_output=None, of_ends=None)
         called.append(_Called(module, found, use))
@@ -198,7 +198,12 @@ def _unreadable(model: nn.Module) -> list[Unmeasured]:
 
 
 def _use(
-    module: RecurrentModule, captured: Captured, calls: Sequence[Call], found: CapturedSequence, batch: Any
+    module: RecurrentModule,
+    captured: Captured,
+    calls: Sequence[Call],
+    found: CapturedSequence,
+    batch: Any,
+    exchanged: int,
 ) -> Use:
     own = module.module
     reached = captured.reached.get(own) if _is_trained(own) else None
@@ -220,6 +225,7 @@ def _use(
         padding_read=reads_repeated_end(found, module.directions),
         zero_gradient=own in captured.zero_gradient,
         reshaped=captured.reshaped.get(own),
+        exchanged=exchanged,
         state_sizes=state_sizes(module.layers[0].cell.states, found),
         unread_places=unread_places(found, module.directions) if sure else (),
         ends_in_codes=of_batch is False and ends_in_own_codes(found.sequences.values, batch),
