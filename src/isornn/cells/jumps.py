@@ -15,7 +15,7 @@ from isornn.cells.graph_values import start_of
 from isornn.cells.trace import graph_of
 
 _SAMPLES, _STEPS, _STEEPEST, _HALVINGS = 8, 8, 16, 40
-_GRID = torch.linspace(-12.0, 12.0, 4002, dtype=torch.float64)
+_GRID = torch.linspace(-12.0, 12.0, 4002, dtype=torch.float64, device="cpu")
 _LEAST = 1e-3  # a continuous function changes by less over the last interval, also a cube root
 
 

@@ -26,6 +26,7 @@ from isornn.init.layer_input import LayerInput
 from isornn.init.received import Received, calls_of, in_forward_order, inputs_of, joined, received_by
 from isornn.init.without_biases import set_without_biases
 from isornn.init.writing import all_or_nothing, check_settable, warn_of_unreadable
+from isornn.modes import usual_modes
 from isornn.nn import draws
 from isornn.nn.gate_tensors import FeatureMap, ModuleError, RecurrentLayer
 from isornn.theory.critical_points.rule import SEEN_TO_LEARN, WRITTEN
@@ -191,6 +192,8 @@ def _longest_of_any(model: nn.Module, modules: Sequence[RecurrentModule], batch:
     return max(steps, default=None)
 
 
+@usual_modes()
+@torch.no_grad()
 def _set(received: Received, length: float, spec_for: SpecFor, generator: torch.Generator | None) -> LayerStart:
     layer = received.layer
     seen = own = LayerInput.of(received.sequence, received.lengths, layer.where)
@@ -215,6 +218,8 @@ def _set_features(features: FeatureMap, seen: LayerInput, generator: torch.Gener
     draws.redraw_features(features, variance / (seen.size or 1.0), seen.means, generator)
 
 
+@usual_modes()
+@torch.no_grad()
 def _set_unread(
     layer: RecurrentLayer, length: float, spec_for: SpecFor, generator: torch.Generator | None, error: CaptureError
 ) -> LayerStart:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from isornn.cells import Input, Spec
+from isornn.modes import usual_modes
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, recurrent_layers
 from isornn.nn.measured_law import check_parameters_at_start, measured_gate
 from isornn.nn.wrappers import missing_weight
@@ -12,6 +13,7 @@ from isornn.nn.wrappers import missing_weight
 _UNIT_INPUT = Input()
 
 
+@usual_modes()
 def spec_of(
     module: nn.Module,
     layer: int | None = None,

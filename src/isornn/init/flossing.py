@@ -15,7 +15,7 @@ from isornn.cells import SpecError
 from isornn.cells.arguments import check_function, check_generator, whole_number
 from isornn.init.received import Received, in_forward_order, inputs_of, received_by
 from isornn.init.writing import Module, all_or_nothing
-from isornn.modes import unhindered
+from isornn.modes import unhindered, usual_modes
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer
 from isornn.nn.layer_step import LayerStep, weights_of
 from isornn.nn.layout import GateTensors
@@ -116,6 +116,8 @@ def _share(progress: Callable[[float], object], done: int, layers: int, of_this:
     progress((done + of_this) / layers)
 
 
+@usual_modes()
+@torch.no_grad()
 def _floss(
     received: Received,
     updates: int,

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from isornn.init.naming import draw_named
 from isornn.init.writing import Module
+from isornn.modes import usual_modes
 from isornn.nn import draws
 from isornn.nn.gate_tensors import recurrent_layers
 
 
+@usual_modes()
 def stacked_orthogonal_(module: Module, *, generator: torch.Generator | None = None) -> Module:
     """One orthogonal matrix for the stack of all gates' recurrent matrices, one for their input matrices; biases 0.
 

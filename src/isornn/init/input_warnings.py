@@ -19,7 +19,7 @@ from isornn.capture.use import reads_batch
 from isornn.init.feature_sizes import wrong_with_data
 from isornn.init.layer_input import LayerInput
 from isornn.init.received import received_by
-from isornn.modes import unhindered
+from isornn.modes import unhindered, usual_modes
 from isornn.nn.layer_step import LayerStep
 from isornn.nn.sequences import within
 from isornn.nn.upwards import own_time
@@ -68,6 +68,7 @@ def warn_of_shared(found: RecurrentModule, others: Sequence[RecurrentModule]) ->
             warn(f"{found.name}: it shares parameters with {other.name}, and sets them for its own input")
 
 
+@usual_modes()
 def warn_of_unnormalised(where: str, received: LayerInput, captured: CapturedInputs, batch: Any) -> None:
     x = captured.sequences.values
     if reads_batch(x, batch) is True:
@@ -112,6 +113,7 @@ def _unlike(one: float, other: float) -> bool:
     return max(one, other) > _OTHER_INPUT * min(one, other)
 
 
+@usual_modes()
 def _size_and_steps(found: RecurrentModule, calls: Sequence[Call]) -> tuple[float, int] | None:
     """Of all inputs the root mean square, and the steps of the longest sequence; ``None`` where that is not known."""
     try:
@@ -125,6 +127,7 @@ def _size_and_steps(found: RecurrentModule, calls: Sequence[Call]) -> tuple[floa
     return size, int(inputs.lengths.max())
 
 
+@usual_modes()
 def warn_of_own_forward(found: RecurrentModule, calls: Sequence[Call]) -> None:
     """Where its forward makes something else of its input than its weights."""
     if has_own_forward(found.module) and not _follows_its_class(found, longest_sequence(found, calls)):

@@ -7,6 +7,7 @@ import torch
 from isornn.cells import Spec
 from isornn.cells.starts import start
 from isornn.init.writing import Module, check_settable, set_layers
+from isornn.modes import usual_modes
 from isornn.nn import draws
 from isornn.nn.gate_tensors import RecurrentLayer
 
@@ -24,6 +25,7 @@ def draw_named(name: str, module: Module, generator: torch.Generator | None, len
     )
 
 
+@usual_modes()
 @torch.no_grad()
 def redraw_named(name: str, layer: RecurrentLayer, generator: torch.Generator | None) -> None:
     """One layer as `draw_named` draws all of a module."""

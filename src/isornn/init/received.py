@@ -13,7 +13,7 @@ from isornn.capture.modules import RecurrentModule, recurrent_modules
 from isornn.capture.parts import CaptureError
 from isornn.capture.run import capture
 from isornn.capture.sequences import CapturedInputs, all_inputs
-from isornn.modes import unhindered
+from isornn.modes import unhindered, usual_modes
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer
 from isornn.nn.layer_step import LayerStep
 from isornn.nn.ownership import owned_by
@@ -56,6 +56,7 @@ def calls_of(model: nn.Module, found: RecurrentModule, batch: Any) -> list[Call]
     return calls
 
 
+@usual_modes()
 def joined(found: RecurrentModule, calls: Sequence[Call]) -> CapturedInputs:
     """What several calls ran over; raises as `inputs_of`."""
     try:

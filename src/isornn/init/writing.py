@@ -12,6 +12,7 @@ from torch import nn
 
 from isornn.cells import Gate, Spec, SpecError
 from isornn.cells.arguments import check_generator
+from isornn.modes import usual_modes
 from isornn.nn import draws
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, recurrent_layers, unreadable_modules
 from isornn.nn.layout import GateTensors
@@ -24,6 +25,7 @@ _WIDEST = 10.0  # standard deviations beyond which no draw comes, even where sin
 _LARGEST_LAW = 1000.0  # above ln r of every law of time scales
 
 
+@usual_modes()
 def set_layers(
     module: Module,
     spec_of_layer: Callable[[RecurrentLayer], Spec],

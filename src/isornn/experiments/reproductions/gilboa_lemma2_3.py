@@ -15,7 +15,7 @@ from isornn.figures import Curve, Panel
 from isornn.theory import TheoryMissing, correlation_map
 
 _CELLS = ("peephole", "gru_cho")
-_GRID = torch.linspace(0, 1, 41, dtype=torch.float64)
+_GRID = torch.linspace(0, 1, 41, dtype=torch.float64, device="cpu")
 _FLAT = -1e-8
 _DRAWN = 12  # maps of each cell
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(80)

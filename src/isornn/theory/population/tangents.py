@@ -13,6 +13,7 @@ sum_l K(l) chi^-l = 1. Carrying cohorts apart keeps source terms from drowning i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -37,7 +38,7 @@ BURN = 64
 WINDOW = 16
 _COUNT = 384
 _LEAST = 1e-9
-_STEP = -torch.tensor(_LEAST, dtype=torch.float64).log() / (_COUNT - 1)
+_STEP = -math.log(_LEAST) / (_COUNT - 1)
 
 
 def grid() -> Tensor:
