@@ -29,6 +29,7 @@ from isornn.cells import (
 )
 from isornn.cells.bias_laws import WITH_ENDS, BiasLaw
 from isornn.cells.ind_rnn import IndRNN
+from isornn.cells.min_rnn import MinGRU
 from isornn.cells.roles import roles_of
 from isornn.cells.sru import SRU
 from isornn.cells.starts import preset
@@ -460,3 +461,13 @@ def test_time_scales_of_any_size_have_answers() -> None:
     assert float(wide.quantile(torch.tensor(0.75, dtype=torch.float64))) == pytest.approx(150 * math.log(10))
     record = answered(Spec(Minimal(), {"u": Gate(bias_law=wide)}, biases="fixed"))
     assert record["undefined"]["fixed_point.mean"] == FROZEN_UNITS
+
+
+@pytest.mark.parametrize("bias", [-12.0, -16.0, -18.0])
+def test_a_width_that_is_rounding_of_a_nearly_closed_gate_gives_no_correlation(bias: float) -> None:
+    gates = {"z": Gate(input_var=1.0, bias_mean=bias, bias_var=0.1), "n": Gate(input_var=1.0, bias_mean=bias)}
+    found = analyze(Spec(MinGRU(), gates, Input(1.0, 0.5)), length=2).fixed_point.correlation
+    if bias == -12.0:  # z is small, so log-normal: the noise is E[z_a z_b] E[n_a n_b] / 2 E[z]
+        assert found.number() == pytest.approx(0.5 * math.exp(0.6 - 1.1), rel=0.01)
+    else:
+        assert found.reason() == NO_SPREAD

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from isornn.cells import CELLS, LSTM, BiasLaw, Gate, Input, Spec, Vanilla
+from isornn.cells import CELLS, LSTM, TRNN, BiasLaw, Gate, Input, Spec, Vanilla
 from isornn.cells.random_specs import random_spec
 from isornn.formatting import with_error_of
 from isornn.init import spec_of
 from isornn.theory.analysis import analyze
+from isornn.theory.carry import carry_of
 from isornn.theory.depth.analysis import analyze_stack
 from isornn.theory.quantity import Quantity
+from isornn.theory.spectra import spectrum
 
 GRADES = torch.tensor([1.0, 3.0, 5.0], dtype=torch.float64)
 
@@ -90,3 +94,34 @@ def test_what_requires_grad_is_shown_and_written_without_a_warning(shape: tuple[
             assert answer.to_json()["chi"] == answer.chi.number()
     finally:
         torch.set_warn_always(always)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("biases", ["redrawn", "fixed"])
+def test_numbers_that_require_grad_are_read_without_a_warning(biases: Literal["redrawn", "fixed"]) -> None:
+    numbers = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (0.7, 0.4)]
+    size, part = numbers
+    forget = Gate(input_var=size, bias_mean=size, bias_var=part)
+    spec = Spec(TRNN(), {"f": forget, "z": Gate(input_var=size)}, Input(size, part, mean=part), biases)
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        carry, density = carry_of(spec), spectrum(spec)
+    finally:
+        torch.set_warn_always(always)
+    plain = {"f": Gate(input_var=0.7, bias_mean=0.7, bias_var=0.4), "z": Gate(input_var=0.7)}
+    same = Spec(TRNN(), plain, Input(0.7, 0.4, mean=0.4), biases)
+    assert carry.mean == pytest.approx(carry_of(same).mean, rel=1e-12)
+    assert density.mean == pytest.approx(spectrum(same).mean, rel=1e-12)
+
+
+def test_an_input_mean_of_redrawn_networks_has_a_gradient() -> None:
+    mean = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    spec = Spec(Vanilla(), {"h": Gate(weight_var=1.5, input_var=1.0)}, Input(1.0, 0.3, mean=mean))
+
+    def correlation(shift: float) -> Tensor:
+        return analyze(spec.replace("input.mean", mean + shift)).fixed_point.correlation.value
+
+    (slope,) = torch.autograd.grad(correlation(0.0), mean)
+    rise = float((correlation(1e-4) - correlation(-1e-4)).detach())
+    assert float(slope) == pytest.approx(rise / 2e-4, rel=1e-4)

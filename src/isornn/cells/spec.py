@@ -263,6 +263,23 @@ class Spec:
         return Spec.from_json(data, allow=allow)
 
 
+def detached(spec: Spec) -> Spec:
+    """The same spec with numbers that carry no gradient, for answers that have none.
+
+    >>> from isornn.cells import Vanilla
+    >>> number = torch.tensor(1.0, requires_grad=True)
+    >>> detached(Spec(Vanilla(), {"h": Gate(weight_var=number)})).gates["h"].weight_var
+    tensor(1.)
+    """
+    gates = {name: replace(gate, **_detached_fields(gate)) for name, gate in spec.gates.items()}
+    return replace(spec, gates=gates, input=replace(spec.input, **_detached_fields(spec.input)))
+
+
+def _detached_fields(record: Gate | Input) -> dict[str, Any]:
+    values = {f.name: getattr(record, f.name) for f in fields(record)}
+    return {name: value.detach() for name, value in values.items() if isinstance(value, Tensor)}
+
+
 def check_spec(spec: object) -> None:
     """Refuse what is no `Spec`, and name the way to one.
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.cells.polynomial import Polynomial
+from isornn.cells.spec import detached
 from isornn.cells.structure import NotPolynomial, structure_of
 from isornn.theory.inputs import AUTOCORRELATED, centred, reads_memory
 from isornn.theory.quadrature.bias_nodes import bias_nodes
@@ -79,7 +80,7 @@ def carry_of(spec: Spec, second_moment: float = 0.0) -> Carry:
         NotPolynomial: no state enters its own update affinely with one-gate factors, or its gates read an input that is
             correlated over time, so that what a unit keeps is no product of independent factors.
     """
-    spec = centred(spec)
+    spec = centred(detached(spec))
     state, polynomial = _slow(spec)
     if reads_memory(spec, polynomial.gates):
         raise NotPolynomial(AUTOCORRELATED)

@@ -43,7 +43,9 @@ def centred(spec: Spec) -> Spec:
     if spec.biases == "redrawn":
         share = constant_share(spec).reshape(spec.batch_shape)
         correlation = share + (1 - share) * given.correlation
-        return replace(spec, input=Input(given.second_moment, correlation if spec.batch_shape else float(correlation)))
+        # a number to show, where it is one that nobody differentiates by
+        whole = correlation if spec.batch_shape or correlation.requires_grad else float(correlation)
+        return replace(spec, input=Input(given.second_moment, whole))
     gates = {
         name: replace(gate, bias_var=gate.bias_var + (gate.input_var + gate.previous_input_var) * square)
         for name, gate in spec.gates.items()

@@ -13,6 +13,8 @@ from isornn.theory.quadrature.roots import Function, bracketed_root, newton_step
 
 SCAN = 24
 ROUNDING = 1e-12
+_EPSILON = torch.finfo(torch.float64).eps
+_KNOWN_TO = 100  # a width so many times its rounding is known to 1 %
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,11 @@ def room_for_correlation(theory: AffineTheory, settled: Settled) -> tuple[Tensor
     """``mu^2`` and ``Q - mu^2`` over all units; a width that is rounding only counts as 0."""
     mean, second = theory.over_units(settled.state.mean), theory.over_units(settled.state.second)
     width = second - mean**2
-    return mean**2, torch.where(width > 1e-13 * second, width, 0.0)
+    # a moment is what a step adds over what it loses, so that rounding of a factor near 1 grows by 1 / lost
+    kept = theory.expect(theory.A * theory.A, settled.laws, settled.state).detach()
+    lost = (1 - theory.over_units(kept)).clamp(min=_EPSILON)
+    rounding = (_KNOWN_TO * _EPSILON / lost).clamp(min=1e-13)
+    return mean**2, torch.where(width > rounding * second, width, 0.0)
 
 
 class _PairMap:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isornn.cells import Spec
 from isornn.cells.arguments import seeded, whole_number
-from isornn.cells.spec import check_spec
+from isornn.cells.spec import check_spec, detached
 from isornn.modes import usual_modes
 from isornn.theory.analysis import analyze
 from isornn.theory.assumptions import unmet_assumption
@@ -87,6 +87,7 @@ def spectrum(spec: Spec, *, steps: int = 1, generator: torch.Generator | None = 
     unmet = unmet_assumption(spec)
     if unmet is not None:
         raise TheoryMissing(unmet)
+    spec = detached(spec)
     known = analyze(spec, length=1)
     if not bool(known.fixed_point.converged):
         raise TheoryMissing(known.fixed_point.second_moment.reason() or NOT_CONVERGED)
