@@ -262,3 +262,16 @@ def test_an_exported_layer_has_a_matrix_within_the_margin() -> None:
         layer.parametrizations.weight.original0.mul_(3.0)
     exported = torch.export.export(layer, (torch.eye(N),)).module()
     torch.testing.assert_close(exported(torch.eye(N)), layer(torch.eye(N)))
+
+
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.:FutureWarning")  # torch's own use of it
+@pytest.mark.parametrize("autocast", [False, True])
+def test_an_exported_layer_is_saved_and_decomposed(autocast: bool) -> None:
+    layer, x, file = SpectralRNN(3, N).eval(), torch.randn(5, 2, 3, generator=generator()), io.BytesIO()
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        program = torch.export.export(layer, (x,))
+    program.run_decompositions()
+    torch.export.save(program, file)
+    file.seek(0)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        torch.testing.assert_close(torch.export.load(file).module()(x), layer(x))

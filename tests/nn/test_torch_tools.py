@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ import torch
 from torch import Tensor
 
 from isornn import nn
-from isornn.cells import Vanilla
+from isornn.cells import Cell, Minimal, Vanilla
+from isornn.cells.linear import RGLRU
+from isornn.cells.mut1 import MUT1
 from small_layers import B, D, Made, N, every_kind, flat, made, sequence, started
 
 
@@ -91,6 +94,31 @@ def test_an_exported_layer_without_a_kernel_under_autocast(layer: nn.RNN) -> Non
     with torch.autocast("cpu", torch.bfloat16):
         found = program(x)[0]
     torch.testing.assert_close(found, layer(x)[0], rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("exported", [False, True])
+@pytest.mark.parametrize("cell", [Minimal(), RGLRU(), MUT1()], ids=lambda cell: cell.name)
+def test_programs_run_in_the_other_mode_of_autocast(cell: Cell, exported: bool) -> None:
+    layer, x = nn.RNN(cell, D, 6, 2).eval(), sequence(5, B, D, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16, enabled=exported), torch.no_grad():
+        program = torch.export.export(layer, (x,)).module()
+    with torch.autocast("cpu", torch.bfloat16, enabled=not exported), torch.no_grad():
+        found = program(x)[0]
+    torch.testing.assert_close(found.float(), layer(x)[0], rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.MinimalRNN])
+def test_a_program_whose_layer_is_given_what_autocast_computed(kind: Callable[[int, int], nn.RNN]) -> None:
+    model, x = torch.nn.Sequential(torch.nn.Linear(D, D), kind(D, 6)), sequence(5, B, D, dtype=torch.float32)
+    program = torch.export.export(model, (x,)).module()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = program(x)[0]
+    found.sum().backward()
+    expected = model(x)[0]
+    expected.sum().backward()
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.05)
+    for parameter, own in zip(program.parameters(), model.parameters(), strict=True):
+        assert (parameter.grad - own.grad).norm() < 0.05 * own.grad.norm()
 
 
 @every_kind

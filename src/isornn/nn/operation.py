@@ -54,7 +54,8 @@ def _forward(
     """Results, and if ``keep`` what the kernel's backward pass needs; a cell without kernel runs step by step."""
     kind, layout = _cell(cell)
     kernel = kernel_for(kind, projection)
-    with without_autocast(inputs.device.type):  # what comes is in the precision to compute in
+    with without_autocast(inputs.device.type):  # weights are in the precision to compute in
+        inputs, pointwise, initial = _as_weights(matrix, inputs, pointwise, initial)
         if kernel is None:
             named = dict(zip(kind.parameters, units, strict=True))
             weights = Weights(matrix, bias, recurrent, offset, projection, named)
@@ -117,6 +118,7 @@ def _backward(
     for place, grad in zip(given, grads, strict=True):
         by_result[place] = grad
     with without_autocast(inputs.device.type):
+        inputs, pointwise, initial = _as_weights(matrix, inputs, pointwise, initial)
         fixed = RecurrenceArgs(_whole(recurrent), offset, _whole(pointwise), _each_whole(units), _each_whole(initial))
         found = kernel.backward(fixed, results, kept, by_result)
         first = (found.drive @ matrix) if wants_inputs else inputs.new_empty(0)
@@ -169,6 +171,19 @@ def _(
     first = torch.empty_like(inputs) if wants_inputs else inputs.new_empty(0)
     rest = [tensor for tensor in (bias, recurrent, offset, pointwise) if tensor is not None]
     return [first, *(torch.empty_like(tensor) for tensor in (matrix, *rest, *units, *initial))]
+
+
+def _as_weights(
+    matrix: Tensor, inputs: Tensor, pointwise: Tensor | None, initial: list[Tensor]
+) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+    """What a layer reads in the precision of its weights.
+
+    It comes in another one where an exported program is run with autocast and was made without, or the reverse.
+    """
+    dtype = matrix.dtype
+    if all(value is None or value.dtype == dtype for value in (inputs, pointwise, *initial)):
+        return inputs, pointwise, initial
+    return inputs.to(dtype), None if pointwise is None else pointwise.to(dtype), [value.to(dtype) for value in initial]
 
 
 def _whole(tensor: Tensor | None) -> Tensor | None:

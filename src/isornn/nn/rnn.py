@@ -365,7 +365,8 @@ class RNN(nn.Module):
         if not self._maps_features(layer):
             return x
         weight, bias = getattr(self, "weight_phi" + place), self._tensor("bias_phi", place)
-        mapped = nn.functional.linear(x, weight, bias)
+        # In x's precision, which autocast has set: an exported program may be run without it.
+        mapped = nn.functional.linear(x, _cast(weight, x.dtype), _cast(bias, x.dtype))
         return torch.tanh(mapped) if self.features == "tanh" else mapped
 
     def _with_previous(self, x: Tensor, previous: Tensor | None) -> Tensor:
@@ -476,6 +477,8 @@ def suffix(layer: int, direction: int) -> str:
 
 def _cast(tensor: Any, precision: torch.dtype | None) -> Any:
     """``tensor`` in the precision that autocast asks for, of all but float64 as in torch's operations."""
-    if precision is None or tensor is None or not tensor.is_floating_point() or tensor.dtype == torch.float64:
+    if precision is None or tensor is None or not tensor.is_floating_point():
+        return tensor
+    if tensor.dtype in (torch.float64, precision):  # an exported program would record a cast to what it is already
         return tensor
     return tensor.to(precision)

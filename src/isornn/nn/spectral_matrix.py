@@ -156,7 +156,6 @@ def retract_(bases: Iterable[Tensor]) -> None:
         basis.copy_(retracted(_wide(basis)))
 
 
-@torch.no_grad()
 def are_orthogonal(bases: tuple[Tensor, ...]) -> bool:
     """Whether ``||M^T M - I||_F <= 1e-5 sqrt(N)`` for all; ``False`` where there are no values to look at.
 
@@ -166,6 +165,10 @@ def are_orthogonal(bases: tuple[Tensor, ...]) -> bool:
     """
     if torch.compiler.is_compiling() or not _has_values(bases[0]):
         return False
+    return _pass_probes([basis.detach() for basis in bases])
+
+
+def _pass_probes(bases: list[Tensor]) -> bool:
     units, device = bases[0].shape[-1], bases[0].device
     # numpy's, as torch draws nothing within vmap.
     normal = np.random.default_rng(0).standard_normal((_PROBES, units, 1), dtype=np.float32)
