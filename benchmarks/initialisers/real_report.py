@@ -49,8 +49,8 @@ def report(results: Sequence[Result], held_out: Sequence[str]) -> None:
     console.print(f"{platform.machine()}, torch {torch.__version__}, one thread; {len(cells)} sets and modules known")
     console.print(_table(cells))
     for title, out in (("the protocol's sets", False), ("sets held out", True)):
-        console.print(title)
-        for line in _claims({cell: found for cell, found in cells.items() if (cell[0] in held_out) == out}):
+        chosen = {cell: found for cell, found in cells.items() if (cell[0] in held_out) == out}
+        for line in [title, *_claims(chosen)] if chosen else []:
             console.print(line)
 
 

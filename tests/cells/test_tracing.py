@@ -412,3 +412,17 @@ def test_a_derivative_of_ones_own_where_torch_has_none_is_not_lost() -> None:
 def test_methods_for_single_numbers_are_refused(function: Callable[[Any], Any], said: str) -> None:
     with pytest.raises(CellError, match=rf"own.update: .*{said}; it is given tensors of all units of all sequences"):
         RNN(cell_of(lambda s, u: {"h": function(u.n) + 0.1 * s.h}), 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("update", "said"),
+    [
+        (lambda s, u: {"h": u.n.tanh() * s.h + "x"}, "unsupported operand"),
+        (lambda s, u: {"h": u.n.tanh(3) + s.h}, "takes no arguments"),
+        (lambda s, u: {"h": u.n.tanh(3) if bool((s.h < 9).all()) else s.h}, "takes no arguments"),
+    ],
+    ids=["a string", "an argument too many", "the same, untraced"],
+)
+def test_methods_that_fail_by_a_type_error_are_named(update: Callable[[Any, Any], Any], said: str) -> None:
+    with pytest.raises(CellError, match=rf"^own(\.update)?: .*{said}"):
+        RNN(cell_of(update), 2, 3)

@@ -20,7 +20,7 @@ def checked(graph: CellGraph) -> CellGraph:
 
     Raises:
         CellError: an operation over several units or sequences in a cell that is declared pointwise; a method that is
-            for single numbers, as by `math.tanh`.
+            for single numbers, as by `math.tanh`, or that fails by a TypeError.
     """
     with torch.random.fork_rng(devices=[]):  # of methods that draw random numbers
         _check_takes_tensors(graph)
@@ -42,17 +42,20 @@ def needs_two_axes(graph: CellGraph) -> str | None:
 
 
 def _check_takes_tensors(graph: CellGraph) -> None:
-    """Refuse what could not be traced and fails as it does because each argument is a tensor of several numbers."""
+    """Refuse what could not be traced and does not take tensors of several numbers."""
     drawn = _drawn(graph, _UNITS + 1)
     for method in graph.untraced:
         try:
             _called(graph.cell, method, drawn)
         except Exception as error:
+            failed = f"{graph.cell.name}.{method}: {str(error).partition(chr(10))[0]}"
             if any(reason in str(error) for reason in _OF_SINGLE_NUMBERS):
                 raise CellError(
-                    f"{graph.cell.name}.{method}: {str(error).partition(chr(10))[0]}; it is given tensors of all units "
-                    "of all sequences, for which there are torch.tanh, torch.where and the like"
+                    f"{failed}; it is given tensors of all units of all sequences, for which there are torch.tanh, "
+                    "torch.where and the like"
                 ) from None
+            if isinstance(error, TypeError):  # another call would do no better
+                raise CellError(failed) from error
 
 
 # What torch says, of math.tanh, float and int; and of if, and, or, max.
@@ -217,7 +220,7 @@ def _evaluate(
 ) -> Any:
     try:
         return function(*args, **kwargs)
-    except (RuntimeError, IndexError) as error:
+    except (RuntimeError, IndexError, TypeError) as error:
         raise CellError(f"{cell}: {name} of values (batch, units) failed: {str(error).partition(chr(10))[0]}") from None
 
 

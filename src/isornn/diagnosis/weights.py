@@ -12,6 +12,7 @@ from isornn.diagnosis.drawn import ENOUGH, EXACT, can_be_drawn
 from isornn.diagnosis.facts import DefaultDraw, GateWeights, WeightFacts
 from isornn.diagnosis.kolmogorov_smirnov import kolmogorov_smirnov, ks_distance
 from isornn.diagnosis.records import LayerDiagnosis
+from isornn.modes import usual_modes
 from isornn.nn.gate_tensors import RecurrentLayer
 from isornn.nn.layout import GateTensors
 from isornn.nn.measured_law import fan_in_variance
@@ -25,6 +26,7 @@ _FEW_GATES = 2
 _ERRORS, _ALIKE = 3, 0.1
 
 
+@usual_modes()
 @torch.no_grad()
 def weight_facts(layer: RecurrentLayer) -> WeightFacts:
     """Of one layer and direction."""

@@ -15,6 +15,7 @@ from isornn.lookback.record import GROWING, NOTHING, NOTHING_READ, TOO_FEW, Memo
 from isornn.lookback.rows import DataError, Rows, grid, rows_of
 from isornn.lookback.scoring import Candidates, Scored, shortest
 from isornn.lookback.sparse import LEVEL, sparse, threshold
+from isornn.modes import usual_modes
 
 _POSSIBLE = 1.5  # standard errors above 0 of a score that may not be chance
 _TOO_LITTLE = 0.5  # share of the target: with so few sequences that a sample far back needs more to be found, a score
@@ -23,6 +24,7 @@ _TOO_LITTLE = 0.5  # share of the target: with so few sequences that a sample fa
 Progress = Callable[[float], None]
 
 
+@usual_modes()
 def memory(
     batch: Any,
     target: Any,

@@ -165,16 +165,14 @@ def are_orthogonal(bases: tuple[Tensor, ...]) -> bool:
     """
     if torch.compiler.is_compiling() or not _has_values(bases[0]):
         return False
-    return _pass_probes([basis.detach() for basis in bases])
-
-
-def _pass_probes(bases: list[Tensor]) -> bool:
+    # Not under no_grad, which an exported program would record as a program within it.
+    values = [basis.detach() for basis in bases]
     units, device = bases[0].shape[-1], bases[0].device
     # numpy's, as torch draws nothing within vmap.
     normal = np.random.default_rng(0).standard_normal((_PROBES, units, 1), dtype=np.float32)
     probes = torch.from_numpy(normal).to(device)
     # One at a time: a product with a few columns takes longer than as many with one.
-    errors = [basis.mT @ (basis @ x) - x for basis in bases for x in probes.to(bases[0].dtype)]
+    errors = [basis.mT @ (basis @ x) - x for basis in values for x in probes.to(values[0].dtype)]
     worst = torch.stack(errors).square().sum((-2, -1)).unflatten(0, (-1, _PROBES)).sum(1).max()
     return bool(worst <= _PROBES * units * _TOLERANCE**2)
 

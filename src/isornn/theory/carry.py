@@ -12,6 +12,7 @@ from isornn.cells import Spec
 from isornn.cells.polynomial import Polynomial
 from isornn.cells.spec import detached
 from isornn.cells.structure import NotPolynomial, structure_of
+from isornn.modes import usual_modes
 from isornn.theory.inputs import AUTOCORRELATED, centred, reads_memory
 from isornn.theory.quadrature.bias_nodes import bias_nodes
 from isornn.theory.quadrature.gate_law import GateLaw
@@ -55,12 +56,12 @@ class Carry:
 
         An accumulating unit, rate 1, has the same share of all steps, 1/length.
         """
-        return float(self._shares(torch.tensor([lag], dtype=torch.float64), length)[:, 0] @ self.weight)
+        return float(self._shares(self.rates.new_tensor([lag]), length)[:, 0] @ self.weight)
 
     def memory(self, length: int) -> Tensor:
         """``sum_b weight_b phi_b(k) phi_b(l)`` for lags k and l below ``length``, with ``phi_b(k)^2`` the share that
         lag k has in unit b: the kernel of a linear readout, trace 1."""
-        roots = self._shares(torch.arange(length, dtype=torch.float64), length).sqrt()
+        roots = self._shares(torch.arange(length, dtype=torch.float64, device=self.rates.device), length).sqrt()
         return roots.T @ (roots * self.weight[:, None])
 
     def _log_rates(self) -> Tensor:
@@ -72,6 +73,7 @@ class Carry:
         return log_rates.expm1() / (log_rates * length).expm1() * (log_rates * lags).exp()
 
 
+@usual_modes()
 def carry_of(spec: Spec, second_moment: float = 0.0) -> Carry:
     """The carry of the first state whose own part depends on a gate, or of the first with any where none does; its
     gates' weights are fed by a state of the given second moment.
