@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from inits import BASELINES, STACKS, STEPPERS, D, N, assert_recovered, seeded, tensors_of
 from isornn.cells import (
@@ -261,6 +262,44 @@ def test_parametrised_weights_are_refused_for_writing_and_read_for_specs() -> No
     with pytest.raises(ModuleError, match="RNN l0: .* gate h .*lost"):
         standard_(module)
     assert spec_of(module).gates["h"].ensemble == "orthogonal"
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        nn.utils.weight_norm,
+        nn.utils.spectral_norm,
+        partial(prune.l1_unstructured, amount=0.5),
+    ],
+    ids=["weight norm", "spectral norm", "pruned"],
+)
+@pytest.mark.parametrize("kind", [nn.LSTM, partial(RNN, LSTM())])
+def test_weights_that_hooks_compute_are_those_of_the_next_call(
+    kind: Callable[..., nn.Module], wrap: Callable[..., Any], training: bool
+) -> None:
+    wrapped: Any = kind(3, 5).train(training)
+    wrap(wrapped, "weight_hh_l0")
+    raw = ("_g", "_orig")
+    state = {name: value * (3 if name.endswith(raw) else 1) for name, value in wrapped.state_dict().items()}
+    wrapped.load_state_dict(state)
+    stale = wrapped.weight_hh_l0
+    found = spec_of(wrapped).gates["f"].weight_var
+    assert wrapped.weight_hh_l0 is stale
+    assert all(torch.equal(value, state[name]) for name, value in wrapped.state_dict().items())
+    wrapped(torch.ones(4, 2, 3))
+    f = wrapped.weight_hh_l0.detach()[5:10]
+    assert found == pytest.approx(5 * float(f.square().mean()), rel=1e-6)
+
+
+def test_layers_go_by_the_names_within_wrappers() -> None:
+    compiled: Any = torch.compile(nn.LSTM(3, 4, num_layers=2), backend="eager")
+    model = nn.Sequential(nn.Linear(3, 3), compiled)
+    around: Any = torch.compile(nn.DataParallel(model), backend="eager")
+    for wrapped in (model, nn.DataParallel(model), around):
+        with pytest.raises(ModuleError, match=r"the module has 1 \(LSTM\) l0, 1 \(LSTM\) l1"):
+            spec_of(wrapped)
 
 
 def test_refusals_name_what_is_wrong() -> None:

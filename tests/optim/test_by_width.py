@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from isornn.init import critical_
-from isornn.nn import TRNN
+from isornn.nn import TRNN, parametrize_spectral_
 from isornn.optim import rates_by_width
 
 
@@ -46,6 +48,25 @@ def test_the_first_input_matrix_keeps_its_rate() -> None:
     assert rates(model, rates_by_width(model, TRNN(3, 10), 0.1)) == dict.fromkeys(dict(model.named_parameters()), 0.1)
     other = nn.ConvTranspose1d(30, 7, 2)
     assert rates(other, rates_by_width(other, nn.ConvTranspose1d(10, 7, 2), 0.3))["weight"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM])
+def test_singular_values_keep_their_rate_and_bases_do_not(kind: Callable[[int, int], nn.Module]) -> None:
+    """Of one block and of a stack of them, where the values are a matrix that multiplies nothing."""
+    model, base = (parametrize_spectral_(kind(3, units), "weight_hh_l0") for units in (40, 10))
+    found = rates(model, rates_by_width(model, base, 0.1))
+    of_factors = [found[f"parametrizations.weight_hh_l0.original{place}"] for place in range(3)]
+    assert of_factors == [0.025, 0.1, 0.025]
+
+
+@pytest.mark.parametrize(
+    "wrap", [nn.DataParallel, partial(torch.compile, backend="eager")], ids=["parallel", "compiled"]
+)
+def test_wrapped_models_are_compared_with_plain_ones(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    model, base = Tagger(64), Tagger(16)
+    expected = rates(model, rates_by_width(model, base, 0.01))
+    assert rates(model, rates_by_width(wrap(model), base, 0.01)) == expected
+    assert rates(model, rates_by_width(model, wrap(base), 0.01)) == expected
 
 
 def test_a_model_of_the_same_width_has_one_rate_and_frozen_parameters_none() -> None:
@@ -85,6 +106,7 @@ def test_what_an_update_changes_grows_with_the_width_unless_rates_fall(
         (nn.LSTM(2, 4, num_layers=2), 0.0, "rate: 0.0 is not allowed"),
         (nn.LSTM(2, 4, num_layers=2), float("nan"), "rate: nan is not allowed"),
         (nn.LSTM(2, 4, num_layers=2), float("inf"), "rate: inf is not allowed"),
+        (nn.LSTM(2, 4, num_layers=2), "0.1", "rate: '0.1' is not allowed"),
     ],
 )
 def test_refusals(base: nn.Module, rate: float, said: str) -> None:

@@ -329,6 +329,20 @@ def test_parameters_without_gradient_stay() -> None:
     assert all(map(torch.equal, before, model.parameters()))
 
 
+@pytest.mark.parametrize(
+    ("rest", "why"),
+    [
+        (torch.optim.LBFGS, "LBFGS is not allowed, as its step needs a closure"),
+        (lambda groups: torch.optim.Adam([p for g in groups for p in g["params"]]), "Adam of other groups"),
+        (lambda groups: None, "NoneType, which is not allowed; it must give an optimiser"),
+    ],
+    ids=["closure", "other groups", "none"],
+)
+def test_the_rest_is_refused_where_it_could_not_step_with_the_others(rest: Callable[..., Any], why: str) -> None:
+    with pytest.raises(ValueError, match=f"^rest: .*{why}"):
+        GeodesicSGD(spectral.groups(model_of()), 0.1, rest=rest)
+
+
 def test_plain_parameters_are_the_rest() -> None:
     weight = nn.Parameter(torch.ones(2))
     weight.grad = torch.ones(2)

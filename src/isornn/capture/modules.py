@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from isornn.nn.gate_tensors import RecurrentLayer, kind_of, recurrent_layers
-from isornn.nn.wrappers import unwrapped
+from isornn.nn.wrappers import unwrapped, within
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,7 @@ def recurrent_modules(model: nn.Module) -> list[RecurrentModule]:
     for layer in recurrent_layers(model):
         grouped.setdefault(layer.module, []).append(layer)
     names = {module: name for name, module in model.named_modules()}
-    return [RecurrentModule(_within(names[module]), module, tuple(layers)) for module, layers in grouped.items()]
-
-
-def _within(name: str) -> str:
-    """The name without those that torch.compile adds to it."""
-    return ".".join(part for part in name.split(".") if part != "_orig_mod")
+    return [RecurrentModule(within(names[module]), module, tuple(layers)) for module, layers in grouped.items()]
 
 
 def has_own_forward(module: nn.Module) -> bool:

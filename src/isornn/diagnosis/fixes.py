@@ -21,7 +21,7 @@ from isornn.init.naming import redraw_named
 from isornn.init.writing import check_settable
 from isornn.nn import draws
 from isornn.nn.gate_tensors import RecurrentLayer
-from isornn.nn.ownership import check_writable
+from isornn.nn.ownership import check_alone, check_writable
 from isornn.nn.rnn import suffix
 from isornn.nn.spectral import parametrize_spectral_
 from isornn.theory.critical_points.point import critical
@@ -89,13 +89,14 @@ def redraw_(
 
     Raises:
         ValueError: no such layer.
-        ModuleError: parametrised weights; gates that need biases and have none.
+        ModuleError: parametrised weights; gates that need biases and have none; DistributedDataParallel in several
+            processes.
         SpecError: length.
 
     >>> redraw_(nn.GRU(3, 5), "GRU l0", 100)
     'drawn again by the critical start'
     """
-    found = layer_by_name(model, layer)
+    found = _to_change(model, layer)
     check_writable(found)
     if not found.cell.pointwise:
         redraw_named("orthogonal", found, generator)
@@ -135,7 +136,7 @@ def orthogonal_by_gate_(model: nn.Module, layer: str, *, generator: torch.Genera
     >>> torch.allclose(z @ z.T, torch.eye(4), atol=1e-5)
     True
     """
-    found = layer_by_name(model, layer)
+    found = _to_change(model, layer)
     name = "weight_hh" + ("" if isinstance(found.module, nn.RNNCellBase) else suffix(found.layer, found.direction))
     if parametrize.is_parametrized(found.module, name):
         parametrize.remove_parametrizations(found.module, name)
@@ -170,12 +171,18 @@ def single_bias_(model: nn.Module, layer: str, *, generator: torch.Generator | N
     >>> lstm.bias_hh_l0[4:8].tolist()
     [0.0, 0.0, 0.0, 0.0]
     """
-    found = layer_by_name(model, layer)
+    found = _to_change(model, layer)
     check_writable(found)
     doubled = doubled_gates(weight_facts(found), found.hidden)
     for gate in doubled:
         found.gates[gate].biases[1].zero_()
     return f"the second bias of {', '.join(doubled)} is 0 now"
+
+
+def _to_change(model: nn.Module, name: str) -> RecurrentLayer:
+    found = layer_by_name(model, name)
+    check_alone(model)
+    return found
 
 
 def layer_by_name(model: nn.Module, name: str) -> RecurrentLayer:

@@ -29,6 +29,7 @@ from isornn.init.writing import all_or_nothing, check_settable, warn_of_unreadab
 from isornn.modes import usual_modes
 from isornn.nn import draws
 from isornn.nn.gate_tensors import FeatureMap, ModuleError, RecurrentLayer
+from isornn.nn.ownership import check_alone
 from isornn.theory.critical_points.rule import SEEN_TO_LEARN, WRITTEN
 from isornn.warn import warn
 
@@ -96,6 +97,7 @@ def start_for_batch_(
     """
     check_generator(generator)
     modules = in_forward_order(model, batch)
+    check_alone(model)
     for number, found in enumerate(modules):
         warn_of_shared(found, modules[:number])
     starts, unread = list[LayerStart](), list[CaptureError]()

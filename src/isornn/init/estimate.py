@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from isornn.cells import Input, Spec
 from isornn.modes import usual_modes
-from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, recurrent_layers
+from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, recurrent_layers, weights_of_next_call
 from isornn.nn.measured_law import check_parameters_at_start, measured_gate
 from isornn.nn.wrappers import missing_weight
 
@@ -51,7 +51,8 @@ def spec_of(
     >>> gates["f"].bias_mean, gates["f"].ensemble, round(gates["f"].weight_var, 4)
     (1.0, 'orthogonal', 1.0)
     """
-    chosen = _chosen(recurrent_layers(module), layer, direction)
+    with weights_of_next_call(module):
+        chosen = _chosen(recurrent_layers(module), layer, direction)
     if chosen.projection is not None:
         raise ModuleError(f"{chosen.where}: an LSTM with proj_size is a cell of its own, for which there is no spec")
     if any(parameter.is_meta for parameter in chosen.module.parameters()):

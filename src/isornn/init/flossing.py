@@ -19,6 +19,7 @@ from isornn.modes import unhindered, usual_modes
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer
 from isornn.nn.layer_step import LayerStep, weights_of
 from isornn.nn.layout import GateTensors
+from isornn.nn.ownership import check_alone
 
 # The author's example: 55 steps of one sequence, of which the first 16 do not count, and 75 exponents of 80 units.
 STEPS, SETTLING, SHARE, UPDATES, RATE = 55, 16, 15 / 16, 500, 1e-3
@@ -100,6 +101,7 @@ def gradient_flossing_(
     found: list[Flossed] = []
     with unhindered(), torch.no_grad():
         modules = in_forward_order(module, batch)
+        check_alone(module)
         layers = [layer for one in modules for layer in one.layers]
         with all_or_nothing(layers, generator):
             for one in modules:

@@ -42,7 +42,8 @@ def apply_(module: Module, spec: Spec, *, generator: torch.Generator | None = No
         SpecError: the spec's cell is not the module's; the spec holds a batch of numbers, or one that the module's
             dtype cannot hold (half precision ends at 65504).
         ModuleError: no recurrent layer; a bias asked for where there is none (``bias=False``); a parametrised weight;
-            identity matrices for an LSTM with ``proj_size``.
+            identity matrices for an LSTM with ``proj_size``; DistributedDataParallel in several processes, which would
+            then differ; parameters that are split between processes (FSDP).
 
     >>> from torch import nn
     >>> from isornn.cells import LSTM, Gate

@@ -16,7 +16,7 @@ from isornn.modes import usual_modes
 from isornn.nn import draws
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer, recurrent_layers, unreadable_modules
 from isornn.nn.layout import GateTensors
-from isornn.nn.ownership import check_writable
+from isornn.nn.ownership import check_alone, check_writable
 from isornn.nn.wrappers import unwrapped
 from isornn.warn import warn
 
@@ -36,7 +36,9 @@ def set_layers(
 ) -> Module:
     """Check all layers, then write all."""
     check_generator(generator)
-    plan = [(layer, spec_of_layer(layer)) for layer in recurrent_layers(module)]
+    layers = recurrent_layers(module)
+    check_alone(module)
+    plan = [(layer, spec_of_layer(layer)) for layer in layers]
     for layer, spec in plan:
         check_settable(layer, spec)
     with torch.no_grad():

@@ -13,7 +13,8 @@ from isornn.capture.modules import recurrent_modules
 from isornn.cells.errors import brief
 from isornn.diagnosis.weights import too_few_to_tell, untrained_evidence, weight_facts
 from isornn.init import LayerStart, critical_
-from isornn.nn.gate_tensors import recurrent_layers
+from isornn.nn.gate_tensors import recurrent_layers, weights_of_next_call
+from isornn.nn.wrappers import unwrapped
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ def start_(model: nn.Module, batch: Any, length: float | None, generator: torch.
     if (why := trained(model)) is not None:
         return TrainingStart((), why)
     starts: list[LayerStart] = []
+    model = unwrapped(model)
     critical_(model, length, batch=batch, generator=generator, report=starts.append)
     _copy_from_first_process(model)
     return TrainingStart(tuple(starts))
@@ -76,7 +78,8 @@ def trained(model: nn.Module) -> str | None:
     Raises:
         ModuleError: the model has no recurrent layer.
     """
-    facts = {layer.where: weight_facts(layer) for layer in recurrent_layers(model)}
+    with weights_of_next_call(model):
+        facts = {layer.where: weight_facts(layer) for layer in recurrent_layers(model)}
     unknown = {where: one for where, one in facts.items() if untrained_evidence(one) is None}
     small = [where for where, one in unknown.items() if too_few_to_tell(one)]
     if names := [where for where in unknown if where not in small]:

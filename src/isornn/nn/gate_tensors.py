@@ -7,14 +7,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from isornn.cells import GRU, LSTM, Cell, Vanilla
 from isornn.nn.layout import GateTensors
 from isornn.nn.rnn import RNN, suffix
-from isornn.nn.wrappers import unreadable
+from isornn.nn.wrappers import is_split, unreadable, unwrapped, within
 
+_HOOKS = (BasePruningMethod, SpectralNorm, WeightNorm)
 _MODELS = ("model", "policy", "network", "net", "module")  # where hosts keep what they make when they are fitted
 
 
@@ -85,19 +90,28 @@ class RecurrentLayer:
 def recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
     """Every layer and direction of every recurrent module in ``module``, itself included.
 
+    By the names within DataParallel, DistributedDataParallel and torch.compile.
+
     Raises:
-        ModuleError: there is none; ``module`` is no `torch.nn.Module`, though an attribute of it may be.
+        ModuleError: there is none; ``module`` is no `torch.nn.Module`, though an attribute of it may be; its parameters
+            are split between processes.
 
     >>> [layer.where for layer in recurrent_layers(nn.GRU(3, 5, num_layers=2, bidirectional=True))]
     ['GRU l0', 'GRU l0_reverse', 'GRU l1', 'GRU l1_reverse']
     """
     if not isinstance(module, nn.Module):
         raise ModuleError(f"module: {type(module).__name__} is no torch.nn.Module{_module_within(module)}")
+    if is_split(module):
+        raise ModuleError(
+            f"module: {kind_of(module)} has parameters that are split between processes (FSDP, tensor parallelism), "
+            "which can be neither read nor set; do it before they are split"
+        )
+    module = unwrapped(module)
     with _parametrisations_in_eval_mode(module):
         found = [
             layer
             for name, child in module.named_modules()
-            for layer in _layers_of(child, f"{name} ({kind_of(child)})" if name else kind_of(child))
+            for layer in _layers_of(child, _named_kind(within(name), child))
         ]
     if not found:
         closed = next((f" ({_named(name, child)}: {why})" for name, child, why in unreadable_modules(module)), "")
@@ -123,6 +137,31 @@ def _parametrisations_in_eval_mode(module: nn.Module) -> Iterator[None]:
     finally:
         for part, mode in modes:
             part.training = mode
+
+
+@contextmanager
+@torch.no_grad()
+def weights_of_next_call(module: nn.Module) -> Iterator[None]:
+    """Within the block, weights that hooks of `torch.nn.utils` compute (pruning, weight and spectral norm) are current.
+
+    Else they are of the module's last call, before an optimiser's step or a loaded state dict; before its first call,
+    of the hook's making.
+    """
+    modules = module.modules() if isinstance(module, nn.Module) else ()
+    found = [(one, hook) for one in modules for hook in one._forward_pre_hooks.values() if isinstance(hook, _HOOKS)]
+    names = [(one, hook._tensor_name if isinstance(hook, BasePruningMethod) else hook.name) for one, hook in found]
+    before = [(one, name, getattr(one, name)) for one, name in names]
+    # A call in training mode takes a step of spectral norm's estimates.
+    buffers = [(buffer, buffer.clone()) for one, _ in found for buffer in one.buffers(recurse=False)]
+    try:
+        for one, hook in found:
+            hook(one, ())
+        yield
+    finally:
+        for one, name, weight in reversed(before):
+            setattr(one, name, weight)
+        for buffer, value in buffers:
+            buffer.copy_(value)
 
 
 def unreadable_modules(module: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
@@ -176,6 +215,10 @@ def _module_within(wrapper: object) -> str:
 def kind_of(module: nn.Module) -> str:
     """The class that the user named: a parametrised module's own is one that torch made up."""
     return parametrize.type_before_parametrizations(module).__name__
+
+
+def _named_kind(name: str, module: nn.Module) -> str:
+    return f"{name} ({kind_of(module)})" if name else kind_of(module)
 
 
 def _layers_of(module: nn.Module, where: str) -> Iterator[RecurrentLayer]:

@@ -7,7 +7,24 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer
-from isornn.nn.wrappers import missing_weight
+from isornn.nn.wrappers import missing_weight, processes_of
+
+
+def check_alone(model: nn.Module) -> None:
+    """Refuse a model that DistributedDataParallel trains in several processes.
+
+    It sends the parameters to the other processes when it is made, and later their gradients alone: copies that differ,
+    as by the random state or the batch of each process, would never agree again.
+
+    Raises:
+        ModuleError: says when to set it.
+    """
+    processes = processes_of(model)
+    if processes > 1:
+        raise ModuleError(
+            f"module: DistributedDataParallel in {processes} processes is not allowed, as what is written in one is "
+            "not sent to the others; set the module before it is wrapped"
+        )
 
 
 def check_writable(layer: RecurrentLayer) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from types import FunctionType
 
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrize
 
@@ -27,6 +28,26 @@ def unwrapped(model: nn.Module) -> nn.Module:
             model = model.get_submodule("_orig_mod")
         else:
             return model
+
+
+def within(name: str) -> str:
+    """The name without those that torch.compile adds to it."""
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
+
+
+def processes_of(model: nn.Module) -> int:
+    """How many processes train copies of it, or of a module within, by DistributedDataParallel."""
+    wrapped = [module for module in model.modules() if isinstance(module, DistributedDataParallel)]
+    return max((distributed.get_world_size(module.process_group) for module in wrapped), default=1)
+
+
+def is_split(model: nn.Module) -> bool:
+    """Whether parts of its parameters are in other processes: by FSDP or tensor parallelism."""
+    # Whoever made one has imported these; the import takes seconds.
+    tensors, sharded = (sys.modules.get(f"torch.distributed.{name}") for name in ("tensor", "fsdp"))
+    if sharded is not None and any(isinstance(one, sharded.FullyShardedDataParallel) for one in model.modules()):
+        return True
+    return tensors is not None and any(isinstance(one, tensors.DTensor) for one in model.parameters())
 
 
 def is_compiled(model: nn.Module) -> bool:

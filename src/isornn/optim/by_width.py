@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from numbers import Real
+from typing import Any, cast
 
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from isornn.nn.spectral import factors, is_spectral
+from isornn.nn.wrappers import unwrapped, within
 
 
 def rates_by_width(model: nn.Module, base: nn.Module, rate: float) -> list[dict[str, Any]]:
@@ -35,8 +40,9 @@ def rates_by_width(model: nn.Module, base: nn.Module, rate: float) -> list[dict[
     [(0.01, 5), (0.00125, 3)]
     >>> optimizer = torch.optim.Adam(groups)
     """
-    if not 0 < rate < math.inf:
-        raise ValueError(f"rate: {rate} is not allowed; it must be above 0 and finite")
+    given: object = rate
+    if not (isinstance(given, Real) and 0 < rate < math.inf):
+        raise ValueError(f"rate: {rate!r} is not allowed; it must be above 0 and finite")
     by_rate: dict[float, list[nn.Parameter]] = {}
     for parameter, grown in _growth(model, base):
         by_rate.setdefault(rate / grown, []).append(parameter)
@@ -45,13 +51,12 @@ def rates_by_width(model: nn.Module, base: nn.Module, rate: float) -> list[dict[
 
 def _growth(model: nn.Module, base: nn.Module) -> Iterator[tuple[nn.Parameter, float]]:
     """Each trained parameter, and by how much its number of inputs is that of ``base``'s."""
-    others = dict(base.named_parameters())
+    own, others = _named(model), _named(base)
     summed = _summed(model)
-    names = {name for name, _ in model.named_parameters()}
-    if names != others.keys():
-        differing = sorted(names ^ others.keys())[0]
+    if own.keys() != others.keys():
+        differing = sorted(own.keys() ^ others.keys())[0]
         raise ValueError(f"base: only one of the two models has {differing}; they may differ in their width alone")
-    for name, parameter in model.named_parameters():
+    for name, parameter in own.items():
         shape, narrow = parameter.shape, others[name].shape
         if len(shape) != len(narrow):
             raise ValueError(f"base: {name} has shape {tuple(narrow)} there and {tuple(shape)} in the model")
@@ -59,6 +64,11 @@ def _growth(model: nn.Module, base: nn.Module) -> Iterator[tuple[nn.Parameter, f
             side = summed.get(parameter, 1)
             grown = 1.0 if side is None or len(shape) < 2 else shape[side] / narrow[side]
             yield parameter, grown
+
+
+def _named(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters by their names within DataParallel, DistributedDataParallel and torch.compile."""
+    return {within(name): parameter for name, parameter in unwrapped(model).named_parameters()}
 
 
 def _summed(model: nn.Module) -> dict[Tensor, int | None]:
@@ -69,4 +79,8 @@ def _summed(model: nn.Module) -> dict[Tensor, int | None]:
             sides[module.weight] = None
         elif isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d):
             sides[module.weight] = 0
+        for name in cast(nn.ModuleDict, module.parametrizations) if parametrize.is_parametrized(module) else ():
+            if is_spectral(module, name):
+                _, (_, p, _) = factors(module, name)
+                sides[p] = None  # (K, N) singular values, of K blocks
     return sides

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable
 from numbers import Real
@@ -43,14 +44,15 @@ class GeodesicSGD(Optimizer):
             tried, such as the copy task with 1e-2.
         momentum: of the bases, from 0 to below 1.
         rest: makes the rest's optimiser from its groups, as ``lambda groups: torch.optim.RMSprop(groups, lr=1e-3)``
-            does. The learning rate is then the one that it sets.
+            does. The learning rate is then the one that it sets. One whose step needs a closure, as
+            `torch.optim.LBFGS`, is not possible.
 
     Learning-rate schedulers act on all groups, and ``state_dict`` covers all of the state: a run that is resumed from
     it is the same to the bit.
 
     Raises:
         ValueError: a rate or the momentum; a group's kind or margin; a basis that is not square, not orthogonal (to
-            1e-3) or neither float32 nor float64.
+            1e-3) or neither float32 nor float64; a ``rest`` that is not made from the groups, or needs a closure.
 
     Source: Vorontsov et al. 2017, section 3, eqs. 9 (as in `rotated`) and 11.
 
@@ -81,7 +83,7 @@ class GeodesicSGD(Optimizer):
         others = [group for group in groups if _kind(group) == "rest"]
         if rest is not None and others:
             # The two share the groups themselves, so a scheduler that sets our rates sets the other's.
-            self._rest = rest(others)
+            self._rest = _checked(rest(others), others)
         super().__init__(groups, {"lr": lr, "kind": "rest"})
         self._share()
 
@@ -174,6 +176,19 @@ def _groups(params: Iterable[Tensor] | Iterable[Group]) -> list[Group]:
     if all(isinstance(group, dict) for group in given):
         return given
     return [{"params": given, "kind": "rest"}]
+
+
+def _checked(rest: Any, groups: list[Group]) -> Optimizer:
+    """The rest's optimiser if it steps by itself and has the groups that it was given."""
+    name = type(rest).__name__
+    if not isinstance(rest, Optimizer):
+        raise ValueError(f"rest: it gave {name}, which is not allowed; it must give an optimiser of torch.optim")
+    closure = inspect.signature(rest.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ValueError(f"rest: {name} is not allowed, as its step needs a closure, which evaluates the loss again")
+    if {id(group) for group in rest.param_groups} != {id(group) for group in groups}:
+        raise ValueError(f"rest: it gave {name} of other groups, which is not allowed; give {name}(groups)")
+    return rest
 
 
 def _kind(group: Group) -> str:
