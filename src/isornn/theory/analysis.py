@@ -69,15 +69,23 @@ def analyze(
     length = whole_number("length", length, what="number of steps")
     steps = whole_number("steps", steps, 2, "number of steps")
     generator = seeded(generator)
+    refusal = refusal_of(spec)
+    if refusal is not None:
+        return Analysis.missing(spec, refusal, length)
+    answer = _untied(spec, engine, length, generator)
+    return replace(answer, tied=tied_analysis(spec, steps, generator=generator)) if tied else answer
+
+
+def refusal_of(spec: Spec) -> str | None:
+    """Why no engine covers networks of ``spec``, or ``None`` where one does."""
     unmet = unmet_assumption(spec)
     if unmet is not None:
-        return Analysis.missing(spec, unmet, length)
+        return unmet
     try:
         with_drawn_parameters(spec)
     except TheoryMissing as missing:
-        return Analysis.missing(spec, str(missing), length)
-    answer = _untied(spec, engine, length, generator)
-    return replace(answer, tied=tied_analysis(spec, steps, generator=generator)) if tied else answer
+        return str(missing)
+    return None
 
 
 def _untied(spec: Spec, engine: Engine | None, length: int, generator: torch.Generator) -> Analysis:

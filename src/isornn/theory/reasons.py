@@ -25,7 +25,7 @@ KEEPS_START = (
     "units keep any state, or have several stable ones, so that moments depend on the states that they start from; "
     "simulate from yours"
 )
-NO_SPREAD = "all units have the same value (Q = mu^2), so the correlation is 0/0"
+NO_SPREAD = "all units have the same value to double precision (Q = mu^2), so the correlation is 0/0"
 TOO_LARGE = "it is beyond what double precision holds"
 NOT_A_NUMBER = "it could not be computed in double precision (not a number)"
 MARGINAL = "infinite: marginal, the factor per step is 1 to rounding, so changes neither fade nor grow exponentially"

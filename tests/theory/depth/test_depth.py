@@ -35,6 +35,7 @@ from isornn.cells import (
 )
 from isornn.cells.bias_laws import BiasLaw
 from isornn.cells.errors import SpecError
+from isornn.cells.sru import SRU
 from isornn.nn.random_network import RandomNetwork
 from isornn.nn.step import step
 from isornn.theory import Bidirectional, TheoryMissing, analyze_stack
@@ -43,7 +44,7 @@ from isornn.theory.depth.input_law import InputLaw
 from isornn.theory.depth.layerwise import external_input, output_law, solved
 from isornn.theory.depth.stack import NO_INPUT_LAW, checked
 from isornn.theory.quantity import Quantity
-from isornn.theory.reasons import IDENTITY, NOT_CONVERGED, NOT_POINTWISE, PAIR_TOO_SOON
+from isornn.theory.reasons import IDENTITY, NOT_CONVERGED, NOT_POINTWISE, PAIR_TOO_SOON, REDRAWN_BESIDE_SPREAD
 
 VANILLA = Spec(Vanilla(), law(h=(2, 0.5, 0.1, 0.2)))
 CHO = Spec(ChoGRU(), law(z=(3, 1, 0, 1), r=(2, 0.5, 0.1, 0.5), n=(4, 0.5, 0, 0)))
@@ -341,6 +342,34 @@ def test_above_a_layer_without_a_fixed_point_nothing_is_known() -> None:
     assert above.fixed_point.second_moment.reason() == NO_INPUT_LAW == above.chi.reason()
     assert bool(above.profile.isnan().all()) and bool(above.state_profiles["h"].isnan().all())
     assert answer.xi.reason() == answer.reach.reason() == NOT_CONVERGED
+    json.dumps(answer.to_json(), allow_nan=False)
+
+
+def test_a_layer_that_no_engine_covers_is_answered_with_its_reason_as_analyze_does() -> None:
+    """Weights per unit that are kept, beside biases that are redrawn."""
+    uncovered = Spec(SRU(), {"f": Gate(bias_var=torch.tensor([0.1, 0.2]))})
+    reason = analyze(uncovered).chi.reasons[0][0]
+    assert reason == REDRAWN_BESIDE_SPREAD
+    answer = analyze_stack([VANILLA, Bidirectional(uncovered, VANILLA), VANILLA], length=5, tied=True)
+    (below,), (forward, backward), (above,) = answer.layers
+    alone = analyze(VANILLA).chi.number()
+    assert below.chi.value.tolist() == pytest.approx([alone, alone])
+    assert bool(backward.chi.defined.all())
+    assert answer.backward is not None and answer.tied is None
+    for quantity, missing in (
+        (forward.chi, reason),
+        (above.chi, NO_INPUT_LAW),
+        (answer.chi, reason),
+        (answer.reach, reason),
+        (answer.backward.profile, reason),
+    ):
+        assert quantity.value.shape[:1] == (2,)
+        assert [(text, bool(where.all())) for text, where in quantity.reasons] == [(missing, True)]
+
+
+def test_a_stack_of_one_layer_that_no_engine_covers() -> None:
+    answer = analyze_stack([Spec(SRU(), {"f": Gate(bias_var=0.1)})], length=5)
+    assert answer.xi.reason() == answer.layers[0][0].xi.reason() == REDRAWN_BESIDE_SPREAD
     json.dumps(answer.to_json(), allow_nan=False)
 
 

@@ -13,17 +13,23 @@ from torch import Tensor
 from checked import law
 from isornn.cells import (
     LSTM,
+    TRNN,
     Gate,
     Input,
     Peephole,
     Spec,
     Vanilla,
 )
+from isornn.cells.ind_rnn import IndRNN
 from isornn.simulation import simulate
 from isornn.theory import analyze
 from isornn.theory.population.analysis import population_analysis
+from isornn.theory.population.engine import Effort
 from isornn.theory.population.settling import controlled
+from isornn.theory.reasons import NOT_CONVERGED, TOO_SOON
 from populations import FORGETS, LSTM_SLOW, close, population, spread
+
+SLOW_INPUT = Input(1.0, 0.5, mean=0.7, autocorrelation=0.9)
 
 
 def test_a_slow_lstm_settles_without_thousands_of_steps() -> None:
@@ -212,3 +218,16 @@ def test_copies_that_part_too_slowly_have_no_correlation() -> None:
         assert "more slowly than they could be followed" in (quantity.reason() or "")
     assert found.profile.isnan().all() and found.chi_1.number() == pytest.approx(exact.chi_1.number(), abs=0.01)
     assert found.fixed_point.second_moment.number() == pytest.approx(exact.fixed_point.second_moment.number(), rel=0.01)
+
+
+def test_units_that_forget_by_themselves_were_not_followed_for_long_enough() -> None:
+    """Within 128 steps no average settles over units that keep 99.8 % of a state per step; such a state has a fixed
+    point, unlike one that grows."""
+    slow = Spec(TRNN(), {"f": Gate(bias_mean=6.0), "z": Gate(input_var=1.0)}, SLOW_INPUT, "fixed")
+    grows = Spec(IndRNN(1.01, 1.05), {"z": Gate(input_var=1.0)}, SLOW_INPUT, "fixed")
+    driven = Spec(Peephole(), {"f": Gate(weight_var=1e-6, bias_mean=6.0), "g": Gate(0.5, 1.0)}, SLOW_INPUT, "fixed")
+    few = Effort(settle_steps=128, response_steps=16, cohorts=2)
+    for spec, reason in ((slow, TOO_SOON), (grows, NOT_CONVERGED), (driven, NOT_CONVERGED)):
+        generator = torch.Generator().manual_seed(0)
+        found = population_analysis(spec, 4, generator=generator, units=64, replicates=8, effort=few).fixed_point
+        assert not found.converged and found.second_moment.reason() == reason

@@ -10,12 +10,23 @@ from torch import Tensor
 from isornn.cells import Spec, Values
 from isornn.cells.arguments import seeded, whole_number
 from isornn.modes import usual_modes
+from isornn.theory.analysis import refusal_of
 from isornn.theory.depth.impulse import impulse_responses
+from isornn.theory.depth.input_law import InputLaw
 from isornn.theory.depth.layerwise import Solved, external_input, output_law, solved
-from isornn.theory.depth.stack import Directions, Layer, StackAnalysis, TiedLayer, checked
+from isornn.theory.depth.stack import (
+    NO_INPUT_LAW,
+    Directions,
+    ImpulseResponse,
+    Layer,
+    StackAnalysis,
+    TiedLayer,
+    checked,
+)
 from isornn.theory.population.jacobian import StateStructure
 from isornn.theory.population.settling import Moments
 from isornn.theory.population.units import Draws
+from isornn.theory.records import Analysis
 from isornn.theory.tied.moments import certain, input_moments, lines_of
 from isornn.theory.tied.paths import GivenInput, InputMoments, Paths, TiedLaws
 
@@ -28,7 +39,7 @@ def tied_stack(
     stack: Sequence[Directions], steps: int, generator: torch.Generator
 ) -> tuple[tuple[TiedLayer, ...], ...]:
     """Moments of every layer and direction over ``steps`` steps from state 0."""
-    shape = torch.broadcast_shapes(*(spec.batch_shape for directions in stack for spec in directions))
+    shape = _shape(stack)
     # the bottom layer has one sequence or two of it, and all above what it has
     whole = [tuple(_expanded(spec, shape) for spec in directions) for directions in stack]
     for units in UNITS:
@@ -36,6 +47,11 @@ def tied_stack(
         if all(certain(layer) for directions in moments for layer in directions):
             break
     return tuple(tuple(TiedLayer(**lines_of(layer)) for layer in directions) for directions in moments)
+
+
+def _shape(stack: Sequence[Directions]) -> torch.Size:
+    """The whole stack's batch."""
+    return torch.broadcast_shapes(*(spec.batch_shape for directions in stack for spec in directions))
 
 
 def _expanded(spec: Spec, shape: torch.Size) -> Spec:
@@ -142,6 +158,8 @@ def analyze_stack(
     found: list[list[Solved]] = []
     for directions in stack:
         law = output_law(found[-1]) if found else external_input(directions[0])
+        if any(refusal_of(spec) is not None for spec in directions):
+            return _unanswered(stack, found, law, length, generator)
         found.append([solved(spec, law, length, generator) for spec in directions])
     forward, backward = impulse_responses(found, length)
     return StackAnalysis(
@@ -150,3 +168,33 @@ def analyze_stack(
         backward=backward,
         tied=tied_stack(stack, steps, generator) if tied else None,
     )
+
+
+def _unanswered(
+    stack: Sequence[Directions],
+    below: Sequence[Sequence[Solved]],
+    law: InputLaw,
+    length: int,
+    generator: torch.Generator,
+) -> StackAnalysis:
+    """The answer where no engine covers a layer: the layers below it, the reason, and nothing of those above.
+
+    Args:
+        below: the layers under the first that is not covered.
+        law: the input of that layer.
+    """
+    shape = _shape(stack)
+    layers = [tuple(layer.analysis for layer in directions) for directions in below]
+    for place, directions in enumerate(stack[len(below) :]):
+        answers = []
+        for spec in directions:
+            refusal = refusal_of(spec)
+            if refusal is None and place == 0:
+                answers.append(solved(spec, law, length, generator).analysis)
+            else:
+                answers.append(Analysis.missing(_expanded(spec, shape), refusal or NO_INPUT_LAW, length))
+        layers.append(tuple(answers))
+    reason = next(refusal for spec in stack[len(below)] if (refusal := refusal_of(spec)) is not None)
+    response = ImpulseResponse.missing(reason, shape, length)
+    two_sided = any(len(directions) == 2 for directions in stack)
+    return StackAnalysis(tuple(layers), response, response if two_sided else None)

@@ -134,6 +134,15 @@ class ImpulseResponse:
     xi: Quantity
     reach: Quantity
 
+    @staticmethod
+    def missing(reason: str, shape: torch.Size, length: int) -> ImpulseResponse:
+        """A response that says only why there is none, of a batch of this shape."""
+        blank, no_curve = (
+            Quantity.of(torch.zeros(size, dtype=torch.float64), reasons={reason: True})
+            for size in (shape, (*shape, length + 1))
+        )
+        return ImpulseResponse(profile=no_curve, chi=blank, xi=blank, reach=blank)
+
     def numbers(self) -> Iterator[tuple[str, Quantity]]:
         """The quantities that are one number for each spec, by name."""
         for name in ("chi", "xi", "reach"):

@@ -47,14 +47,17 @@ def population_analysis(
     moments, response, together = stable.stationary.moments, stable.response, stable.identical_response
     settled = stable.stationary.converged & stable.identical.converged
     converged = settled & ~too_soon
+    unfinished = ~settled
+    if bool(unfinished.any()):
+        unfinished = unfinished & population.must_settle(stable.stationary)
     # Without a gate that retains, a state of which nothing is lost grows.
     frozen = (stable.stationary.frozen | stable.identical.frozen) & bool(population.structure.retention_gates)
     keeps_start = stable.stationary.keeps_start | stable.identical.keeps_start
     missing: dict[str, Tensor | bool] = {
         FROZEN: frozen,
         KEEPS_START: keeps_start,
-        NOT_CONVERGED: ~settled,
-        TOO_SOON: too_soon,
+        NOT_CONVERGED: ~settled & ~unfinished,
+        TOO_SOON: too_soon | unfinished,
     }
 
     apart: dict[str, Tensor | bool] = {PAIR_TOO_SOON: ~stable.pair_settled}

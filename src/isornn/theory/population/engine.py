@@ -20,7 +20,13 @@ from isornn.cells import Spec, Values
 from isornn.cells.arguments import correlations_by_step
 from isornn.cells.jumps import jumping
 from isornn.theory.inputs import constant_share
-from isornn.theory.population.jacobian import JacobianSums, SampledJacobianMoments, StateStructure
+from isornn.theory.population.jacobian import (
+    JacobianSums,
+    SampledJacobianMoments,
+    StateStructure,
+    derivative_matrix,
+    linearise,
+)
 from isornn.theory.population.response import Response, follow
 from isornn.theory.population.settling import MOST_ROUNDS, SLOW_ROUNDS, WARM_ROUNDS, Dynamics, Moments
 from isornn.theory.population.slow_law import of_units
@@ -371,6 +377,20 @@ class Population:
                 units = self._dynamics.step(units, stationary.field)
             sums.add(units, stationary.field, self._draws.uniform(variates(self.laws, units.copies)))
         return sums.moments(self.batch_shape)
+
+    def must_settle(self, stationary: Stationary) -> Tensor:
+        """Where the population settles for certain, however long that takes: no gate reads a state, states enter their
+        update affinely, and a step of every sampled unit brings two states of it nearer to each other."""
+        names = self.structure.persistent
+        alone = torch.ones(self.laws.batch, dtype=torch.bool)
+        for weight in self.laws.weight.values():
+            alone = alone & (weight.reshape(-1) == 0)
+        if self._nonaffine or not names or not bool(alone.any()):
+            return torch.zeros(self.batch_shape, dtype=torch.bool)
+        ((units, u, x),) = self.snapshots(stationary, 1)
+        _, carry, _ = linearise(self.laws.cell, units.states, u, x)
+        kept = derivative_matrix(names, names, carry, units).movedim((0, 1), (-2, -1))
+        return (alone & (torch.linalg.matrix_norm(kept, 2) < 1).all(-1).all(-1)).reshape(self.batch_shape)
 
     def moments_of(self, stationary: Stationary, state: str, *, steps: int = 64) -> Moments:
         """Moments of any state, averaged over ``steps`` further steps."""

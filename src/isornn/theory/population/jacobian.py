@@ -290,7 +290,7 @@ class JacobianSums:
         _, slopes, push = linearise(cell, units.states, u, x, laws.weighted)
         plain = [gate for gate in laws.weighted if gate != self.gated]
         with torch.no_grad():
-            carry = _matrix(cell.states, cell.states, slopes, units)
+            carry = derivative_matrix(cell.states, cell.states, slopes, units)
             source_terms = self._source_terms(plain, push, units)
             sums = _block_sums(units, carry, source_terms)
             for gate in self._cumulants.keys() - {self.gated}:
@@ -305,7 +305,7 @@ class JacobianSums:
         states = self.laws.cell.states
         total = torch.zeros(len(states), len(states), *_shape(units), dtype=torch.float64)
         for gate in gates:
-            column = _matrix(states, (gate,), push, units)[:, 0]
+            column = derivative_matrix(states, (gate,), push, units)[:, 0]
             total = total + self.laws.weight[gate] * column[:, None] * column[None, :]
         return total
 
@@ -374,7 +374,7 @@ def _shape(units: Units) -> torch.Size:
     return next(iter(units.states.values())).shape[1:]
 
 
-def _matrix(rows: tuple[str, ...], columns: tuple[str, ...], slopes: Derivatives, units: Units) -> Tensor:
+def derivative_matrix(rows: tuple[str, ...], columns: tuple[str, ...], slopes: Derivatives, units: Units) -> Tensor:
     """``(rows, columns, G, R, n)`` of one copy, zeros filled in."""
     zero = torch.zeros(_shape(units), dtype=torch.float64)
 
