@@ -46,6 +46,12 @@ def test_what_memory_reads_is_a_batch(tmp_path: Path) -> None:
     assert list(by_name) == ["inputs", "lengths"] and by_name["lengths"].dtype == torch.int64
 
 
+def test_numbers_that_torch_does_not_have(tmp_path: Path) -> None:
+    file = saved(tmp_path / "data.npz", inputs=INPUTS.astype(np.longdouble), targets=TARGETS)
+    result = shell.run("memory", file)
+    assert result.exit_code == 2 and "inputs must hold numbers of a dtype that torch has too; its" in result.stderr
+
+
 READERS = [("memory",), ("critical", "--cell", "lstm", "--data")]
 
 

@@ -125,4 +125,4 @@ def test_arrays_that_nobody_asked_for_and_files_that_are_not_there_are_refused(d
     assert result.exit_code == 2 and "its arrays are inputs, targets, lengths; it also has length" in result.stderr
     for missing in (data.parent / "none.npz", data.parent):
         result = run(missing)
-        assert result.exit_code == 2 and result.stderr.startswith("isornn: DATA: ")
+        assert result.exit_code == 2 and result.stderr.startswith("isornn: DATA.npz: ")

@@ -91,7 +91,7 @@ def test_a_start_is_the_base() -> None:
         (("--cell", "gru_cho", "--x", "f.bias_mean=0:1:3", *AXES[2:]), "axis: 'f.bias_mean' .* GATE of r, z, n"),
         (("--cell", "gru_cho", "--x", "n.weight_var=-1:1:3", *AXES[2:]), "n.weight_var: -1.0"),
         (("spec.json", *CHO), "--cell: 'gru_cho' .* SPEC.json says that itself"),
-        (("no_such.json", *AXES), "file: 'no_such.json'"),
+        (("no_such.json", *AXES), "SPEC.json: 'no_such.json'"),
     ],
 )
 def test_refusals(arguments: tuple[str, ...], words: str) -> None:

@@ -185,7 +185,7 @@ def test_an_interrupt_leaves_everything_to_be_taken_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("no_such.toml",), "file: 'no_such.toml'"),
+        (("no_such.toml",), "FILE.toml: 'no_such.toml'"),
         (("{file}", "--backend", "dask"), "--backend: 'dask' .* loky, ray"),
         (("{file}", "--address", "auto"), "--address: 'auto' .* --backend ray"),
         (("{file}", "-o", "{file}"), "--output: .* is not allowed; it must be a folder"),

@@ -59,6 +59,7 @@ NUMBERS = (
     "..answer.data...headline.children...numbers.children...fading-figure.figure...fading-caption.children..."
     "time_scales-figure.figure...time_scales-caption.children.."
 )
+SPEC = "..spec.data...python.children...refusal.children.."
 COBWEB = "..cobweb-figure.figure...cobweb-caption.children.."
 
 
@@ -92,6 +93,12 @@ def posted(client: FlaskClient, content: Any) -> tuple[int, str]:
         body(COBWEB, {"answer.figure": {}}),
         body(COBWEB, {"answer.data": {}}, inputs=3),
         body(COBWEB, {"answer.data": {}}, state=[3]),
+        body(COBWEB, {"answer.data": {}}),
+        body(COBWEB, {"answer.data": {"spec": 3, "moments": None, "why": ""}}),
+        body(COBWEB, {"answer.data": {"spec": "{}", "moments": [1.0], "why": ""}}),
+        body(COBWEB, {"answer.data": {"spec": "{}", "moments": [1.0, "0", None], "why": ""}}),
+        body(NUMBERS, {"spec.data": {"cell": "lstm"}, "length.value": 10}),
+        body(SPEC, {"moves.data": {}}, state=[{"id": "base", "property": "data", "value": {"python": None}}]),
     ],
 )
 def test_bodies_that_the_page_does_not_send_are_bad_requests(client: FlaskClient, content: Any) -> None:
@@ -103,6 +110,15 @@ def test_bodies_that_the_page_does_not_send_are_bad_requests(client: FlaskClient
 def test_a_length_that_is_none_is_refused_on_the_page(client: FlaskClient, length: Any) -> None:
     status, text = posted(client, body(NUMBERS, {"spec.data": "{}", "length.value": length}))
     assert status == 200 and ": give a whole number of at least 2, at most 1,000,000" in text
+
+
+@pytest.mark.parametrize("text", ["{bad", "", "[" * 100_000, "3"])
+def test_a_spec_that_is_none_is_refused_on_the_page(client: FlaskClient, text: str) -> None:
+    status, said = posted(client, body(NUMBERS, {"spec.data": text, "length.value": 10}))
+    assert status == 200 and "spec: " in said and "is not allowed" in said
+    base = {"id": "base", "property": "data", "value": {"spec": text, "python": None}}
+    status, said = posted(client, body(SPEC, {"moves.data": {}}, state=[base]))
+    assert status == 200 and "spec: " in said and "is not allowed" in said
 
 
 def test_tokens_are_long_and_never_the_same() -> None:

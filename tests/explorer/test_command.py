@@ -38,7 +38,7 @@ def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
     assert "'many' is not a whole number" in refused("--port", "many")
     assert "'transformer' is not one of" in refused("--cell", "transformer")
     assert "--cell: 'lstm' is not allowed" in refused(tmp_path / "spec.json", "--cell", "lstm")
-    assert "it must be readable" in refused(tmp_path / "missing.json")
+    assert "it must be a file that can be read" in refused(tmp_path / "missing.json")
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,5 +62,5 @@ def test_a_refusal_keeps_its_words_and_a_fault_is_none(latest: Latest) -> None:
     with pytest.raises(ValueError, match=r"weight_var: -1.0 is not allowed"):
         latest.ask("d", work.from_text, '{"cell": "minimal", "gates": {"u": {"weight_var": -1.0}}}')
     with pytest.raises(Failed, match="by a fault of ours"):
-        latest.ask("d", work.from_text, "no JSON")
+        latest.ask("d", work.from_text, 3)
     assert latest.ask("d", work.from_text, '{"cell": "minimal"}').cell == cell_named("minimal")

@@ -257,9 +257,9 @@ class Spec:
         try:
             data = read_json(Path(path))
         except OSError as error:
-            raise SpecError("file", str(path), f"it must be readable ({error.strerror})") from None
+            raise SpecError("SPEC.json", str(path), f"it must be a file that can be read ({error.strerror})") from None
         except ValueError as error:
-            raise SpecError("file", str(path), f"it must be JSON ({error})") from None
+            raise SpecError("SPEC.json", str(path), f"it must be JSON ({error})") from None
         return Spec.from_json(data, allow=allow)
 
 

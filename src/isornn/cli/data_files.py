@@ -130,7 +130,11 @@ def _as_tensor(option: str, file: Path, name: str, array: Any) -> Tensor:
     """A copy, of whatever byte order and strides."""
     if array.dtype.kind not in "biufc":
         raise SpecError(option, str(file), f"{name} must hold numbers; its dtype is {array.dtype}")
-    return torch.from_numpy(np.array(array, array.dtype.newbyteorder("="), order="C"))
+    try:
+        return torch.from_numpy(np.array(array, array.dtype.newbyteorder("="), order="C"))
+    except TypeError:  # numpy.longdouble, which torch does not have
+        allowed = f"{name} must hold numbers of a dtype that torch has too; its dtype is {array.dtype}"
+        raise SpecError(option, str(file), allowed) from None
 
 
 def _checked(option: str, file: Path, name: str, tensor: Tensor) -> Tensor:

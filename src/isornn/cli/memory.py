@@ -57,7 +57,7 @@ def memory(
     check_writable("--plot", plot, (".png", ".pdf", ".svg"))
     if not 0 <= seed < 2**63:
         raise SpecError("--seed", seed, "it must be at least 0 and below 2**63")
-    arrays = read_data_set("DATA", data, needed=("inputs", "targets"))
+    arrays = read_data_set("DATA.npz", data, needed=("inputs", "targets"))
     with _progress() as progress, _named_as_in_the_file():
         found = measured(
             arrays["inputs"],

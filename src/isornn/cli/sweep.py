@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from isornn.cli.options import AllowImport, AsJson, whole
-from isornn.cli.progress import NowAndThen, bars
+from isornn.cli.progress import NowAndThen, bars, working
 from isornn.cli.show import check_folder, print_json, print_table, printable, say
 from isornn.formatting import with_error_of
 
@@ -84,7 +84,8 @@ def run(
     workers = _workers(backend, jobs, threads, address)
     allow = allowed(allow_import)
     check_installed()
-    plan = named_by_hash(load_sweep(file), allow=allow)
+    with working(f"reading the runs of {file}"):
+        plan = named_by_hash(load_sweep(file), allow=allow)
     files = data_folder(data)
     work = partial(train_run, data=None if files is None else files.absolute(), allow=allow)
     with _progress() as watch:

@@ -87,7 +87,7 @@ def _connect_starts(app: Dash, latest: Latest) -> None:
         prevent_initial_call=True,
     )
     def begin(
-        cell: str, _c: int, _s: int, start: str, length: int, hidden: int, inputs: int, text: str, tab: str
+        cell: str, _c: int, _s: int, start: str, length: int, hidden: int, inputs: int, text: str | None, tab: str
     ) -> tuple[Any, Any, str]:
         if ctx.triggered_id == "cell":
             latest.drop(f"{tab} start")
@@ -98,6 +98,8 @@ def _connect_starts(app: Dash, latest: Latest) -> None:
             found: work.Answer = {"spec": opened, "python": None, "unmet": []}
             said = ""
         else:
+            if text is None:  # the page has only just been opened
+                raise PreventUpdate
             name = "critical" if ctx.triggered_id == "critical" else start
             wrong = _whole_numbers(T=length, N=hidden, D=inputs)
             if wrong:

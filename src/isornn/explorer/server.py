@@ -21,8 +21,41 @@ from isornn.explorer.callbacks import connect
 from isornn.explorer.latest import Latest
 from isornn.explorer.layout import page
 
-_OBJECTS = ("moves", "base", "answer")  # of what the page keeps
 _THREADS = 16  # each waits for one answer
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_base(value: Any) -> bool:
+    """Whether it has a spec, and the line that sets it or none."""
+    return isinstance(value, dict) and _is_text(value.get("spec")) and isinstance(value.get("python"), str | None)
+
+
+def _is_answer(value: Any) -> bool:
+    """Whether it has a spec and its moments as `isornn.explorer.work.numbers` has them, or why there are none."""
+    if not isinstance(value, dict) or not _is_text(value.get("spec")) or not _is_text(value.get("why")):
+        return False
+    moments = value.get("moments")
+    if moments is None:
+        return True
+    if not isinstance(moments, list) or len(moments) != 3:
+        return False
+    second, correlation, error = moments
+    return all(type(one) in (int, float) for one in (second, correlation, 0.0 if error is None else error))
+
+
+# What the page sends of these, which its callbacks read without looking.
+_SENT: dict[str, Callable[[Any], bool]] = {
+    "moves": lambda value: isinstance(value, dict),
+    "base": _is_base,
+    "answer": _is_answer,
+    "spec": lambda value: value is None or _is_text(value),
+    "start": _is_text,
+    "cell": _is_text,
+    "tab": _is_text,
+}
 
 
 def explorer(spec: Spec, token: str, port: int, latest: Latest) -> Dash:
@@ -60,7 +93,7 @@ def _refuse_other_bodies(app: Dash) -> None:
 
 
 def _is_of_the_page(app: Dash, body: Any) -> bool:
-    """Whether it names the output, inputs and states of one of the page's callbacks, and objects where it has some."""
+    """Whether it names the output, inputs and states of one of the page's callbacks, with values of their kinds."""
     if not isinstance(body, dict) or not isinstance(body.get("output"), str):
         return False
     callback = app.callback_map.get(body["output"])
@@ -72,7 +105,7 @@ def _is_of_the_page(app: Dash, body: Any) -> bool:
             return False
         if [(one.get("id"), one.get("property")) for one in given] != [(one["id"], one["property"]) for one in wanted]:
             return False
-        if not all(isinstance(one.get("value"), dict) for one in given if one["id"] in _OBJECTS):
+        if not all(_SENT[one["id"]](one.get("value")) for one in given if one["id"] in _SENT):
             return False
     return True
 

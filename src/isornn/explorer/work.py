@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from isornn.cells import Spec
+from isornn.cells import Spec, SpecError
 from isornn.cells.starts import start
 from isornn.explorer.cobweb import cobweb_of, cobweb_panel
 from isornn.explorer.time_scales import time_scales_panel, units_of
@@ -37,9 +37,13 @@ def from_text(text: str) -> Spec:
     """The spec in a line of JSON.
 
     Raises:
-        SpecError, OptionError: as `Spec.from_json`.
+        SpecError, OptionError: as `Spec.from_json`; the text is not JSON.
     """
-    return Spec.from_json(json.loads(text))
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SpecError("spec", text, f"it must be JSON ({error})") from None
+    return Spec.from_json(data)
 
 
 def numbers(text: str, length: int) -> Answer:

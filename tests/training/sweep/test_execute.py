@@ -16,8 +16,9 @@ import pytest
 import torch
 
 from dropped_interrupts import dropped_interrupt
-from isornn.training.sweep import LocalWorkers, SweepError, SweptRun, WorkerLost, collect, run_sweep
+from isornn.training.sweep import LocalWorkers, SweepError, SweptRun, WorkerLost, collect, execute, run_sweep
 from isornn.training.sweep import workers as workers_module
+from isornn.training.sweep.ledger import ask
 from toy_runs import Killed, count, done, steps
 
 
@@ -190,6 +191,22 @@ def test_watching(tmp_path: Path) -> None:
     plan: dict[str, dict[str, Any]] = {"a": {"to": 3, "pause": 0.5}, "b": {"to": 1}}
     run_sweep(plan, tmp_path, count, LocalWorkers(1), watch=lambda runs: seen.append(states(runs)))
     assert seen[0] == ["running", "waiting"] and seen[-1] == ["finished", "finished"]
+
+
+def test_a_sweep_is_watched_while_its_folders_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+    plan: dict[str, dict[str, Any]] = {"a": {"to": 1, "fails_at": 0}, "b": {"to": 1}, "c": {"to": 2}}
+    run_sweep({"a": plan["a"]}, tmp_path, count, LocalWorkers(1))
+
+    def slow(folder: Path, configuration: dict[str, Any], **options: Any) -> None:
+        if folder.name == "c":
+            time.sleep(1.5)
+        ask(folder, configuration, **options)
+
+    monkeypatch.setattr(execute, "ask", slow)
+    watch = seen.append
+    run_sweep(plan, tmp_path, count, LocalWorkers(1), watch=lambda runs: watch(states(runs)), retry_failed=True)
+    assert seen[0] == ["waiting"] * 3 and seen[-1] == ["failed", "finished", "finished"]
 
 
 def test_a_watcher_says_that_a_record_is_damaged_and_goes_on(tmp_path: Path) -> None:

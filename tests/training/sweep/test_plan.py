@@ -80,7 +80,7 @@ def test_refusals(table: dict[str, Any], words: str) -> None:
         expand(table)
 
 
-@pytest.mark.parametrize(("content", "words"), [(None, "file: .* can be read"), (b"\xff", "TOML"), (b"a =", "TOML")])
+@pytest.mark.parametrize(("content", "words"), [(None, "FILE.toml: .* be read"), (b"\xff", "TOML"), (b"a =", "TOML")])
 def test_files_that_are_none(tmp_path: Path, content: bytes | None, words: str) -> None:
     if content is not None:
         (tmp_path / "sweep.toml").write_bytes(content)

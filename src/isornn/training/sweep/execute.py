@@ -47,8 +47,9 @@ def run_sweep(
         folder: of the sweep; made if needed.
         run: what to do with a configuration; must be picklable, and an exception of it is the run's failure.
         workers: `LocalWorkers` or `RayWorkers`.
-        watch: called about once a second, from a thread, with how the runs stand, and once at the end; a warning says
-            so where a record is damaged, or ``watch`` fails.
+        watch: called about once a second, from a thread, with how the runs stand (waiting, where the sweep has not yet
+            come to a run's folder), and once at the end; a warning says so where a record is damaged, or ``watch``
+            fails.
         retry_failed: let failed runs wait again.
 
     Returns:
@@ -69,11 +70,14 @@ def run_sweep(
     >>> [(run.state, run.record) for run in runs]
     [('finished', {'square': 4}), ('finished', {'square': 9})]
     """
-    folders = [folder.absolute() / name for name in configurations]
+    plan = {folder.absolute() / name: configuration for name, configuration in configurations.items()}
+    folders = list(plan)
     with interrupts_kept() as interrupts, workers.start():  # first, for nothing is written where they cannot start
-        for place, configuration in zip(folders, configurations.values(), strict=True):
-            ask(place, configuration, retry_failed=retry_failed)
-        with _watched(folders, watch):
+        asked: list[Path] = []
+        with _watched(plan, asked, watch):
+            for place, configuration in plan.items():
+                ask(place, configuration, retry_failed=retry_failed)
+                asked.append(place)
             interrupts.check()
             _finish(folders, run, workers)
     return [read_run(place) for place in folders]
@@ -130,19 +134,24 @@ class _Losses:
 
 
 @contextmanager
-def _watched(folders: Sequence[Path], watch: Watch | None) -> Iterator[None]:
+def _watched(plan: Mapping[Path, Fields], asked: Sequence[Path], watch: Watch | None) -> Iterator[None]:
     """``watch`` is called from a thread until the block ends, and then once more if it ends well.
 
     A record that cannot be read is warned of and looked at again; an error of ``watch`` itself ends the calls of the
     thread, with a warning. Neither ends the runs.
+
+    Args:
+        asked: the folders that are ready to be read, to which the block adds; making many takes minutes.
     """
     if watch is None:
         yield
         return
+    new = [SweptRun(folder, configuration, "waiting", None, 0) for folder, configuration in plan.items()]
     ended: dict[Path, SweptRun] = {}
 
     def look() -> None:
-        runs = [ended.get(folder) or read_run(folder) for folder in folders]
+        runs = [ended.get(folder) or read_run(folder) for folder in tuple(asked)]
+        runs += new[len(runs) :]
         ended.update({run.folder: run for run in runs if run.state in ("finished", "failed")})
         watch(runs)
 

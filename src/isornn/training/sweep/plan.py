@@ -63,9 +63,9 @@ def load_sweep(file: Path) -> list[Fields]:
     try:
         table = read_toml(file)
     except OSError as error:
-        raise SweepError("file", str(file), f"it must be a file that can be read ({error.strerror})") from None
+        raise SweepError("FILE.toml", str(file), f"it must be a file that can be read ({error.strerror})") from None
     except ValueError as error:  # not UTF-8, or not TOML
-        raise SweepError("file", str(file), f"it must be TOML ({error})") from None
+        raise SweepError("FILE.toml", str(file), f"it must be TOML ({error})") from None
     return expand(table)
 
 
