@@ -114,7 +114,7 @@ def test_a_fault_of_ours_is_not_taken_for_bad_input(monkeypatch: pytest.MonkeyPa
         (("analyze", "--cell", "lstm", *SIZES, "--plot", "no/such/figure.png"), ("--plot", "folder that exists")),
         (("analyze", "--cell", "lstm", *SIZES, "--plot", f"{__file__}/figure.png"), ("--plot", "folder that exists")),
         (("analyze", "no/such/spec.json"), ("'no/such/spec.json'", "No such file")),
-        (("analyze", "."), ("'.'", "readable")),
+        (("analyze", "."), ("'.'", "a file that can be read")),
         (("analyze", "spec.json", "--cell", "lstm"), ("--cell: 'lstm'", "SPEC.json")),
         (("analyze", "spec.json", "--hidden", "4"), ("--hidden: 4", "SPEC.json")),
         (("compare", *SIZES, "--length", "9"), ("--cell is needed", "isornn cells")),

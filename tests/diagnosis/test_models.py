@@ -141,6 +141,12 @@ def test_a_forward_under_autocast(kind, dtype):
 
     torch.manual_seed(0)
     model, x = Autocast(), torch.randn(40, 4, 3)
+    try:
+        model(x)
+    except RuntimeError as error:
+        if "primitive descriptor" not in str(error):
+            raise
+        pytest.skip("torch has no LSTM in half precision on this processor")  # as on those without AVX-512
     found, exact = (diagnosed(one, x).layers[0] for one in (model, model.model))
     assert exact.check.residual < 1e-5 < found.check.residual < found.check.tolerance
     torch.testing.assert_close(found.backward.log_norm["all"], exact.backward.log_norm["all"])
