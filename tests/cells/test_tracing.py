@@ -426,3 +426,13 @@ def test_methods_for_single_numbers_are_refused(function: Callable[[Any], Any], 
 def test_methods_that_fail_by_a_type_error_are_named(update: Callable[[Any, Any], Any], said: str) -> None:
     with pytest.raises(CellError, match=rf"^own(\.update)?: .*{said}"):
         RNN(cell_of(update), 2, 3)
+
+
+def test_a_methods_own_error_is_passed_on_as_it_is() -> None:
+    def update(s: Any, u: Any) -> Any:
+        if bool((s.h < 9).all()):
+            raise CellError("own.update: s.h is too small")
+        return {"h": u.n.tanh() + s.h}
+
+    with pytest.raises(CellError, match=r"^own\.update: s\.h is too small$"):
+        RNN(cell_of(update), 2, 3)

@@ -47,6 +47,8 @@ def _check_takes_tensors(graph: CellGraph) -> None:
     for method in graph.untraced:
         try:
             _called(graph.cell, method, drawn)
+        except CellError:  # which says what is wrong
+            raise
         except Exception as error:
             failed = f"{graph.cell.name}.{method}: {str(error).partition(chr(10))[0]}"
             if any(reason in str(error) for reason in _OF_SINGLE_NUMBERS):
