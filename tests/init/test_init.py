@@ -44,6 +44,7 @@ from isornn.init import (
     spec_of,
     standard_,
 )
+from isornn.nn import MinimalRNN
 from isornn.nn.gate_tensors import recurrent_layers
 from isornn.nn.rnn import RNN
 from retaining_cells import Leaky
@@ -121,6 +122,16 @@ def test_means_of_the_input_count_as_biases() -> None:
     for wrong in (torch.zeros(48), torch.full((49,), math.nan)):
         with pytest.raises(ModuleError, match="means: .* receives 49 features"):
             spec_of(module, means=wrong)
+
+
+def test_means_are_of_what_a_feature_map_gives() -> None:
+    module = MinimalRNN(4, 16)
+    with pytest.raises(ModuleError, match=r"means: shape \(4,\) .* has gates that read Phi\(x\): 16 features"):
+        spec_of(module, means=torch.zeros(4))
+    means = torch.linspace(-1, 1, 16)
+    found = spec_of(module, means=means).gates["u"]
+    expected = module.bias_ih_l0 + module.bias_hh_l0 + module.weight_ih_l0 @ means
+    assert found.bias_mean == pytest.approx(float(expected.detach().double().mean()), abs=1e-6)
 
 
 @pytest.mark.parametrize("name", BASELINES)

@@ -170,8 +170,20 @@ def test_nothing_is_found_where_nothing_is(classes: int) -> None:
     x, draw = noise(150, 12, 2), drawn(1)
     y = torch.randint(0, classes, (150,), generator=draw) if classes else torch.randn(150, 2, generator=draw)
     found = isornn.memory(x, y)
-    assert (found.needed, found.reason) == (None, NOTHING) and found.detectable < 0.2
+    assert (found.needed, found.reason) == (None, NOTHING) and 0.3 < found.detectable < 0.4
     assert "explained" in str(found)
+
+
+def test_what_is_said_to_be_detectable_is_found() -> None:
+    """In 19 of 20 draws, as the message of a target that nothing predicts says."""
+    sequences, steps = 150, 12
+    share = isornn.memory(noise(sequences, steps), torch.randn(sequences, generator=drawn(1))).detectable
+    found = []
+    for seed in range(12):
+        draw = drawn(seed)
+        x, rest = torch.randn(sequences, steps, 1, generator=draw), torch.randn(sequences, generator=draw)
+        found.append(isornn.memory(x, share**0.5 * x[:, -7, 0] + (1 - share) ** 0.5 * rest).needed)
+    assert sum(needed in (8, 11) for needed in found) >= 11, found
 
 
 def test_choosing_among_many_does_not_flatter() -> None:
@@ -300,7 +312,7 @@ def test_features_too_many_to_be_searched_leave_no_certainty(monkeypatch: pytest
     found = isornn.memory(x, x[:, -10, 7])
     assert found.directions == (1 << 12) // 80
     assert found.needed is None
-    assert "for sure" not in str(found) and "51 combinations" in str(found)
+    assert "sure" not in str(found) and "probably" not in str(found) and "51 combinations" in str(found)
 
 
 def test_features_that_their_dtype_does_not_resolve_are_named() -> None:

@@ -36,8 +36,9 @@ def spec_of(
             out where the module has one.
         input: the law of the input sequences, which cannot be derived from tensors.
         means: (D,), of each feature of the layer's input, where they are known: what they add to a gate, ``U means``,
-            then counts as its biases, and ``input`` is the law of the rest. A mean in ``input`` is taken to be
-            independent of the biases instead, which it is not in a module that `critical_` has set for a batch.
+            then counts as its biases, and ``input`` is the law of the rest. Where the layer has a feature map Phi, both
+            are of ``Phi(x)``, with D = N. A mean in ``input`` is taken to be independent of the biases instead, which
+            it is not in a module that `critical_` has set for a batch.
 
     Raises:
         ModuleError: no or several recurrent modules; no such layer, or several and none named; ``proj_size``, a cell
@@ -71,7 +72,9 @@ def spec_of(
 
 
 def _check_means(layer: RecurrentLayer, means: Tensor) -> None:
-    allowed = f"is not allowed; {layer.where} receives {layer.inputs} features, each with a finite mean"
+    # U multiplies what a feature map gives, not what the layer is called with
+    receives = "receives" if layer.features is None else "has gates that read Phi(x):"
+    allowed = f"is not allowed; {layer.where} {receives} {layer.inputs} features, each with a finite mean"
     if tuple(means.shape) != (layer.inputs,):
         raise ModuleError(f"means: shape {tuple(means.shape)} {allowed}")
     if not bool(means.isfinite().all()):

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
 
 from isornn.cells.arguments import seeded
 from isornn.lookback.dense import Predictions, gaussian, linear, reservoir
 from isornn.lookback.record import GROWING, NOTHING, NOTHING_READ, TOO_FEW, Memory
-from isornn.lookback.rows import DataError, Rows, grid, rows_of
+from isornn.lookback.rows import FOLDS, DataError, Rows, grid, rows_of
 from isornn.lookback.scoring import Candidates, Scored, shortest
 from isornn.lookback.sparse import LEVEL, sparse, threshold
 from isornn.modes import usual_modes
 
 _POSSIBLE = 1.5  # standard errors above 0 of a score that may not be chance
-_TOO_LITTLE = 0.5  # share of the target: with so few sequences that a sample far back needs more to be found, a score
-# is not trusted either, as its standard error is one of few
+_TOO_LITTLE = 0.5  # share of the target: with so few sequences that a sample far back needs more to pass the bar of the
+# search, a score is not trusted either, as its standard error is one of few
+_SURE = 0.95  # probability that what is called detectable is found
 
 Progress = Callable[[float], None]
 
@@ -84,8 +86,8 @@ def memory(
     draw = seeded(generator)
     with torch.no_grad():
         rows = rows_of(batch, target, lengths, longest, per_step, draw)
-        steps, detectable = grid(rows.history.shape[1]), _detectable(rows)
-        scored = _scored(rows, steps, draw, progress) if detectable <= _TOO_LITTLE else []
+        steps, enough = grid(rows.history.shape[1]), _bar(rows) / rows.sequences <= _TOO_LITTLE
+        scored = _scored(rows, steps, draw, progress) if enough else []
     needed, reason = _finding(steps, scored, rows)
     return Memory(
         lengths=steps if scored else (),
@@ -96,7 +98,7 @@ def memory(
         score=rows.score,
         sequences=rows.sequences,
         rows=len(rows.targets),
-        detectable=detectable,
+        detectable=_detectable(steps, rows),
         whole=rows.whole,
         per_step=rows.per_step,
         directions=rows.directions,
@@ -134,11 +136,35 @@ def _shortest(steps: Sequence[int], scored: Sequence[Scored]) -> Scored:
     return scored[shortest(steps, [one.score for one in scored], [one.error for one in scored])]
 
 
-def _detectable(rows: Rows) -> float:
-    """The share of the target that a single input at a single lag explains if it exceeds the bar of the search, as if
-    each sequence had one target: several of one sequence are not independent."""
+def _bar(rows: Rows) -> float:
+    """What ``n r^2`` of a single input at a single lag has to exceed to be chosen among all."""
     _, steps, width = rows.history.shape
-    return threshold(3 * steps * width, 1) / rows.sequences
+    return threshold(3 * steps * width, 1)
+
+
+def _detectable(steps: Sequence[int], rows: Rows) -> float:
+    """The share s of the target that a single input at a single lag explains if it is found with probability `_SURE`,
+    as if each sequence had one target: several of one sequence are not independent. 1 where no share suffices.
+
+    It has to exceed the bar of the search in the training sequences of each fold, whose correlation r has ``atanh r``
+    of variance ``1 / (n - 3)`` (Fisher); and the score has to be significant, whose standard error is
+    ``2 (1 - s) sqrt(s / n)``, that of ``1 - sum e^2 / sum y^2`` for a Gaussian target y and rest e. Both hold for many
+    sequences: with 60, 10 of 12 samples were found.
+    """
+    beyond = float(ndtri(1 - (1 - _SURE) / (FOLDS + 1)))  # no fold fails, nor the score
+    training = rows.sequences * (1 - 1 / FOLDS)
+    chosen = math.sqrt(_bar(rows) / training)
+    if chosen >= 1 or training <= 3:
+        return 1.0
+    searched = math.tanh(math.atanh(chosen) + beyond / math.sqrt(training - 3))
+    error = 2 * (_certain(steps, rows) + beyond) / math.sqrt(rows.sequences)
+    significant = (math.sqrt(1 + 4 * error**2) - 1) / (2 * error)  # r of r^2 = error r (1 - r^2)
+    return max(searched, significant) ** 2
+
+
+def _certain(steps: Sequence[int], rows: Rows) -> float:
+    """How many standard errors a score has to be above 0, of as many as there are lengths."""
+    return -float(stdtrit(rows.sequences - 1, LEVEL / len(steps)))
 
 
 def _finding(steps: Sequence[int], scored: Sequence[Scored], rows: Rows) -> tuple[int | None, str]:
@@ -146,8 +172,7 @@ def _finding(steps: Sequence[int], scored: Sequence[Scored], rows: Rows) -> tupl
     if not scored:
         return None, TOO_FEW
     best = max(scored, key=lambda one: one.score)
-    certain = -float(stdtrit(rows.sequences - 1, LEVEL / len(steps)))
-    if best.score <= certain * best.error:
+    if best.score <= _certain(steps, rows) * best.error:
         if best.score > _POSSIBLE * best.error > 0:
             return None, TOO_FEW
         return None, NOTHING if rows.whole else NOTHING_READ

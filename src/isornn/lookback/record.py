@@ -29,7 +29,7 @@ class Memory:
         score: ``"R^2"`` of values, ``"Brier skill"`` of classes: the share of the squared error, of the indicators of
             the classes, that the base rate makes and the predictions do not.
         sequences, rows: of how many sequences, and how many targets of them, it is the result.
-        detectable: the smallest share of the target that one sample far back must explain to be found for sure.
+        detectable: the share of the target that one sample far back must explain to be found with probability .95.
         whole: whether the longest length is that of the sequences, so that there is nothing before.
         per_step: whether each step has a target.
         directions: of more features than can be searched one by one, how many combinations were, those of largest
@@ -113,7 +113,7 @@ class Memory:
         if self.detectable >= 1:
             return f" Even a target that is one of the inputs would not be found for sure.{unread}"
         where, least = "far back" if self.whole else "of these steps", share(self.detectable)
-        return f" One sample {where} would be found for sure if it explained {least} of the target.{unread}"
+        return f" One sample {where} would very probably be found if it explained {least} of the target.{unread}"
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, as JSON has them."""
