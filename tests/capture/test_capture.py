@@ -200,7 +200,10 @@ def test_subclasses_with_a_forward_of_their_own():
     x = torch.randn(12, 2, 3)
     (layer,) = diagnosed(Unpadded(3, 5), (x, torch.tensor([7, 4]))).layers
     assert (layer.info.steps, layer.info.mean_steps) == (7, 5.5)
-    for kind, why in ((Outputs, "it returns Tensor, not an output and a state"), (Summed, "Summed would not")):
+    for kind, why in (
+        (Outputs, "it returns Tensor, not an output and a state"),
+        (Summed, "which torch.nn.LSTM would not"),
+    ):
         report = diagnosed(kind(3, 5), x)
         (module,) = report.unmeasured
         assert report.layers == () and why in module.reason

@@ -203,6 +203,76 @@ def test_a_monitor_measures_the_weights_of_the_step(name):
     assert layer.reasons == ("",) and layer.xi[0] > 0
 
 
+class Mask(nn.Module):
+    """Weight drop as a parametrisation: another mask whenever the weight is read."""
+
+    def forward(self, weight):
+        return functional.dropout(weight, 0.5, self.training)
+
+
+def test_a_monitor_measures_weights_that_are_drawn_when_they_are_read():
+    losses = []
+    for watched in (False, True):
+        model = normed(lambda rnn, name: nn.utils.parametrize.register_parametrization(rnn, name, Mask()))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        with Monitor(model, every=2) as monitor:
+            for _ in range(4):
+                loss = model(X).square().sum()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+                if watched:
+                    monitor.step()
+    assert losses[:4] == losses[4:]
+    (layer,) = monitor.record.layers
+    assert layer.reasons == ("", "") and (layer.xi > 0).all()
+
+
+def test_a_cell_whose_weights_are_drawn_at_each_step_is_not_measured():
+    cell = nn.LSTMCell(4, 16)
+    nn.utils.parametrize.register_parametrization(cell, "weight_hh", Mask())
+    with Monitor(cell) as monitor:
+        state = None
+        for x in X.unbind(1):
+            state = cell(x, state)
+        state[0].sum().backward()
+        monitor.step()
+    (reason,) = monitor.record.layers[0].reasons
+    assert "parametrised; they have to be the same" in reason and "forward" not in reason
+
+
+@pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.parametrizations.weight_norm])
+def test_layers_beside_one_with_computed_weights_are_fixed(norm):
+    torch.manual_seed(0)
+    rnn = nn.LSTM(4, 24, num_layers=2, batch_first=True)
+    norm(rnn, "weight_hh_l0")
+    report = diagnose(rnn, X, 60)
+    assert [layer.info.parametrised for layer in report.diagnosis.layers] == [True, False]
+    notes = ["computed from others" in finding.remedy for finding in report.findings]
+    assert notes == [True, False]
+    below, above = report.fix_()
+    assert "left alone" in below and "a weight or bias of gate i is not a parameter" in below
+    assert above.startswith("LSTM l1: drawn again")
+
+
+def test_weights_that_a_model_gives_at_each_call_are_not_written():
+    model = Net()
+    given = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    report = diagnose(model, lambda model: torch.func.functional_call(model, given, (X,)), 60)
+    (line,) = report.fix_()
+    assert "torch.func.functional_call" in line
+
+
+@pytest.mark.parametrize("name", ["weight drop", "weight drop inside"])
+def test_dropped_weights_are_not_said_to_look_trained(name):
+    """Before its first call in eval mode the module has a dropped one."""
+    model = COMPUTED[name]().train()
+    model(X)
+    (line,) = diagnose(model, X, 60).fix_()
+    assert "left alone (default_start)" in line and "looks trained" not in line and "are lost" in line
+
+
 def test_a_weight_that_is_not_there_yet_has_no_spec():
     with pytest.raises(ModuleError, match=r"its weight_hh_l0 is set by another module"):
         isornn.init.spec_of(COMPUTED["weight drop inside"]())

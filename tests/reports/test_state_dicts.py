@@ -87,6 +87,20 @@ def test_modules_of_several_kinds_are_told_by_their_rows():
         layers_of({name: value for name, value in model.state_dict().items() if "encoder" in name}, "gru")
 
 
+@pytest.mark.parametrize("inner", [False, True])
+def test_of_a_compiled_model_names_are_those_within(inner: bool) -> None:
+    model = Model()
+    if inner:
+        model.decoder = torch.compile(model.decoder)  # type: ignore[assignment]
+    whole: Any = model if inner else torch.compile(model)
+    content = whole.state_dict()
+    assert any("_orig_mod" in name for name in content)
+    found = layers_of(content, "lstm")
+    named = [name for name, module in found.named_modules() if isinstance(module, nn.LSTM)]
+    assert named == ["encoder.recurrent", "decoder"]
+    found(*random_inputs(found, 4))
+
+
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_weights_that_are_computed_are_named(wrapped: bool) -> None:
     content = parametrizations.weight_norm(nn.LSTM(3, 8), "weight_hh_l0").state_dict()

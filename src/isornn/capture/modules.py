@@ -32,6 +32,13 @@ class RecurrentModule:
         return kind_of(self.module)
 
     @property
+    def library_kind(self) -> str:
+        """The class of torch or isornn that it is an instance of: ``torch.nn.LSTM``."""
+        packages = {"torch.nn.modules.rnn": "torch.nn", "isornn.nn.rnn": "isornn.nn"}
+        own = next(kind for kind in type(self.module).__mro__ if kind.__module__ in packages)
+        return f"{packages[own.__module__]}.{own.__name__}"
+
+    @property
     def label(self) -> str:
         """What messages call it: its name, or its class where the model itself is the module."""
         return self.name or self.kind

@@ -88,7 +88,7 @@ def read_part(module: RecurrentModule, call: Call) -> Part:
     if output.shape[:2] != sequences.values.shape[:2] or (len(first), batch) != (len(module.layers), output.shape[1]):
         raise CaptureError(
             f"of inputs (T, B, D) {tuple(sequences.values.shape)} it returns outputs {tuple(output.shape)} and states "
-            f"{tuple(first.shape)}, which {module.kind} would not"
+            f"{tuple(first.shape)}, which {module.library_kind} would not"
         )
     final = by_layer(call.final)
     assert final is not None

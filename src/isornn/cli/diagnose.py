@@ -25,7 +25,7 @@ def diagnose(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="FILE", help="The batch, .npy, .npz or .pt, unless the factory returns one."),
+        typer.Option("--data", metavar="FILE", help="The batch, .npy, .npz or .pt, in place of the factory's."),
     ] = None,
     length: Length = None,
     cell: CellName = None,

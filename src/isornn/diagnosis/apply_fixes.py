@@ -17,6 +17,7 @@ from isornn.diagnosis.fixes import Fix, layer_by_name, named_layers, redraw_
 from isornn.diagnosis.weights import untrained_evidence, weight_facts, why_kept
 from isornn.init.received import in_forward_order
 from isornn.nn.gate_tensors import ModuleError
+from isornn.nn.ownership import check_writable
 
 _FIRST = {
     "unnormalised_input": "normalise the inputs of {} first",
@@ -113,10 +114,13 @@ def _fixed(
     facts = as_found[next(iter(fixes.values())).layer]
     kinds = ", ".join(fixes)
     try:
+        redraw = next((fix for fix in fixes.values() if fix.function is redraw_), None)
+        if redraw is not None:
+            # First: computed weights, as by weight drop, have no law that shows whether they are trained.
+            check_writable(layer_by_name(model, redraw.layer))
         if untrained_evidence(facts) is None:
             kept = f"left alone ({kinds}): {why_kept(facts)}; a new start would throw away what it has learnt."
             return [Outcome(kept)]
-        redraw = next((fix for fix in fixes.values() if fix.function is redraw_), None)
         if redraw is not None:
             return [Outcome(f"{redraw(model, batch, generator)} ({kinds}).", changed=True)]
         return [

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.utils import parametrize
 
 from isornn.capture.calls import Call, data_of
 from isornn.capture.modules import RecurrentModule, as_called, recurrent_modules
@@ -317,7 +316,7 @@ def _info(module: RecurrentModule, captured: CapturedSequence, one: LayerReplay)
         bias=any(gate.biases for gate in layer.gates.values()),
         batch_first=getattr(module.module, "batch_first", None),
         dropout=float(getattr(module.module, "dropout", 0.0)),
-        parametrised=parametrize.is_parametrized(module.module) or is_computed(layer),
+        parametrised=is_computed(layer),
         dtype=str(some.dtype).removeprefix("torch."),
         device=str(some.device),
         calls=captured.calls,

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils import parametrize
 
 from isornn.capture.calls import States
 from isornn.capture.modules import RecurrentModule
@@ -250,11 +251,15 @@ def _check(
     residual = float((gaps * tolerance / allowed).max())
     # `not <=`, so that NaN is an error too.
     if not residual <= tolerance:
+        advice = (
+            "If its forward is its own, let it call its class's, super().forward(...), with the module's own weights"
+        )
+        if parametrize.is_parametrized(layer.module):
+            advice = "Its weights are parametrised; they have to be the same whenever they are read"
         raise ReplayError(
             f"{layer.where}: recomputed step by step in float64 it differs from what the module returned by "
             f"{float(gaps.max()):.1e} of the largest value, by rounding in {str(dtype).removeprefix('torch.')} at most "
-            f"{float(rounding[-1]):.1e}. Nothing is reported on a replay that is not the model. If its forward "
-            "is its own, let it call its class's, super().forward(...), with the module's own weights"
+            f"{float(rounding[-1]):.1e}. Nothing is reported on a replay that is not the model. {advice}"
         )
     return ReplayCheck(residual, tolerance, float(rounding[-1]))
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node, get_gradient_edge
+from torch.nn.utils import parametrize
 
 from isornn.capture.batches import tensors_in
 from isornn.capture.calls import Call, Given, as_tuple, data_of, dense, is_result, with_data
@@ -258,8 +259,25 @@ def copied(found: RecurrentModule) -> RecurrentModule:
         module = copy.deepcopy(found.module, numbers)
     except (RuntimeError, TypeError) as error:
         raise ValueError(f"model: {found.label} cannot be copied: {error}") from None
+    _keep_as_called(module)
     layers = tuple(layer for layer in recurrent_layers(module) if layer.module is module)
     return replace(found, module=module, layers=layers)
+
+
+def _keep_as_called(module: nn.Module) -> None:
+    """Give a layer of torch the parametrised weights of its last call as plain tensors.
+
+    Those that are drawn whenever they are read, as by weight drop, would else be others than the call's.
+    """
+    used = vars(module).get("_flat_weights", ())
+    # isornn's own parametrisations leave no tensors there, and are the same whenever they are read.
+    if not parametrize.is_parametrized(module) or not used or not all(isinstance(one, Tensor) for one in used):
+        return
+    weights = dict(zip(vars(module)["_flat_weights_names"], used, strict=True))
+    computed = [name for name in weights if parametrize.is_parametrized(module, name)]
+    module.__class__ = parametrize.type_before_parametrizations(module)
+    del module.parametrizations
+    vars(module).update({name: weights[name] for name in computed})
 
 
 def _held(module: nn.Module) -> list[dict[str, Any]]:

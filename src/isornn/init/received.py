@@ -48,12 +48,19 @@ def calls_of(model: nn.Module, found: RecurrentModule, batch: Any) -> list[Call]
         raise CaptureError(f"{found.label}: its input is not known: {reason}")
     if not calls:
         raise CaptureError(f"{found.label}: the batch does not reach it")
-    if not all(owned_by(found.module, layer) for layer in captured.layers.get(found.module, ())):
+    as_run = captured.layers.get(found.module, found.layers)
+    # A layer whose weights are computed outside of the run too is refused where it is itself to be set.
+    if any(_is_replaced(found.module, *both) for both in zip(found.layers, as_run, strict=True)):
         raise ModuleError(
             f"{found.label}: it computes with tensors that the model gives it at each call "
             "(torch.func.functional_call), so values written to its parameters are lost"
         )
     return calls
+
+
+def _is_replaced(module: nn.Module, layer: RecurrentLayer, as_run: RecurrentLayer) -> bool:
+    """Whether a run had other tensors in place of the parameters that the layer consists of."""
+    return owned_by(module, layer) and not owned_by(module, as_run)
 
 
 @usual_modes()

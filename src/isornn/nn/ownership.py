@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from isornn.nn.gate_tensors import ModuleError, RecurrentLayer
+from isornn.nn.rnn import suffix
 from isornn.nn.wrappers import missing_weight, processes_of
 
 
@@ -58,8 +61,17 @@ def check_writable(layer: RecurrentLayer) -> None:
 
 def is_computed(layer: RecurrentLayer) -> bool:
     """Whether its weights are computed from other parameters: by a parametrisation, a hook, as weight norm has it, or a
-    wrapper, as weight drop."""
-    return missing_weight(layer.module) is not None or not owned_by(layer.module, layer)
+    wrapper, as weight drop. Those of its module's other layers may be none the less."""
+    absent = missing_weight(layer.module) is not None
+    return absent or _is_parametrised(layer) or not owned_by(layer.module, layer)
+
+
+def _is_parametrised(layer: RecurrentLayer) -> bool:
+    if not parametrize.is_parametrized(layer.module):
+        return False
+    ending = "" if isinstance(layer.module, nn.RNNCellBase) else suffix(layer.layer, layer.direction)
+    names = cast(nn.ModuleDict, layer.module.parametrizations)
+    return any(name.endswith(ending) for name in names)
 
 
 def owned_by(module: nn.Module, layer: RecurrentLayer) -> bool:

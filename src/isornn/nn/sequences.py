@@ -132,7 +132,8 @@ def _checked_lengths(lengths: Tensor | Sequence[int], values: Tensor) -> Tensor:
         and bool(((known < 0) | (known > values.shape[0])).any())
     ):
         raise ValueError(
-            f"lengths: {known.tolist()} is not allowed; each must be from 0 to the {values.shape[0]} steps of input"
+            f"lengths: {int(known.min())} to {int(known.max())} is not allowed; each must be from 0 to the "
+            f"{values.shape[0]} steps of input"
         )
     return known
 

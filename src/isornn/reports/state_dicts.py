@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from isornn.cells import Cell, SpecError, full_name
 from isornn.nn import RNN
 from isornn.nn.layout import Layout
+from isornn.nn.wrappers import within
 
 _Module = TypeVar("_Module", bound=nn.Module)
 _KINDS: dict[str, tuple[Callable[..., nn.RNNBase], int]] = {
@@ -171,7 +172,7 @@ def _groups(content: object, names: Iterable[str], needed: Iterable[str]) -> Ite
         for name, value in mapping.items():
             fits = own_name.fullmatch(name) if isinstance(name, str) and isinstance(value, Tensor) else None
             if fits is not None:
-                place = fits["prefix"] or "", fits["layer"] is None
+                place = within(fits["prefix"] or ""), fits["layer"] is None
                 found.setdefault(place, _Group(*place)).tensors[fits["own"] + (fits["layer"] or "_l0")] = value
         complete = [group for group in found.values() if {f"{name}_l0" for name in needed} <= group.tensors.keys()]
         if complete:
