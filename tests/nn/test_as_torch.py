@@ -427,6 +427,7 @@ def test_programs_for_onnx_are_torchs_operations_of_any_length(
 
 
 @old_tracer
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.:FutureWarning")  # the exporter's own
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.MinimalRNN])
 def test_onnx(kind: Any) -> None:
     pytest.importorskip("onnxscript")

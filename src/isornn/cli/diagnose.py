@@ -116,12 +116,13 @@ def _of_weights(file: Path, data: Path | None, length: int | None, cell: str | N
 
     if data is not None:
         raise SpecError("--data", str(data), "it is for a factory; of weights alone nobody knows what gets the data")
+    weights = read_weights(file)
     why = "a file of weights does not say whose they are: torch's lstm, gru or vanilla, or another cell"
     cell = needed("--cell", cell, why)
     steps = STEPS if length is None else length
     name = OF_TORCH.get(cell, cell)
     kind = name if name in KINDS else typed_cell(name)
-    model = layers_of(read_weights(file), kind)
+    model = layers_of(weights, kind)
     found = _diagnosed(str(file), model, random_inputs(model, steps), steps, theory)
     return Report(found.diagnosis, found.findings, model, notes(model, kind, steps))
 
