@@ -52,8 +52,9 @@ def calls_of(model: nn.Module, found: RecurrentModule, batch: Any) -> list[Call]
     # A layer whose weights are computed outside of the run too is refused where it is itself to be set.
     if any(_is_replaced(found.module, *both) for both in zip(found.layers, as_run, strict=True)):
         raise ModuleError(
-            f"{found.label}: it computes with tensors that the model gives it at each call (torch.func.functional_call, "
-            "the target_parameters of peft), not with what is written to its parameters; draw it before it is wrapped"
+            f"{found.label}: it computes with tensors that the model gives it at each call "
+            "(torch.func.functional_call, the target_parameters of peft), not with what is written to its parameters; "
+            "draw it before it is wrapped"
         )
     return calls
 
