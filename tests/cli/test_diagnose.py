@@ -156,6 +156,7 @@ def test_bad_input_is_refused_in_a_line(folder: Path) -> None:
     assert "--cell" in refused("my_models:both", "--cell", "lstm")
     assert "--cell is needed; " in refused("other.pt")
     assert "there is no such file" in refused("missing.pt")
+    assert "tensors only" in refused("no.pt")
     assert "weight_ih_l0" in refused("other.pt", "--cell", "lstm")
     assert "tensors only" in refused("whole.pt", "--cell", "gru")
     assert "tensors only" in refused("no.pt", "--cell", "gru")

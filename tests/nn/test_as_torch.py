@@ -16,7 +16,7 @@ from torch.autograd import forward_ad, gradgradcheck
 from torch.utils.flop_counter import FlopCounterMode
 
 from isornn import nn
-from isornn.cells import Cell, Reads, Values
+from isornn.cells import CELLS, FURTHER_CELLS, Cell, Reads, Values, cell_named
 
 T, B, D, N = 4, 2, 3, 5
 KINDS = (nn.LSTM, nn.GRU, nn.VanillaRNN, nn.TRNN, nn.PeepholeLSTM, nn.TLSTM, nn.MinimalRNN)
@@ -441,3 +441,19 @@ def test_onnx(kind: Any) -> None:
         found = program(x)
         expected = layer(x)
         torch.testing.assert_close(tuple(found), (expected[0], *flat(expected[1])), rtol=0, atol=1e-5)
+
+
+@old_tracer
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.:FutureWarning")  # the exporter's own
+@pytest.mark.parametrize("name", CELLS | FURTHER_CELLS)
+def test_onnx_runtime_gives_every_cells_outputs_of_another_length(name: str) -> None:
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    layer = nn.RNN(cell_named(name), D, N, dtype=torch.float32).eval()
+    shapes = ({0: torch.export.Dim("steps", min=2, max=4096)},)
+    x = sequence(7, B, D, dtype=torch.float32)
+    program = torch.onnx.export(layer, (x,), dynamo=True, dynamic_shapes=shapes, verbose=False)
+    assert program is not None
+    x = sequence(11, B, D, dtype=torch.float32)
+    output, state = layer(x)
+    torch.testing.assert_close(tuple(program(x)), (output, *flat(state)), rtol=0, atol=2e-6)

@@ -53,8 +53,7 @@ def calls_of(model: nn.Module, found: RecurrentModule, batch: Any) -> list[Call]
     if any(_is_replaced(found.module, *both) for both in zip(found.layers, as_run, strict=True)):
         raise ModuleError(
             f"{found.label}: it computes with tensors that the model gives it at each call "
-            "(torch.func.functional_call, the target_parameters of peft), not with what is written to its parameters; "
-            "draw it before it is wrapped"
+            "(torch.func.functional_call, the target_parameters of peft) in place of its own; draw those before that"
         )
     return calls
 
